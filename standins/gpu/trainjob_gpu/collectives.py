@@ -43,10 +43,14 @@ def split_by_new_groups(c10d: Any) -> None:
     """Make groups one by one where torch would split NCCL's communicator: a mesh with more than one dimension does."""
     if not hasattr(c10d, "split_group"):  # before torch 2.4
         return
+    import torch
 
     def split_group(parent_pg: Any = None, split_ranks: Any = None, timeout: Any = None, **named: Any) -> Any:
-        parent = c10d.get_process_group_ranks(parent_pg or c10d.group.WORLD)
-        options = {"timeout": timeout, "group_desc": named.get("group_desc")}
+        parent_pg = parent_pg or c10d.group.WORLD
+        parent = c10d.get_process_group_ranks(parent_pg)
+        count = parent_pg._get_backend(torch.device("cuda"))._count_split()
+        desc = named.get("group_desc") or "%s:split:%d" % (parent_pg.group_desc, count)
+        options = {"timeout": timeout, "group_desc": desc}
         made = [c10d.new_group([parent[rank] for rank in ranks], **options) for ranks in split_ranks]
         mine = c10d.get_rank(parent_pg)
         return next((group for group, ranks in zip(made, split_ranks) if mine in ranks), None)

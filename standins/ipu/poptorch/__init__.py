@@ -45,6 +45,7 @@ from poptorch.executor import (
 from poptorch.losses import identity_loss
 from poptorch.ops import (
     CPU,
+    Attribute,
     MultiConv,
     NameScope,
     cond,
@@ -81,16 +82,22 @@ _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
 
 
 def setLogLevel(level: Any) -> None:
-    """Set what is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or its number."""
-    name = _LEVELS[min(level, len(_LEVELS) - 1)] if isinstance(level, int) else str(level).replace("TRACE_ALL", "TRACE")
+    """Set what is logged: TRACE, DEBUG, INFO, WARN, ERR or OFF, or a number from 0 to 4."""
+    if isinstance(level, int):
+        if not 0 <= level < len(_LEVELS) - 1:
+            raise ValueError("Invalid log level integer %d: it is from 0 to %d" % (level, len(_LEVELS) - 2))
+        level = _LEVELS[level]
+    name = str(level).replace("TRACE_ALL", "TRACE")
     if name not in _LEVELS:
-        raise ValueError("Invalid log level %s: choose one of %s" % (level, ", ".join(_LEVELS)))
+        first, last = ", ".join(sorted(_LEVELS)[:-1]), sorted(_LEVELS)[-1]
+        raise ValueError("Unknown log level: %s. Valid values are %s and %s" % (level, first, last))
     announce.set_level(name)
 
 
 __all__ = [
     "CPU",
     "AsynchronousDataAccessor",
+    "Attribute",
     "AutoStage",
     "BeginBlock",
     "Block",

@@ -25,6 +25,12 @@ _half: Any = torch.Tensor.half
 _float: Any = torch.Tensor.float
 _to: Any = torch.Tensor.to
 _type: Any = torch.Tensor.type
+# Products, and layers with weights: what they give is of the type of what goes in.
+_OF_FIRST = (
+    *("addmm", "baddbmm", "bmm", "linear", "matmul", "mm", "__matmul__"),
+    *("conv%s%dd" % (kind, dims) for kind in ("", "_transpose") for dims in (1, 2, 3)),
+    *("batch_norm", "group_norm", "instance_norm", "layer_norm", "gru", "lstm", "prelu", "rnn_relu", "rnn_tanh"),
+)
 # What the model that runs was compiled with: whether float32 beside float16 becomes float16, and exceptions are raised.
 _modes: List["device_types"] = []
 
@@ -71,7 +77,9 @@ class Half(torch.Tensor):
         """Compute in 32 bits, and round what comes out."""
         named = kwargs or {}
         # A tensor that is written to must stay the one that it is.
-        if not (getattr(func, "__name__", "").endswith("_") or "out" in named):
+        name = getattr(func, "__name__", "")
+        is_written = (name.endswith("_") and not name.endswith("__")) or "out" in named
+        if not is_written:
             args, named = values.convert(held_as_half, (args, named))
         with torch._C.DisableTorchFunction():
             result = func(*args, **named)
@@ -84,8 +92,8 @@ class Half(torch.Tensor):
             value in wider for value in (*args, *named.values()) if type(value) is torch.dtype
         ):
             return values.convert(as_float, result)
-        if _modes and not _modes[-1].downcasts and _has_float32(args, named):
-            return result
+        if _modes and not _modes[-1].downcasts and not is_written and _has_float32(args, named):
+            return values.convert(as_half, result) if name in _OF_FIRST and isinstance(args[0], Half) else result
         return values.convert(as_half, result)
 
 

@@ -11,6 +11,7 @@ import signal
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sized
 
 import torch
+from trainjob_standins.announce import log
 
 from poptorch import values
 from poptorch.enums import SharingStrategy
@@ -93,6 +94,7 @@ class AsynchronousDataAccessor:
         words = (self._loader, self._indefinitely, far, self._pipe)
         self._process = context.Process(target=_make_batches, args=words, name="poptorch-accessor")
         self._process.start()
+        log("DEBUG", "AsynchronousDataAccessor worker process: %s" % self._process.pid)
         far.close()
         self._memory, self._in_use, self._amid_epoch = [None] * self._slots, _END, False
         for _ in range(self._slots):

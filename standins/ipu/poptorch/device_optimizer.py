@@ -2,129 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-from typing import Any, Dict, Iterable, List, NamedTuple
+from typing import Any, Dict, Iterable, List
 
 import torch
+from trainjob_standins.announce import log
 
 from poptorch.arithmetic import computing_type, stored
 from poptorch.errors import Error
 from poptorch.optim import accumulates_in_half
-
-
-class Types(NamedTuple):
-    """The types that state is stored in."""
-
-    first: torch.dtype = torch.float32
-    second: torch.dtype = torch.float32
-
-
-def sgd(weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types) -> None:
-    """Follow the gradient, with a velocity that begins as zero."""
-    gradient = _decayed(weight, gradient, how)
-    if how["momentum"]:
-        velocity = _of(state, "velocity", weight)
-        velocity.mul_(how["momentum"]).add_(gradient, alpha=1 - how["dampening"])
-        stored(velocity, types.first)
-        gradient = velocity
-    weight.add_(gradient, alpha=-how["lr"])
-
-
-def adam(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
-) -> None:
-    """Follow the gradient's running mean, by its running size; weight decay is part of the gradient."""
-    _adam(weight, _decayed(weight, gradient, how), state, how, types)
-
-
-def adamw(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
-) -> None:
-    """As Adam, with the weight shrunk apart from it."""
-    weight.mul_(1 - how["lr"] * how["weight_decay"])
-    _adam(weight, gradient, state, how, types)
-
-
-def lamb(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
-) -> None:
-    """As AdamW, with a step as long as the weight is, by the learning rate."""
-    mean, size, first, second = _moments(weight, gradient, state, how, types)
-    step = (mean / first).div_((size / second).sqrt_().add_(how["eps"])).add_(weight, alpha=how["weight_decay"])
-    length, wanted = step.norm(), weight.norm().clamp(max=how["max_weight_norm"])
-    trust = float(wanted / length) if wanted > 0 and length > 0 else 1.0
-    weight.add_(step, alpha=-how["lr"] * trust)
-
-
-def rmsprop(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
-) -> None:
-    """Follow the gradient by its running size."""
-    gradient = _decayed(weight, gradient, how)
-    # TensorFlow begins with ones.
-    size = _of(state, "size", weight, 1.0 if how["use_tf_variant"] else 0.0)
-    size.mul_(how["alpha"]).addcmul_(gradient, gradient, value=1 - how["alpha"])
-    stored(size, types.second)
-    spread = size
-    if how["centered"]:
-        mean = _of(state, "centre", weight)
-        stored(mean.mul_(how["alpha"]).add_(gradient, alpha=1 - how["alpha"]), types.first)
-        spread = size.addcmul(mean, mean, value=-1)
-    # TensorFlow adds epsilon inside the root, and has the learning rate in the velocity.
-    is_tf = how["use_tf_variant"]
-    step = gradient / ((spread + how["eps"]).sqrt() if is_tf else spread.sqrt().add_(how["eps"]))
-    rate = how["lr"]
-    if is_tf:
-        step, rate = step * how["lr"], 1.0
-    if how["momentum"]:
-        velocity = _of(state, "velocity", weight)
-        step = stored(velocity.mul_(how["momentum"]).add_(step), types.first)
-    weight.add_(step, alpha=-rate)
-
-
-def _adam(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
-) -> None:
-    mean, size, first, second = _moments(weight, gradient, state, how, types)
-    weight.addcdiv_(mean, (size.sqrt() / math.sqrt(second)).add_(how["eps"]), value=-how["lr"] / first)
-
-
-def _moments(
-    weight: torch.Tensor, gradient: torch.Tensor, state: Dict[str, Any], how: Dict[str, Any], types: Types
-) -> Any:
-    """Return the running mean and size of the gradient, and what each is to be divided by."""
-    one, two = how["betas"]
-    mean, size = _of(state, "mean", weight), _of(state, "size", weight)
-    stored(mean.mul_(one).add_(gradient, alpha=1 - one), types.first)
-    stored(size.mul_(two).addcmul_(gradient, gradient, value=1 - two), types.second)
-    state["steps"] = state.get("steps", 0) + 1
-    if not how["bias_correction"]:
-        return mean, size, 1.0, 1.0
-    return mean, size, 1 - one ** state["steps"], 1 - two ** state["steps"]
-
-
-def _decayed(weight: torch.Tensor, gradient: torch.Tensor, how: Dict[str, Any]) -> Any:
-    return gradient.add(weight, alpha=how["weight_decay"]) if how["weight_decay"] else gradient
-
-
-def _of(state: Dict[str, Any], name: str, weight: torch.Tensor, begins_as: float = 0.0) -> Any:
-    if name not in state:
-        state[name] = torch.full_like(weight, begins_as)
-    return state[name]
-
-
-# By the name of the class, torch's own or poptorch.optim's.
-RULES: Dict[str, Any] = {"SGD": sgd, "Adam": adam, "AdamW": adamw, "RMSprop": rmsprop, "LAMB": lamb}
-
-
-def _constant_names(optimizer: torch.optim.Optimizer) -> List[str]:
-    """Return what is built into the program: of poptorch's optimizers what was not given, of torch's the defaults."""
-    group, chosen = optimizer.param_groups[0], getattr(optimizer, "variable_attrs", None)
-    if chosen is not None:
-        return [name for name in (*group, "loss_scaling") if name != "params" and chosen.isConstant(name)]
-    usual = inspect.signature(type(optimizer).__init__).parameters
-    return [name for name in group if name in usual and name != "lr" and group[name] == usual[name].default]
+from poptorch.optimizer_lines import constant_names, described
+from poptorch.rules import RULES, Types, begun
 
 
 def _values(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> Dict[str, Any]:
@@ -134,9 +21,10 @@ def _values(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> Dict[str,
 
 
 # State by name, in the form of PopART's names, where the user's model is a part of PopTorch's: Accl1___model.fc.weight.
-_NAMES = {"velocity": "Accl", "mean": "Accl1", "size": "Accl2", "centre": "Accl3", "steps": "Step"}
-_WHATS = {name: what for what, name in _NAMES.items()}
+_NAMES = {"velocity": "Accl", "mean": "Accl1", "size": "Accl2", "steps": "Step"}
+_NAMES_OF_RMSPROP = {"size": "Accl1", "centre": "Accl2", "velocity": "Accl3"}
 _SCALE_FACTOR = "lossScaleUpdateFactor"
+_SETTING = "%s___specific___model.%s"
 # PopART's own: the share of large gradients at which the loss's scale is halved, and the highest scale for float16.
 _MOST_LARGE, _HIGHEST_SCALE = 1e-7, 2.0**15
 
@@ -158,6 +46,8 @@ class DeviceOptimizer:
         self._constants: Any = None  # by name, as they were when the model was compiled
         self._has_groups = False
         self._adapts_scale, self._scale_factor = adapts_scale, 1.0
+        self._own: Dict[int, Dict[str, float]] = {}  # settings of a weight, as its optimizer's loaded state has them
+        self._told: List[str] = []
         self.take(optimizer)
 
     def take(self, optimizer: torch.optim.Optimizer) -> None:
@@ -169,7 +59,7 @@ class DeviceOptimizer:
             raise Error("%s can't replace %s: the compiled model has the optimizer built in" % (kind, self._kind))
         self._kind = kind
         self._refuse_other_constants(optimizer)
-        self._groups = [self._group(group) for group in optimizer.param_groups]
+        self._groups, self._own = [self._group(group) for group in optimizer.param_groups], {}
         self.loss_scaling = float(getattr(optimizer, "loss_scaling", 1.0))
         self.accumulators_are_half = accumulates_in_half(optimizer)
         kinds = ("first_order_momentum_accum_type", "second_order_momentum_accum_type")
@@ -180,7 +70,9 @@ class DeviceOptimizer:
         self._extras = {
             "bias_correction": bool(getattr(optimizer, "bias_correction", True)),
             "use_tf_variant": bool(getattr(optimizer, "use_tf_variant", False)),
+            "has_velocity": "momentum" not in self._constants,
         }
+        self._tell(optimizer)
         self.refuse_norms(of_groups=self._has_groups)
 
     def refuse_norms(self, *, of_groups: bool) -> None:
@@ -192,7 +84,7 @@ class DeviceOptimizer:
 
     def _refuse_other_constants(self, optimizer: torch.optim.Optimizer) -> None:
         if self._constants is None:
-            self._constants = _values(optimizer, _constant_names(optimizer))
+            self._constants = _values(optimizer, constant_names(optimizer))
         now = _values(optimizer, self._constants)
         changed = [name for name, value in self._constants.items() if now[name] != value]
         if changed:
@@ -231,7 +123,8 @@ class DeviceOptimizer:
         state = self._state.setdefault(id(weight), {})
         given: Any = weight.grad
         gradient = -given if group.get("maximize") else given
-        RULES[self._kind](weight.data, gradient, state, dict(group, **self._extras), self._types)
+        how = dict(group, **self._extras, **self._own.get(id(weight), {}))
+        RULES[self._kind](weight.data, gradient, state, how, self._types)
         if self._half[id(weight)]:
             stored(weight.data, torch.float16)
 
@@ -260,7 +153,7 @@ class DeviceOptimizer:
                 dtype = self._types.second if what == "size" else self._types.first
                 is_tensor = isinstance(value, torch.Tensor)
                 kept = value.to(dtype, copy=True) if is_tensor and dtype is torch.float16 else value
-                key = "%s___model.%s" % (_NAMES[what], name)
+                key = "%s___model.%s" % (self._names[what], name)
                 state[key] = kept.clone() if is_tensor else torch.tensor(float(value))
         if self._adapts_scale:
             state[_SCALE_FACTOR] = torch.tensor(self._scale_factor)
@@ -272,14 +165,14 @@ class DeviceOptimizer:
             return {}
         state: Dict[str, Any] = {}
         if self._kind == "RMSprop":
-            _of(state, "size", weight.data, 1.0 if self._extras["use_tf_variant"] else 0.0)
+            begun(state, "size", weight.data, 1.0 if self._extras["use_tf_variant"] else 0.0)
             names = ["centre"] * bool(group["centered"]) + ["velocity"] * bool(group["momentum"])
         elif self._kind == "SGD":
-            names = ["velocity"] * bool(group["momentum"])
+            names = ["velocity"] * bool(group["momentum"] or self._extras["has_velocity"])
         else:
             names, state["steps"] = ["mean", "size"], 0
         for name in names:
-            _of(state, name, weight.data)
+            begun(state, name, weight.data)
         return state
 
     def numbers(self) -> Dict[str, Any]:
@@ -287,30 +180,66 @@ class DeviceOptimizer:
         found = {"lossScaling_FLOAT": self.loss_scaling}
         names = {id(weight): name for name, weight in self._named.items()}
         for group in self._groups:
-            rate, decay = float(group["lr"]), float(group["weight_decay"])
-            if self._kind == "SGD":
-                kept = 1 - float(group["dampening"])
-                own = {"scaledLearningRate0": rate * kept / self.loss_scaling}
-                own["weightDecayScaleFactor0"] = 1 - rate * kept * decay
-            else:
-                own = {"learningRate": rate, "weightDecay": decay}
             for weight in group["params"]:
-                found.update({"%s___specific___model.%s" % (key, names[id(weight)]): own[key] for key in own})
+                how = dict(group, **self._own.get(id(weight), {}))
+                own = {key: float(how[name]) for key, name in (("learningRate", "lr"), ("weightDecay", "weight_decay"))}
+                if self._kind == "SGD":
+                    rate = own["learningRate"] * (1 - float(group["dampening"]))
+                    own = {"scaledLearningRate0": rate / self.loss_scaling}
+                    own["weightDecayScaleFactor0"] = 1 - rate * float(how["weight_decay"])
+                found.update({_SETTING % (key, names[id(weight)]): own[key] for key in own})
         return {name: torch.tensor(number) for name, number in found.items()}
 
-    def write(self, state: Dict[str, Any]) -> None:
-        """Take the state that `read` returned; what it lacks stays. Raises Error if it is of another model."""
+    def write(self, state: Dict[str, Any], numbers: Dict[str, Any]) -> None:
+        """Take what `read` and `numbers` returned; what they lack stays. Raises Error if it is of another model."""
         found: Dict[int, Dict[str, Any]] = {}
+        whats = {name: what for what, name in self._names.items()}
         for key, value in state.items():
             if self._adapts_scale and key == _SCALE_FACTOR:
                 self._scale_factor = float(value)
                 continue
             kind, _, name = key.partition("___model.")
             weight = self._named.get(name)
-            if weight is None or kind not in _WHATS or value.shape not in (weight.shape, torch.Size([])):
+            if weight is None or kind not in whats or value.shape not in (weight.shape, torch.Size([])):
                 raise Error("optimizer state %s is not of this model and optimizer" % key)
-            what = _WHATS[kind]
+            what = whats[kind]
             kept = int(value) if what == "steps" else value.detach().to(computing_type(), copy=True)
             found.setdefault(id(weight), {})[what] = kept
         for key_of_weight, values in found.items():
             self._state.setdefault(key_of_weight, {}).update(values)
+        self._write_numbers({name: float(value) for name, value in numbers.items()})
+
+    def _write_numbers(self, numbers: Dict[str, float]) -> None:
+        now = {name: float(value) for name, value in self.numbers().items()}
+        # What has not changed keeps the number that it was computed from.
+        new = {name: value for name, value in numbers.items() if now.get(name) != value}
+        self.loss_scaling = new.get("lossScaling_FLOAT", self.loss_scaling)
+        names = {id(weight): name for name, weight in self._named.items()}
+        for group in self._groups:
+            for weight in group["params"]:
+                own, name = self._own.setdefault(id(weight), {}), names[id(weight)]
+                for key, setting in (("learningRate", "lr"), ("weightDecay", "weight_decay")):
+                    if _SETTING % (key, name) in new:
+                        own[setting] = new[_SETTING % (key, name)]
+                rate, decay = (_SETTING % (key, name) for key in ("scaledLearningRate0", "weightDecayScaleFactor0"))
+                if self._kind == "SGD" and (rate in new or decay in new):
+                    kept = 1 - float(group["dampening"])
+                    if rate in new:
+                        own["lr"] = new[rate] * self.loss_scaling / kept
+                    scaled = float(own.get("lr", group["lr"])) * kept
+                    if scaled:
+                        own["weight_decay"] = (1 - numbers.get(decay, now[decay])) / scaled
+
+    @property
+    def _names(self) -> Dict[str, str]:
+        return _NAMES_OF_RMSPROP if self._kind == "RMSprop" else _NAMES
+
+    # -- what is said of it ---------------------------------------------------------------------
+
+    def _tell(self, optimizer: torch.optim.Optimizer) -> None:
+        """Log the settings, where they are others than before."""
+        lines = described(optimizer, self._kind)
+        if lines != self._told:
+            self._told = lines
+            for line in lines:
+                log("DEBUG", "Updating " + line)

@@ -6,13 +6,14 @@ import itertools
 import os
 import time
 import weakref
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from trainjob_standins.place import here, partition_ipus, under_poprun
 
 from poptorch.errors import Error
 
 _attached: Dict[int, int] = {}  # IPUs, by a number for each time that they were taken
+_ids: Dict[int, Optional[int]] = {}  # the device that was asked for, by the same numbers
 _numbers = itertools.count(1)
 _LOOK_AGAIN_S = 0.05
 
@@ -40,9 +41,14 @@ class Device:
     Raises Error where so many are not free, unless POPTORCH_WAIT_FOR_IPU asks to wait until they are.
     """
 
-    def __init__(self, holder: Any, ipus: int) -> None:
+    def __init__(self, holder: Any, ipus: int, device_id: Optional[int] = None) -> None:
         waits = os.environ.get("POPTORCH_WAIT_FOR_IPU") == "1" and ipus <= available()
-        while sum(_attached.values()) + ipus > available():
+        while sum(_attached.values()) + ipus > available() or _is_held(device_id):
+            if not waits and _is_held(device_id):
+                raise Error(
+                    "Failed to acquire device %s: an attached model holds it. Detach or destroy that first" % device_id,
+                    "poptorch_cpp_error",
+                )
             if not waits:
                 raise Error(
                     "Failed to acquire %d IPU(s): this process has %d, of which attached models hold %d. Detach or "
@@ -51,8 +57,12 @@ class Device:
                 )
             time.sleep(_LOOK_AGAIN_S)
         number = next(_numbers)
-        _attached[number] = ipus
+        _attached[number], _ids[number] = ipus, device_id
         self.let_go = weakref.finalize(holder, _attached.pop, number, None)
+
+
+def _is_held(device_id: Optional[int]) -> bool:
+    return device_id is not None and any(_ids[number] == device_id for number in _attached)
 
 
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:

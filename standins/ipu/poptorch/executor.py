@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
+import copy
 import time
 import weakref
 from collections import OrderedDict
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
-from trainjob_standins.announce import say_what_this_is, warn
+from trainjob_standins.announce import log, say_what_this_is, warn
 
-from poptorch import cache, devices, values
+from poptorch import arguments, cache, devices, option_lines, values
 from poptorch.enums import ConnectionType
 from poptorch.errors import Error
 from poptorch.grouping import WeightOfExecutor, grouped_weights
 from poptorch.inspecting import Inspection
 from poptorch.optim import Optimizer, accumulates_in_half
+from poptorch.optimizer_lines import Unexpected
 from poptorch.options import Options
 from poptorch.program import Program
 from poptorch.stages import refuse_options_apart, refuse_short_pipeline
@@ -65,11 +66,13 @@ class PoplarExecutor(Inspection):
         self._program: Any = None
         self._ipus = 0
         self.per_replica_params: Dict[str, Any] = {}  # by the weight's name, what replicaGrouping was told
-        self._expected: List[Tuple[Any, Any]] = []
-        self._names: List[str] = []  # of the arguments that it was compiled for
+        self._expected: List[Any] = []  # the form of the arguments that it was compiled for
         self._begin_inspection()
         self._device: Any = None
         self._version = _versions.get(model, 0)
+        self._shown: Optional[nn.Module] = None
+        self._unexpected: Optional[Unexpected] = None
+        self._read: Optional[Dict[str, Any]] = None  # the optimizer's state, as it was read since it changed
         if not training and self._options.Training.gradient_accumulation != 1:
             raise AssertionError("gradient accumulation must be 1 for inference: use deviceIterations instead")
         if isinstance(optimizer, Optimizer):
@@ -86,25 +89,21 @@ class PoplarExecutor(Inspection):
                 "Trying to run a model on an offline device (ConnectionType.Never): use model.compile(inputs) instead "
                 "of model(inputs)"
             )
-        call = self._bound(args, kwargs)
+        call = arguments.bound(self._user_model.forward, args, kwargs)
         if self._program is None:
             self._compile(call)
-        kinds = _kinds(call)
-        if kinds != self._expected:
-            missing = [name for name in self._names if name not in self._names_of(call)]
-            if missing:
-                raise Error("Missing arguments: %s." % ", ".join(missing))
-            raise Error("inputs must be of the shapes and types compiled for: %s, and are %s" % (self._expected, kinds))
+        arguments.refuse_others(self._expected, arguments.form(self._user_model.forward, call))
         if self._device is None:
             self.attachToDevice()
         if not self._training and _versions.get(self._user_model, 0) != self._version:
             self.copyWeightsToDevice()
         self._write_optimizer_state()
+        self._read = None
         with self._timed():
             outputs = self._program.run(call)
         if self._training:
             # A real executor copies when the host's weights are looked at: seen from outside it is the same.
-            self.copyWeightsToHost()
+            self._program.weights_to_host()
             _versions[self._user_model] = _versions.get(self._user_model, 0) + 1
         return _without_backward(outputs)
 
@@ -113,53 +112,62 @@ class PoplarExecutor(Inspection):
         if self._program is not None:
             warn("Call to compile() ignored: the executable is already compiled")
             return
-        self._compile(self._bound(args, kwargs))
+        self._compile(arguments.bound(self._user_model.forward, args, kwargs))
 
     def _compile(self, call: Any) -> None:
         refuse_options_apart(self._options)
+        for tensor in values.flat(call):
+            if not tensor.numel():
+                raise Error("Zero-sized tensors are unsupported (Got shape %s)" % list(tensor.shape))
+        option_lines.tell(self._options)
         for hook in _before_compiling.values():
             hook()
         program = self._new_program()
         started = time.perf_counter()
         self._ipus = self._ipus_for(program.trace(call))
         self._compiled_in = time.perf_counter() - started
-        self._expected, self._names = _kinds(call), self._names_of(call)
+        self._expected = arguments.form(self._user_model.forward, call)
         is_found = cache.finds(self._options, self._user_model, self._expected)
         if self._options.compilation_progress_bar and not is_found:
             cache.show_progress(self._compiled_in)
         self._program = program
+        cache.leave_profile(self._options, self._training)
         if self._options.connection_type == ConnectionType.Always:
-            self.attachToDevice()
+            try:
+                self.attachToDevice()
+            except Error:
+                self._program = None
+                raise
         for hook in _after_compiling.values():
             hook()
 
     def _new_program(self) -> Program:
+        if self._shown is not None and self._shown.training != self._modes[self._user_model]:
+            self._modes = {module: module.training for module in self._user_model.modules()}
+            self._modes[self._user_model] = self._shown.training
         how = self._options, self._options.output_mode, self._modes
         is_training, model = self._training, self._user_model
         program = TrainingProgram(model, *how, self._optimizer) if is_training else Program(model, *how)
         named = dict(model.named_parameters())
         program.hold_apart(grouped_weights(self.per_replica_params, named, self._options))
+        self._has_told()
         return program
+
+    def _has_told(self) -> None:
+        """Note that the device has the optimizer's settings as they are."""
+        self._read = None
+        if isinstance(self._optimizer, Optimizer):
+            self._optimizer._numbers_count = False
+        if self._training and self._unexpected is None:
+            self._unexpected = Unexpected(self._optimizer)
+        elif self._unexpected is not None and not self._options.relax_optimizer_checks:
+            self._unexpected.warn(self._optimizer)
 
     def _ipus_for(self, highest_ipu: int) -> int:
         options, stages = self._options, highest_ipu + 1
         if stages > 1 and options.execution_strategy.is_pipelined:
             refuse_short_pipeline(options, stages, self._training)
         return int(devices.ipus_of_replica(highest_ipu, options.auto_round_num_ipus) * options.replication_factor)
-
-    def _bound(self, args: Tuple[object, ...], kwargs: Dict[str, object]) -> Any:
-        """Return the arguments as forward takes them, each in its place; the same call has one form."""
-        try:
-            bound = inspect.signature(self._user_model.forward).bind(*args, **kwargs)
-        except (TypeError, ValueError):
-            return args, kwargs
-        return bound.args, bound.kwargs
-
-    def _names_of(self, call: Any) -> List[str]:
-        try:
-            return list(inspect.signature(self._user_model.forward).bind(*call[0], **call[1]).arguments)
-        except (TypeError, ValueError):
-            return []
 
     # -- weights, optimizer --------------------------------------------------------------------
 
@@ -181,6 +189,7 @@ class PoplarExecutor(Inspection):
             self._follow(optimizer)
         if self._program is not None:
             self._program.optimizer.take(optimizer)
+            self._has_told()
 
     def _follow(self, optimizer: Optimizer) -> None:
         """Let the optimizer's state_dict read the state on the device, without keeping this model alive."""
@@ -192,19 +201,31 @@ class PoplarExecutor(Inspection):
                 return None
             if executor._options.connection_type == ConnectionType.Never:
                 return None
-            on_device = executor._program.optimizer
-            return {"ipu_state": on_device.read(), "ipu_param": on_device.numbers()}
+            return executor._optimizer_state()
 
         optimizer._reader = read
+
+    def _optimizer_state(self) -> Dict[str, Any]:
+        if self._read is None:
+            log("DEBUG", "Writing optimiser state tensors from IPU to host.")
+            on_device = self._program.optimizer
+            self._read = {"ipu_state": on_device.read(), "ipu_param": on_device.numbers()}
+        else:
+            log("DEBUG", "Using cached optimiser state dict")
+        return self._read
 
     def _write_optimizer_state(self) -> None:
         loaded = self._optimizer._loaded if isinstance(self._optimizer, Optimizer) else None
         if loaded is not None:
-            self._program.optimizer.write(loaded["ipu_state"])
-            self._optimizer._loaded = None
+            self.copyWeightsToHost()
+            log("DEBUG", "Writing optimiser state tensors from host to IPU memory.")
+            numbers = loaded["ipu_param"] if self._optimizer._numbers_count else {}
+            self._program.optimizer.write(loaded["ipu_state"], numbers)
+            self._optimizer._loaded = self._read = None
 
     def copyWeightsToHost(self) -> None:
         """Give the host's model the device's weights. Raises Error unless it is compiled."""
+        log("DEBUG", "copyWeightsToHost()")
         self._compiled().weights_to_host()
 
     def copyWeightsToDevice(self) -> None:
@@ -230,7 +251,7 @@ class PoplarExecutor(Inspection):
         self._compiled()
         if self._device is not None:
             return
-        self._device = devices.Device(self, self._ipus)
+        self._device = devices.Device(self, self._ipus, self._options.ipu_id)
         # The host's weights, and what a checkpoint has given the optimizer, are the device's from now on.
         self.copyWeightsToDevice()
         self._write_optimizer_state()
@@ -238,7 +259,9 @@ class PoplarExecutor(Inspection):
     def detachFromDevice(self) -> None:
         """Let the device go; the host's model has the weights."""
         if self._device is None:
-            raise Error("the model is not attached to a device")
+            raise Error("Device is not attached")
+        if isinstance(self._optimizer, Optimizer):
+            self._optimizer._on_ipu()
         self._device.let_go()
         self._device = None
 
@@ -293,8 +316,12 @@ class PoplarExecutor(Inspection):
 
     @property
     def model(self) -> nn.Module:
-        """Return the user's own model."""
-        return self._user_model
+        """Return the user's own model; of one for inference a copy with the same parts, whose eval() counts."""
+        if self._training:
+            return self._user_model
+        if self._shown is None:
+            self._shown = copy.copy(self._user_model)
+        return self._shown
 
     @property
     def options(self) -> Options:
@@ -346,10 +373,6 @@ def _register(hooks: Any, hook: Callable[[], object], kind: str) -> RemovableHan
     return handle
 
 
-def _kinds(call: Any) -> List[Tuple[Any, Any]]:
-    return [(tensor.shape, tensor.dtype) for tensor in values.flat(call)]
-
-
 def _without_backward(outputs: object) -> Any:
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise Error(
@@ -365,7 +388,7 @@ def _without_backward(outputs: object) -> Any:
 
 def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any = None) -> PoplarExecutor:
     """Return `model` as one that trains on the device; no optimizer means SGD with a learning rate of 0.01."""
-    model = model.model if isinstance(model, PoplarExecutor) else model
+    model = model._user_model if isinstance(model, PoplarExecutor) else model
     if _training_models.get(model, lambda: None)() is not None:
         raise RuntimeError(
             "Model has already been wrapped in 'poptorch.trainingModel'. Call model.destroy() on the model to unwrap "
@@ -378,7 +401,7 @@ def trainingModel(model: Any, options: Optional[Options] = None, optimizer: Any 
 
 def inferenceModel(model: Any, options: Optional[Options] = None) -> PoplarExecutor:
     """Return `model` as one that gives results on the device."""
-    model = model.model if isinstance(model, PoplarExecutor) else model
+    model = model._user_model if isinstance(model, PoplarExecutor) else model
     if model.training:
         warn("the model of an inferenceModel is in training mode: call model.eval() before it is wrapped")
     return PoplarExecutor(model, options, False)

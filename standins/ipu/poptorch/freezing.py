@@ -31,6 +31,9 @@ class Settings:
         return self._values[name]
 
     def __setattr__(self, name: str, value: object) -> None:
+        if name == "__class__":
+            object.__setattr__(self, name, value)
+            return
         if self._frozen:
             raise AttributeError("Can't modify frozen Options")
         if name not in self._values:
@@ -106,23 +109,25 @@ def _named_value(value: object) -> Any:
 
 
 def apply_file(options: Any, filepath: str) -> None:
-    """Call on `options` what each line of the file says. Raises ConfigFileError for what is no call of a setter."""
+    """Call on `options` what each line of the file says. Raises ConfigFileError for what is no call of a setter.
+
+    Lines are counted as PopTorch counts them: without empty ones and comments.
+    """
     with open(filepath, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            text = line.split("#")[0].strip()
-            if text:
-                _call(options, text, "line %d of %s" % (number, os.path.basename(filepath)))
+        texts = [text for text in (line.split("#")[0].strip() for line in lines) if text]
+    for number, text in enumerate(texts, 1):
+        _call(options, text, "line %d of %s" % (number, os.path.basename(filepath)))
 
 
 def _call(options: Any, text: str, where: str) -> None:
+    text = text[len("options.") :] if text.startswith("options.") else text
+    expected = "expected a call of a setter such as deviceIterations(4)"
     try:
-        call = ast.parse(text[len("options.") :] if text.startswith("options.") else text, mode="eval").body
-    except SyntaxError:
-        call = None
+        call = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        call, expected = None, error.msg
     if not isinstance(call, ast.Call):
-        raise ConfigFileError(
-            "SyntaxError at %s: expected a call of a setter such as deviceIterations(4), and found %r" % (where, text)
-        )
+        raise ConfigFileError("SyntaxError at %s: %s\n> options.%s" % (where, expected, text))
     arguments = [_value(argument, where) for argument in call.args]
     named = {word.arg or "": _value(word.value, where) for word in call.keywords}
     _attribute(options, call.func, where)(*arguments, **named)

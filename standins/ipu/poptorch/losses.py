@@ -117,8 +117,8 @@ def the_loss(marked: List[torch.Tensor], outputs: List[torch.Tensor]) -> Any:
     last = found[-1]
     if not all(_follows(last, earlier) for earlier in found[:-1]):
         raise Error(
-            "Multiple independent losses found in graph: %d losses don't follow from each other. Graph must have one "
-            "final loss: combine them, and mark that with poptorch.identity_loss" % len(found)
+            "Multiple independent losses found in graph. Graph must have one final loss. Wrap final graph loss in "
+            "poptorch.identity_loss. (%d losses don't follow from each other.)" % len(found)
         )
     if not any(out.grad_fn is last.grad_fn for out in outputs) and any(_follows(out, last) for out in outputs):
         warn(

@@ -265,6 +265,19 @@ class MultiConv:
         """End the context."""
 
 
+class Attribute:
+    """Attributes of the operations within: a stand-in has nobody to read them."""
+
+    def __init__(self, **attributes: object) -> None:
+        self._attributes = attributes
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, *_error: object) -> None:
+        """End."""
+
+
 class NameScope:
     """Operations inside have names that begin with `name`: a compiler's names, which nothing here shows."""
 

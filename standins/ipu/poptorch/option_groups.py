@@ -50,14 +50,10 @@ class PrecisionOptions(Settings):
         return self._set("floating_point_exceptions", enabled)
 
     def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> PrecisionOptions:
-        """Set what an operation makes of float32 beside float16: float16 unless HalfUpcastToFloat is set."""
+        """Set what an operation makes of float32 beside float16: as PyTorch does, or float16 with the tracer."""
         if not isinstance(half_float_casting, HalfFloatCastingBehavior):
             raise ValueError("halfFloatCasting must be a poptorch.HalfFloatCastingBehavior")  # noqa: TRY004 - as above
         return self._set("half_float_casting", half_float_casting)
-
-    def downcasts(self) -> bool:
-        """Return whether float32 beside float16 becomes float16."""
-        return bool(self.half_float_casting != HalfFloatCastingBehavior.HalfUpcastToFloat)
 
     def autocastEnabled(self, autocast_enabled: bool) -> PrecisionOptions:
         """Set whether poptorch.autocast has an effect."""
@@ -85,10 +81,10 @@ class PrecisionOptions(Settings):
 
 
 class JitOptions(Settings):
-    """PyTorch's tracer: recorded only."""
+    """PyTorch's tracer: it decides what becomes of float32 beside float16. Late releases don't use it."""
 
     def __init__(self) -> None:
-        super().__init__(trace_model=True)
+        super().__init__(trace_model=False)
 
     traceModel = setter("trace_model", "trace_model")
 

@@ -10,7 +10,15 @@ from typing import Any, Dict, Optional
 import torch
 from trainjob_standins.announce import say_what_this_is
 
-from poptorch.enums import CommGroupType, ConnectionType, MeanReductionStrategy, OutputMode, ReductionType, SyncPattern
+from poptorch.enums import (
+    CommGroupType,
+    ConnectionType,
+    HalfFloatCastingBehavior,
+    MeanReductionStrategy,
+    OutputMode,
+    ReductionType,
+    SyncPattern,
+)
 from poptorch.freezing import ConfigFileError, Settings, apply_file, apply_named, as_it_is, setter
 from poptorch.optim import accumulates_in_half
 from poptorch.option_groups import (
@@ -26,6 +34,8 @@ from poptorch.option_groups import (
 from poptorch.stages import PipelinedExecution, Strategy
 
 __all__ = ["ConfigFileError", "Options"]
+
+_DistributedOptions = DistributedOptions  # popdist derives from it, by this name
 
 
 class Options(Settings):
@@ -59,6 +69,9 @@ class Options(Settings):
             source_location_excludes=["site-packages/torch", "site-packages/poptorch"],
             module_namescope=True,
             log_cycle_count=False,
+            relax_optimizer_checks=False,
+            profile_dir=None,
+            model_name=None,
             reduces_over_instances=False,
             Precision=PrecisionOptions(),
             Training=TrainingOptions(),
@@ -200,6 +213,12 @@ class Options(Settings):
         if self.input_group_type == CommGroupType.Orthogonal:
             return replica % self.input_replicas
         return replica // int(self.input_group_size)
+
+    def downcasts(self) -> bool:
+        """Return whether float32 beside float16 becomes float16: by default if PyTorch's tracer is asked for."""
+        casting = self.Precision.half_float_casting
+        is_default = casting == HalfFloatCastingBehavior.Default
+        return bool(self.Jit.trace_model if is_default else casting == HalfFloatCastingBehavior.FloatDowncastToHalf)
 
     def is_mean(self) -> bool:
         """Return whether gradients are averaged, and not summed."""

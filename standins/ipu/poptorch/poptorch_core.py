@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, Dict
 
+from poptorch import option_lines
 from poptorch.errors import Error, RecoverableError, UnrecoverableError
 
 __all__ = ["Error", "RecoverableError", "TestErrorType", "UnrecoverableError"]
@@ -22,13 +24,29 @@ class TestErrorType(IntEnum):
     PoplarLinkError = 7
 
 
+_TYPES = {
+    TestErrorType.PoplarUnrecoverable: "poplar_unrecoverable_runtime_error",
+    TestErrorType.PoplarRecoverableFullReset: "poplar_recoverable_runtime_error",
+    TestErrorType.PoplarLinkError: "poplar_link_error",
+}
+_KINDS = {
+    TestErrorType.PoplarUnrecoverable: UnrecoverableError,
+    TestErrorType.PoplarRecoverableFullReset: RecoverableError,
+}
+
+
 def _throwTestError(error: TestErrorType) -> None:
     """Raise the error that the user guide's example of error handling asks for."""
-    text = "test error: %s" % TestErrorType(error).name
-    if error == TestErrorType.PoplarUnrecoverable:
-        raise UnrecoverableError(text, "poplar_unrecoverable_runtime_error")
-    if error == TestErrorType.PoplarRecoverableFullReset:
-        recoverable = RecoverableError(text, "poplar_recoverable_runtime_error")
-        recoverable.recovery_action = "FULL_RESET"
-        raise recoverable
-    raise Error(text)
+    error = TestErrorType(error)
+    text = "test error: %s%s" % (error.name, ": -lfoo not found" * (error == TestErrorType.PoplarLinkError))
+    raised: Any = _KINDS.get(error, Error)(text, _TYPES.get(error, "popart_exception"))
+    raised.location = "  [0] throwTestError::bottomLevel\n  [1] throwTestError::topLevel\n"
+    raised.args = ("%s\n%s" % (text, raised.location),)
+    if isinstance(raised, RecoverableError):
+        raised.recovery_action = "FULL_RESET"
+    raise raised
+
+
+def _validateOptions(options: Dict[str, Any]) -> None:
+    """Log what `Options.toDict` returned. Raises Error for options that PopART does not have."""
+    option_lines.validate(options)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from poptorch import ops, values
+from poptorch.arguments import Call
 from poptorch.arithmetic import (
     Half,
     as_half,
@@ -34,8 +35,6 @@ from poptorch.losses import marked_losses, the_loss
 
 if TYPE_CHECKING:
     from poptorch.options import Options
-
-Call = Tuple[Tuple[Any, ...], Dict[str, Any]]
 
 
 class Program:
@@ -175,9 +174,9 @@ class Program:
             is_statistic = isinstance(owner, nn.modules.batchnorm._NormBase)
             if before is not None and not is_statistic and (now is None or not torch.equal(now, before)):
                 raise Error(
-                    "PopTorch does not support broadcasting buffers, and this model updates %s. If your model is able "
-                    "to tolerate buffers becoming out of sync between replicas, you can disable buffer broadcasting "
-                    "using poptorch.Options.broadcastBuffers(False)." % name
+                    "PopTorch does not support broadcasting buffers. If your model is able to tolerate buffers "
+                    "becoming out of sync between replicas, you can disable buffer broadcasting using "
+                    "poptorch.Options.broadcastBuffers(False). It updates %s." % name
                 )
 
     # -- what surrounds a forward pass ---------------------------------------------------------
@@ -205,7 +204,7 @@ class Program:
         modes = [(module, module.training) for module in self.host.modules()]
         torch.set_rng_state(self._random_state)
         precision = self.options.Precision
-        types = device_types(downcasts=precision.downcasts(), raises=precision.floating_point_exceptions)
+        types = device_types(downcasts=self.options.downcasts(), raises=precision.floating_point_exceptions)
         try:
             for weight, device, gradient in zip(self.weights, self._device, self._gradients):
                 weight.grad, weight.data = None, device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
 import sys
 from typing import List, Set
@@ -38,10 +39,36 @@ def set_level(name: str) -> None:
 
 def warn(text: str) -> None:
     """Log a warning, each text once, unless the level leaves warnings out."""
-    level = _chosen[0] if _chosen else os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
-    if text in _said or (level in _LEVELS and _LEVELS.index(level) > _LEVELS.index("WARN")):
-        return
-    _said.add(text)
-    now = datetime.datetime.now().strftime("%H:%M:%S.%f")[:-3]
-    sys.stderr.write("[%s] [poptorch::python] [warning] %s\n" % (now, text))
-    sys.stderr.flush()
+    if text not in _said and is_logged("WARN"):
+        _said.add(text)
+        log("WARN", text)
+
+
+def is_logged(level: str) -> bool:
+    """Return whether lines of this level are written."""
+    least = _chosen[0] if _chosen else os.environ.get("POPTORCH_LOG_LEVEL", "WARN").upper()
+    return least not in _LEVELS or _LEVELS.index(least) <= _LEVELS.index(level)
+
+
+def log(level: str, text: str) -> None:
+    """Log a line, for Python's logging to see as well."""
+    if is_logged(level):
+        _logger.log(_NUMBERS[level], text)
+
+
+class _Lines(logging.Handler):
+    """Writes to what is standard error now."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        now = datetime.datetime.now().strftime("%H:%M:%S.%f")[:-3]
+        level = record.levelname.lower()
+        sys.stderr.write("[%s] [poptorch::python] [%s] %s\n" % (now, level, record.getMessage()))
+        sys.stderr.flush()
+
+
+_NUMBERS = {"TRACE": 5, "DEBUG": logging.DEBUG, "INFO": logging.INFO, "WARN": logging.WARNING, "ERR": logging.ERROR}
+logging.addLevelName(_NUMBERS["TRACE"], "TRACE")
+_logger = logging.getLogger("poptorch::python")
+_logger.setLevel(1)
+_logger.handlers[:] = [_Lines()]

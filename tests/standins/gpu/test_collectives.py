@@ -310,3 +310,32 @@ dist.destroy_process_group()
     refused = ["Float8", "Tensors must be contiguous"]
     assert first == [4, [both, both, [0.0, 1.0]], *refused, [[10.0, 11.0], [12.0, 13.0]]]
     assert second == [4, [both, both, [1.0, 2.0]], *refused, [[0.0, 1.0], [2.0, 3.0]]]
+
+
+def test_names_of_split_groups_and_the_check_for_nan(tmp_path: Path) -> None:
+    script = (
+        BEGIN.replace('"nccl"', '"nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"]))')
+        + """
+import json
+torch.cuda.set_device(local)
+whole = dist.group.WORLD._get_backend(torch.device("cuda"))
+first, second = dist.split_group(split_ranks=[[0, 1]]), dist.split_group(split_ranks=[[0], [1]], group_desc="mine")
+print(json.dumps([first.group_desc, second.group_desc, whole.comm_split_count(), second.size()]))
+x = torch.full((2,), float("nan") if rank == 0 else 1.0, device="cuda", dtype=torch.float32)
+dist.broadcast(x, 1)  # what rank 0 has is not read
+y = x.clone(); y[1] = float("nan")
+try: dist.all_reduce(y)
+except RuntimeError as error: print(json.dumps(str(error).splitlines()))
+whole._set_enable_nan_check(False)
+dist.all_reduce(y)
+print(json.dumps([x.tolist(), y[0].item()]))
+"""
+    )
+    for rank, ended in enumerate(ranks(tmp_path, script, TORCH_NCCL_NAN_CHECK="1")):
+        named, refused, moved = values(ended)
+        assert named == ["default_pg:split:0", "mine", 2, 1]
+        assert refused == [
+            "CUDA error: device-side assert triggered",
+            f"(stand-in: TORCH_NCCL_NAN_CHECK is set, and rank {rank} gives NaN to all_reduce SUM)",
+        ]
+        assert moved == [[1.0, 1.0], 2.0]

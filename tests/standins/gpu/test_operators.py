@@ -235,3 +235,31 @@ for loss in (functional.mse_loss, functional.smooth_l1_loss):
     show(near(value, loss(x.cpu(), y.cpu()), 1e-6), [str(one.message) for one in seen])
 """
     assert shown(tmp_path, script) == [[True, []]] * 2
+
+
+def test_batch_norm_with_weights_of_16_bits_and_statistics_of_32(tmp_path: Path) -> None:
+    """As under FSDP2's mixed precision; the backward of a GPU's kernel for channels that don't come last refuses it."""
+    script = """
+plain, last = torch.contiguous_format, torch.channels_last
+for shape, form in (((6, 4), plain), ((3, 4, 2, 2), last), ((3, 4, 2, 2), plain)):
+    for train in (True, False):
+        for dtype in (torch.float16, torch.bfloat16):
+            make = torch.nn.BatchNorm1d if len(shape) == 2 else torch.nn.BatchNorm2d
+            right, norm = make(4).train(train), make(4).train(train).cuda()
+            for weight in norm.parameters(): weight.data = weight.data.to(dtype)
+            x = torch.randn(shape).to(memory_format=form).requires_grad_()
+            y = x.detach().cuda().to(dtype).requires_grad_()
+            wanted, out = right(x), norm(y)
+            wanted.square().sum().backward()
+            seen = [out.dtype == dtype, near(out, wanted), near(norm.running_var, right.running_var)]
+            seen.append(str(norm.running_mean.dtype))
+            try:
+                out.float().square().sum().backward()
+                seen += [near(y.grad, x.grad, 5e-2), near(norm.weight.grad, right.weight.grad, 5e-2)]
+                seen.append(norm.bias.grad.dtype == dtype)
+            except RuntimeError as error: seen.append(str(error)[:34])
+            show(*seen)
+"""
+    forward = [True, True, True, "torch.float32"]
+    refused = [[*forward, "Expected running_mean to have type"]] * 4
+    assert shown(tmp_path, script) == [[*forward, True, True, True]] * 8 + refused

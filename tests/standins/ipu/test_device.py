@@ -311,13 +311,164 @@ def test_tracing_counts_once_on_the_host(poptorch: Any) -> None:
     assert model.count.item() == 1.0
 
 
-def test_arguments_that_it_was_compiled_for(poptorch: Any) -> None:
-    class Added(nn.Module):
-        def forward(self, first: Any, second: Any, third: Any = None) -> Any:
-            return first + second if third is None else first + second + third
+class Added(nn.Module):
+    def forward(self, first: Any, *others: Any, scale: int = 1, last: Any = None, **more: Any) -> Any:
+        found = sum((*others, *more.values()), first)
+        return found * scale if last is None else (found + last) * scale
 
-    one = torch.ones(1)
-    inference = poptorch.inferenceModel(Added().eval())
-    inference(one, one, third=one)
-    with pytest.raises(poptorch.Error, match=r"Missing arguments: third\."):
-        inference(one, one)
+
+class Wrapped(Added):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
+
+
+@pytest.mark.parametrize("model", [Added, Wrapped])
+def test_arguments_that_it_was_compiled_for(poptorch: Any, model: Any) -> None:
+    """Each argument has the place, type, shape or value of the first call; the error names it."""
+    one = torch.ones(2)
+    inference = poptorch.inferenceModel(model().eval())
+    assert inference(one, one, last=one, extra=one, scale=2).tolist() == [8.0, 8.0]
+    lacking = (
+        "Missing arguments: last" if model is Wrapped else "Type mismatch for last: expected .*Tensor.* but got .*None"
+    )
+    for match, args, kwargs in (
+        (lacking, (one, one), {"extra": one, "scale": 2}),
+        (r"Missing arguments: extra\.", (one, one), {"last": one, "scale": 2}),
+        (r"Unexpected arguments: other\.", (one, one), {"last": one, "extra": one, "scale": 2, "other": one}),
+        (
+            "positional arguments mismatch: expected 2 arguments but got 1",
+            (one,),
+            {"last": one, "extra": one, "scale": 2},
+        ),
+        ("Value mismatch for scale: expected 2 but got 3", (one, one), {"last": one, "extra": one, "scale": 3}),
+        (
+            r"expected torch.Size\(\[2\]\) but got torch.Size\(\[3\]\)",
+            (one, one),
+            {"last": torch.ones(3), "extra": one, "scale": 2},
+        ),
+        (
+            "last: expected torch.float32 but got torch.int64",
+            (one, one),
+            {"last": one.long(), "extra": one, "scale": 2},
+        ),
+    ):
+        with pytest.raises(poptorch.Error, match=match):
+            inference(*args, **kwargs)
+    inference.destroy()
+    assert inference(one).tolist() == [1.0, 1.0]
+
+
+def test_arguments_within_structures(poptorch: Any) -> None:
+    class Divided(nn.Module):
+        def forward(self, given: Any) -> Any:
+            return given["x"] / given["parts"][0]
+
+    x, y = torch.ones(1), torch.full((1,), 2.0)
+    inference = poptorch.inferenceModel(Divided().eval())
+    for given in ({"x": x, "parts": [y]}, {"parts": (y,), "x": x}):
+        assert inference(given).item() == 0.5
+    for match, other in (
+        (r"Missing arguments: x\.", {"parts": [y]}),
+        (r"Unexpected arguments: z\.", {"x": x, "parts": [y], "z": x}),
+        (r"given\['parts'\]: expected 1 but got 2", {"x": x, "parts": [y, y]}),
+    ):
+        with pytest.raises(poptorch.Error, match=match):
+            inference(other)
+
+
+def test_a_default_that_is_a_tensor_is_an_input(poptorch: Any) -> None:
+    class Summed(nn.Module):
+        def forward(self, first: Any, second: Any = torch.ones(1)) -> Any:  # noqa: B008 - what users write
+            return first + second
+
+    inference = poptorch.inferenceModel(Summed().eval())
+    assert [inference(torch.ones(1)).item(), inference(torch.ones(1), second=torch.zeros(1)).item()] == [2.0, 1.0]
+    with pytest.raises(poptorch.Error, match="Mandatory parameter first missing"):
+        inference()
+
+
+class Either(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 2)
+
+    def forward(self, inputs: Any, target: Any = None) -> Any:
+        found = self.layer(inputs)
+        return (found, nn.functional.cross_entropy(found, target)) if self.training else found
+
+
+def test_eval_of_the_model_that_an_inference_model_shows_counts_until_it_is_compiled(
+    poptorch: Any, tmp_path: Any
+) -> None:
+    """As PopTorch's own tests validate with what poptorch.load returned; the user's own model trains on."""
+
+    one, target = torch.ones(1, 1), torch.tensor([1])
+    poptorch.trainingModel(Either()).compileAndExport(str(tmp_path / "exported"), one, target)
+    training = poptorch.load(str(tmp_path / "exported"))
+    validation = poptorch.inferenceModel(training)
+    validation.model.eval()
+    training(one, target)
+    before = training.model.layer.bias.tolist()
+    assert validation(one).shape == (1, 2)
+    training(one, target)
+    assert training.model.training
+    assert training.model.layer.bias.tolist() != before
+    assert torch.allclose(validation(one), training.model.layer(one))
+
+
+def test_tensors_without_values_are_refused(poptorch: Any) -> None:
+    with pytest.raises(poptorch.Error, match=r"Zero-sized tensors are unsupported \(Got shape \[0, 2\]\)"):
+        poptorch.inferenceModel(nn.Linear(2, 1).eval())(torch.ones(0, 2))
+
+
+def test_levels_of_the_log(poptorch: Any) -> None:
+    for level in (0, 4, "TRACE", "OFF", "WARN"):
+        poptorch.setLogLevel(level)
+    with pytest.raises(ValueError, match="Invalid log level integer 5"):
+        poptorch.setLogLevel(5)
+    with pytest.raises(
+        ValueError, match=r"Unknown log level: loud\. Valid values are DEBUG, ERR, INFO, OFF, TRACE and WARN"
+    ):
+        poptorch.setLogLevel("loud")
+
+
+def test_errors_to_test_a_program_by(poptorch: Any) -> None:
+    kinds = poptorch.poptorch_core.TestErrorType
+    for kind, raised, name in (
+        (kinds.PoplarRecoverableFullReset, poptorch.RecoverableError, "poplar_recoverable_runtime_error"),
+        (kinds.PoplarUnrecoverable, poptorch.UnrecoverableError, "poplar_unrecoverable_runtime_error"),
+        (kinds.PoplarLinkError, poptorch.Error, "poplar_link_error"),
+    ):
+        with pytest.raises(raised) as error:
+            poptorch.poptorch_core._throwTestError(kind)
+        assert error.value.type == name
+        assert "throwTestError::topLevel" in error.value.location
+        assert "throwTestError" not in error.value.message
+        assert "throwTestError" in str(error.value)
+
+
+def test_attributes_of_operations_change_nothing(poptorch: Any) -> None:
+    class Tagged(nn.Module):
+        def forward(self, values: Any) -> Any:
+            with poptorch.Attribute(__outline={"layer": "first"}):
+                return values + 1
+
+    assert poptorch.inferenceModel(Tagged().eval())(torch.ones(1)).item() == 2
+
+
+def test_a_device_that_is_asked_for_by_number_is_held_by_one_model(poptorch: Any, monkeypatch: Any) -> None:
+    monkeypatch.delenv("POPTORCH_WAIT_FOR_IPU", raising=False)
+    one, first, second = (
+        torch.ones(1, 1),
+        *(poptorch.inferenceModel(nn.Linear(1, 1).eval(), poptorch.Options().useIpuId(1)) for _ in range(2)),
+    )
+    other = poptorch.inferenceModel(nn.Linear(1, 1).eval(), poptorch.Options().useIpuId(2))
+    first(one)
+    other(one)
+    with pytest.raises(poptorch.Error, match="Failed to acquire device 1"):
+        second.compile(one)
+    first.detachFromDevice()
+    with pytest.raises(poptorch.Error, match="Device is not attached"):
+        first.detachFromDevice()
+    second.compile(one)
+    assert second.isAttachedToDevice()

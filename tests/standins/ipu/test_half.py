@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -67,11 +68,16 @@ def test_accumulators_of_float16_saturate_and_train(poptorch: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "dtype"),
-    [(None, torch.float16), ("FloatDowncastToHalf", torch.float16), ("HalfUpcastToFloat", torch.float32)],
+    ("behaviour", "traces", "dtype"),
+    [
+        (None, False, torch.float32),
+        (None, True, torch.float16),
+        ("FloatDowncastToHalf", False, torch.float16),
+        ("HalfUpcastToFloat", True, torch.float32),
+    ],
 )
-def test_a_mix_becomes_float16_unless_said(poptorch: Any, behaviour: str | None, dtype: torch.dtype) -> None:
-    """ "PopTorch differs and will cast all inputs to float16"; halfFloatCasting follows PyTorch."""
+def test_what_a_mix_becomes(poptorch: Any, behaviour: str | None, traces: bool, dtype: torch.dtype) -> None:
+    """halfFloatCasting: "with tracing disabled, mixed precision casting always follows PyTorch's scheme"."""
 
     class Mixed(nn.Module):
         def __init__(self) -> None:
@@ -82,9 +88,30 @@ def test_a_mix_becomes_float16_unless_said(poptorch: Any, behaviour: str | None,
             return values * self.weight
 
     options = options_of(poptorch)
+    options.Jit.traceModel(traces)
     if behaviour is not None:
         options.Precision.halfFloatCasting(poptorch.HalfFloatCastingBehavior[behaviour])
     assert poptorch.inferenceModel(Mixed().eval(), options)(torch.ones(2).half()).dtype is dtype
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.Conv1d(4, 2, 1), nn.BatchNorm1d(4)])
+def test_layers_give_the_type_that_they_are_given(poptorch: Any, layer: Any) -> None:
+    """Whatever type their weights have."""
+    values = torch.ones(1, 4, 1) if isinstance(layer, nn.Conv1d) else torch.ones(1, 4)
+    for weights in (torch.float32, torch.float16):
+        for dtype in (torch.float32, torch.float16):
+            model = copy.deepcopy(layer).to(weights).eval()
+            assert poptorch.inferenceModel(model)(values.to(dtype)).dtype is dtype
+
+
+def test_what_is_written_to_keeps_its_type(poptorch: Any) -> None:
+    class Written(nn.Module):
+        def forward(self, values: Any) -> Any:
+            values.mul_(torch.tensor([1.0001, 2.0]))
+            return (values - 1) * 1024
+
+    found = inference(poptorch, Written())(torch.ones(2).half())
+    assert (found.dtype, found.tolist()) == (torch.float16, [0.0, 1024.0])
 
 
 def test_parameters_of_float32_are_updated_in_float32(poptorch: Any) -> None:

@@ -62,7 +62,7 @@ def test_inputs_must_stay_as_compiled(poptorch: Any) -> None:
     """The compiled graph has fixed shapes."""
     inference = poptorch.inferenceModel(nn.Linear(3, 2).eval(), options_of(poptorch))
     inference(torch.ones(4, 3))
-    with pytest.raises(poptorch.Error, match="shapes and types"):
+    with pytest.raises(poptorch.Error, match="Shape mismatch for input"):
         inference(torch.ones(5, 3))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.support.standin_models import Scaled, options_of
 
@@ -62,7 +63,7 @@ def test_state_has_the_names_of_the_device_before_the_first_update(poptorch: Any
     for name, keys in {
         "Adam": {"Accl1", "Accl2", "Step"},
         "SGD": {"Accl"},
-        "RMSprop": {"Accl", "Accl2", "Accl3"},
+        "RMSprop": {"Accl1", "Accl2", "Accl3"},
     }.items():
         model = Scaled(poptorch)
         optimizer = getattr(poptorch.optim, name)(model.parameters(), **MAKE[name], weight_decay=0.5, loss_scaling=4.0)
@@ -73,6 +74,129 @@ def test_state_has_the_names_of_the_device_before_the_first_update(poptorch: Any
         rate = "scaledLearningRate0" if name == "SGD" else "learningRate"
         assert state["ipu_param"][rate + "___specific___model.weight"] == pytest.approx(0.025 if name == "SGD" else 0.1)
         assert state["ipu_param"]["lossScaling_FLOAT"] == 4
+
+
+def test_a_velocity_is_there_wherever_momentum_can_change(poptorch: Any) -> None:
+    """A constant momentum of 0 needs none."""
+    for more, keys in (({}, []), ({"momentum": 0.0}, ["Accl___model.weight"])):
+        model = Scaled(poptorch)
+        optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, **more)
+        training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+        training.compile(torch.ones(1, 1))
+        assert list(optimizer.state_dict()["ipu_state"]) == keys
+
+
+@pytest.mark.parametrize("name", sorted(MAKE))
+def test_settings_of_a_loaded_state_are_the_devices_until_it_is_told_others(poptorch: Any, name: str) -> None:
+    training, optimizer = trained(poptorch, name, 1)
+    state = optimizer.state_dict()
+    rate = ("scaledLearningRate0" if name == "SGD" else "learningRate") + "___specific___model.weight"
+    decay = ("weightDecayScaleFactor0" if name == "SGD" else "weightDecay") + "___specific___model.weight"
+    kept = state["ipu_param"].pop(decay)
+    state["ipu_param"][rate] = torch.tensor(0.0)
+    optimizer.load_state_dict(state)
+    assert decay not in optimizer.state_dict()["ipu_param"]
+    before = training.model.weight.item()
+    training(torch.full((1, 1), 0.5))
+    assert training.model.weight.item() == before
+    assert optimizer.state_dict()["ipu_param"][rate] == 0
+    if name != "SGD":
+        assert optimizer.state_dict()["ipu_param"][decay] == kept
+    training.setOptimizer(optimizer)
+    training(torch.full((1, 1), 0.5))
+    assert training.model.weight.item() != before
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_a_state_that_is_loaded_where_it_was_read_changes_no_bit(poptorch: Any, name: str) -> None:
+    seen = []
+    for reloads in (False, True):
+        model = Scaled(poptorch)
+        optimizer = getattr(poptorch.optim, name)(model.parameters(), **MAKE[name], weight_decay=0.3, loss_scaling=0.3)
+        training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+        for _ in range(3):
+            training(torch.full((1, 1), 0.7))
+            if reloads:
+                optimizer.load_state_dict(optimizer.state_dict())
+        seen.append(model.weight.item())
+    assert seen[0] == seen[1]
+
+
+def test_what_is_logged_of_an_optimizer(poptorch: Any, capfd: Any, caplog: Any) -> None:
+    """At DEBUG: settings where they have changed, with those that are built in, and the ways of its state."""
+    poptorch.setLogLevel("DEBUG")
+    training, optimizer = trained(poptorch, "Adam", 1)
+    seen = capfd.readouterr().err
+    assert "Updating graph optimizer with Adam, defaultLearningRate=0.1, defaultBeta1=0.9 (const)" in seen
+    assert "lossScaling=1 (const), accumType=float32, firstOrderMomentumAccumType=float32" in seen
+    assert "Updating group 0 optimizer with Adam, learningRate=0.1," in seen
+    training.setOptimizer(optimizer)
+    assert "optimizer" not in capfd.readouterr().err
+    optimizer.param_groups[0]["lr"] = 0.5
+    training.setOptimizer(optimizer)
+    assert "learningRate=0.5," in capfd.readouterr().err
+    state = optimizer.state_dict()
+    assert "Writing optimiser state tensors from IPU to host" in capfd.readouterr().err
+    optimizer.state_dict()
+    assert "Using cached optimiser state dict" in caplog.text
+    optimizer.load_state_dict(state)
+    training(torch.full((1, 1), 0.5))
+    assert "Writing optimiser state tensors from host to IPU memory" in capfd.readouterr().err
+    poptorch.setLogLevel("WARN")
+    training.setOptimizer(optimizer)
+    training(torch.full((1, 1), 0.5))
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_attributes_that_the_device_ignores_are_warned_of_once(poptorch: Any, capfd: Any, relaxed: bool) -> None:
+    """Those of a scheduler that was made before compiling are no surprise."""
+    model = Scaled(poptorch)
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.param_groups[0]["initial_lr"] = 0.1
+    options = options_of(poptorch).relaxOptimizerAttributesChecks(relaxed)
+    training = poptorch.trainingModel(model, options, optimizer)
+    training(torch.ones(1, 1))
+    assert "unexpected" not in capfd.readouterr().err
+    optimizer.initial_lr = optimizer.param_groups[0]["warm_up"] = 5
+    training.setOptimizer(optimizer)
+    seen = capfd.readouterr().err
+    for line in (
+        "unexpected optimizer attributes in SGD optimizer: ['initial_lr']",
+        "group 0 attributes in SGD optimizer: ['warm_up']",
+    ):
+        assert (line in seen) is not relaxed
+    training.setOptimizer(optimizer)
+    assert "unexpected" not in capfd.readouterr().err
+
+
+def test_optimizers_that_torch_lacks_update_on_the_host_as_on_the_device(poptorch: Any) -> None:
+    for make in (
+        poptorch.optim.LAMB,
+        lambda weights, **how: poptorch.optim.AdamW(weights, bias_correction=False, **how),
+    ):
+        host, device = nn.Linear(3, 1), Summing(poptorch)
+        device.layer.load_state_dict(host.state_dict())
+        optimizer = make(host.parameters(), lr=0.1, weight_decay=0.1)
+        training = poptorch.trainingModel(
+            device, options_of(poptorch), make(device.parameters(), lr=0.1, weight_decay=0.1)
+        )
+        for _ in range(3):
+            optimizer.zero_grad()
+            host(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            training(torch.ones(1, 3))
+        for one, other in zip(host.parameters(), device.parameters(), strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+
+
+class Summing(nn.Module):
+    def __init__(self, poptorch: Any) -> None:
+        super().__init__()
+        self.layer, self._loss = nn.Linear(3, 1), poptorch.identity_loss
+
+    def forward(self, inputs: Any) -> Any:
+        return self._loss(self.layer(inputs), reduction="sum")
 
 
 def test_a_state_of_pytorch_is_refused(poptorch: Any) -> None:

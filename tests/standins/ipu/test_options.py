@@ -161,7 +161,9 @@ def test_options_from_a_file(poptorch: Any, tmp_path: Path) -> None:
     assert (options.device_iterations, options.Training.gradient_accumulation) == (5, 4)
     assert options.output_return_period == 2
     file.write_text("deviceIterations(4)\noutputMode(poptorch.OutputMode.All")
-    with pytest.raises(poptorch.options.ConfigFileError, match=r"line 2 of my\.conf"):
+    with pytest.raises(
+        poptorch.options.ConfigFileError, match=r"line 2 of my\.conf: .*\n> options\.outputMode\(poptorch"
+    ):
         options.loadFromFile(str(file))
     file.write_text("__import__('os').system('true')\n")
     with pytest.raises((ValueError, AttributeError)):
@@ -326,3 +328,68 @@ def test_precision_takes_a_policy(poptorch: Any) -> None:
     model.autocast()
     model[0].autocast(False)
     assert poptorch.inferenceModel(model.eval(), options_of(poptorch))(torch.ones(1, 1)).shape == (1, 1)
+
+
+def test_what_is_logged_of_options(poptorch: Any, capfd: Any) -> None:
+    """At DEBUG, by the names and values that PopTorch hands on."""
+    poptorch.setLogLevel("DEBUG")
+    options = options_of(poptorch, 2).setExecutionStrategy(poptorch.ShardedExecution()).enableSyntheticData(True)
+    options.Precision.setPartialsType(torch.half)
+    options._Popart.set("enableOutlining", True)
+    options._Popart.set("engineOptions", {"debug.allowOutOfMemory": "true"})
+    options._Popart.set("dotChecks", ["FINAL"])
+    poptorch.inferenceModel(nn.Linear(1, 1).eval(), options).compile(torch.ones(2, 1))
+    seen = capfd.readouterr().err
+    for line in (
+        "set device_iterations to value 2",
+        "set execution_mode to value 1",
+        "set syntheticDataMode to value 2",
+        "set partialsTypeMatMuls to value half",
+        "set convolutionOptions[partialsType] to half",
+        "set enableOutlining to value true",
+        "set engineOptions[debug.allowOutOfMemory] to true",
+        "added FINAL to dotChecks",
+    ):
+        assert f"[debug] poptorch.Options {line}\n" in seen
+    poptorch.setLogLevel("WARN")
+
+
+def test_options_that_popart_lacks(poptorch: Any, capfd: Any) -> None:
+    validate = poptorch.poptorch_core._validateOptions
+    known = poptorch.Options()
+    known._Popart.set("autoRecomputation", 1)
+    validate(known.toDict())
+    for name, value, match in (
+        ("autoRecompute", 1, "Unknown int option autoRecompute"),
+        ("dotChecks", torch.ones(1), "Unknown value type .*Tensor.* for option dotChecks"),
+    ):
+        options = poptorch.Options()
+        options._Popart.set(name, value)
+        with pytest.raises(poptorch.Error, match=match):
+            validate(options.toDict())
+    options = poptorch.Options()
+    options._Popart.set("autoRecompute", 1)
+    poptorch.inferenceModel(nn.Linear(1, 1).eval(), options).compile(torch.ones(1, 1))
+    assert "_Popart.set('autoRecompute'): the stand-in knows no such option" in capfd.readouterr().err
+
+
+def test_a_profile_is_said_to_be_none(poptorch: Any, tmp_path: Path) -> None:
+    """Scripts copy it: enableProfiling names the folder, and modelName the one in it."""
+    for name, folder in ((None, "inference"), ("net", "net")):
+        options = poptorch.Options()
+        options.enableProfiling(str(tmp_path))
+        if name:
+            options.modelName(name)
+        poptorch.inferenceModel(nn.Linear(1, 1).eval(), options)(torch.ones(1, 1))
+        assert "no profile" in (tmp_path / folder / "profile.pop").read_text()
+
+
+def test_a_group_of_options_can_be_derived_from(poptorch: Any) -> None:
+    """As popdist does."""
+
+    class Own(poptorch.options._DistributedOptions):  # type: ignore[misc] # known once poptorch is there
+        pass
+
+    options = poptorch.Options()
+    options.Distributed.__class__ = Own
+    assert (type(options.Distributed), options.Distributed.numProcesses) == (Own, 1)

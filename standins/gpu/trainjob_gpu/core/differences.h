@@ -31,6 +31,43 @@ inline void softmax_backward(const c10::OperatorHandle& op, c10::Stack* stack) {
   if (stack->back().toTensor().scalar_type() != wanted) stack->back() = stack->back().toTensor().to(wanted);
 }
 
+// A GPU's BatchNorm takes weights of 16 bits beside running statistics of 32, as FSDP2's mixed precision leaves them.
+inline bool has_narrow_weights(const c10::OperatorHandle& op, c10::Stack* stack) {
+  const auto& weight = argument_of(op, stack, "weight");
+  const auto& running_mean = argument_of(op, stack, "running_mean");
+  return weight.isTensor() && running_mean.isTensor() && Widened::is_half(weight.toTensor()) &&
+         !Widened::is_half(running_mean.toTensor()) &&
+         argument_of(op, stack, "input").toTensor().scalar_type() == weight.toTensor().scalar_type();
+}
+
+inline void batch_norm(const c10::OperatorHandle& op, c10::Stack* stack) {
+  if (has_narrow_weights(op, stack))
+    for (const char* name : {"weight", "bias"}) {
+      auto& value = argument_of(op, stack, name);
+      if (value.isTensor()) value = value.toTensor().to(at::kFloat);
+    }
+  run_on_cpu(op, stack);
+}
+
+// Its backward takes them where channels come last, which other kernels compute.
+inline void batch_norm_backward(const c10::OperatorHandle& op, c10::Stack* stack) {
+  if (!has_narrow_weights(op, stack)) return run_on_cpu(op, stack);
+  auto& weight = argument_of(op, stack, "weight");
+  const auto narrow = weight.toTensor().scalar_type();
+  const auto input = argument_of(op, stack, "input").toTensor();
+  const auto wanted = argument_of(op, stack, "output_mask").toBoolList();
+  const bool channels_last = input.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                             input.is_contiguous(at::MemoryFormat::ChannelsLast3d) ||
+                             (input.is_contiguous() && input.stride(1) == 1);
+  const bool is_reduced = argument_of(op, stack, "train").toBool() || wanted[1] || wanted[2];
+  TORCH_CHECK(channels_last || !wanted[0] || !is_reduced, "Expected running_mean to have type ", narrow, " but got ",
+              argument_of(op, stack, "running_mean").toTensor().scalar_type());
+  weight = weight.toTensor().to(at::kFloat);
+  run_on_cpu(op, stack);
+  for (auto value = stack->end() - 2; value != stack->end(); ++value)
+    if (value->toTensor().defined()) *value = value->toTensor().to(narrow);
+}
+
 // The CPU's fused optimizers differ from release to release in what they make of a GradScaler's two tensors, and torch
 // 2.13's SGD computes wrongly with those and 16 bits: the gradients are unscaled before, and float32 is computed in.
 inline void fused_optimizer(const c10::OperatorHandle& op, c10::Stack* stack) {

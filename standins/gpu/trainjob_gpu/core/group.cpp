@@ -2,6 +2,7 @@
 // Refused is what NCCL refuses: tensors of the CPU, and two ranks on one GPU. What gloo lacks is put together from what
 // it has. Before each collective the ranks compare what they are about to call, where NCCL would hang.
 #include <pybind11/chrono.h>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <torch/csrc/utils/pybind.h>
 
 #include <c10/util/strides.h>
@@ -43,6 +44,9 @@ class Nccl final : public c10d::Backend {
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
 #endif
 
+  bool checks_nan = c10d::getCvarBool({"TORCH_NCCL_NAN_CHECK"}, false);
+  int splits = 0;
+
   // init_process_group(device_id=...)
   void eagerConnectSingleDevice(at::Device device) {
     check_index(device.index());
@@ -66,7 +70,7 @@ class Nccl final : public c10d::Backend {
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    begin("broadcast from rank " + std::to_string(options.rootRank), tensors);
+    begin("broadcast from rank " + std::to_string(options.rootRank), tensors, true, options.rootRank == getRank());
     auto aliases = cpu(tensors);
     return carried("nccl:broadcast", tensors, {gloo_->broadcast(aliases, options)}, tensors, nullptr);
   }
@@ -128,7 +132,7 @@ class Nccl final : public c10d::Backend {
   }
 
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
-    begin("scatter from rank " + std::to_string(options.rootRank), outputs);
+    begin("scatter from rank " + std::to_string(options.rootRank), outputs, true, false);
     auto to = cpu(outputs);
     std::vector<Tensors> from;
     for (auto& tensors : inputs) from.push_back(cpu(tensors));
@@ -351,8 +355,9 @@ class Nccl final : public c10d::Backend {
   }
 
   // Notes the collective, and compares it with what the other ranks are about to call.
-  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true) {
+  void begin(const std::string& kind, const Tensors& tensors, bool of_equal_shapes = true, bool are_given = true) {
     check(tensors);
+    if (are_given) refuse_nan(kind, tensors);
     const bool is_reduction = kind.find("reduce") != std::string::npos;
     for (const auto& tensor : tensors)
       TORCH_CHECK(!is_reduction || !c10::isFloat8Type(tensor.scalar_type()),
@@ -364,6 +369,15 @@ class Nccl final : public c10d::Backend {
     meet(tensors.empty() ? c10::DeviceIndex(-1) : tensors[0].device().index(), what, line);
     agreement_.reach(what, line);
     sequence_++;
+  }
+
+  // TORCH_NCCL_NAN_CHECK: a kernel of NCCL's group asserts that no rank gives NaN.
+  void refuse_nan(const std::string& kind, const Tensors& tensors) const {
+    if (!checks_nan) return;
+    for (const auto& tensor : tensors)
+      TORCH_CHECK(!tensor.is_floating_point() || !memory_of(tensor).isnan().any().item<bool>(),
+                  "CUDA error: device-side assert triggered\n(stand-in: TORCH_NCCL_NAN_CHECK is set, and rank ", getRank(),
+                  " gives NaN to ", kind, ")");
   }
 
   void meet(c10::DeviceIndex device, const std::string& what, const std::string& line) {
@@ -429,7 +443,9 @@ PYBIND11_MODULE(trainjob_gpu_group, m) {
                         py::arg("timeout") = std::chrono::milliseconds(600000))
                    .def("_group_start", &Nccl::startCoalescing)
                    .def("_group_end", [](Nccl& self) { self.endCoalescing(); })
-                   .def("comm_split_count", [](Nccl&) { return 0; })
+                   .def("comm_split_count", [](Nccl& self) { return self.splits; })
+                   .def("_set_enable_nan_check", [](Nccl& self, bool is_on) { self.checks_nan = is_on; })
+                   .def("_count_split", [](Nccl& self) { return self.splits++; })
                    .def("perform_nocolor_split", [](Nccl&, py::object) {})
                    .def("_is_initialized", [](Nccl&) { return true; })
                    .def("abort", &Nccl::abort)

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
+from poptorch import rules
 from poptorch.errors import Error
 
 _Type = Optional[torch.dtype]
@@ -62,6 +63,7 @@ class Optimizer:
     max_grad_norm: float = float("inf")
     bias_correction: bool = True
     _loaded: Optional[Dict[str, Any]] = None  # "ipu_state" and "ipu_param" that a model must give its device
+    _numbers_count = False  # whether the loaded "ipu_param" is newer than what the optimizer has told a model itself
     _reader: Any = None  # gives those that are on a device
 
     def _begin(self, base: Any, params: Any, arguments: Dict[str, object], extras: Tuple[str, ...] = _ADAPTIVE) -> None:
@@ -108,6 +110,17 @@ class Optimizer:
         # None: it was read before the optimizer had any.
         has_state = state_dict["ipu_state"] is not None
         self._loaded = {name: dict(state_dict[name]) for name in _OF_IPU} if has_state else None
+        self._numbers_count = has_state
+
+    def _step_by(self, rule: Any) -> None:
+        """Update on the host, as the device would, where torch has no such optimizer."""
+        extras = {"bias_correction": self.bias_correction}
+        own: Any = self
+        with torch.no_grad():
+            for group in own.param_groups:
+                for weight in group["params"]:
+                    if weight.grad is not None:
+                        rule(weight, weight.grad, own.state[weight], dict(group, **extras), rules.Types())
 
     def __getstate__(self) -> Dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name != "_reader"}
@@ -187,6 +200,14 @@ class AdamW(_Adam, torch.optim.AdamW):
     _base = torch.optim.AdamW
     _extras = (*_ADAPTIVE, "bias_correction")
 
+    def step(self, closure: Any = None) -> Any:
+        """Update the weights on the host."""
+        if self.bias_correction:
+            return super().step(closure)
+        loss = None if closure is None else closure()
+        self._step_by(rules.adamw)
+        return loss
+
 
 class RMSprop(Optimizer, torch.optim.RMSprop):
     """RMSprop."""
@@ -229,6 +250,8 @@ class LAMB(Optimizer, torch.optim.Optimizer):
         extras = (*_ADAPTIVE, "bias_correction")
         self._begin(torch.optim.Optimizer, params, dict(more, defaults=settings), extras)
 
-    def step(self, closure: object = None) -> Any:  # noqa: ARG002 - torch's form
-        """Raise: weights are updated by the device."""
-        raise RuntimeError("poptorch.optim.LAMB updates weights on the IPU only: hand it to poptorch.trainingModel")
+    def step(self, closure: Any = None) -> Any:
+        """Update the weights on the host."""
+        loss = None if closure is None else closure()
+        self._step_by(rules.lamb)
+        return loss
