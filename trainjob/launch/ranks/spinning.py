@@ -8,10 +8,10 @@ bit of a result, so every start chooses anew.
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Callable, Dict, FrozenSet, Mapping, Sequence, Tuple
 
+from trainjob.contract import clock
 from trainjob.launch.host import text
 from trainjob.launch.rank_environment import Rank, affinity
 
@@ -31,7 +31,7 @@ def let_spin(
     ranks: Sequence[Rank],
     environ: Mapping[str, str],
     stat: Path = _STAT,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], None] = clock.sleep,
 ) -> None:
     """Have the threads of `ranks`, all that this process starts, spin before they sleep if enough CPUs are idle.
 
