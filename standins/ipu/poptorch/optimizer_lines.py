@@ -24,7 +24,6 @@ _ATTRIBUTES = {
     "variable_attrs",
     "velocity_scaling",
 }
-_NAMES = {"lr": "learning_rate", "max_weight_norm": "max_weight_norm"}
 _NOT_SAID = (
     "params",
     "amsgrad",
@@ -103,7 +102,8 @@ def _unexpected(optimizer: torch.optim.Optimizer) -> Iterator[Tuple[str, str]]:
 
 def _settings(values: Dict[str, Any], constants: Set[str], prefix: str) -> Iterator[Tuple[str, str]]:
     for name, value in values.items():
-        pair = {"beta1": value[0], "beta2": value[1]} if name == "betas" else {_NAMES.get(name, name): value}
+        full_name = "learning_rate" if name == "lr" else name
+        pair = {"beta1": value[0], "beta2": value[1]} if name == "betas" else {full_name: value}
         for full, number in pair.items():
             if name not in _NOT_SAID and isinstance(number, (int, float)):
                 yield _camel(prefix + full), _number(number, name in constants)

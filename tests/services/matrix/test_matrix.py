@@ -144,12 +144,15 @@ class Site:
         try:
             until(lambda: not self.login.queue(), "all jobs to end", LIMIT_S, POLL_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{everything_said(run)}\n{self.slurm.logs()}") from error
+            raise AssertionError(f"{error}\n{self.said(run)}") from error
 
-    def ended(self, run: Run, state: str, attempt: str) -> None:
+    def end(self, run: Run) -> tuple[str, str]:
+        """Return the state in which the run has ended, and in which attempt."""
         self.settle(run)
-        said = f"{everything_said(run)}\n{self.slurm.logs()}"
-        assert (run.word("state"), run.word("attempt")) == (state, attempt), said
+        return run.word("state"), run.word("attempt")
+
+    def said(self, run: Run) -> str:
+        return f"{everything_said(run)}\n{self.slurm.logs()}"
 
 
 @pytest.fixture
@@ -165,25 +168,25 @@ def test_a_job_that_asks_to_come_back_does(user: Site) -> None:
     leaves = '[ "$TRAINJOB_ATTEMPT" != 1 ] || echo 5 >"$TRAINJOB_RUN_DIR/requeue"'
     run = user.render("--", "bash", "-c", leaves)
     user.sbatch(run)
-    user.ended(run, "COMPLETED", "2")
+    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
 
 
 def test_a_job_requeued_by_hand_comes_back(user: Site) -> None:
     run, job = user.at_work()
     user.slurm.run(["scontrol", "requeue", job])
-    user.ended(run, "COMPLETED", "2")
+    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
 
 
 def test_a_preempted_job_comes_back(user: Site) -> None:
     run, _ = user.at_work()
     faults.preempt(user.slurm)
-    user.ended(run, "COMPLETED", "2")
+    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
 
 
 def test_a_cancelled_job_stays_cancelled(user: Site) -> None:
     run, job = user.at_work()
     user.slurm.run(["scancel", job])
-    user.ended(run, "CANCELLED", "1")
+    assert user.end(run) == ("CANCELLED", "1"), user.said(run)
 
 
 @IN_FULL
@@ -191,7 +194,7 @@ def test_a_killed_rank_is_named(user: Site) -> None:
     # The other rank is told to end, and must not ask to come back.
     run, _ = user.at_work('touch "$TRAINJOB_RUN_DIR/at-work-$RANK"; exec sleep 600')
     faults.kill_rank(RunPaths(run.folder), 1)
-    user.ended(run, "FAILED", "1")
+    assert user.end(run) == ("FAILED", "1"), user.said(run)
     failure = json.loads((run.folder / "failure.json").read_text())
     assert (failure["rank"], failure["exit_code"]) == (1, 137)
 
@@ -220,7 +223,7 @@ def test_a_job_waits_for_the_one_before_it(user: Site) -> None:
     first = user.render("--", "sleep", "2")
     second = user.render("--", "test", "-e", str(first.folder / "exit_code"))
     user.sbatch(second, f"--dependency=afterok:{user.sbatch(first)}")
-    user.ended(second, "COMPLETED", "1")
+    assert user.end(second) == ("COMPLETED", "1"), user.said(second)
 
 
 @IN_FULL
@@ -228,7 +231,7 @@ def test_two_hundred_hostile_words_arrive(user: Site) -> None:
     words = hostile(200)
     run = user.render("--", sys.executable, "-c", TELLS, *words)
     user.sbatch(run)
-    user.ended(run, "COMPLETED", "1")
+    assert user.end(run) == ("COMPLETED", "1"), user.said(run)
     assert [json.loads((run.folder / f"told-{rank}").read_text())["arguments"] for rank in (0, 1)] == [words] * 2
 
 
@@ -238,7 +241,7 @@ def test_a_job_from_inside_another_is_the_same(user: Site) -> None:
     for words in ((), before):
         run = user.render("--", sys.executable, "-c", TELLS)
         user.sbatch(run, before=words)
-        user.ended(run, "COMPLETED", "1")
+        assert user.end(run) == ("COMPLETED", "1"), user.said(run)
         told.append([json.loads((run.folder / f"told-{rank}").read_text()) for rank in (0, 1)])
     assert told[0] == told[1]
     assert {one["threads"] for one in told[0]} == {"2"}
@@ -252,7 +255,7 @@ def _account(cell: Cell) -> tuple[str, ...]:
 def test_a_job_whose_time_is_up_comes_back(user: Site) -> None:
     run, job = user.at_work(HEARS_USR1, sys.executable)
     faults.let_time_run_out(user.slurm, job)
-    user.ended(run, "COMPLETED", "2")
+    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
 
 
 def test_a_job_that_lost_a_node_comes_back(user: Site) -> None:
@@ -261,4 +264,4 @@ def test_a_job_that_lost_a_node_comes_back(user: Site) -> None:
     last = user.slurm.run(["scontrol", "show", "hostnames", nodes]).text.split()[-1]
     faults.kill_daemon(user.slurm, last)
     faults.give_up(user.slurm, last)
-    user.ended(run, "COMPLETED", "2")
+    assert user.end(run) == ("COMPLETED", "2"), user.said(run)

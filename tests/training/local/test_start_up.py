@@ -110,3 +110,21 @@ def test_the_data_and_the_compilation_of_a_command(here: Here, workers: int) -> 
     assert 1.2 <= shown["data"] <= 5
     assert shown["script"] >= 1
     assert shown["compile"] > 0.1
+
+
+READS_ON = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+loader = DataLoader(torch.ones(4, 1), batch_size=2)
+for epoch in range(6):
+    assert len(list(loader)) == 2
+print([hasattr(one, "__wrapped__") for one in (DataLoader.__iter__, _BaseDataLoaderIter.__next__)])
+"""
+
+
+def test_functions_that_were_timed_are_themselves_again(here: Here) -> None:
+    here.write("train.py", READS_ON)
+    run = here.follow("python", "train.py", flags=("--instances", "1"))
+    assert "[False, False]" in run.log(0)

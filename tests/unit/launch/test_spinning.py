@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trainjob.contract import clock
 from trainjob.contract.environment import Ranking
 from trainjob.launch.rank_environment import WAITING, Affinity, Rank
 from trainjob.launch.ranks import spinning
@@ -41,7 +42,9 @@ def spins(folder: Path, looks: Iterator[list[tuple[int, int]]], *ranks: Rank, **
         write()
 
     write()
-    spinning.let_spin(ranks, environ, stat, pause)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "sleep", pause)
+        spinning.let_spin(ranks, environ, stat)
     assert all(WAITING.items() <= one.environment.items() for one in ranks)
     return [one.environment.get("GOMP_SPINCOUNT") == "1000" for one in ranks]
 
@@ -84,5 +87,5 @@ def test_a_way_of_waiting_that_is_stated_stays(tmp_path: Path, stated: dict[str,
 
 def test_where_the_system_tells_nothing_of_its_cpus_threads_sleep(tmp_path: Path) -> None:
     one = rank("2")
-    spinning.let_spin([one], {}, tmp_path / "stat", pause=lambda _: None)
+    spinning.let_spin([one], {}, tmp_path / "stat")
     assert "GOMP_SPINCOUNT" not in one.environment

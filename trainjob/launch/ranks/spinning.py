@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Callable, Dict, FrozenSet, Mapping, Sequence, Tuple
+from typing import Dict, FrozenSet, Mapping, Sequence, Tuple
 
 from trainjob.contract import clock
 from trainjob.launch.host import text
@@ -27,12 +27,7 @@ _ALL = slice(0, 8)  # the rest, a guest's, is part of these
 _STAT = Path("/proc/stat")
 
 
-def let_spin(
-    ranks: Sequence[Rank],
-    environ: Mapping[str, str],
-    stat: Path = _STAT,
-    pause: Callable[[float], None] = clock.sleep,
-) -> None:
+def let_spin(ranks: Sequence[Rank], environ: Mapping[str, str], stat: Path = _STAT) -> None:
     """Have the threads of `ranks`, all that this process starts, spin before they sleep if enough CPUs are idle.
 
     A way of waiting that `environ` states, by the user or the site, stays.
@@ -46,7 +41,7 @@ def let_spin(
         threads *= ranks[0].ranking.local_world_size  # other launchers start the others
     for _ in range(_LOOKS if threads <= len(cpus) else 0):
         before = _times(stat)
-        pause(_LOOK_S)
+        clock.sleep(_LOOK_S)
         if _idle(before, _times(stat), cpus) >= threads:
             for rank in ranks:
                 rank.environment.update(SPINNING)

@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.rehearse.batch.proof import (
-    Proof,
-    Saw,
-    program_from_outside,
-    requested,
-    saw,
-    taken_by_sbatch,
-    with_cpus_of_a_node,
-)
+from trainjob.rehearse.batch.proof import Proof, program_from_outside, taken_by_sbatch
 from trainjob.rehearse.batch.recording import Job, Process, Recording, Step
+from trainjob.rehearse.batch.saw import Saw, requested, saw, with_cpus_of_a_node
 from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainjob.contract import clock
-from trainjob.rehearse.batch import running, twin
+from trainjob.rehearse.batch import following, running, twin
 from trainjob.scripts.request import Site
 from trainjob.scripts.script import script_of
 
@@ -19,7 +19,7 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     nodes: str, is_stalled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job: Any = SimpleNamespace(processes=[SimpleNamespace(torch="2.13.0", command=f"torchrun {nodes} train.py")])
-    watch = running._Watch(job)
+    watch = following._Watch(job)
     began = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
     assert watch.is_stalled() == is_stalled

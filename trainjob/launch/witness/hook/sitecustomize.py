@@ -80,7 +80,7 @@ class _Finder:
                 # type: (Any) -> None
                 vars(spec.loader).pop("exec_module", None)
                 load(module)
-                try:  # noqa: SIM105 - as above
+                try:  # noqa: SIM105 - as below
                     self._watch(name, module)
                 except Exception:  # noqa: BLE001, S110 - another release, which has other names
                     pass
