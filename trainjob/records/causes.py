@@ -212,7 +212,9 @@ ROWS: List[Row] = [
         "%(who)s executed an instruction that this processor does not have",
         "A library was built for newer processors: install one built for these, or choose other nodes (on Slurm: "
         "directives.constraint)",
-        _line(r"Illegal instruction", r"trap invalid opcode"),
+        _line(
+            r"Illegal instruction"
+        ),  # not the kernel's "trap invalid opcode", which may be about any process of the host
         (signal.SIGILL,),
         resume=False,
     ),
@@ -221,7 +223,7 @@ ROWS: List[Row] = [
         "%(who)s crashed with a segmentation fault",
         "Native code is at fault, most often a library built for another torch or CUDA. PYTHONFAULTHANDLER=1 in the "
         "job's environment shows the Python line",
-        _line(r"Segmentation fault", r"segfault at"),
+        _line(r"Segmentation fault"),  # nor its "segfault at"
         (signal.SIGSEGV,),
         resume=False,
     ),
