@@ -146,6 +146,12 @@ def test_an_exception_is_named_and_resuming_would_meet_it_again() -> None:
     assert (known.code, known.text, known.resume) == ("exception", "rank 1 raised KeyError: 'x'", False)
 
 
+@pytest.mark.parametrize("said", ["traps: python3[99] trap invalid opcode ip:7f", "python3[99]: segfault at 0 ip 7f"])
+def test_another_process_of_the_host_that_crashed_is_no_cause(said: str) -> None:
+    raised = ["Traceback (most recent call last):", '  File "a.py", line 3', "KeyError: 'x'"]
+    assert cause(raised, kernel=[said]) == cause(raised)
+
+
 def test_a_failed_import_names_what_was_not_found() -> None:
     assert cause(["ModuleNotFoundError: No module named 'timm'"]).text.endswith("what it needs: No module named 'timm'")
 
