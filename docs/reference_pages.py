@@ -190,7 +190,7 @@ def _causes() -> Iterator[str]:
     rows = [
         (
             f"`{row.code}`",
-            row.text % {"who": "a rank", "node": "NODE", "why": "…"},
+            row.text % {"who": "a rank", "node": "NODE", "why": "…", "program": "PROGRAM"},
             row.cure,
             "yes" if row.resume else "no",
         )

@@ -180,3 +180,11 @@ def test_how_the_site_runs_slurm_is_read(tmp_path: Path, config: str, expected: 
     cluster = read_cluster(tmp_path / "live.yaml", "live.yaml")
     assert isinstance(cluster, SlurmCluster)
     assert {name: getattr(cluster.slurm, name) for name in expected} == expected
+
+
+def test_the_active_interpreter_is_written_down_because_jobs_have_another_path(tmp_path: Path) -> None:
+    active = Recorded(**{"active_python.sh": "/home/u/.venv/bin/python3\n"})
+    text = drafted_file(tmp_path, active)
+    assert "which each node must have at this path" in text
+    assert read_cluster(tmp_path / "live.yaml", "live.yaml").interpreter == "/home/u/.venv/bin/python3"
+    assert "python: /other/python" in drafted.text("live", active, None, None, "/other/python")
