@@ -145,9 +145,9 @@ def _refuse_carriage_returns(script: Script) -> None:
     """Raise AdoptionError where bash and YAML would not agree on what a line is."""
     found = _LONE_CR.search(script.raw)
     if found is not None:
+        line = script.raw.count(b"\n", 0, found.start()) + 1
         raise AdoptionError(
-            f"{script.path}:{script.raw.count(b'\n', 0, found.start()) + 1} has a carriage return within a line, which "
-            "bash takes for a part of the word there",
+            f"{script.path}:{line} has a carriage return within a line, which bash takes for a part of the word there",
             "take it out, or end each line with a line feed",
         )
 
