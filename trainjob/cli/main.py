@@ -21,7 +21,6 @@ from trainjob.watch import show
 HEADINGS: dict[str, dict[str, str]] = {
     "Plan": {
         "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
-        "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
         "render": "Print or write the bytes that would run.",
         "check": "Find problems before a job is queued.",
         "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",
@@ -49,7 +48,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Prove": {
         "rehearse": "Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
-        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
+        "bench": "Measure data loading, all-reduce, and how a job scales, on this machine.",
     },
     "Site": {
         "cluster": "List, show, create and check cluster files.",
