@@ -27,6 +27,7 @@ OF_OTHERS = {
     "docker": {"privileged", "shm-size", "rm"},
     "pip": {"find-links", "dest", "target"},
     "mmdebstrap": {"aptopt"},
+    "git": {"local", "list"},
 }
 
 

@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "launch/main.py": "ranks in containers leave their exit codes to the launcher that waits for them",
     "launch/ranks/node_start.py": "launchers of one node hand each other what one of them has found out",
     "lifecycle/lock.py": "takes the lock of a run by a hard link, and names its holder in it",
-    "lifecycle/trackers.py": "notes in the log directory of TensorBoard what was exported",
+    "lifecycle/tensorboard.py": "notes in the log directory of TensorBoard what was exported",
     "observe/logs.py": "reads logs on as they grow: plain text, with no record in it",
     "observe/notify.py": "notes in the user's data folder what was delivered",
     "provision/drive.py": "reads and writes what ansible-playbook needs",
