@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.predictions.model import student_95
 from trainjob.records import metrics
 from trainjob.requests.workbench import Workbench
 
@@ -193,6 +192,12 @@ def interval(rates: Sequence[Sequence[float]]) -> tuple[float, float]:
     spread = statistics.stdev(math.log(rate) for rate in each) / math.sqrt(len(each))
     factor = math.exp(student_95(max(2.0, len(each) - 1.0)) * spread)
     return middle / factor, middle * factor
+
+
+def student_95(freedom: float) -> float:
+    """Return the 95 % quantile of Student's t, by its expansion about the normal distribution: within 6 % from 2 on."""
+    z = 1.6449  # 95 % of a normal distribution are below
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 def law_in_words(law: Amdahl | None, rows: Sequence[Scale]) -> str:

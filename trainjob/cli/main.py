@@ -21,7 +21,6 @@ from trainjob.watch import show
 HEADINGS: dict[str, dict[str, str]] = {
     "Plan": {
         "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
-        "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
         "render": "Print or write the bytes that would run.",
         "check": "Find problems before a job is queued.",
         "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",

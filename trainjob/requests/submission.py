@@ -32,7 +32,7 @@ from trainjob.requests.prepared import Prepared, rendered
 
 def find_problems(prepared: Prepared, depth: Depth, context: Context | None = None) -> list[Problem]:
     """Return the problems of a job before it is queued. `context` may hold answers of an earlier check."""
-    from trainjob.observe.predictions import earlier
+    from trainjob.observe import earlier
 
     all_problems = problems(context or context_of(prepared), depth)
     with contextlib.suppress(OSError):  # earlier runs that can't be read are ignored
@@ -71,8 +71,6 @@ def submit(
     (unless `check` is False), an unreadable configuration of the user, and the same job within a minute (unless
     `again` is true).
     """
-    from trainjob.observe.predictions import earlier
-
     start.refuse_redirects(os.environ)
     notify.configured()
     if not allow_secret_env:
@@ -99,10 +97,6 @@ def submit(
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
-    with contextlib.suppress(OSError):  # a prediction that can't be stored does not fail the submission
-        predicted = earlier.predict(prepared.request)
-        if predicted is not None:
-            predicted.write(paths)
     return paths
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from trainjob.bench import plots, scaling
 from trainjob.bench.parts import Loading, loader_verdict
-from trainjob.bench.scaling import Epoch, Scale, amdahl, epochs_of, implausible, interval, scale_of
+from trainjob.bench.scaling import Epoch, Scale, amdahl, epochs_of, implausible, interval, scale_of, student_95
 from trainjob.cli.prove.bench import bucket_sizes
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -183,3 +183,8 @@ def test_a_plot_says_what_it_shows_where_and_when(tmp_path: Path, matplotlib: An
     assert "Amdahl's law, 10 % serial" in {html.unescape(text) for text in texts}
     # Whole instances, and those that were measured.
     assert [text for text in texts if text in ("1", "1.5", "2", "2.5", "3", "4")] == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize(("freedom", "exact"), [(2, 2.920), (3, 2.353), (5, 2.015), (10, 1.812), (1e9, 1.645)])
+def test_students_t(freedom: float, exact: float) -> None:
+    assert student_95(freedom) == pytest.approx(exact, rel=0.06)

@@ -40,7 +40,7 @@ EXCEPTIONS = {
 }
 # Files of a run directory that have a type, as attributes of RunPaths.
 TYPED = {
-    *("job", "submission", "attempt", "state", "exit_code", "prediction", "progress", "failure", "metrics", "events"),
+    *("job", "submission", "attempt", "state", "exit_code", "progress", "failure", "metrics", "events"),
     *("excluded_nodes", "job_id", "token", "requeue", "bad_node", "step_gone", "stacks_request"),
     *("rank_usage", "rank_times", "rank_stacks"),
 }
