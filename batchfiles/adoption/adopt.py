@@ -25,6 +25,7 @@ from trainjob.cluster.reading import job_from_text
 from trainjob.contract import node_launchers
 from trainjob.kinds.lookup import cluster_from_text
 
+_LONE_CR = re.compile(rb"\r(?!\n)")
 JOB_FILE, CLUSTER_FILE = "job.yaml", "cluster.yaml"
 # Faults that a job does not have, whatever the file says.
 _CURED = frozenset(
@@ -82,6 +83,7 @@ def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = 
 def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
     """Return what a script becomes; `below_top` is `folder` relative to its project's top. Raises AdoptionError."""
     path = script.path
+    _refuse_carriage_returns(script)
     launch = main_launch(script)
     parts = parts_of(script, launch)
     if "loop" in parts.enclosing and not is_once_per_node(launch):
@@ -137,6 +139,17 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
         cured.pop("gpus-per-task-hides-peers", None)
     is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
     return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+
+
+def _refuse_carriage_returns(script: Script) -> None:
+    """Raise AdoptionError where bash and YAML would not agree on what a line is."""
+    found = _LONE_CR.search(script.raw)
+    if found is not None:
+        line = script.raw.count(b"\n", 0, found.start()) + 1
+        raise AdoptionError(
+            f"{script.path}:{line} has a carriage return within a line, which bash takes for a part of the word there",
+            "take it out, or end each line with a line feed",
+        )
 
 
 def _is_decided(script: Script, launch: Launch) -> bool:

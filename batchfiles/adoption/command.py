@@ -77,7 +77,7 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
         has_mode = "config_file" in launch.launcher.options or start.instances == 1
         words = [*words[:at], *added[has_mode:], *words[at:]]
     text = _shell_words(script, launch, words)
-    body = "; ".join([*inner, f"exec {text}"])
+    body = "\n".join([*inner, f"exec {text}"])
     return Run(["bash", "-c", body], names_in(body), env)
 
 

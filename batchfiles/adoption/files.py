@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 
-import yaml
-
 from batchfiles.adoption.asked import Keys
+from trainjob.cluster.writing import comment as commented
+from trainjob.cluster.writing import item, read_back, scalar
 
 _WIDTH = 100
+# Shell in which a blank may be anything else than the end of a word.
+_NESTED = re.compile(r"""[$<>]\(|\$\{|\$'|`|<<|(?:^|\s)#""")
 _CLUSTER_ORDER = (
     *("kind", "nodes", "request", "directives", "plugin_options", "time_limit_signal", "srun", "login_environment"),
     *("container", "network", "prologue"),
@@ -22,17 +23,23 @@ _JOB_ORDER = (
 
 
 def job_text(keys: Keys, source: str) -> str:
-    """Return the job file. `source` is the batch file's name."""
-    return "".join(f"{line}\n" for line in [f"# From {source}.", *_lines(keys.job, _JOB_ORDER, keys.comments)])
+    """Return the job file. `source` is the batch file's name. Raises UnwritableError."""
+    job = dict(keys.job)
+    if isinstance(words := job.get("command"), list):
+        job["command"] = _laid_out([str(word) for word in words])
+    return read_back([*commented(f"From {source}."), *_lines(job, _JOB_ORDER, keys.comments)], job)
 
 
 def cluster_text(keys: Keys, source: str) -> str:
-    """Return the cluster file, with the places that the site has to fill in."""
-    head = [
-        f"# From {source}: the nodes that it asks for. Make it this site's own: count, cpus and memory_gb are a node's."
-    ]
-    end = ["# runs_dir: /shared/runs    # fill in: a folder that all nodes share, at the same path"]
-    return "".join(f"{line}\n" for line in [*head, *_lines(keys.cluster, _CLUSTER_ORDER, keys.comments), *end])
+    """Return the cluster file, with the places that the site has to fill in. Raises UnwritableError."""
+    cluster = dict(keys.cluster)
+    if isinstance(lines := cluster.get("prologue"), list):
+        cluster["prologue"] = [_as_block(str(line).rstrip("\n")) for line in lines]
+    head = commented(
+        f"From {source}: the nodes that it asks for. Make it this site's own: count, cpus and memory_gb are a node's."
+    )
+    end = "# runs_dir: /shared/runs    # fill in: a folder that all nodes share, at the same path"
+    return read_back([*head, *_lines(cluster, _CLUSTER_ORDER, keys.comments), end], cluster)
 
 
 def _lines(
@@ -40,7 +47,7 @@ def _lines(
 ) -> Iterator[str]:
     for key in sorted(values, key=lambda name: order.index(name) if name in order else len(order)):
         value = values[key]
-        yield from _commented(comments.get((key,), ""))
+        yield from commented(comments.get((key,), ""))
         if key == "prologue":
             yield from _prologue(value, comments)
         elif key == "command":
@@ -48,54 +55,48 @@ def _lines(
         elif isinstance(value, Mapping):
             yield from _mapping(key, value, comments)
         else:
-            yield f"{key}: {_scalar(value, as_written=False, in_line=False)}"
-
-
-def _commented(comment: str, indent: str = "") -> Iterator[str]:
-    for line in comment.split("\n") if comment else ():
-        yield f"{indent}# {line.lstrip('# ')}"
+            yield f"{key}: {_value(value, in_line=False)}"
 
 
 def _mapping(key: str, value: Mapping[str, object], comments: Mapping[tuple[str, ...], str]) -> Iterator[str]:
     is_env = key == "env"
-    pairs = [f"{name}: {_scalar(one, as_written=is_env)}" for name, one in value.items()]
+    pairs = [f"{scalar(name)}: {_value(one, as_written=is_env)}" for name, one in value.items()]
     flow = f"{key}: {{{', '.join(pairs)}}}"
     if len(pairs) <= 5 and len(flow) <= _WIDTH and not any((key, name) in comments for name in value):
         yield flow
         return
     yield f"{key}:"
-    pairs = [f"{name}: {_scalar(one, as_written=is_env, in_line=False)}" for name, one in value.items()]
+    pairs = [f"{scalar(name)}: {_value(one, as_written=is_env, in_line=False)}" for name, one in value.items()]
     for name, pair in zip(value, pairs, strict=True):
         comment = comments.get((key, name), "")
         if "\n" in comment or len(pair) + len(comment) > _WIDTH - 6:
-            yield from _commented(comment, "  ")
+            yield from commented(comment, "  ")
             comment = ""
-        note = f"  # {comment.lstrip('# ')}" if comment else ""
-        yield f"  {pair}{note}"
+        yield "  ".join((f"  {pair}", *commented(comment)))
 
 
 def _prologue(lines: object, comments: Mapping[tuple[str, ...], str]) -> Iterator[str]:
     yield "prologue:"
     for number, line in enumerate(lines if isinstance(lines, list) else []):
-        yield from _commented(comments.get(("prologue", str(number)), ""), "  ")
-        yield from _item(str(line).rstrip("\n") + "\n")
+        yield from commented(comments.get(("prologue", str(number)), ""), "  ")
+        yield from item(line)
 
 
-def _item(text: str) -> Iterator[str]:
-    lines = text.removesuffix("\n").split("\n")
-    if len(lines) == 1:
-        yield f"  - {_scalar(lines[0], in_line=False)}"
-        return
-    yield "  - |" + ("+" if not lines[-1] else "" if text.endswith("\n") else "-")
-    for line in lines:
-        yield f"    {line}" if line else ""
+def _as_block(text: str) -> str:
+    return f"{text}\n" if "\n" in text else text
+
+
+def _laid_out(words: list[str]) -> list[str]:
+    if words[:2] != ["bash", "-c"]:
+        return words
+    return [*words[:2], *(_as_block(_wrapped(text)) for text in words[2:3]), *words[3:]]
 
 
 def _wrapped(text: str) -> str:
     """Return a text of shell, whose long last line goes on in others; options begin them."""
     before, newline, last = text.rpartition("\n")
     words = re.findall(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", last)
-    if len(last) <= _WIDTH or " ".join(words) != last:
+    if len(last) <= _WIDTH or " ".join(words) != last or _NESTED.search(last):
         return text
     lines = [words[0]]
     for at, word in enumerate(words[1:], 1):
@@ -108,17 +109,13 @@ def _wrapped(text: str) -> str:
 
 
 def _command(words: object) -> Iterator[str]:
-    listed = [str(word) for word in words] if isinstance(words, list) else []
-    if len(listed) > 2 and listed[:2] == ["bash", "-c"]:
-        yield "command:"
-        yield from ("  - bash", "  - -c", *_item(_wrapped(listed[2].replace("; exec ", "\nexec ")) + "\n"))
-        return
-    if any("\n" in word for word in listed):
+    listed = words if isinstance(words, list) else []
+    if listed[:2] == ["bash", "-c"] or any("\n" in word for word in listed):
         yield "command:"
         for word in listed:
-            yield from _item(word)
+            yield from item(word)
         return
-    shown = [_scalar(word) for word in listed]
+    shown = [_value(word, as_written=True) for word in listed]
     flow = f"command: [{', '.join(shown)}]"
     if len(flow) <= _WIDTH:
         yield flow
@@ -136,17 +133,10 @@ def _command(words: object) -> Iterator[str]:
     yield "]"
 
 
-def _scalar(value: object, *, as_written: bool = True, in_line: bool = True) -> str:
+def _value(value: object, *, as_written: bool = False, in_line: bool = True) -> str:
     """Return a value as YAML. `as_written`: its key takes numbers as text; `in_line`: it stands in brackets."""
     if isinstance(value, list):
-        return f"[{', '.join(_scalar(one, as_written=False) for one in value)}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) or (as_written and re.fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", str(value))):
+        return f"[{', '.join(_value(one) for one in value)}]"
+    if as_written and re.fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", str(value)):
         return str(value)
-    if in_line:
-        plain: str = yaml.safe_dump([value], default_flow_style=True, width=10**9, allow_unicode=True).strip()[1:-1]
-    else:
-        plain = yaml.safe_dump(value, width=10**9, allow_unicode=True).removesuffix("\n").removesuffix("\n...")
-    is_quoted = plain.startswith("'") and '"' not in plain
-    return json.dumps(value, ensure_ascii=False) if is_quoted or re.fullmatch(r"[0-9:-]*:[0-9:]*", plain) else plain
+    return scalar(value, in_line=in_line)

@@ -450,7 +450,7 @@ def _moves_into_command(sorting: _Sorting, own: Collection[str], kept: str) -> b
     is_array = all(one.array is not None for one in sorting.script.assignments if one.name in own)
     if not is_array or sorting.command[:2] != ["bash", "-c"]:
         return False
-    sorting.command[2] = f"{kept}; {sorting.command[2]}"
+    sorting.command[2] = f"{kept}\n{sorting.command[2]}"
     sorting.in_command |= names_in(kept)
     return not any(names_in(text).intersection(own) for text, _ in sorting.prologue)
 

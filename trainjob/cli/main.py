@@ -48,7 +48,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Prove": {
         "rehearse": "Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
-        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
+        "bench": "Measure data loading, all-reduce, and how a job scales, on this machine.",
     },
     "Site": {
         "cluster": "List, show, create and check cluster files.",

@@ -131,7 +131,7 @@ SHAPES = {
     ),
     "elements of an array": Shape(
         ONE_GPU + "RATES=(1 $SLURM_SUBMIT_DIR/2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
-        {"command": ["bash", "-c", "RATES=(1 $TRAINJOB_RUN_DIR/code/project/2); NAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
+        {"command": ["bash", "-c", "RATES=(1 $TRAINJOB_RUN_DIR/code/project/2)\nNAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
         {"prologue": ["NAMES=(a b)", "export at=$((SLURM_ARRAY_TASK_ID % 2))", "mkdir -p ${NAMES[$at]}"]},
     ),
     "a time limit shorter than the usual margin": Shape(

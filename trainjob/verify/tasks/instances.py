@@ -12,7 +12,6 @@ from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.settings import flag
-from trainjob.records.measures import PLAIN_STEP
 from trainjob.records.trace import NUDGED
 from trainjob.records.typed import field
 from trainjob.render.request import Request
@@ -83,6 +82,8 @@ def verify(workbench: Workbench, *, instances: int, updates: int, dtype: str) ->
     )
 
 
+# An update without what makes it faster.
+_PLAIN_STEP = {"compile": False, "memory_format": "contiguous", "optimizer_implementation": "for-loop"}
 _NAN = "a run's values are not numbers"
 _WHY_NULL = {
     **dict.fromkeys(
@@ -113,13 +114,13 @@ def both(workbench: Workbench, *, instances: int, updates: int, dtype: str) -> t
     assert batch is not None  # noqa: S101 - only a command has none
     alone = {"micro_batch": batch.micro_batch, "accumulation": batch.accumulation * instances, "global_batch": None}
     whole = {"shard_group": None, "offload": False, "engine": "single"}
-    plain = {name: PLAIN_STEP[name] for name in faster(several.job)}
+    plain = {name: _PLAIN_STEP[name] for name in faster(several.job)}
     return several, workbench.vary(**shared, **alone, **whole, **plain, instances=1, replicas=None)
 
 
 def faster(job: Job) -> list[str]:
     """Return the names of the settings that make a job's steps faster, without those that are chosen automatically."""
-    return [name for name, plain in PLAIN_STEP.items() if getattr(job, name) not in (plain, "auto")]
+    return [name for name, plain in _PLAIN_STEP.items() if getattr(job, name) not in (plain, "auto")]
 
 
 def _by_setting(workbench: Workbench, alone: Request, one: RunTrace, job: Job, dtype: str) -> Iterator[LikelyCause]:
