@@ -9,12 +9,12 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.scripts.test_adopt import ONE_GPU, adopted
 
 from batchfiles.adoption.adopt import Adoption, adoption_of
 from batchfiles.adoption.start import AdoptionError
 from batchfiles.slurm.request import Site
 from batchfiles.slurm.script import script_of
+from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted
 from trainjob.cluster.reading import job_from_text
 from trainjob.cluster.writing import UnwritableError, comment, item, read_back, scalar
 from trainjob.contract.errors import UserError
