@@ -60,8 +60,10 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
 }
 _SHARED = {"list": "status", "wait": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+# Commands of a package beside this one, which nothing here imports.
+_BESIDE = {"doctor": "batchfiles.commands.doctor", "adopt": "batchfiles.commands.adopt"}
 COMMANDS = {
-    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
+    command: _BESIDE.get(command, f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}")
     for heading, commands in HEADINGS.items()
     for command in commands
 }
