@@ -30,7 +30,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
         "resume": "Continue a run that ended early, from its newest checkpoint.",
         "cancel": "End every process of a run, and no other.",
-        "export": "Write the trained model as plain weights, or metrics for TensorBoard and MLflow.",
+        "export": "Write the trained model as plain weights, or metrics for TensorBoard.",
         "prune": "Remove old runs that you choose.",
     },
     "Look": {
@@ -60,8 +60,10 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
 }
 _SHARED = {"list": "status", "wait": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+# Commands of a package beside this one, which nothing here imports.
+_BESIDE = {"doctor": "batchfiles.commands.doctor", "adopt": "batchfiles.commands.adopt"}
 COMMANDS = {
-    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
+    command: _BESIDE.get(command, f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}")
     for heading, commands in HEADINGS.items()
     for command in commands
 }
