@@ -20,7 +20,7 @@ from batchfiles.rehearsal.recording import (
     calls_in,
     processes_in,
 )
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.rehearse import gpus
@@ -46,7 +46,7 @@ _GB_PER_RANK = 0.3  # with torch
 class BatchRun:
     """A batch file to run. Jobs write into copies in memory of `folder` and of the mapped folders, never into them."""
 
-    script: Script
+    script: BatchScript
     folder: Path  # from which sbatch is called
     cluster: SlurmCluster
     top: Path | None = None  # of the project that `folder` is in

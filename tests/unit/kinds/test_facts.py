@@ -10,7 +10,7 @@ import pytest
 from tests.support import ROOT
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.kinds.lookup import Candidate, catalog
+from trainjob.kinds.lookup import UnreadClusterFile, catalog
 from trainjob.kinds.table import KINDS, cluster_of
 
 CLASSES = {kind.MODEL.__name__ for kind in KINDS.values()}
@@ -47,7 +47,7 @@ def test_such_a_question_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize("known", catalog(), ids=lambda known: known.name)
-def test_every_kind_has_every_fact(known: Candidate) -> None:
+def test_every_kind_has_every_fact(known: UnreadClusterFile) -> None:
     cluster = known.read().cluster
     facts = {name: getattr(cluster, name) for name, value in vars(Cluster).items() if isinstance(value, property)}
     assert facts["accelerator"] in ("gpu", "ipu", "cpu")
