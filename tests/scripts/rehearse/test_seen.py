@@ -11,7 +11,9 @@ import pytest
 from tests.support.programs import ran
 from trainjob.rehearse.batch.recording import Process, calls_in, processes_in
 
-BATCH = Path(__file__).resolve().parents[3] / "standins" / "batch"
+ROOT = Path(__file__).resolve().parents[3]
+BATCH = ROOT / "standins" / "batch"
+HOOKS = ROOT / "trainjob" / "launch" / "hooks"
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def seen(tmp_path: Path) -> Path:
 
 
 def environ(seen: Path, *folders: str, **more: str) -> dict[str, str]:
-    path = ":".join([str(BATCH), *folders])
+    path = ":".join([str(HOOKS), *folders])
     programs = seen.parent / "programs"
     return {
         **os.environ,
