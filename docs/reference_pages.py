@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from batchfiles.rules.codes import CODES, Severity
 from docs import machines_page, variables
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import root
@@ -15,7 +16,6 @@ from trainjob.contract import environment, settings
 from trainjob.contract.settings import Row
 from trainjob.kinds.schema import cluster_schema
 from trainjob.records import causes
-from trainjob.scripts.codes import CODES, Severity
 
 
 def reference() -> dict[str, str]:
@@ -190,7 +190,7 @@ def _causes() -> Iterator[str]:
     rows = [
         (
             f"`{row.code}`",
-            row.text % {"who": "a rank", "node": "NODE", "why": "…"},
+            row.text % {"who": "a rank", "node": "NODE", "why": "…", "program": "PROGRAM"},
             row.cure,
             "yes" if row.resume else "no",
         )

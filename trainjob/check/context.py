@@ -13,6 +13,8 @@ from trainjob.contract.errors import Problem
 from trainjob.machines import container_engines
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainjob.backends.project import Project, Selection
     from trainjob.check.probe import Answer
     from trainjob.machines.machine import Machine
@@ -32,6 +34,7 @@ class Context:
     """A job that is about to be submitted on `machine`.
 
     `script` is the job script; None if it was not rendered, or can't be rendered, as `refused` says.
+    `cluster_file` is where the cluster is described; None if it is in no file.
     """
 
     request: Request
@@ -40,6 +43,7 @@ class Context:
     machine: Machine
     script: bytes | None = None
     refused: Problem | None = None
+    cluster_file: Path | None = None
 
     @property
     def interpreter_key(self) -> str:

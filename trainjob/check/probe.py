@@ -23,8 +23,21 @@ if TYPE_CHECKING:
     from trainjob.machines.process import Completed
     from trainjob.render.request import Request
 
-_SDK = package.program(str(package.folder() / "launch" / "main.py"), "shell/sdk.sh")
+_LAUNCH = str(package.folder() / "launch" / "main.py")
+_SDK = package.program(_LAUNCH, "shell/sdk.sh")
 _PROBE = package.program(__file__, "probe.sh")
+# What a scheduler's job does first: without it, the probe would find what only the submitting shell has.
+_CLEAN = f"{package.program(_LAUNCH, 'shell/slurm_environment.sh')}\nclean_environment\n"
+_AS_JOB = {
+    "caller": "",
+    "clean": f"path_of_caller=$PATH\n{_CLEAN}",
+    "login": f"login_environment=1\n{_CLEAN}",
+}
+# A login shell begins with nothing of the shell that calls it.
+_LOGIN = (
+    'exec env -i HOME="$HOME" USER="$(id -un)" LOGNAME="$(id -un)" SHELL="${SHELL:-/bin/bash}" '
+    'path_of_caller="$PATH" bash -l -c "$@"'
+)
 # Importing torch from a busy file server can take minutes.
 _ANSWER_S, _IMPORT_S = 120.0, 300.0
 _AT_ONCE = 8
@@ -38,6 +51,7 @@ class Target:
     machine: Machine
     hop: bool = False
     prefix: tuple[str, ...] = ("bash",)
+    environment: str = "caller"  # of a job's script there, as the cluster says
 
     def run(self, words: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Completed:
         """Return the result of a shell with these words on the machine; callers check the exit code."""
@@ -65,7 +79,8 @@ def targets(request: Request, machine: Machine) -> list[Target]:
     if not names or (len(names) == 1 and request.cluster.ranks_by == "poprun"):
         path = f"PATH={path_of_ranks(is_command=bool(request.job.command))}"
         prefix = ("env", path, "bash") if request.cluster.trains_here else ("bash",)
-        return [Target(f"host {names[0]}" if names else machine.name, machine, prefix=prefix)]
+        name = f"host {names[0]}" if names else machine.name
+        return [Target(name, machine, prefix=prefix, environment=request.cluster.job_environment)]
     return [Target(name, machine, hop=True) for name in names]
 
 
@@ -129,8 +144,11 @@ def _ask(target: Target, questions: Mapping[str, str], stdin: bytes = b"", login
     words = [*logins, *(f"{name}={value}" for name, value in questions.items())]
     try:
         # A container has no SDK to enable, and perhaps no bash.
-        program = _PROBE if target.prefix != ("bash",) else f"{_SDK}\n{_PROBE}"
-        ended = target.run(["-c", program, "sh", *words], stdin=stdin, timeout_s=_IMPORT_S if stdin else _ANSWER_S)
+        program = _PROBE if target.prefix != ("bash",) else f"{_AS_JOB[target.environment]}{_SDK}\n{_PROBE}"
+        line = ["-c", program, "sh", *words]
+        if target.environment == "login":
+            line = ["-c", _LOGIN, "bash", *line[1:]]
+        ended = target.run(line, stdin=stdin, timeout_s=_IMPORT_S if stdin else _ANSWER_S)
     except SshError:
         raise
     except UserError as error:

@@ -62,6 +62,12 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
 # -- the live cluster ---------------------------------------------------------------------------
 
 
+def missing(context: Context) -> Iterator[Problem]:
+    """Raise UserError if jobs can't be submitted to Slurm from the machine. The controller isn't asked."""
+    commands.call(context.machine, ["sinfo", "--version"])
+    yield from ()
+
+
 def live(context: Context) -> Iterator[Problem]:
     """Yield requests that the live partition would refuse. Raises UserError if Slurm does not answer."""
     machine, request = context.machine, context.request

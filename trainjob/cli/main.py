@@ -21,7 +21,6 @@ from trainjob.watch import show
 HEADINGS: dict[str, dict[str, str]] = {
     "Plan": {
         "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
-        "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
         "render": "Print or write the bytes that would run.",
         "check": "Find problems before a job is queued.",
         "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",
@@ -31,7 +30,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
         "resume": "Continue a run that ended early, from its newest checkpoint.",
         "cancel": "End every process of a run, and no other.",
-        "export": "Write the trained model as plain weights, or metrics for TensorBoard and MLflow.",
+        "export": "Write the trained model as plain weights, or metrics for TensorBoard.",
         "prune": "Remove old runs that you choose.",
     },
     "Look": {
@@ -49,7 +48,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Prove": {
         "rehearse": "Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
-        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
+        "bench": "Measure data loading, all-reduce, and how a job scales, on this machine.",
     },
     "Site": {
         "cluster": "List, show, create and check cluster files.",
@@ -61,8 +60,10 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
 }
 _SHARED = {"list": "status", "wait": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+# Commands of a package beside this one, which nothing here imports.
+_BESIDE = {"doctor": "batchfiles.commands.doctor", "adopt": "batchfiles.commands.adopt"}
 COMMANDS = {
-    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
+    command: _BESIDE.get(command, f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}")
     for heading, commands in HEADINGS.items()
     for command in commands
 }

@@ -177,6 +177,25 @@ def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:
     return tuple((text.count("\n", 0, match.start()) + 1, match[1]) for match in _MARKED.finditer(text))
 
 
+def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) -> None:
+    """Raise ClusterError, naming every fact that a submission to the cluster `name` needs and its file lacks.
+
+    `path` is that file, whose lines to fill in are named.
+    """
+    missing = cluster.missing_facts
+    if not missing:
+        return
+    if path is None or path.parent == CATALOG:
+        cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME {cluster.draft_option}"
+    elif path.parent == SITES:
+        cure = f"draft a file of your own, which shows where they go: trainjob cluster init --site {name}"
+    else:
+        marked = {key: line for line, key in places_to_fill_in(path.read_text(encoding="utf-8"))}
+        lines = [f"{path}:{marked[key]}: {key}" for fact in missing if (key := fact.rpartition(".")[2]) in marked]
+        cure = f"fill in {', '.join(lines)}" if lines else f"add them to {path}"
+    raise ClusterError(f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}", cure)
+
+
 def write_draft(path: Path, text: str) -> None:
     """Write `text` to the new file `path`, and create its folder. Raises ClusterError if the file exists."""
     if path.exists():

@@ -92,6 +92,14 @@ ROWS: List[Row] = [
         blames_node=True,
     ),
     Row(
+        "no-program",
+        "%(who)s: the program %(program)s is not there",
+        "Name the interpreter of your environment in the cluster file (python: /path/to/python): its folder comes "
+        "first on the job's PATH",
+        _line(r"^trainjob: can't start (?P<program>\S+) in .*: no such program"),
+        resume=False,
+    ),
+    Row(
         "not-finite",
         "the loss or the weights of %(who)s became infinite or not a number",
         "Submit a new run with a smaller learning rate, or look at the samples of that update: resuming would compute "
@@ -114,6 +122,19 @@ ROWS: List[Row] = [
         "Run one update on the CPU, where the error names the line: trainjob rehearse",
         _line(r"device-side assert triggered"),
         resume=False,
+    ),
+    Row(
+        "torch-without-gpu",
+        "%(who)s trains on a GPU, and its torch was built for CPUs only",
+        "Install a torch for CUDA or ROCm, or name an interpreter that has one (python: in the cluster file)",
+        _line(r"Torch not compiled with CUDA enabled"),
+        resume=False,
+    ),
+    Row(
+        "address-in-use",
+        "%(who)s can't listen on its port, because another process of the host does",
+        "Resume it, and another port is chosen, unless the script or network.port in the cluster file states one",
+        _line(r"EADDRINUSE", r"[Aa]ddress already in use"),
     ),
     Row(
         "needs-gpu",

@@ -97,9 +97,10 @@ def warning(line: str) -> None:
 
 def time_left(now: Snapshot) -> str:
     """Return how long a run still takes, as in "2 min 5 s left"; empty if that is unknown, or it is at its end."""
-    if now.outlook is None or now.update is None or now.update >= (now.total_updates or 0) or now.outlook.left_s < 1:
+    left_s = None if now.outlook is None else now.outlook.left_s
+    if left_s is None or left_s < 1 or now.update is None or now.update >= (now.total_updates or 0):
         return ""
-    return f"{seconds(now.outlook.left_s)} left"
+    return f"{seconds(left_s)} left"
 
 
 def progress(line: str) -> None:

@@ -28,7 +28,7 @@ def test_a_page_of_the_reference_is_up_to_date(path: str) -> None:
 
 
 def test_the_reference_has_every_variable_that_begins_as_ours_do() -> None:
-    folders = (ROOT / "trainjob", ROOT / "standins", ROOT / "templates")
+    folders = (ROOT / "trainjob", ROOT / "batchfiles", ROOT / "standins", ROOT / "templates")
     files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".sh", ".j2", ".c")]
     used = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}
     documented = set(VARIABLE.findall(reference()["reference/environment.md"]))

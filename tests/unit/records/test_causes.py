@@ -12,6 +12,13 @@ from trainjob.records.failure import Evidence, Memory
 
 # As the programs print them; where the hardware is at hand, the tests of services provoke them.
 PRINTED = {
+    "no-program": ["trainjob: can't start python in /r/code/project: no such program on the job's PATH, /usr/bin:/bin"],
+    "torch-without-gpu": ["AssertionError: Torch not compiled with CUDA enabled"],
+    "address-in-use": [
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        "OSError: [Errno 98] Address already in use",
+    ],
     "cuda-out-of-memory": [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
         "RuntimeError: CUDA error: out of memory",

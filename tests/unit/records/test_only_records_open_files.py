@@ -28,11 +28,10 @@ EXCEPTIONS = {
     "launch/main.py": "ranks in containers leave their exit codes to the launcher that waits for them",
     "launch/ranks/node_start.py": "launchers of one node hand each other what one of them has found out",
     "lifecycle/lock.py": "takes the lock of a run by a hard link, and names its holder in it",
-    "lifecycle/trackers.py": "notes in the log directory of TensorBoard what was exported",
+    "lifecycle/tensorboard.py": "notes in the log directory of TensorBoard what was exported",
     "observe/logs.py": "reads logs on as they grow: plain text, with no record in it",
     "observe/notify.py": "notes in the user's data folder what was delivered",
     "provision/drive.py": "reads and writes what ansible-playbook needs",
-    "rehearse/batch/recording.py": "reads what the processes of a batch file noted in a folder of the rehearsal",
     "rehearse/gpus.py": "reads what stand-in GPUs wrote into a folder of the rehearsal",
     "train/recording/checkpoint.py": "writes checkpoints: the tensors in them need torch",
     "train/recording/safetensors.py": "reads the tensors of a file: they need torch",
@@ -41,7 +40,7 @@ EXCEPTIONS = {
 }
 # Files of a run directory that have a type, as attributes of RunPaths.
 TYPED = {
-    *("job", "submission", "attempt", "state", "exit_code", "prediction", "progress", "failure", "metrics", "events"),
+    *("job", "submission", "attempt", "state", "exit_code", "progress", "failure", "metrics", "events"),
     *("excluded_nodes", "job_id", "token", "requeue", "bad_node", "step_gone", "stacks_request"),
     *("rank_usage", "rank_times", "rank_stacks"),
 }

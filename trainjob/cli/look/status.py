@@ -23,6 +23,7 @@ from trainjob.contract import clock
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from trainjob.observe.earlier import EarlierRuns
     from trainjob.observe.outlook import Outlook
     from trainjob.observe.status import Snapshot
 
@@ -77,11 +78,14 @@ def status(run: str, as_json: bool) -> None:
 
     notify.start_if_needed()
     now = found(index.find(run))
+    earlier = _earlier_runs(now)
     if as_json:
-        show.as_json(now.as_json())
+        from trainjob.records.typed import to_json
+
+        show.as_json({**now.as_json(), "earlier_runs": None if earlier is None else to_json(earlier)})
         return
     click.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
-    show.rows(_rows(now))
+    show.rows([*_rows(now), *([] if earlier is None else [("earlier runs", str(earlier))])])
     if now.elements:
         click.echo()
         # The first line says once for all of them why they can't be asked about.
@@ -122,6 +126,20 @@ def wait(runs: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
     fail_unless(all(one.state == states.COMPLETED for one in ended))
 
 
+def _earlier_runs(now: Snapshot) -> EarlierRuns | None:
+    """Return how long the job of a run that has not ended took before."""
+    from trainjob.contract import states
+    from trainjob.contract.errors import UserError
+    from trainjob.observe.earlier import earlier_runs
+    from trainjob.records import job
+
+    if now.elements or now.state not in states.ACTIVE:
+        return None
+    with suppress(UserError):  # a damaged record is among the rows
+        return earlier_runs(job.read(now.paths.job), but=now.id)
+    return None
+
+
 def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     yield "cluster", now.cluster or "by hand"
     yield "submitted", now.submitted_at or "by hand"
@@ -152,10 +170,11 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def outlook_rows(outlook: Outlook) -> Iterator[tuple[str, str]]:
-    """Yield when a run should end, and whether its time limit comes first."""
-    basis = "as predicted" if outlook.basis == "its prediction" else "at its current pace"
-    when = f"in {show.seconds(outlook.left_s)}" if outlook.left_s >= 1 else "any moment"
-    yield "expected end", f"{when} ({basis})"
+    """Yield the pace of a run, when it should end, and whether its time limit comes first."""
+    pace = f"{1000 * outlook.update_s:.3g} ms" if outlook.update_s < 1 else show.seconds(outlook.update_s)
+    yield "pace", f"{pace} an update"
+    if outlook.left_s is not None:
+        yield "expected end", f"in {show.seconds(outlook.left_s)}" if outlook.left_s >= 1 else "any moment"
     if outlook.more_attempts and outlook.limit_left_s is not None:
         more = "another attempt" if outlook.more_attempts == 1 else f"{outlook.more_attempts} more attempts"
         limit = show.seconds(outlook.limit_left_s)

@@ -12,7 +12,7 @@ from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.records.prediction import Prediction
+    from trainjob.observe.earlier import EarlierRuns
     from trainjob.render.request import Request
     from trainjob.requests.prepared import Prepared
 
@@ -26,13 +26,8 @@ _MOST_ELEMENTS_SHOWN = 20
 @takes_a_job()
 @click.option("--steps", is_flag=True, help="Show the steps of one weight update and each replica's share of the data.")
 @click.option("--memory", is_flag=True, help="Show the bytes that one device holds. This loads torch.")
-@click.option(
-    "--predict",
-    is_flag=True,
-    help="If no earlier run shows how long the job takes, train for a few seconds on this machine.",
-)
 @json_option
-def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: bool) -> None:
+def plan(flags: JobOptions, steps: bool, memory: bool, as_json: bool) -> None:
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
     from trainjob.planning.rows import arithmetic
@@ -42,7 +37,7 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
     prepared.refuse_conflicts()
     request, planned = prepared.request, prepared.request.plan
     held = _memory(prepared) if memory else []
-    predicted = _predicted(prepared, may_train=predict)
+    earlier = _earlier_runs(request)
     if as_json:
         from trainjob.records.typed import to_json
 
@@ -51,12 +46,12 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
             record["tasks"] = {number: to_json(element.plan) for number, element in request.elements.items()}
         if steps:
             record["steps"] = picture.steps(planned, request.job)
-        if predicted is not None:
-            record["prediction"] = to_json(predicted)
+        if earlier is not None:
+            record["earlier_runs"] = to_json(earlier)
         show.as_json({**record, **({"memory": dict(held)} if memory else {})})
         return
     click.echo(f"{planned.name} on {planned.cluster} ({planned.kind})\n")
-    show.rows([*arithmetic(planned), *held])
+    show.rows([*arithmetic(planned), *held, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)
     click.echo()
@@ -66,28 +61,18 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
         click.echo("\none weight update:")
         for line in picture.steps(planned, request.job):
             click.echo(f"  {line}".rstrip())
-    if predicted is not None:
-        from trainjob.cli.plan import predict as predicting
-
-        click.echo(f"\npredicted from {predicted.basis}: median (90 % interval)")
-        show.rows(predicting.rows(predicted))
     for warning in planned.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
 
 
-def _predicted(prepared: Prepared, *, may_train: bool) -> Prediction | None:
-    """Return the prediction from earlier runs; if they don't suffice and `may_train`, from training here."""
-    if may_train:
-        from trainjob.requests.profiling import predictions
-
-        return predictions(prepared, [prepared], show.progress)[0]
+def _earlier_runs(request: Request) -> EarlierRuns | None:
     from trainjob.observe import index
 
-    if prepared.request.plan.batch is None or not any(index.newest(1)):
-        return None  # before the model of predictions is loaded
-    from trainjob.observe.predictions import earlier
+    if request.elements or not any(index.newest(1)):
+        return None  # before reading them is loaded
+    from trainjob.observe.earlier import earlier_runs, record_of
 
-    return earlier.predict(prepared.request)
+    return earlier_runs(record_of(request))
 
 
 def _memory(prepared: Prepared) -> list[tuple[str, str]]:

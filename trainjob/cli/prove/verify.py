@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
-    from trainjob.verify.diagnosis import DiagnosedVerdict, Verdict
-    from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
-    from trainjob.verify.interrupted import InterruptionPlan, ResumeVerdict
-    from trainjob.verify.script_ranks import RanksVerdict
-    from trainjob.verify.script_resume import ScriptVerdict
+    from trainjob.verify.scripts.ranks import RanksVerdict
+    from trainjob.verify.scripts.resume import ScriptVerdict
+    from trainjob.verify.tasks.diagnosis import DiagnosedVerdict, Verdict
+    from trainjob.verify.tasks.instances import BitwiseVerdict, InstancesVerdict
+    from trainjob.verify.tasks.interrupted import InterruptionPlan, ResumeVerdict
 
 _STREAM = "the data set is iterable: every instance reads all of it and keeps its share"
 _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
@@ -80,7 +80,8 @@ def verify(
     Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
     """
     from trainjob.requests.workbench import workbench
-    from trainjob.verify import instances, interrupted, script_interruptions, simulated
+    from trainjob.verify.scripts import interruptions as script_interruptions
+    from trainjob.verify.tasks import instances, interrupted, simulated
 
     if bitwise and resume:
         raise click.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
@@ -94,7 +95,7 @@ def verify(
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
         if resume and is_script:
-            from trainjob.verify.script_resume import verify_script
+            from trainjob.verify.scripts.resume import verify_script
 
             verdict = scripted = verify_script(
                 bench,
@@ -105,7 +106,7 @@ def verify(
             )
             tell = partial(_print_script, scripted)
         elif is_script and not bitwise:
-            from trainjob.verify.script_ranks import verify_ranks
+            from trainjob.verify.scripts.ranks import verify_ranks
 
             verdict = ranks = verify_ranks(bench, instances=count, alone=shlex.split(alone))
             tell = partial(_print_ranks, ranks)
@@ -148,7 +149,7 @@ def verify(
 def _prepared(flags: JobOptions) -> Prepared:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit
-    from trainjob.verify.simulated import has_simulated_gpus
+    from trainjob.verify.tasks.simulated import has_simulated_gpus
 
     prepared = prepare(flags)
     cluster = prepared.named_cluster.cluster
@@ -158,8 +159,8 @@ def _prepared(flags: JobOptions) -> Prepared:
 
 
 def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
-    from trainjob.verify import simulated
-    from trainjob.verify.interrupted import verify_resume
+    from trainjob.verify.tasks import simulated
+    from trainjob.verify.tasks.interrupted import verify_resume
 
     cluster = prepared.named_cluster.cluster
     if not (cluster.hosts_are_named and cluster.ranks_by == "poprun"):
@@ -176,7 +177,7 @@ def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) ->
 
 def _print_instances(verdict: InstancesVerdict) -> None:
     from trainjob.contract.settings import flag
-    from trainjob.verify.instances import is_apart
+    from trainjob.verify.tasks.instances import is_apart
 
     without = f" without {' and '.join(flag(name) for name in verdict.faster)}" if verdict.faster else ""
     click.echo(

@@ -19,7 +19,7 @@ from trainjob.contract.batch import share
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report import drawings, rows, startup
 from trainjob.observe.report.ranks import ranks
-from trainjob.observe.report.report import Report, measure
+from trainjob.observe.report.report import Report
 from trainjob.observe.report.series import Mark, Series
 from trainjob.planning.picture import replicas_of
 from trainjob.records import checkpoints, events, failure, software, stacks, usage
@@ -95,7 +95,6 @@ def of_run(run: Described) -> str:
         startups=run.report.startups,
         startup_parts=startup.parts_of(run.report.startups),
         colors=drawings.COLORS,
-        predictions=run.report.predictions,
         events=happenings(run.paths, curves.marks),
         checkpoints=_checkpoints(run.paths),
         settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
@@ -131,7 +130,6 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["measure"] = measure
     return environment.get_template(template).render(**values)
 
 

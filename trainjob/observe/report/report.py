@@ -6,7 +6,7 @@ import math
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from operator import mul, sub
 from typing import Any
 
@@ -22,7 +22,6 @@ from trainjob.records import (
     checkpoints,
     events,
     metrics,
-    prediction,
     profile,
     progress,
     software,
@@ -32,20 +31,7 @@ from trainjob.records import submission as submissions
 from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
 from trainjob.records.metrics import Intervals, Line
-from trainjob.records.prediction import Range
 from trainjob.records.profile import RankProfile
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A predicted quantity of one run, and its result. `error` is a share of the prediction: 0.1 is 10 % more."""
-
-    quantity: str
-    unit: str  # s | B | "" for a count
-    predicted: Range
-    result: float
-    error: float
-    is_within: bool
 
 
 @dataclass(frozen=True)
@@ -78,7 +64,6 @@ class Report:
     profiles: Sequence[RankProfile] = ()
     checkpoints_written: int = 0  # over all attempts
     checkpoint_durable_s: float | None = None  # the longest time until one was on disk
-    predictions: Sequence[Compared] = ()  # of a complete run: what was predicted when it was submitted
     slowest_rank: Slowest | None = None  # of several ranks that have recorded their times
     damaged_lines: int = 0  # of metrics.jsonl, which are left out
 
@@ -101,7 +86,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
     has_image = isinstance(container, dict) and container.get("runtime") != "none"
-    made = Report(
+    return Report(
         id=paths.id,
         folder=str(paths.folder),
         name=record.name,
@@ -131,7 +116,6 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         checkpoints_written=figures.checkpoints,
         checkpoint_durable_s=figures.durable_s,
     )
-    return replace(made, predictions=_compared(paths, made)) if state == states.COMPLETED else made
 
 
 def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str | None) -> Goodput | None:
@@ -146,35 +130,6 @@ def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str |
         saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
     )
     return goodput(facts, state)
-
-
-def _compared(paths: RunPaths, made: Report) -> list[Compared]:
-    """Return each predicted quantity that the run has a result for."""
-    stored, seconds = prediction.read(paths), made.seconds
-    if stored is None:
-        return []
-    trained = None if seconds is None else sum(seconds[phase] for phase in PHASES if phase != "checkpoint")
-    pairs = (
-        ("seconds per update", "s", stored.update_s, trained / made.updates if trained and made.updates else None),
-        ("run", "s", stored.run_s, None if made.goodput is None else made.goodput.allocated_s),
-        ("memory", "B", stored.memory_bytes, made.peak_memory_bytes),
-        ("checkpoint", "B", stored.checkpoint_bytes, made.checkpoint_bytes),
-        ("attempts", "", stored.attempts, made.attempts or None),
-    )
-    return [
-        Compared(quantity, unit, expected, value, value / expected.median - 1, value in expected)
-        for quantity, unit, expected, value in pairs
-        if expected is not None and value is not None and expected.median > 0
-    ]
-
-
-def measure(value: float, unit: str) -> str:
-    """Return a quantity as people read it: 6.56 ms, 10.5 s, 485.5 kB, 2."""
-    if unit == "B":
-        return f"{value / 1e6:,.1f} MB" if value >= 1e6 else f"{value / 1e3:,.1f} kB"
-    if unit == "s":
-        return f"{1000 * value:,.3g} ms" if value < 1 else f"{value:,.1f} s"
-    return f"{value:g}"
 
 
 class Figures:

@@ -265,7 +265,11 @@ def _line_of_user(trace: Optional[TracebackType]) -> Optional[str]:
     found = None
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "site-packages" not in name and not name.startswith(("<", sys.base_prefix)):
+        if (
+            "site-packages" not in name
+            and os.path.dirname(__file__) not in name
+            and not name.startswith(("<", sys.base_prefix))
+        ):
             found = "%s:%d" % (name, trace.tb_lineno)
         trace = trace.tb_next
     return found
