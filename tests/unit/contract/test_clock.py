@@ -16,8 +16,9 @@ _PACKAGE = Path(trainjob.__file__).parent
 _TEMPLATES = _PACKAGE.parent / "templates"
 # They run without our package, or beside programs that must not import it.
 _ALONE = {
-    "launch/updates/sitecustomize.py",
-    "launch/witness/hook/sitecustomize.py",
+    "launch/hooks/trainjob_hooks/batch.py",
+    "launch/hooks/trainjob_hooks/recording.py",
+    "launch/hooks/trainjob_hooks/startup.py",
     "train/measure/probe.py",
     "machines/start_script.sh",
 }
