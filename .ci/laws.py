@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Law:
-    """A law: what it says, what breaks it, where it holds, and the files that it does not bind, each with the reason."""
+    """A law: what it says, what breaks it, where it holds, and the files that it does not bind, with the reasons."""
 
     rule: str
     breaks: Callable[[Source], Iterator[Break]]
@@ -228,11 +228,11 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             lambda name: name.endswith((".py", ".sh", ".j2")),
             {
                 "trainjob/contract/clock.py": "is the one place",
-                "trainjob/launch/updates/sitecustomize.py": "runs without our package",
-                "trainjob/launch/witness/hook/sitecustomize.py": "runs without our package",
+                "trainjob/launch/hooks/trainjob_hooks/batch.py": "runs without our package",
+                "trainjob/launch/hooks/trainjob_hooks/recording.py": "runs without our package",
+                "trainjob/launch/hooks/trainjob_hooks/startup.py": "runs without our package",
                 "trainjob/train/measure/probe.py": "runs without our package",
                 "trainjob/machines/start_script.sh": "runs without our shell library",
-                "batchfiles/rehearsal/programs/sitecustomize.py": "runs without our package",
                 "batchfiles/rehearsal/programs/bash_env.sh": "runs without our shell library",
                 "batchfiles/rehearsal/programs/program.sh": "runs without our shell library",
             },

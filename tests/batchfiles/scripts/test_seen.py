@@ -13,6 +13,7 @@ from tests.support import ROOT
 from tests.support.programs import ran
 
 BATCH = ROOT / "batchfiles/rehearsal/programs"
+HOOKS = ROOT / "trainjob/launch/hooks"
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def seen(tmp_path: Path) -> Path:
 
 
 def environ(seen: Path, *folders: str, **more: str) -> dict[str, str]:
-    path = ":".join([str(BATCH), *folders])
+    path = ":".join([str(HOOKS), *folders])
     programs = seen.parent / "programs"
     return {
         **os.environ,

@@ -40,7 +40,7 @@ def passing(sampler_rank: int | None, *, replicas: int = RANKS, local_rank: int 
 
 
 def meeting(rank: int, at_start: int) -> Event:
-    return Event(updates.MEETS, 0, {"rank": str(rank), "rank_at_start": str(at_start)})
+    return Event(updates.JOINS, 0, {"rank": str(rank), "rank_at_start": str(at_start)})
 
 
 def saving(path: str) -> Event:

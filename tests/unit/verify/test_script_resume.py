@@ -98,7 +98,7 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     tmp_path: Path, saved_after: int, codes: list[str]
 ) -> None:
     # Lightning counts batches, so no loader is asked for one more.
-    events = (Event(updates.WAITS, 4, {}), Event(updates.SAVED, saved_after, {}))
+    events = (Event(updates.PAUSED, 4, {}), Event(updates.SAVED, saved_after, {}))
     attempt = AttemptLog(1, WHOLE.updates[:saved_after], events)
     asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 4, ("USR1",), states.STOPPED)
     whole = dataclasses.replace(WHOLE, events=(Event(updates.SAVED, 4, {}),))

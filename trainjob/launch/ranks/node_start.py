@@ -1,6 +1,6 @@
 """A command that is started once on its node: it starts the node's ranks by itself, and finds where they meet.
 
-What it prints is in the log of its first rank; the hook of witness/ gives each other rank its own.
+What it prints is in the log of its first rank; launch/hooks/ gives each other rank its own.
 """
 
 from __future__ import annotations

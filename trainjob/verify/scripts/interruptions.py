@@ -159,7 +159,7 @@ def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None
     lines = UpdatePaths(paths).lines(0)
 
     def waits() -> dict[str, Any] | None:
-        new = (line for line in lines.new() if line["event"] == updates.WAITS and line["attempt"] == attempt)
+        new = (line for line in lines.new() if line["event"] == updates.PAUSED and line["attempt"] == attempt)
         return next(new, None)
 
     return wait_for(paths, waits)

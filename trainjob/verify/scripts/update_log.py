@@ -88,7 +88,7 @@ class AttemptLog:
 
     def after_wait(self, name: str) -> list[Event]:
         """Return the events of this name that came after the interruption."""
-        begun = [number for number, event in enumerate(self.events) if event.name == updates.WAITS]
+        begun = [number for number, event in enumerate(self.events) if event.name == updates.PAUSED]
         return [event for event in self.events[begun[0] :] if event.name == name] if begun else []
 
 
