@@ -17,7 +17,7 @@ SHORT = 3  # statements of a helper that could be lines at its one caller
 LONGEST = 10
 # What came after the goals for lines and modules had been set: below these folders, or in these files.
 SINCE = (
-    *("accept/", "launch/updates/", "launch/reading/"),
+    *("accept/", "launch/hooks/", "launch/reading/"),
     "verify/scripts/",
     *("records/saved_states", "records/updates", "records/tracked", "records/outlived"),
     *("cli/plan/adopt", "cli/plan/doctor", "cli/prove/batch_file", "kinds/catalog"),

@@ -50,11 +50,11 @@ def doctor(
 
 def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
     from batchfiles.rules.diagnosis import diagnose
-    from batchfiles.slurm.request import Site, site_of
+    from batchfiles.slurm.request import SiteFacts, site_of
 
     if not files:
         raise UserError("doctor was given no batch file", "name one: trainjob doctor train.sbatch")
-    site = Site() if cluster is None else site_of(slurm_cluster(cluster))
+    site = SiteFacts() if cluster is None else site_of(slurm_cluster(cluster))
     for path in files:
         refuse_unreadable(path)
     return [diagnose(path, site) for path in files]

@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional
 
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import Progress, Say, files_of
+from trainjob.data.checking import Say, WorkProgress, files_of
 from trainjob.data.manifest import FILE_NAME, SOURCE, find, not_prepared
 from trainjob.data.shards import Shards, open_data_set
 from trainjob.records.checkpoints import sha256_of
@@ -123,7 +123,7 @@ def _copy(data_set: Shards, target: Path, say: Say) -> None:
     free = shutil.disk_usage(str(target)).free
     if needed > free:
         raise _full(name, target.parent, "%s are missing, and it has %s free" % (_shown(needed), _shown(free)))
-    total, copied, progress = sum(one.bytes for one in missing), 0, Progress(say)
+    total, copied, progress = sum(one.bytes for one in missing), 0, WorkProgress(say)
     for parent in {one.copy.parent for one in missing} | {folder}:
         parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_COPIES) as pool:
