@@ -308,7 +308,7 @@ _MEMORY_CURE = (
     "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer loader processes, or fewer "
     "samples at once with more accumulation (a task: --workers, --micro-batch, --accumulation)"
 )
-# The memory that is held right before the kernel kills somebody is never quite the limit.
+# Just before the kernel kills for want of memory, usage is slightly below the limit.
 _NEARLY_ALL = 0.95
 
 
