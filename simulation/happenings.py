@@ -105,7 +105,7 @@ def _place(one: history.History, paths: RunPaths) -> float:
 
 
 class Recorded(history.History):
-    """An ordinary history that records the faults of its first run: as `happenings` those that a real Slurm can have."""
+    """An ordinary history that records the faults of its first run: in `happenings` those of a real Slurm."""
 
     def __init__(self, seed: int, where: history.Place) -> None:
         super().__init__(seed, where)

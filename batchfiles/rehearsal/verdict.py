@@ -182,7 +182,8 @@ def _told(attempt: RehearsedAttempt) -> Iterator[str]:
     if (not_here := attempt.not_here) is not None:
         what = not_here.missing or (not_here.error or "").splitlines()[0][:120]
         where = f" (at {not_here.line})" if not_here.line else ""
-        yield f"training stopped{where} because {what} is missing on this machine; nothing after that point was rehearsed"
+        because = f"because {what} is missing on this machine"
+        yield f"training stopped{where} {because}; nothing after that point was rehearsed"
 
 
 def _effect(attempt: RehearsedAttempt) -> str:
@@ -205,7 +206,8 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
     if environment:
         yield f"replaced by the programs on this machine's PATH: {'; '.join(environment)}"
     if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
-        yield f"skipped, because it does not exist here: {', '.join(folders)} (--map {next(iter(folders))}=FOLDER provides it)"
+        cure = f"--map {next(iter(folders))}=FOLDER provides it"
+        yield f"skipped, because it does not exist here: {', '.join(folders)} ({cure})"
     if data := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "copy"):
         yield f"not copied, because it does not exist here: {', '.join(data)}"
     if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):

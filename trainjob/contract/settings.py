@@ -438,8 +438,8 @@ class JobSettings(RuntimeSettings):
     )
     retry: Dict[str, Scalar] = setting(
         {},
-        "Resources to increase for the next attempt: mem=+50% after an out-of-memory failure, time=+50% after a time-out; "
-        "attempts=2: for how many attempts (1).",
+        "Resources to increase for the next attempt: mem=+50% after an out-of-memory failure, time=+50% after a "
+        "time-out; attempts=2: for how many attempts (1).",
         group=SLURM,
         absent="every attempt asks for the same",
         shared=True,

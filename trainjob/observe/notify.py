@@ -47,7 +47,7 @@ def folder() -> Path:
 
 
 def configured() -> Notify | None:
-    """Return the notification settings; None if there are none. Raises UserError for a configuration that can't be read."""
+    """Return the notification settings; None without any. Raises UserError for a configuration that can't be read."""
     from trainjob.cluster.reading import read_preferences  # loads a YAML parser: most looks find nothing watched
 
     return read_preferences().notify

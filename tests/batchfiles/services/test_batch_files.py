@@ -129,7 +129,7 @@ srun --nodes=1 --ntasks=1 --container-image=nvcr.io#nvidia/pytorch --no-containe
   apptainer exec --nv -B /scratch:/scratch image.sif env RANK=0 WORLD_SIZE=1 python train.py
 """
     code, verdict = rehearse(script, "open('data/train.bin')\n")
-    assert any("not here: data/train.bin" in fact for fact in verdict["facts"])
+    assert any("because data/train.bin is missing on this machine" in fact for fact in verdict["facts"])
     assert verdict["stood_in_for"] == [["apptainer", "exec", "--nv", "-B", "/scratch:/scratch", "image.sif", *START]]
     assert (code, verdict["problems"]) == (0, [])
 
