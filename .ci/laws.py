@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -204,6 +205,24 @@ def unknown_flags(known: set[str]) -> Callable[[Source], Iterator[Break]]:
     return breaks
 
 
+# -- names of classes ---------------------------------------------------------------------------
+
+
+def repeated_class_names(sources: Sequence[Source]) -> Callable[[Source], Iterator[Break]]:
+    """Return what yields each public class of a module whose name another public class has as well."""
+    count = Counter(one.name for source in sources if source.name.endswith(".py") for one in _public_classes(source))
+
+    def breaks(source: Source) -> Iterator[Break]:
+        return (_place(one) for one in _public_classes(source) if count[one.name] > 1)
+
+    return breaks
+
+
+def _public_classes(source: Source) -> Iterator[ast.ClassDef]:
+    (module,) = (node for node in source.nodes if isinstance(node, ast.Module))
+    return (one for one in module.body if isinstance(one, ast.ClassDef) and not one.name.startswith("_"))
+
+
 def known_flags(sources: Sequence[Source]) -> set[str]:
     """Return the flags of every command, of the programs that start without it (launch, measure), and of others."""
     flags = {"help", "version", *(name.replace("_", "-") for name in options.FLAGS)}.union(*_OF_OTHERS.values())
@@ -277,6 +296,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             },
         ),
         Law("every error that a user can meet says what to do about it", errors_without_cure),
+        Law("a word means one thing: no two public classes have the same name", repeated_class_names(sources)),
         Law(
             "every flag in a message exists",
             unknown_flags(known_flags(sources)),
