@@ -100,7 +100,16 @@ def clock_reads(source: Source) -> Iterator[Break]:
 # The functions of records.files that read or write a file. Errors, and JSON in memory, are anybody's.
 _OPENS = {
     *("load_json", "load_number", "load_word", "open_regular", "read_json", "read_json_lines", "read_number"),
-    *("read_small", "read_word", "append_json_line", "write_atomically", "write_json", "JsonLines", "LineWriter"),
+    *(
+        "read_first",
+        "read_small",
+        "read_word",
+        "append_json_line",
+        "write_atomically",
+        "write_json",
+        "JsonLines",
+        "LineWriter",
+    ),
 }
 # Files of a run directory that have a type, as attributes of RunPaths.
 TYPED = {
@@ -279,6 +288,9 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/train/recording/checkpoint.py": "writes checkpoints: the tensors in them need torch",
                 "trainjob/train/recording/safetensors.py": "reads the tensors of a file: they need torch",
                 "trainjob/train/stalling.py": "ranks that stall tell each other so, and keep torch's flight record",
+                "trainjob/observe/report/page.py": "shows the job script as it is",
+                "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
+                "batchfiles/slurm/script.py": "reads batch files that others wrote",
                 "batchfiles/rehearsal/recording.py": "reads what programs of a rehearsal wrote into its folder",
                 "trainjob/watch/show.py": "writes the file that --output names",
             },

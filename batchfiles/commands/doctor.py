@@ -61,9 +61,10 @@ def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise UserError for a batch file that does not exist."""
-    if not path.exists() or path.is_dir():
-        raise UserError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}", "name a batch file")
+    """Raise UserError for a batch file that does not exist, or is none."""
+    if not path.is_file():
+        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is not a file"
+        raise UserError(f"{path} {what}", "name a batch file")
 
 
 def slurm_cluster(name: str) -> Cluster:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.contract import node_launchers
-from trainjob.records.files import read_json
+from trainjob.records.files import read_first, read_json
 
+_MOST_CALL_BYTES = 1 << 22
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK")
 _WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 _LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID")
@@ -268,7 +269,7 @@ def _process(fields: Mapping[str, Any]) -> RecordedProcess:
 def calls_in(folder: Path) -> list[Call]:
     """Return the calls that were recorded in `folder`, in order."""
     paths = sorted(folder.glob("call-*"), key=lambda path: int(path.name.split("-")[1]))  # in nanoseconds
-    texts = (path.read_bytes().decode(errors="replace").split("\0") for path in paths)
+    texts = (read_first(path, _MOST_CALL_BYTES).decode(errors="replace").split("\0") for path in paths)
     # Outside of the nodes only the rehearsal itself calls programs.
     return [
         Call(node, bool(step), where, tuple(words))

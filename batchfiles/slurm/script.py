@@ -20,6 +20,7 @@ from batchfiles.slurm.directives import Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
 from batchfiles.slurm.options import number
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.records.files import read_first
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -120,16 +121,13 @@ class BatchScript:
 
 
 def read_script(path: Path, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
-    """Return what `path` says, called with `arguments` if they are known. Raises OSError."""
-    with path.open("rb") as file:
-        return script_of(path, file.read(_LARGEST_BYTES), site, arguments)
+    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError."""
+    return script_of(path, read_first(path, _LARGEST_BYTES), site, arguments)
 
 
 def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
     """Return what the bytes `raw` say, as the content of `path`."""
-    text = (
-        raw.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
-    )
+    text = _text(raw)
     lines = text.split("\n")
     root = parse(text)
     comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
@@ -155,6 +153,11 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     return BatchScript(path, raw, lines, header, request, shell, comments, site, error)
 
 
+def _text(raw: bytes) -> str:
+    text = raw.decode(errors="replace").removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
+
+
 def _all(root: Node, kind: str) -> Iterator[Node]:
     waiting = [root]
     while waiting:
@@ -174,9 +177,7 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
         for place in (folder / name, folder.parent / name, folder / Path(name).name):
             try:
                 if place.is_file() and place.resolve() != path.resolve():
-                    return str(place), place.read_bytes()[:_LARGEST_BYTES].decode(errors="replace").replace(
-                        "\r\n", "\n"
-                    )
+                    return str(place), _text(read_first(place, _LARGEST_BYTES))
             except (OSError, ValueError):
                 continue
         return None

@@ -21,7 +21,7 @@ from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
 from trainjob.observe.status import Snapshot, between_looks_s, poll
-from trainjob.records.files import write_atomically, write_json
+from trainjob.records.files import load_json, write_atomically, write_json
 from trainjob.requests import interface
 from trainjob.requests.interface import PlannedJob, Run
 
@@ -290,7 +290,7 @@ def against(earlier: AcceptanceRecord, now: AcceptanceRecord) -> list[str]:
 def read(path: Path) -> AcceptanceRecord:
     """Return the evidence of an earlier climb. Raises UserError for a file that is none."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = load_json(path)
         outcomes = [
             StepOutcome(**{**one, "problems": [AcceptanceProblem(**found) for found in one["problems"]]})
             for one in values["outcomes"]

@@ -302,7 +302,7 @@ def _refuse_links(folder: Path, source: Path) -> None:
             raise NoEnvironmentError(
                 "%s is no environment that can be copied: in it, %s is a link to %s"
                 % (source, os.path.relpath(str(path), str(folder.parent)), place),
-                "name or pack the folder itself that the link leads to (tar --dereference)",
+                "name or pack the folder itself that the link leads to (tar -h)",
             )
 
 
