@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -99,7 +100,16 @@ def clock_reads(source: Source) -> Iterator[Break]:
 # The functions of records.files that read or write a file. Errors, and JSON in memory, are anybody's.
 _OPENS = {
     *("load_json", "load_number", "load_word", "open_regular", "read_json", "read_json_lines", "read_number"),
-    *("read_small", "read_word", "append_json_line", "write_atomically", "write_json", "JsonLines", "LineWriter"),
+    *(
+        "read_first",
+        "read_small",
+        "read_word",
+        "append_json_line",
+        "write_atomically",
+        "write_json",
+        "JsonLines",
+        "LineWriter",
+    ),
 }
 # Files of a run directory that have a type, as attributes of RunPaths.
 TYPED = {
@@ -195,6 +205,24 @@ def unknown_flags(known: set[str]) -> Callable[[Source], Iterator[Break]]:
     return breaks
 
 
+# -- names of classes ---------------------------------------------------------------------------
+
+
+def repeated_class_names(sources: Sequence[Source]) -> Callable[[Source], Iterator[Break]]:
+    """Return what yields each public class of a module whose name another public class has as well."""
+    count = Counter(one.name for source in sources if source.name.endswith(".py") for one in _public_classes(source))
+
+    def breaks(source: Source) -> Iterator[Break]:
+        return (_place(one) for one in _public_classes(source) if count[one.name] > 1)
+
+    return breaks
+
+
+def _public_classes(source: Source) -> Iterator[ast.ClassDef]:
+    (module,) = (node for node in source.nodes if isinstance(node, ast.Module))
+    return (one for one in module.body if isinstance(one, ast.ClassDef) and not one.name.startswith("_"))
+
+
 def known_flags(sources: Sequence[Source]) -> set[str]:
     """Return the flags of every command, of the programs that start without it (launch, measure), and of others."""
     flags = {"help", "version", *(name.replace("_", "-") for name in options.FLAGS)}.union(*_OF_OTHERS.values())
@@ -260,11 +288,15 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/train/recording/checkpoint.py": "writes checkpoints: the tensors in them need torch",
                 "trainjob/train/recording/safetensors.py": "reads the tensors of a file: they need torch",
                 "trainjob/train/stalling.py": "ranks that stall tell each other so, and keep torch's flight record",
+                "trainjob/observe/report/page.py": "shows the job script as it is",
+                "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
+                "batchfiles/slurm/script.py": "reads batch files that others wrote",
                 "batchfiles/rehearsal/recording.py": "reads what programs of a rehearsal wrote into its folder",
                 "trainjob/watch/show.py": "writes the file that --output names",
             },
         ),
         Law("every error that a user can meet says what to do about it", errors_without_cure),
+        Law("a word means one thing: no two public classes have the same name", repeated_class_names(sources)),
         Law(
             "every flag in a message exists",
             unknown_flags(known_flags(sources)),

@@ -119,3 +119,9 @@ def test_a_break_is_told_unless_the_file_is_an_exception_and_so_is_an_exception_
         "c.py:2: errors have cures: raise UserError('wrong')",
         "b.py: is no exception any more from: errors have cures",
     ]
+
+
+def test_two_classes_of_one_name() -> None:
+    one, two = (laws.Source(f"trainjob/{name}.py", "class Place:\n    pass\nclass _Own:\n    pass\n") for name in "ab")
+    assert [what for _, what in laws.repeated_class_names([one, two])(one)] == ["class Place:"]
+    assert not list(laws.repeated_class_names([one])(one))

@@ -7,12 +7,12 @@ import pytest
 from tests.support import ROOT
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
-from trainjob.kinds.lookup import Candidate, catalog
+from trainjob.kinds.lookup import UnreadClusterFile, catalog
 from trainjob.kinds.table import KINDS, cluster_of
 
 
 @pytest.mark.parametrize("known", catalog(), ids=lambda known: known.name)
-def test_every_kind_has_every_fact(known: Candidate) -> None:
+def test_every_kind_has_every_fact(known: UnreadClusterFile) -> None:
     cluster = known.read().cluster
     facts = {name: getattr(cluster, name) for name, value in vars(Cluster).items() if isinstance(value, property)}
     assert facts["accelerator"] in ("gpu", "ipu", "cpu")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Tuple
 
 from trainjob.contract import environment, node_launchers
-from trainjob.contract.node_launchers import Node
+from trainjob.contract.node_launchers import LaunchNode
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank
@@ -26,7 +26,7 @@ _REPORT_BYTES = 1 << 20
 
 def of_node(rank: Rank, paths: RunPaths) -> Rank:
     """Return what starts instead of `rank`: the command with its launcher's options, in its launcher's environment."""
-    node = Node(
+    node = LaunchNode(
         nodes=rank.ranking.world_size,
         node_rank=rank.ranking.rank,
         ranks=rank.ranks_per_node,
