@@ -46,7 +46,7 @@ demo: install ## Train on real handwritten digits with two processes
 PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
-	$(PYTEST) tests/unit tests/scripts tests/training/test_end_to_end.py -m "not full"
+	$(PYTEST) tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py -m "not full"
 
 test-all: .venv/installed-dev ## Run all tests but the longest; tests whose service is missing are skipped
 	$(MAKE) --no-print-directory test-newest
@@ -73,7 +73,7 @@ test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips
 
 SEEDS ?= 1000
 simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
-	$(BIN)/trainjob-simulate --seeds $(SEEDS) --first $(or $(FIRST),1)
+	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
 	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix
@@ -108,19 +108,19 @@ golden: .venv/installed-dev ## Update the golden scripts; read the difference be
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py --write-golden
 
 bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within one run
-	$(BIN)/python bench/startup.py
-	$(BIN)/python bench/loader.py
-	$(BIN)/python bench/images.py
-	$(BIN)/python bench/overhead.py
-	$(BIN)/python bench/checkpoint.py
-	$(BIN)/python -m bench.records
-	$(BIN)/python bench/gpus.py
-	$(BIN)/python bench/launching.py
-	$(BIN)/python -m bench.many_ranks
-	$(BIN)/python bench/environments.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/loader.py
+	$(BIN)/python benchmarks/images.py
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/checkpoint.py
+	$(BIN)/python -m benchmarks.records
+	$(BIN)/python benchmarks/gpus.py
+	$(BIN)/python benchmarks/launching.py
+	$(BIN)/python -m benchmarks.many_ranks
+	$(BIN)/python benchmarks/environments.py
 
 bench-scripts: .venv/installed-dev ## Measure doctor: FOLDER=… has batch files, VERDICTS=… a table of what is wrong with them; PROVE=1 runs their jobs, too
-	$(BIN)/python bench/batch_scripts.py "$(FOLDER)" "$(VERDICTS)" $(if $(PROVE),--prove)
+	$(BIN)/python benchmarks/batch_scripts.py "$(FOLDER)" "$(VERDICTS)" $(if $(PROVE),--prove)
 
 clean: ## Remove .venv, build results and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

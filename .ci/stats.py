@@ -17,8 +17,8 @@ SHORT = 3  # statements of a helper that could be lines at its one caller
 LONGEST = 10
 # What came after the goals for lines and modules had been set: below these folders, or in these files.
 SINCE = (
-    *("scripts/", "accept/", "rehearse/batch/", "launch/updates/", "launch/reading/"),
-    *("verify/script_", "verify/final_states", "verify/update_log"),
+    *("accept/", "launch/updates/", "launch/reading/"),
+    "verify/scripts/",
     *("records/saved_states", "records/updates", "records/tracked", "records/outlived"),
     *("cli/plan/adopt", "cli/plan/doctor", "cli/prove/batch_file", "kinds/catalog"),
     # The ranks of a cluster's acceptance, launchers that start once a node, and ranks that linger.

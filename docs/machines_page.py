@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import yaml
 
+from batchfiles.slurm.directives import read_header
 from trainjob.cluster.job import Job
 from trainjob.kinds.lookup import Candidate, sites
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
-from trainjob.scripts.directives import read_header
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 # Every job has them, at every site: see docs/design.md.

@@ -38,10 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with the name of its folder: `-m "unit or scripts"`."""
+    """Mark every test with the names of its folders: `-m "unit or scripts"`, and of those `-m batchfiles`."""
     folder = Path(__file__).parent
     for item in items:
-        item.add_marker(item.path.relative_to(folder).parts[0])
+        for name in item.path.relative_to(folder).parts[: 2 if item.path.is_relative_to(folder / "batchfiles") else 1]:
+            item.add_marker(name)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

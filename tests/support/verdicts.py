@@ -18,8 +18,8 @@ from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import prepare, rendered
 from trainjob.requests.workbench import Workbench
-from trainjob.verify import instances
-from trainjob.verify.instances import InstancesVerdict
+from trainjob.verify.tasks import instances
+from trainjob.verify.tasks.instances import InstancesVerdict
 
 _MICRO_BATCH = ("--micro-batch", "4")
 _WRONG_TASKS = Path(__file__).with_name("wrong_tasks.py").read_text()

@@ -19,6 +19,7 @@ from trainjob.machines.process import Completed
 _NEVER = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".tox"}
 DATA_FILE_MB = 10
 _TOTAL_MB = 500
+_MOST_FILTERS = 1000
 _MB = 1024 * 1024
 
 
@@ -43,24 +44,39 @@ class Project:
         }
 
     def _diff(self) -> str | None:
-        # Programs that the project's own configuration defines by a name of their choice: `git diff` would run filters
-        # on each changed file. Those of the user's own configuration, such as Git LFS, stay.
+        off = self._own_programs()
+        if off and _git(["config", "--get", off[0]], self.top, off, check=False).code != 0:
+            return "git is older than 2.31 and would run filters that the project names, so it is not kept"
+        # As `git apply` reads it, whatever the user configures for diffs. Of submodules only the commit: more could be
+        # told only by a git that reads the submodule's own configuration.
+        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short"]
+        words = ["diff", "HEAD", "--no-renames", *plain]
+        changed = _git([*words, "--relative", "--name-only", "-z"], self.top, off, check=False).stdout.split(b"\0")
+        # What is left out of the copy is left out of the record as well.
+        secret = [f":(exclude,literal){name}" for name in map(os.fsdecode, changed) if self._is_secret(name)]
+        answer = _git([*words, "--", ".", *secret], self.top, off, check=False)
+        if len(answer.stdout) > DATA_FILE_MB * _MB:
+            return f"larger than {DATA_FILE_MB} MB, so it is not kept"
+        return answer.text if answer.code == 0 else None
+
+    def _own_programs(self) -> list[str]:
+        """Return the keys by which the project's own configuration defines programs with names of their choice.
+
+        `git diff` would run filters on each changed file. Those of the user's own configuration, such as Git LFS, stay.
+        The first key is none of git's: only a git that knows these pairs answers it. Raises UserError for too many.
+        """
         listed: dict[str, None] = {}
         for where in ("--local", "--worktree"):
             words = ["config", where, "--includes", "--name-only", "-z", "--get-regexp", r"^(filter|lfs|hook)\."]
             listed |= dict.fromkeys(os.fsdecode(_git(words, self.top, check=False).stdout).split("\0"))
-        off = [word for name in listed if name for word in ("-c", f"{name}=")]
-        # As `git apply` reads it, whatever the user configures for diffs. Of submodules only the commit: more could be
-        # told only by a git that reads the submodule's own configuration.
-        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short"]
-        words = [*off, "diff", "HEAD", "--no-renames", *plain]
-        changed = _git([*words, "--relative", "--name-only", "-z"], self.top, check=False).stdout.split(b"\0")
-        # What is left out of the copy is left out of the record as well.
-        secret = [f":(exclude,literal){name}" for name in map(os.fsdecode, changed) if self._is_secret(name)]
-        answer = _git([*words, "--", ".", *secret], self.top, check=False)
-        if len(answer.stdout) > DATA_FILE_MB * _MB:
-            return f"larger than {DATA_FILE_MB} MB, so it is not kept"
-        return answer.text if answer.code == 0 else None
+        names = [name for name in listed if name]
+        if len(names) > _MOST_FILTERS:
+            raise UserError(
+                f"the git configuration of {self.top} has {len(names):,} settings of filters, and at most "
+                f"{_MOST_FILTERS:,} can be switched off while its state is recorded",
+                "remove those that are not needed: `git config --local --list` shows them",
+            )
+        return ["trainjob.pairs", *names] if names else []
 
     def files(self, *, untracked: bool) -> Iterator[str]:
         """Yield the files of the project: those in git, or outside of it those in its folder."""
@@ -104,15 +120,25 @@ class Project:
         return None
 
 
-def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Completed:
-    """Return git's result; no program runs that the project's own configuration names, and nothing is fetched."""
+def _git(arguments: Sequence[str], folder: Path, empty: Sequence[str] = (), *, check: bool = True) -> Completed:
+    """Return git's result, with the keys `empty` set to nothing.
+
+    No program runs that the project's own configuration names, and nothing is fetched.
+    """
     off = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "safe.bareRepository=explicit")
     words = ["git", "--no-pager", *(word for one in off for word in ("-c", one)), *arguments]
     # A partial clone fetches what it lacks, by programs that its configuration names. Older releases of git don't know
     # GIT_NO_LAZY_FETCH; an empty list of protocols, unlike protocol.allow, leaves the project's own no exception.
     # Without optional locks, no index is written, which would call a hook.
-    offline = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_OPTIONAL_LOCKS": "0"}
-    return process.run(words, folder=folder, environment={**os.environ, **offline}, check=check)
+    environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_OPTIONAL_LOCKS": "0"}
+    if empty:
+        # `-c` takes a key up to its first =, which may stand in a name. The user's own pairs come first.
+        before = environment.get("GIT_CONFIG_COUNT", "")
+        first = int(before) if before.isdecimal() else 0
+        for at, name in enumerate(empty, first):
+            environment |= {f"GIT_CONFIG_KEY_{at}": name, f"GIT_CONFIG_VALUE_{at}": ""}
+        environment["GIT_CONFIG_COUNT"] = str(first + len(empty))
+    return process.run(words, folder=folder, environment=environment, check=check)
 
 
 def _is_run(folder: Path) -> bool:

@@ -100,7 +100,7 @@ def _parameter(row: Row) -> inspect.Parameter:
 def _value(row: Row, value: Any) -> Any:
     """Return the value of a setting; None if it was not given."""
     if row.is_mapping:
-        return dict(pair(text, row) for text in value) or None
+        return dict(pair(text, row) for text in value or ()) or None
     if value is None or row.facts.form not in (_HOST_COUNT, "updates-or-auto"):
         return value
     # A number is as good as a word here.

@@ -50,7 +50,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Prove": {
         "rehearse": "Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
-        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
+        "bench": "Measure data loading, all-reduce, and how a job scales, on this machine.",
     },
     "Site": {
         "cluster": "List, show, create and check cluster files.",
@@ -62,8 +62,10 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
 }
 _SHARED = {"list": "status", "wait": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+# Commands of a package beside this one, which nothing here imports.
+_BESIDE = {"doctor": "batchfiles.commands.doctor", "adopt": "batchfiles.commands.adopt"}
 COMMANDS = {
-    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
+    command: _BESIDE.get(command, f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}")
     for heading, commands in HEADINGS.items()
     for command in commands
 }

@@ -124,6 +124,9 @@ def _not_started(program: str, folder: Path | None, error: OSError) -> NotStarte
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
         cure = "wait, or raise the limit (ulimit -a shows them)"
         return NotStartedError(f"{program} can't be started: {error.strerror}", cure=cure)
+    if error.errno == errno.E2BIG:
+        text = f"the arguments and the environment of {program} are larger than this system takes"
+        return NotStartedError(text, cure="shorten what is passed to it, or unset large variables")
     cure = "make it executable" if isinstance(error, PermissionError) else "call it in a shell to see whether it works"
     return NotStartedError(f"{program} can't be started: {error.strerror}", cure=cure)
 

@@ -42,5 +42,4 @@ def test_options_without_an_effect_are_not_taken() -> None:
     assert "--epochs" not in flags["scaling"]
     assert "--learning-rate" not in flags["collective"]
     assert "--workers" not in flags["loader"]
-    assert "--compile" not in flags["step"]
     assert "--cluster" in flags["scaling"]

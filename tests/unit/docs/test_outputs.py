@@ -15,7 +15,7 @@ from tests.support import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"<!-- example: .+ -->")
 # What stands alone in an indented block is what a reader types. Drawings and formulas are fenced as text.
-PROGRAMS = ("trainjob", "trainjob-simulate", "make", "cd", "git", "pip", "uv", "conda", "module", ".")
+PROGRAMS = ("trainjob", "make", "cd", "git", "pip", "uv", "conda", "module", ".")
 SOURCES = ("python", "yaml", "text", "bash")
 
 

@@ -32,7 +32,6 @@ EXCEPTIONS = {
     "observe/logs.py": "reads logs on as they grow: plain text, with no record in it",
     "observe/notify.py": "notes in the user's data folder what was delivered",
     "provision/drive.py": "reads and writes what ansible-playbook needs",
-    "rehearse/batch/recording.py": "reads what the processes of a batch file noted in a folder of the rehearsal",
     "rehearse/gpus.py": "reads what stand-in GPUs wrote into a folder of the rehearsal",
     "train/recording/checkpoint.py": "writes checkpoints: the tensors in them need torch",
     "train/recording/safetensors.py": "reads the tensors of a file: they need torch",

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.verify.test_script_resume import update
 from trainjob.records import updates
-from trainjob.verify.script_ranks import among_ranks, with_one
-from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate
+from trainjob.verify.scripts.ranks import among_ranks, with_one
+from trainjob.verify.scripts.update_log import AttemptLog, Batch, Event, ScriptUpdate
 
 RANKS = 2
 

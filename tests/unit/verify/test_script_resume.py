@@ -13,9 +13,10 @@ import torch
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
-from trainjob.verify import final_states, script_resume
-from trainjob.verify.script_interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
-from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate, starts_at
+from trainjob.verify.scripts import final_states
+from trainjob.verify.scripts import resume as script_resume
+from trainjob.verify.scripts.interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
+from trainjob.verify.scripts.update_log import AttemptLog, Batch, Event, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
 

@@ -1,22 +1,21 @@
-"""trainjob bench: loader, collective, scaling, step."""
+"""trainjob bench: loader, collective, scaling."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainjob.cli.command import AsJson, command, commands, finite
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import settings
-from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.bench.parts import Loading, Reduction, Step
+    from trainjob.bench.parts import Loading, Reduction
     from trainjob.bench.pod import LessonStep, PodLoading
     from trainjob.bench.scaling import Scale
     from trainjob.requests.workbench import Workbench
@@ -30,17 +29,12 @@ _ONLY_DATA = takes_a_job(
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
     groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
-_ONE_STEP = takes_a_job(
-    without=("epochs", "updates", *PLAIN_STEP),
-    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
-)
-_VARIATIONS = list(STEP_VARIATIONS)[1:]
 At = Annotated[list[int] | None, typer.Option("--at", help="Number of instances. May be repeated.")]
 Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the figures to this file, as JSON.")]
 
 
-app = commands("Measure data loading, all-reduce, single updates, and how a job scales, on this machine.")
+app = commands("Measure data loading, all-reduce, and how a job scales, on this machine.")
 
 
 @command(
@@ -55,14 +49,15 @@ def scaling(
     lessons: Annotated[
         bool, typer.Option("--lessons", help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
     ] = False,
-    measured_epochs: Annotated[int, typer.Option(min=1, help="Epochs measured, after one for warming up.")] = 3,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each number of instances, in turns.")] = 3,
+    measured_epochs: Annotated[
+        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
+    ] = 3,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each number of instances, in turns.")] = 3,
     plot: Plot = None,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
     """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
-    from trainjob.bench.scaling import amdahl, law_in_words
     from trainjob.bench.scaling import scaling as measured
 
     if lessons:
@@ -81,13 +76,10 @@ def scaling(
     for row in rows if not as_json else ():
         if row.noise is not None:
             typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
-    law = amdahl(rows)
-    if not as_json and len(rows) > 1:
-        typer.echo(f"\n{law_in_words(law, rows)}")
     if plot is not None:
         from trainjob.bench.plots import draw_scaling
 
-        draw_scaling(rows, law, plot)
+        draw_scaling(rows, plot)
 
 
 def _scaling_columns(row: Scale) -> dict[str, str]:
@@ -126,10 +118,14 @@ def _lessons_columns(row: LessonStep) -> dict[str, str]:
 def collective(
     flags: JobOptions,
     megabytes: Annotated[
-        list[float] | None, typer.Option(help="Total size of the tensors in MB. May be repeated.")
+        list[float] | None, typer.Option("--megabytes", help="Total size of the tensors in MB. May be repeated.")
     ] = None,
-    tensors: Annotated[int, typer.Option(min=1, help="Number of tensors that each size is divided into.")] = 32,
-    bucket_mb: Annotated[str, typer.Option(metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")] = "25",
+    tensors: Annotated[
+        int, typer.Option("--tensors", min=1, help="Number of tensors that each size is divided into.")
+    ] = 32,
+    bucket_mb: Annotated[
+        str, typer.Option("--bucket-mb", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
+    ] = "25",
     plot: Plot = None,
     output: Output = None,
     as_json: AsJson = False,
@@ -169,24 +165,17 @@ def bucket_sizes(text: str) -> list[float]:
 @command(
     app,
     "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
-    "trainjob bench loader --measure-training-rate",
+    "trainjob bench loader --at 1 --at 2 --at 4 --plot loader.svg",
 )
 @_ONLY_DATA
 def loader(
     flags: JobOptions,
     at: At = None,
-    loaders: Annotated[list[int] | None, typer.Option(help="Loader workers of each instance. May be repeated.")] = None,
-    training_rate: Annotated[
-        float | None,
-        typer.Option(
-            help="Samples/s that one instance can train on; the verdict then says whether loading keeps up.",
-        ),
+    loaders: Annotated[
+        list[int] | None, typer.Option("--loaders", help="Loader workers of each instance. May be repeated.")
     ] = None,
-    measure_training_rate: Annotated[
-        bool, typer.Option("--measure-training-rate", help="Measure it: train one instance on samples in memory.")
-    ] = False,
     seconds: Annotated[
-        float, typer.Option(min=0.1, callback=finite, help="Length of each measurement in seconds.")
+        float, typer.Option("--seconds", min=0.1, callback=finite, help="Length of each measurement in seconds.")
     ] = 2.0,
     plot: Plot = None,
     output: Output = None,
@@ -209,17 +198,11 @@ def loader(
     _check_targets(plot, output)
     with _bench(flags) as bench:
         rows = parts.loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
-        if training_rate is None and measure_training_rate:
-            training_rate = parts.training_rate(bench, seconds=seconds)
     show.figures(rows, columns, output, in_json=as_json)
-    if training_rate is not None and not as_json:
-        how = ", measured here with samples in memory" if measure_training_rate else ""
-        verdict = parts.loader_verdict(rows, training_rate)
-        typer.echo(f"\none instance trains on {training_rate:,.0f} samples/s{how}\n{verdict}")
     if plot is not None:
         from trainjob.bench.plots import draw_loader
 
-        draw_loader(rows, training_rate, plot)
+        draw_loader(rows, plot)
 
 
 def _pod_columns(row: PodLoading) -> dict[str, str]:
@@ -231,43 +214,6 @@ def _pod_columns(row: PodLoading) -> dict[str, str]:
         "SAMPLES/S": f"{row.samples_per_s:,.0f}",
         "S/EPOCH, LOADING": "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}",
     }
-
-
-@command(
-    app,
-    "trainjob bench step --task my_task:MyTask",
-    "trainjob bench step --instances 2 --engine fsdp --task tiny-gpt --rounds 31",
-)
-@_ONE_STEP
-def step(
-    flags: JobOptions,
-    variation: Annotated[
-        list[Literal[*_VARIATIONS]] | None, typer.Option("--variation", help="May be repeated. Default: all.")
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=6, help="Rounds of each variation, plain in each.")] = 15,
-    seconds: Annotated[float, typer.Option(min=0.01, callback=finite, help="Length of either half of a round.")] = 0.3,
-    output: Output = None,
-    as_json: AsJson = False,
-) -> None:
-    """Measure what --compile, channels-last and other implementations of the optimizer gain over a plain update.
-
-    Samples lie in memory, and each variation takes turns with the plain update. Where noise may hide a difference, it
-    says so in place of a gain.
-    """
-    from trainjob.bench.parts import steps
-
-    def columns(row: Step) -> dict[str, str]:
-        times = ("" if one is None else f"{1000 * one:.3f}" for one in (row.seconds, row.plain_seconds))
-        gain, interval = (
-            ("", "") if row.gain is None else (f"{row.gain:.3f}", f"{row.gain_low:.3f} to {row.gain_high:.3f}")
-        )
-        cells = (row.name, *times, gain, interval, row.verdict)
-        return dict(zip(("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", ""), cells, strict=True))
-
-    _check_targets(None, output)
-    with _bench(flags) as bench:
-        rows = steps(bench, variation, rounds=rounds, round_s=seconds)
-    show.figures(rows, columns, output, in_json=as_json)
 
 
 def _check_targets(plot: Path | None, output: Path | None) -> None:

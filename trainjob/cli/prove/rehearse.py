@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -12,7 +13,6 @@ import typer
 
 from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.cli.prove import batch_file
 from trainjob.contract import clock
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
-    from trainjob.verify.diagnosis import LikelyCause
+    from trainjob.verify.tasks.diagnosis import LikelyCause
 
 app = commands()
 
 _UPDATES = 5
+# What rehearses batch files: named, as in the table of commands, because nothing here imports it.
+_BATCH_FILES = "batchfiles.commands.rehearse"
 _TELL_EVERY_S = 10.0
 
 
@@ -87,6 +89,7 @@ def rehearse(
 
     --updates (5) ends a job early and changes no byte. A batch file runs unmodified, under plain sbatch.
     """
+    batch_file = importlib.import_module(_BATCH_FILES)
     if flags.words and not shell and batch_file.is_batch_file(flags.words[0]):
         chosen = _chosen(python).get("TRAINJOB_PYTHON")
         options = batch_file.options_of(
@@ -106,7 +109,7 @@ def rehearse(
         raise typer.Exit(_by_hand(flags, python, shell=shell))
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
-    from trainjob.verify.script_ranks import of_run
+    from trainjob.verify.scripts.ranks import of_run
 
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = clock.monotonic()

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
-    from trainjob.verify.diagnosis import DiagnosedVerdict, Verdict
-    from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
-    from trainjob.verify.interrupted import InterruptionPlan, ResumeVerdict
-    from trainjob.verify.script_ranks import RanksVerdict
-    from trainjob.verify.script_resume import ScriptVerdict
+    from trainjob.verify.scripts.ranks import RanksVerdict
+    from trainjob.verify.scripts.resume import ScriptVerdict
+    from trainjob.verify.tasks.diagnosis import DiagnosedVerdict, Verdict
+    from trainjob.verify.tasks.instances import BitwiseVerdict, InstancesVerdict
+    from trainjob.verify.tasks.interrupted import InterruptionPlan, ResumeVerdict
 
 app = commands()
 
@@ -61,7 +61,8 @@ def verify(
     by: Annotated[
         str | None,
         typer.Option(
-            help="With --resume: interrupt by signal or by kill; a script by time-limit, preemption or kill. Default: in turn.",
+            help="With --resume: interrupt by signal or by kill; a script by time-limit, preemption or kill. "
+            "Default: in turn."
         ),
     ] = None,
     other_instances: Annotated[
@@ -82,7 +83,8 @@ def verify(
     Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
     """
     from trainjob.requests.workbench import workbench
-    from trainjob.verify import instances, interrupted, script_interruptions, simulated
+    from trainjob.verify.scripts import interruptions as script_interruptions
+    from trainjob.verify.tasks import instances, interrupted, simulated
 
     if bitwise and resume:
         raise typer.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
@@ -96,7 +98,7 @@ def verify(
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
         if resume and is_script:
-            from trainjob.verify.script_resume import verify_script
+            from trainjob.verify.scripts.resume import verify_script
 
             verdict = scripted = verify_script(
                 bench,
@@ -107,7 +109,7 @@ def verify(
             )
             tell = partial(_print_script, scripted)
         elif is_script and not bitwise:
-            from trainjob.verify.script_ranks import verify_ranks
+            from trainjob.verify.scripts.ranks import verify_ranks
 
             verdict = ranks = verify_ranks(bench, instances=count, alone=shlex.split(alone))
             tell = partial(_print_ranks, ranks)
@@ -150,7 +152,7 @@ def verify(
 def _prepared(flags: JobOptions) -> Prepared:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit
-    from trainjob.verify.simulated import has_simulated_gpus
+    from trainjob.verify.tasks.simulated import has_simulated_gpus
 
     prepared = prepare(flags)
     cluster = prepared.named_cluster.cluster
@@ -160,8 +162,8 @@ def _prepared(flags: JobOptions) -> Prepared:
 
 
 def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
-    from trainjob.verify import simulated
-    from trainjob.verify.interrupted import verify_resume
+    from trainjob.verify.tasks import simulated
+    from trainjob.verify.tasks.interrupted import verify_resume
 
     cluster = prepared.named_cluster.cluster
     if not (cluster.hosts_are_named and cluster.ranks_by == "poprun"):
@@ -178,7 +180,7 @@ def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) ->
 
 def _print_instances(verdict: InstancesVerdict) -> None:
     from trainjob.contract.settings import flag
-    from trainjob.verify.instances import is_apart
+    from trainjob.verify.tasks.instances import is_apart
 
     without = f" without {' and '.join(flag(name) for name in verdict.faster)}" if verdict.faster else ""
     typer.echo(

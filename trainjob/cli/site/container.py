@@ -96,7 +96,7 @@ def verify(as_json: AsJson = False) -> None:
     """Train as an image without a command does: two ranks, compared with one. The exit code is the verdict."""
     from trainjob.requests.interface import plan
     from trainjob.requests.workbench import refuse_unfit, workbench
-    from trainjob.verify.image import verify_image
+    from trainjob.verify.tasks.image import verify_image
 
     prepared = plan("local").prepared
     refuse_unfit(prepared)

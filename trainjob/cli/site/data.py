@@ -62,7 +62,8 @@ def prepare(
     held_out: Annotated[
         int | None,
         typer.Option(
-            help="synthetic: number of held-out images. Default: 2,048. text: number of held-out tokens. Default: a tenth.",
+            help="synthetic: number of held-out images. Default: 2,048. text: number of held-out tokens. "
+            "Default: a tenth."
         ),
     ] = None,
     shape: Annotated[

@@ -1,0 +1,156 @@
+"""The programs that a batch file starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from batchfiles.bash.commands import Command
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import HOLE, Value
+from batchfiles.slurm.layers import ONCE_A_NODE, Layer, taken_apart
+from batchfiles.slurm.options import number
+
+_HELPERS = re.compile(
+    r"hostname|nvidia-smi|rocm-smi|amd-smi|echo|printf|mkdir|rm|rmdir|cp|mv|cat|ls|env|"
+    r"printenv|sleep|true|date|test|\[|touch|chmod|ln|tar|"
+    r"unzip|unsquashfs|rsync|scp|df|du|free|lscpu|numactl|ulimit|which|pwd|whoami|uname|dcgmi|"
+    r"lspci|ip|ping|nc|ss|grep|sed|awk|head|tail|"
+    r"wc|sort|tee|pip3?|git|wget|curl|scontrol|squeue|sacct|sbatch|scancel|sbcast|killall|"
+    r"pkill|kill|nslookup|dig|getent|host|stat|find|"
+    r"enroot|seff|module|ml|conda|source|export|cd|set|trap|wait|ray|redis-server|export|exit|"
+    r"return|read|shift|local|:|dirname|basename|"
+    r"realpath|readlink|unset|if|then|eval|exec|bash|sh|singularity|apptainer|shifter|docker|"
+    r"podman|ibstat|nvcc|gcc|make|cmake|jq|"
+    r"clear|ibv_devinfo|huggingface-cli|hf|wandb|aws|gsutil|gcloud|rclone|md5sum|uv|seq|comm|"
+    r"shuf|tr|cut|xargs|\.|alias|type|time|"
+    r"command|hash|getopts|let|declare|typeset|readarray|mapfile|umask|pgrep|ps|top|watch|"
+    r"lsof|nproc|id|groups|sinfo|sstat|jobs|disown|"
+    r"tensorboard|vllm|nsys|spack|start_\w+|bc|expr|false|break|continue|logger|mail|sendmail|"
+    r"install|tput|truncate|mktemp|yes|dmesg"
+)
+
+# Programs of their own that train: nnUNetv2_train, fairseq-train, llamafactory-cli train.
+_TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
+
+
+@dataclass
+class Launch:
+    """One program that a command starts, with the words before it."""
+
+    command: Command
+    layers: list[Layer]
+    program: list[Word]  # the program and its arguments; none where the line ends before it
+    settings: dict[str, Value]
+    outer: Launch | None = None  # of a command inside a shell that was started: what started this shell
+
+    def layer(self, *names: str) -> Layer | None:
+        """Return the outermost of these layers, that of the starting command included."""
+        found = self.outer.layer(*names) if self.outer else None
+        return found or next((layer for layer in self.layers if layer.name in names), None)
+
+    @property
+    def srun(self) -> Layer | None:
+        """The srun that starts it."""
+        return self.layer("srun")
+
+    @property
+    def launcher(self) -> Layer | None:
+        """The launcher that starts one process a GPU."""
+        return next((layer for layer in reversed(self.layers) if layer.name in ONCE_A_NODE), None)
+
+    @property
+    def has_unknown_options(self) -> bool:
+        """True if words known only at run time are where the launcher's options end: $ARGS of a sourced file."""
+        return bool(self.program) and self.program[0].text.strip(HOLE) == ""
+
+    @property
+    def line(self) -> int:
+        """The line in its file."""
+        return self.command.line
+
+    @property
+    def place(self) -> int:
+        """The line of the batch file that leads to it."""
+        return self.command.place or self.line
+
+    @property
+    def source(self) -> str:
+        """The file, where it is not the batch file itself."""
+        return self.command.source
+
+    @property
+    def is_python(self) -> bool:
+        """True if it is a Python program."""
+        return any(layer.name == "python" for layer in self.layers)
+
+    @property
+    def trains(self) -> bool:
+        """True if it may be the job's own work, and not a helper."""
+        if self.launcher is not None:
+            return True
+        if "substitution" in self.command.within or "condition" in self.command.within:
+            return False
+        name = self.program[0].text.rpartition("/")[2] if self.program else ""
+        if self.is_python:
+            return bool(name) and not _asks_python(self)
+        if not name or _HELPERS.fullmatch(name) or self.command.is_call:
+            return False
+        words = (name, *(word.text for word in self.program[1:2]))
+        return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
+
+
+def _asks_python(launch: Launch) -> bool:
+    """Return whether Python is only asked for a version or a figure, or manages packages."""
+    python = next(layer for layer in launch.layers if layer.name == "python")
+    if "c" in python.options:
+        return "\n" not in launch.program[0].text.strip() and "train" not in launch.program[0].text
+    return launch.program[0].text in (
+        "pip",
+        "venv",
+        "ensurepip",
+        "json.tool",
+        "--version",
+        "-V",
+        "ipykernel",
+        "http.server",
+    )
+
+
+def option(launch_or_layer: Layer | None, *names: str) -> Value | None:
+    """Return the value of the first of `names` that a layer has."""
+    if launch_or_layer is None:
+        return None
+    return next((value for name in names if (value := launch_or_layer.options.get(name)) is not None), None)
+
+
+def number_of(layer: Layer | None, *names: str) -> int | None:
+    """Return the figure of an option, if it is known."""
+    value = option(layer, *names)
+    return number(value.text.strip()) if value is not None and value.known else None
+
+
+def launches(commands: Sequence[Command]) -> Iterator[Launch]:
+    """Yield what each command starts; what a shell inside it starts follows the command."""
+    shells: list[Launch] = []
+    for command in commands:
+        while shells and not _is_inside(command, shells[-1].command):
+            shells.pop()
+        launch = Launch(command, *taken_apart(command), shells[-1] if shells else None)
+        if launch.layers or launch.program:
+            yield launch
+        if _starts_shell(launch):
+            shells.append(launch)
+
+
+def _is_inside(command: Command, outer: Command) -> bool:
+    return len(command.within) > len(outer.within) and command.within[: len(outer.within) + 1] == (
+        *outer.within,
+        "called",
+    )
+
+
+def _starts_shell(launch: Launch) -> bool:
+    name = launch.program[0].text if launch.program else ""
+    return name.rpartition("/")[2] in ("bash", "sh", "zsh") or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
