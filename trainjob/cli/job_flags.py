@@ -16,7 +16,7 @@ import typer
 
 from trainjob.cli import complete
 from trainjob.cli.command import cluster_option
-from trainjob.contract.settings import HOST_RANGE, Row, Scalar, rows
+from trainjob.contract.settings import HOST_RANGE, Scalar, SettingRow, rows
 from trainjob.requests.options import JobOptions
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -79,7 +79,7 @@ def takes_a_job(
     return decorated
 
 
-def _parameter(row: Row) -> inspect.Parameter:
+def _parameter(row: SettingRow) -> inspect.Parameter:
     """Return the option of a setting. A word that is none of its choices is refused when the job is read."""
     is_text = not isinstance(row.type, type) or row.facts.form == _HOST_COUNT
     choices = f" One of {', '.join(row.choices)}." if row.choices else ""
@@ -97,7 +97,7 @@ def _parameter(row: Row) -> inspect.Parameter:
     )
 
 
-def _value(row: Row, value: Any) -> Any:
+def _value(row: SettingRow, value: Any) -> Any:
     """Return the value of a setting; None if it was not given."""
     if row.is_mapping:
         return dict(pair(text, row) for text in value or ()) or None
@@ -111,7 +111,7 @@ def _value(row: Row, value: Any) -> Any:
     return value
 
 
-def pair(text: str, row: Row) -> tuple[str, Scalar]:
+def pair(text: str, row: SettingRow) -> tuple[str, Scalar]:
     """Return name and value of NAME=VALUE, the value as the type that it is written in where the setting wants that."""
     name, equals, value = text.partition("=")
     if not equals or not name:

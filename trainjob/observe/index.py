@@ -153,7 +153,9 @@ def missing() -> dict[str, Path | None]:
     The value is the folder that the index has for the run; None if its entry can't be read.
     """
     present, latest = {paths.id for paths in _existing_runs()}, clock.time() - _FILLED_WITHIN_S
-    gone = {run_id: _target(run_id) for run_id in ids() if run_id not in present and _indexed_at(_link(run_id)) < latest}
+    gone = {
+        run_id: _target(run_id) for run_id in ids() if run_id not in present and _indexed_at(_link(run_id)) < latest
+    }
     return {run_id: None if paths is None else paths.folder for run_id, paths in gone.items()}
 
 

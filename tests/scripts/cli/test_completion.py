@@ -21,10 +21,12 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 # TYPED stands on the command line as soon as there is one, and its end is completed.
-ZSHRC = """
+SOURCED = "source <(trainjob completion zsh)"
+SAVED = "fpath=($ZDOTDIR $fpath)"
+ZSHRC = f"""
 autoload -U compinit && compinit -u -D
-source <(trainjob completion zsh)
-zle-line-init() { BUFFER=$TYPED CURSOR=$#TYPED; zle complete-word; print -r -- $BUFFER > $ANSWER; exit; }
+{SOURCED}
+zle-line-init() {{ BUFFER=$TYPED CURSOR=$#TYPED; zle complete-word; print -r -- $BUFFER > $ANSWER; exit; }}
 zle -N zle-line-init
 """
 IN_FISH = 'trainjob completion fish | source; complete -C "$TYPED" | string split -f 1 \\t'
@@ -98,10 +100,12 @@ def test_other_shells_get_the_same_words(runs: Here) -> None:
         ("trainjob submit --cluster mi", "trainjob submit --cluster mine"),
     ],
 )
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", ["zsh", "zsh with a saved script", "fish"])
 def test_a_real_shell_completes(runs: Here, shell: str, typed: str, completed_to: str) -> None:
+    shell, _, is_saved = shell.partition(" ")
     program, folder = need(shell), runs.folder
-    (folder / ".zshrc").write_text(ZSHRC)
+    (folder / ".zshrc").write_text(SAVED + ZSHRC.replace(SOURCED, "") if is_saved else ZSHRC)
+    (folder / "_trainjob").write_text(runs.run("completion", "zsh").stdout)
     environ = {**runs.environ, "PATH": f"{Path(TRAINJOB).parent}:{runs.environ['PATH']}", "TYPED": typed}
     if shell == "fish":
         command = [str(program), "--no-config", "-c", IN_FISH]

@@ -16,8 +16,8 @@ from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.accept.ladder import Step
-    from trainjob.accept.rungs import Outcome
+    from trainjob.accept.ladder import PlannedStep
+    from trainjob.accept.rungs import StepOutcome
     from trainjob.check.slurm import Change
 
 ClusterName = Annotated[str, typer.Argument(metavar="NAME", help="A name or a path.", autocompletion=complete.clusters)]
@@ -218,7 +218,7 @@ def _device_hours(budget: str) -> float:
         raise typer.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
 
 
-def _show_steps(listed: Sequence[Step], *, as_json: bool) -> None:
+def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:
     if as_json:
         show.as_json([{"rung": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
         return
@@ -232,7 +232,7 @@ def _show_steps(listed: Sequence[Step], *, as_json: bool) -> None:
     typer.echo(f"at most {sum(one.device_hours for one in listed):.2f} device-hours in all\n")
 
 
-def _show_outcome(outcome: Outcome) -> None:
+def _show_outcome(outcome: StepOutcome) -> None:
     figures = ", ".join(
         f"{name} {value if isinstance(value, str) else format(value, '.3g')}" for name, value in outcome.figures.items()
     )

@@ -21,9 +21,9 @@ def completion(
     """Print what makes a shell complete run ids, names, clusters, tasks and settings."""
     from trainjob.contract import package
 
-    if shell == "bash":
-        # typer's own needs bash 4.4; macOS still has 3.2.
-        typer.echo(package.program(__file__, "completion.sh"), nl=False)
+    if shell == "fish":
+        complete.know_shells()
+        typer.completion.shell_complete(ctx.find_root().command, {}, "trainjob", complete.VARIABLE, "source_fish")
         return
-    complete.know_shells()
-    typer.completion.shell_complete(ctx.find_root().command, {}, "trainjob", complete.VARIABLE, f"source_{shell}")
+    # typer's own needs bash 4.4, where macOS has 3.2; and in a folder of fpath, zsh does not find it.
+    typer.echo(package.program(__file__, f"completion.{'sh' if shell == 'bash' else 'zsh'}"), nl=False)
