@@ -19,7 +19,7 @@ LONGEST = 10
 SINCE = (
     *("accept/", "launch/updates/", "launch/reading/"),
     "verify/scripts/",
-    *("records/saved_states", "records/updates", "records/tracked", "records/outlived"),
+    *("records/updates", "records/tracked", "records/outlived"),
     *("cli/plan/adopt", "cli/plan/doctor", "cli/prove/batch_file", "kinds/catalog"),
     # The ranks of a cluster's acceptance, launchers that start once a node, and ranks that linger.
     *("train/measure/probe", "contract/node_launchers", "launch/ranks/node_start", "planning/node_starts"),
