@@ -82,12 +82,13 @@ test-newest: .venv/installed-dev ## Run tests/unit on the newest Python of this 
 	newest=$$(.ci/newest-python $(BIN)/python) && \
 	  { [ -z "$$newest" ] || $$newest -m pytest -q -n 2 -p no:cacheprovider tests/unit; }
 
-check: .venv/installed-check ## Check style, types, import rules, playbooks, and every rendered script with shellcheck
+check: .venv/installed-check ## Check style, types, import rules, laws, playbooks, and every rendered script with shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/records trainjob/data trainjob/launch trainjob/train standins
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/laws.py
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
 

@@ -13,7 +13,7 @@ from docs import machines_page, variables
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import root
 from trainjob.contract import environment, settings
-from trainjob.contract.settings import Row
+from trainjob.contract.settings import SettingRow
 from trainjob.kinds.schema import cluster_schema
 from trainjob.records import causes
 
@@ -51,7 +51,7 @@ def _settings() -> str:
     return "\n".join([*lines, ""])
 
 
-def _setting_row(row: Row) -> str:
+def _setting_row(row: SettingRow) -> str:
     is_command = row.facts.form == "words"
     kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
     flag = "-- COMMAND…" if is_command else "" if row.facts.file_only else row.flag
@@ -190,7 +190,7 @@ def _causes() -> Iterator[str]:
     rows = [
         (
             f"`{row.code}`",
-            row.text % {"who": "a rank", "node": "NODE", "why": "…"},
+            row.text % {"who": "a rank", "node": "NODE", "why": "…", "program": "PROGRAM"},
             row.cure,
             "yes" if row.resume else "no",
         )

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from simulation import history, ranks
 from simulation.commands import Command
+from simulation.jobs import Job
 from simulation.ranks import Step
-from simulation.slurm import Job
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import cancel as cancelling

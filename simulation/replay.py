@@ -143,7 +143,7 @@ class RealStage:
         submitted = self._trainjob("submit", "--cluster", "real", "--no-check", *_JOB, "--json")
         self._paths = RunPaths(Path(json.loads(submitted)["folder"]))
         self._durable: list[int] = []
-        self._jobs: dict[str, queue.Job] = {}
+        self._jobs: dict[str, queue.QueuedJob] = {}
         self._attempt, self._durable_before = 0, 0
 
     def _trainjob(self, *words: str) -> str:
@@ -165,7 +165,7 @@ class RealStage:
             self._restart_controller(f"cd {self._private}; rm -rf kept; cp -a state kept", "TERM")
         self._hold("UP")
 
-    def _see(self) -> list[queue.Job]:
+    def _see(self) -> list[queue.QueuedJob]:
         """Return the run's jobs that have not ended."""
         shown = self._slurm.run(["scontrol", "show", "job", "-o"], check=False).text
         self._jobs.update((job.id, job) for job in queue.parse_shown(shown) if job.folder == str(self._paths.folder))
@@ -250,7 +250,7 @@ class RealStage:
     def _nodes_are_empty(self) -> bool:
         return self._slurm.run_as_root(["pgrep", "slurmstepd"], check=False).code != 0
 
-    def _befalls_job(self, what: str, job: queue.Job) -> None:
+    def _befalls_job(self, what: str, job: queue.QueuedJob) -> None:
         slurm = self._slurm
         if what in NODE_FAULTS:
             index, is_cut = NODE_FAULTS[what]

@@ -50,20 +50,21 @@ def doctor(
 
 def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
     from batchfiles.rules.diagnosis import diagnose
-    from batchfiles.slurm.request import Site, site_of
+    from batchfiles.slurm.request import SiteFacts, site_of
 
     if not files:
         raise UserError("doctor was given no batch file", "name one: trainjob doctor train.sbatch")
-    site = Site() if cluster is None else site_of(slurm_cluster(cluster))
+    site = SiteFacts() if cluster is None else site_of(slurm_cluster(cluster))
     for path in files:
         refuse_unreadable(path)
     return [diagnose(path, site) for path in files]
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise UserError for a batch file that does not exist."""
-    if not path.exists() or path.is_dir():
-        raise UserError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}", "name a batch file")
+    """Raise UserError for a batch file that does not exist, or is none."""
+    if not path.is_file():
+        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is not a file"
+        raise UserError(f"{path} {what}", "name a batch file")
 
 
 def slurm_cluster(name: str) -> Cluster:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainjob.contract import clock
+from trainjob.records.files import read_first
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -31,8 +32,7 @@ def is_batch_file(word: str) -> bool:
         if path.suffix in _SUFFIXES:
             raise click.BadParameter(f"{word}: no such batch file here")
         return False
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD_BYTES)
+    head = read_first(path, _HEAD_BYTES)
     return head.startswith(b"#SBATCH") or b"\n#SBATCH" in head
 
 

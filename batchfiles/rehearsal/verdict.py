@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from batchfiles.rehearsal.attempt import Attempt
+from batchfiles.rehearsal.attempt import RehearsedAttempt
 from batchfiles.rehearsal.recording import CONTAINERS, ENVIRONMENTS, Recording
 from batchfiles.rules.codes import Finding
 from trainjob.planning.words import quantity
@@ -70,14 +70,14 @@ class BatchVerdict:
 
 def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:
     """Return the verdict on a record; `findings` are doctor's."""
-    seen = _Seen(recording, [Attempt(recording, job) for job in recording.jobs], inject)
+    seen = _Seen(recording, [RehearsedAttempt(recording, job) for job in recording.jobs], inject)
     confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
     return BatchVerdict(list(_problems(seen)), list(_facts(seen)), confirmations, recording)
 
 
 class _Seen(NamedTuple):
     recording: Recording
-    attempts: Sequence[Attempt]  # the first of each job
+    attempts: Sequence[RehearsedAttempt]  # the first of each job
     inject: str | None
 
 
@@ -95,7 +95,7 @@ def _problems(seen: _Seen) -> Iterator[str]:
             yield problem
 
 
-def _of_attempt(attempt: Attempt) -> Iterator[str]:
+def _of_attempt(attempt: RehearsedAttempt) -> Iterator[str]:
     if not attempt.ranks:
         yield from _of_no_ranks(attempt)
     elif attempt.not_here is None or attempt.worlds:
@@ -103,7 +103,7 @@ def _of_attempt(attempt: Attempt) -> Iterator[str]:
         yield from attempt.gpu_problems()
 
 
-def _of_no_ranks(attempt: Attempt) -> Iterator[str]:
+def _of_no_ranks(attempt: RehearsedAttempt) -> Iterator[str]:
     job, nodes = attempt.job, list(dict.fromkeys(one.node for one in attempt.launchers))
     if job.state == "FAILED" and not job.output and job.signal:
         yield f"Slurm can't write the job's output to {job.output_file}: the folder must exist before sbatch"
@@ -116,7 +116,7 @@ def _of_no_ranks(attempt: Attempt) -> Iterator[str]:
         yield f"no training started: {attempt.recording.stopped or ended}"
 
 
-def _of_end(attempt: Attempt) -> Iterator[str]:
+def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
     job, not_here, stopped = attempt.job, attempt.not_here, attempt.recording.stopped
     failed = next((rank for rank in attempt.ranks if rank.error), None)
     if stopped and "training" not in stopped and not attempt.waiting and attempt.ranks:
@@ -132,7 +132,7 @@ def _of_end(attempt: Attempt) -> Iterator[str]:
             yield f"the job is {job.state}, with exit code {job.exit_code}"
 
 
-def _of_fault(attempt: Attempt, inject: str) -> str | None:
+def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:
     """Return what is wrong with the effect of an injected fault; None if nothing is."""
     job, stopped = attempt.job, attempt.recording.stopped
     if inject == "rank-death":
@@ -159,7 +159,7 @@ def _facts(seen: _Seen) -> Iterator[str]:
     yield from recording.notes
 
 
-def _told(attempt: Attempt) -> Iterator[str]:
+def _told(attempt: RehearsedAttempt) -> Iterator[str]:
     first = next(iter(attempt.ranks), None)
     if first is None:
         return
@@ -185,7 +185,7 @@ def _told(attempt: Attempt) -> Iterator[str]:
         yield f"training stopped at what is not here: {what}{where}. What comes after it was not rehearsed"
 
 
-def _effect(attempt: Attempt) -> str:
+def _effect(attempt: RehearsedAttempt) -> str:
     job, recording = attempt.job, attempt.recording
     came = sorted({signal for rank in attempt.ranks for signal in rank.signals})
     signals = f"; to the ranks' handlers came {', '.join(came)}" if came else ""

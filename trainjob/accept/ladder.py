@@ -14,14 +14,14 @@ from typing import Any
 
 import trainjob
 from trainjob.accept import rungs
-from trainjob.accept.rungs import Found, Outcome, Rank, Result, Rung
+from trainjob.accept.rungs import AcceptanceProblem, Rank, Result, Rung, StepOutcome
 from trainjob.cluster import slurm_text
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
 from trainjob.observe.status import Snapshot, between_looks_s, poll
-from trainjob.records.files import write_atomically, write_json
+from trainjob.records.files import load_json, write_atomically, write_json
 from trainjob.requests import interface
 from trainjob.requests.interface import PlannedJob, Run
 
@@ -37,7 +37,7 @@ _WORSE = 0.5  # of an earlier ladder's figure
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """A rung with its planned jobs, and what they cost at most: hosts × devices × time limit."""
 
     name: str
@@ -57,13 +57,13 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class AcceptanceRecord:
     """The record of one climb."""
 
     cluster: str
     climbed_at: str  # ISO 8601
     version: str
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[StepOutcome] = field(default_factory=list)
 
     @property
     def has_passed(self) -> bool:
@@ -80,7 +80,7 @@ def _limit_s(job: PlannedJob) -> int:
     return slurm_text.seconds(request.job.time_limit or request.cluster.time_limit_of(request.job) or "") or 0
 
 
-def steps(named: NamedCluster, project: Path, hosts: int | None, disk: str, skip: Sequence[str]) -> list[Step]:
+def steps(named: NamedCluster, project: Path, hosts: int | None, disk: str, skip: Sequence[str]) -> list[PlannedStep]:
     """Return the ladder of a cluster, with `hosts` as its last rung if they are more than two.
 
     `project` is a folder for the probe's copy, and `disk` one of every host, for the copy of a data set; the rungs
@@ -88,7 +88,7 @@ def steps(named: NamedCluster, project: Path, hosts: int | None, disk: str, skip
     """
     shutil.copy(PROBE, project / PROBE.name)
     listed = [_planned(named, project, rung) for rung in (*rungs.RUNGS, rungs.staging(disk))]
-    listed.insert(0, Step(SITE, "login, storage, interpreter and directives, without a job", listed[0].jobs))
+    listed.insert(0, PlannedStep(SITE, "login, storage, interpreter and directives, without a job", listed[0].jobs))
     listed.append(_same_training(named))
     if hosts is not None and hosts > 2:
         listed.append(_planned(named, project, rungs.over_hosts(hosts)))
@@ -96,50 +96,52 @@ def steps(named: NamedCluster, project: Path, hosts: int | None, disk: str, skip
     for name in skip:
         if name not in names:
             raise UserError(f"--skip {name}: the ladder has no such rung", f"its rungs are {', '.join(names)}")
-    return [Step(step.name, step.shows, absent="left out") if step.name in skip else step for step in listed]
+    return [PlannedStep(step.name, step.shows, absent="left out") if step.name in skip else step for step in listed]
 
 
-def _planned(named: NamedCluster, project: Path, rung: Rung) -> Step:
+def _planned(named: NamedCluster, project: Path, rung: Rung) -> PlannedStep:
     cluster = named.cluster
     settings = rung.settings(cluster)
     if settings is None:
-        return Step(rung.name, rung.shows, absent=rung.absent)
+        return PlannedStep(rung.name, rung.shows, absent=rung.absent)
     if rung.action:
         python = sys.executable if cluster.trains_here else cluster.interpreter or "python3"
         environ = {"ACCEPT_DEVICE": cluster.accelerator, "ACCEPT_MARK": MARK}
         if rung.action == "reduce" and cluster.accelerator == "gpu":
             environ["NCCL_DEBUG"] = "INFO"  # names the transport
         settings.update(command=[python, PROBE.name, rung.action], project=project, untracked=True, env=environ)
-    return Step(rung.name, rung.shows, [interface.plan(str(named.path), name=f"accept-{rung.name}", **settings)], rung)
+    return PlannedStep(
+        rung.name, rung.shows, [interface.plan(str(named.path), name=f"accept-{rung.name}", **settings)], rung
+    )
 
 
-def _same_training(named: NamedCluster) -> Step:
+def _same_training(named: NamedCluster) -> PlannedStep:
     """Return the rung that trains the same batches on one rank and on two hosts."""
     shows = "two hosts train as one rank does: the losses of the digits task"
     if named.cluster.capacity.most_hosts < 2:
-        return Step(ALIKE, shows, absent=rungs.NO_SECOND)
+        return PlannedStep(ALIKE, shows, absent=rungs.NO_SECOND)
     common: dict[str, Any] = {"task": "digits-cnn", "updates": _UPDATES, "time_limit": rungs.LIMIT, "log_every": 1}
     one = interface.plan(str(named.path), name="accept-one", instances=1, accumulation=2, **common)
     two = interface.plan(str(named.path), name="accept-two", instances=2, hosts=2, **common)
-    return Step(ALIKE, shows, [one, two])
+    return PlannedStep(ALIKE, shows, [one, two])
 
 
 def climb(
     name: str,
-    listed: Sequence[Step],
+    listed: Sequence[PlannedStep],
     budget_device_hours: float | None,
     folder: Path,
-    earlier: Evidence | None,
-    show: Callable[[Outcome], None],
+    earlier: AcceptanceRecord | None,
+    show: Callable[[StepOutcome], None],
     say: Callable[[str], None],
-) -> tuple[Evidence, list[str]]:
+) -> tuple[AcceptanceRecord, list[str]]:
     """Return the evidence, and what changed since an earlier ladder. Both are in `folder` after every rung.
 
     After a rung that fails, or that would exceed the budget, no further job is submitted. Raises UserError if the
     folder can't be written.
     """
     begun = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds")
-    evidence = Evidence(name, begun, trainjob.__version__)
+    evidence = AcceptanceRecord(name, begun, trainjob.__version__)
     changes: list[str] = []
     for outcome in outcomes(listed, budget_device_hours, say):
         evidence.outcomes.append(outcome)
@@ -150,21 +152,21 @@ def climb(
 
 
 def outcomes(
-    listed: Sequence[Step], budget_device_hours: float | None, say: Callable[[str], None]
-) -> Iterator[Outcome]:
+    listed: Sequence[PlannedStep], budget_device_hours: float | None, say: Callable[[str], None]
+) -> Iterator[StepOutcome]:
     """Yield the outcome of each rung as it ends; `say` is called with lines about runs."""
     left = float("inf") if budget_device_hours is None else budget_device_hours
     stopped = ""
     for step in listed:
         if step.absent:
-            yield Outcome(step.name, step.shows, SKIPPED, note=step.absent)
+            yield StepOutcome(step.name, step.shows, SKIPPED, note=step.absent)
         elif stopped:
-            yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
+            yield StepOutcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
         elif step.device_hours > left:
             stopped = (
                 f"{step.name} may cost {step.device_hours:.2f} device-hours, and {left:.2f} of the budget are left"
             )
-            yield Outcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
+            yield StepOutcome(step.name, step.shows, NOT_CLIMBED, note=stopped)
         else:
             say(f"{step.name}: {step.shows} …")
             began = clock.monotonic()
@@ -175,20 +177,22 @@ def outcomes(
             yield outcome
 
 
-def _climbed(step: Step, say: Callable[[str], None]) -> Outcome:
+def _climbed(step: PlannedStep, say: Callable[[str], None]) -> StepOutcome:
     try:
         if step.name == SITE:
-            found = [Found(problem.text, problem.cure) for problem in step.jobs[0].check()]
+            found = [AcceptanceProblem(problem.text, problem.cure) for problem in step.jobs[0].check()]
             return _outcome(step, found)
         if step.rung is None:
             return _compared(step, say)
         return _judged(step, step.rung, say)
     except UserError as error:
-        return _outcome(step, [Found(error.text, error.problem.cure)])
+        return _outcome(step, [AcceptanceProblem(error.text, error.problem.cure)])
 
 
-def _outcome(step: Step, found: Sequence[Found], run: str | None = None, **facts: Any) -> Outcome:
-    return Outcome(step.name, step.shows, FAILED if found else PASSED, run, problems=list(found), **facts)
+def _outcome(
+    step: PlannedStep, found: Sequence[AcceptanceProblem], run: str | None = None, **facts: Any
+) -> StepOutcome:
+    return StepOutcome(step.name, step.shows, FAILED if found else PASSED, run, problems=list(found), **facts)
 
 
 @contextmanager
@@ -202,7 +206,7 @@ def _submitted(job: PlannedJob, say: Callable[[str], None]) -> Iterator[Run]:
         raise
 
 
-def _judged(step: Step, rung: Rung, say: Callable[[str], None]) -> Outcome:
+def _judged(step: PlannedStep, rung: Rung, say: Callable[[str], None]) -> StepOutcome:
     job, cancelled_s = step.jobs[0], 0.0
     with _submitted(job, say) as run:
         if rung.is_cancelled:
@@ -241,7 +245,7 @@ def _printed(log: str) -> list[Rank]:
     return list(found.values())
 
 
-def _compared(step: Step, say: Callable[[str], None]) -> Outcome:
+def _compared(step: PlannedStep, say: Callable[[str], None]) -> StepOutcome:
     """Train on one rank and on two hosts, and compare the losses of the updates."""
     losses: list[dict[int, float]] = []
     for job in step.jobs:
@@ -255,12 +259,14 @@ def _compared(step: Step, say: Callable[[str], None]) -> Outcome:
     found = []
     if worst > _SAME_LOSS:
         cure = f"trainjob report {run.id} shows both; trainjob verify finds the first difference on this machine"
-        found.append(Found(f"the losses of two hosts differ from those of one rank by up to {worst:.1e}", cure))
+        found.append(
+            AcceptanceProblem(f"the losses of two hosts differ from those of one rank by up to {worst:.1e}", cure)
+        )
     figures = {"relative_difference": worst, "updates": float(len(one.keys() & two.keys()))}
     return _outcome(step, found, run.id, figures=figures)
 
 
-def against(earlier: Evidence, now: Evidence) -> list[str]:
+def against(earlier: AcceptanceRecord, now: AcceptanceRecord) -> list[str]:
     """Return a line for each rung whose state, speed or software is no longer what an earlier ladder found."""
     before = {outcome.rung: outcome for outcome in earlier.outcomes}
     lines = []
@@ -281,21 +287,22 @@ def against(earlier: Evidence, now: Evidence) -> list[str]:
     return lines
 
 
-def read(path: Path) -> Evidence:
+def read(path: Path) -> AcceptanceRecord:
     """Return the evidence of an earlier climb. Raises UserError for a file that is none."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = load_json(path)
         outcomes = [
-            Outcome(**{**one, "problems": [Found(**found) for found in one["problems"]]}) for one in values["outcomes"]
+            StepOutcome(**{**one, "problems": [AcceptanceProblem(**found) for found in one["problems"]]})
+            for one in values["outcomes"]
         ]
-        return Evidence(values["cluster"], values["climbed_at"], values["version"], outcomes)
+        return AcceptanceRecord(values["cluster"], values["climbed_at"], values["version"], outcomes)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not the evidence of a ladder: {error}", "give the ladder.json that an earlier ladder wrote"
         ) from None
 
 
-def write(folder: Path, evidence: Evidence, changes: Sequence[str]) -> None:
+def write(folder: Path, evidence: AcceptanceRecord, changes: Sequence[str]) -> None:
     """Write ladder.json and ladder.html into `folder`. Raises UserError if it refuses."""
     title = f"{evidence.cluster} · {verdict(evidence)}"
     try:
@@ -307,7 +314,7 @@ def write(folder: Path, evidence: Evidence, changes: Sequence[str]) -> None:
         raise UserError(f"{folder} can't be written: {error.strerror}", "name another folder with --output") from None
 
 
-def verdict(evidence: Evidence) -> str:
+def verdict(evidence: AcceptanceRecord) -> str:
     """Return what became of the climb, in a few words."""
     failed = next((outcome.rung for outcome in evidence.outcomes if outcome.state == FAILED), None)
     if failed is not None:

@@ -26,7 +26,7 @@ _TRANSPORT = re.compile(r"via ((?:NET|P2P|SHM)[^\s\[]*)")
 
 
 @dataclass(frozen=True)
-class Found:
+class AcceptanceProblem:
     """A problem that a rung shows, and its cure."""
 
     problem: str
@@ -53,7 +53,7 @@ class Rung:
     shows: str
     action: str  # of the probe; empty: the job has a task
     settings: Callable[[Cluster], dict[str, Any] | None]
-    judge: Callable[[Result], Iterator[Found]] = lambda _result: iter(())
+    judge: Callable[[Result], Iterator[AcceptanceProblem]] = lambda _result: iter(())
     figures: Callable[[Result], dict[str, Figure]] = lambda _result: {}
     expects: str = states.COMPLETED
     cure: str = ""  # of a job that ends otherwise, without a known cause
@@ -62,7 +62,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """The record of one rung, as the evidence has it. `state` is passed, failed, skipped, or not climbed."""
 
     rung: str
@@ -71,7 +71,7 @@ class Outcome:
     run: str | None = None
     seconds: float = 0.0
     figures: dict[str, Figure] = field(default_factory=dict)
-    problems: list[Found] = field(default_factory=list)
+    problems: list[AcceptanceProblem] = field(default_factory=list)
     note: str = ""
 
 
@@ -117,7 +117,7 @@ def _if_restarted(cluster: Cluster) -> dict[str, Any] | None:
 # -- judgement -----------------------------------------------------------------------------------
 
 
-def unexpected(now: Snapshot, cure: str = "") -> Found:
+def unexpected(now: Snapshot, cure: str = "") -> AcceptanceProblem:
     """Return the reason why a job did not end as it should; `cure` is its rung's, where no better one is known."""
     cause, failure = now.cause, now.failure
     text = now.note or "no cause is known" if cause is None else cause.text
@@ -125,64 +125,64 @@ def unexpected(now: Snapshot, cure: str = "") -> Found:
         text += f" (rank {failure.rank} on {failure.host}: {failure.tail[-1].strip()})"
     if cause is not None and (cause.code != "exception" or not cure):
         cure = cause.cure
-    return Found(f"the run is {now.state}: {text}", cure or f"See trainjob logs {now.id}")
+    return AcceptanceProblem(f"the run is {now.state}: {text}", cure or f"See trainjob logs {now.id}")
 
 
-def _host(result: Result) -> Iterator[Found]:
+def _host(result: Result) -> Iterator[AcceptanceProblem]:
     """Judge what one rank has beside what the cluster file says."""
     for rank in result.ranks[:1]:
         node, cluster = rank["node"], result.cluster
         stated_gb = cluster.memory_gb_per_host
         if stated_gb is not None and rank["memory_gb"] < 0.9 * stated_gb:
-            yield Found(
+            yield AcceptanceProblem(
                 f"{node} has {rank['memory_gb']:.0f} GB of memory, and the cluster file says {stated_gb} GB",
                 f"Set nodes.memory_gb to {int(rank['memory_gb'])}, or find out what the node has lost",
             )
         if cluster.cpus_per_host is not None and rank["node_cpus"] < cluster.cpus_per_host:
-            yield Found(
+            yield AcceptanceProblem(
                 f"{node} has {rank['node_cpus']} CPUs, and the cluster file says {cluster.cpus_per_host}",
                 f"Set nodes.cpus to {rank['node_cpus']}",
             )
         if cluster.container.runtime != "none" and not rank["in_container"]:
-            yield Found(
+            yield AcceptanceProblem(
                 f"container.runtime is {cluster.container.runtime}, and the rank ran outside of any container",
                 "Look at the launch line: trainjob render --explain",
             )
         if "torch_missing" in rank:
-            yield Found(
+            yield AcceptanceProblem(
                 f"{node}: {rank['torch_missing']} in Python {rank['python']}",
                 f"Set {cluster.interpreter_key} in the cluster file to an interpreter that has torch",
             )
 
 
-def _device(result: Result) -> Iterator[Found]:
+def _device(result: Result) -> Iterator[AcceptanceProblem]:
     """Judge one rank's GPU: that it is there, alone, and as fast as its kind."""
     for rank in result.ranks[:1]:
         if not rank.get("gpus"):
-            yield Found(
+            yield AcceptanceProblem(
                 f"torch {rank.get('torch', '')} finds no GPU on {rank['node']}",
                 "Its torch may lack CUDA, or the job asks for no GPU: look at request: in the cluster file, and at "
                 "nvidia-smi on the node",
             )
         elif rank["gpus"] > 1:
-            yield Found(
+            yield AcceptanceProblem(
                 f"one rank of one GPU sees {rank['gpus']} GPUs on {rank['node']}",
                 "Other jobs may share them: have the administrator set ConstrainDevices=yes in cgroup.conf",
             )
         yield from _faults(rank)
         peak = _peak(rank)
         if peak is not None and rank["tflop_per_s"] < _LEAST_OF_PEAK * peak:
-            yield Found(
+            yield AcceptanceProblem(
                 f"{rank['device']} on {rank['node']} computes {rank['tflop_per_s']:.0f} TFLOP/s, and the maker "
                 f"states {peak}",
                 "Look at its clocks, power cap and temperature: nvidia-smi -q -d PERFORMANCE,CLOCK",
             )
 
 
-def _faults(rank: Rank) -> Iterator[Found]:
+def _faults(rank: Rank) -> Iterator[AcceptanceProblem]:
     for fact, what in (("product_is_right", "computes a wrong matrix product"), ("sum_is_right", "got a wrong sum")):
         if rank.get(fact) is False:
-            yield Found(
+            yield AcceptanceProblem(
                 f"rank {rank['rank']}, on {rank.get('device', 'CPU')} {rank['local_rank']} of {rank['node']}, {what}",
                 f"Take {rank['node']} out of use (directives: exclude), and climb again",
             )
@@ -194,7 +194,7 @@ def _peak(rank: Rank) -> int | None:
     return next((peak for name, peak in PEAK_TFLOP_PER_S.items() if name in str(rank.get("device", ""))), None)
 
 
-def _together(result: Result) -> Iterator[Found]:
+def _together(result: Result) -> Iterator[AcceptanceProblem]:
     """Judge ranks that reduced: their sum, their devices, their CPUs, and the network between them."""
     ranks, cluster = result.ranks, result.cluster
     for rank in ranks:
@@ -203,14 +203,14 @@ def _together(result: Result) -> Iterator[Found]:
         here = [rank for rank in ranks if rank["node"] == node]
         ids = [rank["device_id"] for rank in here if rank.get("gpus")]
         if len(set(ids)) < len(ids):
-            yield Found(
+            yield AcceptanceProblem(
                 f"{len(ids)} ranks of {node} use {len(set(ids))} GPUs",
                 "Ranks choose by LOCAL_RANK: look at what --gpus-per-task and --gpu-bind in directives: do",
             )
         needed, union = sum(max(1, rank["threads"]) for rank in here), {cpu for rank in here for cpu in rank["cpus"]}
         some_share = len({tuple(rank["cpus"]) for rank in here}) < len(here) and len(union) > len(here[0]["cpus"])
         if len(union) < needed or some_share:
-            yield Found(
+            yield AcceptanceProblem(
                 f"{len(here)} ranks of {node} have {needed} threads, and are bound to {len(union)} of its "
                 f"{here[0]['node_cpus']} CPUs{', some to the same' if some_share else ''}",
                 "Look at cpu-bind under srun: and at nodes.cpus in the cluster file, and at TaskPlugin in slurm.conf; "
@@ -222,27 +222,27 @@ def _together(result: Result) -> Iterator[Found]:
     typical = sorted(rank["tflop_per_s"] for rank in devices)[len(devices) // 2] if devices else 0.0
     for rank in devices:
         if rank["tflop_per_s"] < 0.7 * typical:
-            yield Found(
+            yield AcceptanceProblem(
                 f"GPU {rank['local_rank']} of {rank['node']} computes {rank['tflop_per_s']:.0f} TFLOP/s, and the "
                 f"median GPU {typical:.0f}",
                 f"Look at nvidia-smi -q on {rank['node']}; exclude the node until it is mended: directives: exclude",
             )
 
 
-def _network(ranks: Sequence[Rank], log: str, cluster: Cluster) -> Iterator[Found]:
+def _network(ranks: Sequence[Rank], log: str, cluster: Cluster) -> Iterator[AcceptanceProblem]:
     slowest = min(rank["gb_per_s"] for rank in ranks)
     links = {name: speed for rank in ranks for name, speed in rank["links_gb_per_s"].items()}
     fabric = [name for name in links if ":" in name]
     way = transports(log)
     if fabric and any("Socket" in one for one in way) and not any("IB" in one or "OFI" in one for one in way):
-        yield Found(
+        yield AcceptanceProblem(
             f"NCCL sends over TCP, though {fabric[0]} is active",
             "Look at NCCL_IB_DISABLE and NCCL_IB_HCA, and whether the site has a plugin for its fabric (aws-ofi-nccl)",
         )
     interface = cluster.network.interface
     own = [speed for name, speed in links.items() if interface and name == interface] or list(links.values())
     if own and slowest < _LEAST_OF_LINK * max(own):
-        yield Found(
+        yield AcceptanceProblem(
             f"an all-reduce over {len({rank['node'] for rank in ranks})} nodes moves {slowest:.2f} GB/s, and the link "
             f"carries {max(own):.1f} GB/s",
             "Look at network.interface in the cluster file, and at the transport above",
@@ -266,16 +266,18 @@ def own_addresses(ranks: Sequence[Rank]) -> str:
     )
 
 
-def _came_back(result: Result) -> Iterator[Found]:
+def _came_back(result: Result) -> Iterator[AcceptanceProblem]:
     if not any(rank.get("resumed") for rank in result.ranks):
-        yield Found(f"the job did not start again: it is {result.status.state}", _REQUEUE)
+        yield AcceptanceProblem(f"the job did not start again: it is {result.status.state}", _REQUEUE)
 
 
-def _named_the_dead(result: Result) -> Iterator[Found]:
+def _named_the_dead(result: Result) -> Iterator[AcceptanceProblem]:
     failure, last = result.status.failure, result.instances - 1
     if failure is None or failure.rank != last:
         named = "no rank" if failure is None else f"rank {failure.rank}"
-        yield Found(f"rank {last} was killed, and the run blames {named}", "Look at the ranks' logs: trainjob logs")
+        yield AcceptanceProblem(
+            f"rank {last} was killed, and the run blames {named}", "Look at the ranks' logs: trainjob logs"
+        )
 
 
 def _of_ranks(result: Result) -> dict[str, Figure]:
@@ -338,7 +340,7 @@ def over_hosts(count: int) -> Rung:
     )
 
 
-def problems(rung: Rung, result: Result) -> list[Found]:
+def problems(rung: Rung, result: Result) -> list[AcceptanceProblem]:
     """Return the problems that a rung's result shows."""
     if result.status.state != rung.expects:
         return [unexpected(result.status, rung.cure)]

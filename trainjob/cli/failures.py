@@ -112,7 +112,8 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     where = f"{system.sysname} {system.release} {system.machine}"
     head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {where}"
     try:
-        log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
+        with log.open("x") as stream:  # never through a link that waits under the name
+            stream.write(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
         where = f"Details: {log}"
     except OSError as refused:
         last = traceback.extract_tb(error.__traceback__)[-1]

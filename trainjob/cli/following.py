@@ -19,7 +19,7 @@ from trainjob.observe import arrays, logs
 from trainjob.observe.status import Snapshot, between_looks_s, poll
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records.metrics import Line
+from trainjob.records.metrics import MetricsLine
 from trainjob.watch import show
 
 _BETWEEN_LINES_S = 30.0
@@ -195,7 +195,7 @@ def _epoch(epoch: int | None) -> str:
     return "" if epoch is None else f"epoch {epoch} · "
 
 
-def _loss(line: Line) -> str:
+def _loss(line: MetricsLine) -> str:
     """Return the loss of an interval of training; nothing for any other line."""
     return f" · loss {line.loss:.4f}" if line.kind == "train" and line.loss is not None else ""
 

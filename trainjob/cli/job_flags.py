@@ -15,7 +15,7 @@ import click
 
 from trainjob.cli import complete
 from trainjob.cli.command import PATH, Option, cluster_option
-from trainjob.contract.settings import HOST_RANGE, Row, Scalar, rows
+from trainjob.contract.settings import HOST_RANGE, Scalar, SettingRow, rows
 from trainjob.requests.options import JobOptions
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -77,7 +77,7 @@ def takes_a_job(
     return decorated
 
 
-def _option(row: Row) -> Callable[..., Any]:
+def _option(row: SettingRow) -> Callable[..., Any]:
     """Return the option of a setting. A word that is none of its choices is refused when the job is read."""
     is_text = row.is_mapping or not isinstance(row.type, type) or row.facts.form == _HOST_COUNT
     choices = f" One of {', '.join(row.choices)}." if row.choices else ""
@@ -97,7 +97,7 @@ def _option(row: Row) -> Callable[..., Any]:
     )
 
 
-def _value(row: Row, value: Any) -> Any:
+def _value(row: SettingRow, value: Any) -> Any:
     """Return the value of a setting; None if it was not given."""
     if row.is_mapping:
         return dict(pair(text, row) for text in value) or None
@@ -111,7 +111,7 @@ def _value(row: Row, value: Any) -> Any:
     return value
 
 
-def pair(text: str, row: Row) -> tuple[str, Scalar]:
+def pair(text: str, row: SettingRow) -> tuple[str, Scalar]:
     """Return name and value of NAME=VALUE, the value as the type that it is written in where the setting wants that."""
     name, equals, value = text.partition("=")
     if not equals or not name:

@@ -30,7 +30,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
         "resume": "Continue a run that ended early, from its newest checkpoint.",
         "cancel": "End every process of a run, and no other.",
-        "export": "Write the trained model as plain weights, or metrics for TensorBoard and MLflow.",
+        "export": "Write the trained model as plain weights, or metrics for TensorBoard.",
         "prune": "Remove old runs that you choose.",
     },
     "Look": {

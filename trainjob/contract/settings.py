@@ -476,7 +476,7 @@ class JobSettings(RuntimeSettings):
     )
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting, as lists of settings show it."""
 
     name: str
@@ -515,9 +515,9 @@ class Row(NamedTuple):
 
 
 @functools.lru_cache(maxsize=None)
-def rows(table: type = JobSettings) -> Dict[str, Row]:
+def rows(table: type = JobSettings) -> Dict[str, SettingRow]:
     """Return the rows of `table` by name: group by group, and those that the plan works out before the others."""
-    listed: List[Row] = []
+    listed: List[SettingRow] = []
     for field in dataclasses.fields(table):
         if "setting" in field.metadata:
             kinds = getattr(field.type, "__args__", ()) if getattr(field.type, "__origin__", None) is Union else ()
@@ -525,7 +525,7 @@ def rows(table: type = JobSettings) -> Dict[str, Row]:
             is_optional = len(plain) == 1 and len(kinds) == 2
             default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
             kind = plain[0] if is_optional else field.type
-            listed.append(Row(field.name, kind, default, field.metadata["setting"], is_optional))
+            listed.append(SettingRow(field.name, kind, default, field.metadata["setting"], is_optional))
     as_stated = names(RuntimeSettings)
     return {
         row.name: row for row in sorted(listed, key=lambda row: (GROUPS.index(row.facts.group), row.name in as_stated))

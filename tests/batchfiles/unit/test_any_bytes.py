@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from batchfiles.adoption.adopt import adoption_of
 from batchfiles.rules import formats
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from trainjob.contract.errors import UserError
 
@@ -26,9 +26,9 @@ PIECES = (
 
 
 def diagnosed(raw: bytes) -> str:
-    script = script_of(Path("train.sbatch"), raw, Site())
+    script = script_of(Path("train.sbatch"), raw, SiteFacts())
     with suppress(UserError):
-        adoption_of(script_of(Path("train.sbatch"), raw, Site(), ("a b",)), Path("/project"))
+        adoption_of(script_of(Path("train.sbatch"), raw, SiteFacts(), ("a b",)), Path("/project"))
     diagnoses = [diagnosis_of(script)]
     return formats.text(diagnoses) + formats.github(diagnoses) + formats.sarif(diagnoses)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainjob.accept import ladder
-from trainjob.accept.rungs import RUNGS, Found, Outcome, Result, own_addresses, problems, transports
+from trainjob.accept.rungs import RUNGS, AcceptanceProblem, Result, StepOutcome, own_addresses, problems, transports
 from trainjob.cluster.base import Cluster
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -151,9 +151,9 @@ def test_the_rank_that_was_killed_is_the_one_to_blame() -> None:
     assert "the run is COMPLETED" in judged("killed-rank", *ranks, now=snapshot(states.COMPLETED))
 
 
-def evidence(**figures: float | str) -> ladder.Evidence:
-    outcomes = [Outcome("two-hosts", "", ladder.PASSED, figures=dict(figures))]
-    return ladder.Evidence("hpc", "2026-11-01T00:00:00+00:00", "0.1.0", outcomes)
+def evidence(**figures: float | str) -> ladder.AcceptanceRecord:
+    outcomes = [StepOutcome("two-hosts", "", ladder.PASSED, figures=dict(figures))]
+    return ladder.AcceptanceRecord("hpc", "2026-11-01T00:00:00+00:00", "0.1.0", outcomes)
 
 
 def test_what_changed_since_an_earlier_ladder() -> None:
@@ -167,7 +167,7 @@ def test_what_changed_since_an_earlier_ladder() -> None:
 
 def test_evidence_is_read_again(tmp_path: Path) -> None:
     made = evidence(gb_per_s=20.0)
-    made.outcomes.append(Outcome("device", "", ladder.FAILED, problems=[Found("slow", "look")]))
+    made.outcomes.append(StepOutcome("device", "", ladder.FAILED, problems=[AcceptanceProblem("slow", "look")]))
     ladder.write(tmp_path, made, ["two-hosts: slower"])
     assert ladder.read(tmp_path / "ladder.json") == made
     page = (tmp_path / "ladder.html").read_text()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trainjob.requests.workbench import Workbench
     from trainjob.verify.scripts.ranks import RanksVerdict
     from trainjob.verify.scripts.resume import ScriptVerdict
-    from trainjob.verify.tasks.diagnosis import DiagnosedVerdict, Verdict
+    from trainjob.verify.tasks.diagnosis import ComparisonVerdict, DiagnosedVerdict
     from trainjob.verify.tasks.instances import BitwiseVerdict, InstancesVerdict
     from trainjob.verify.tasks.interrupted import InterruptionPlan, ResumeVerdict
 
@@ -86,7 +86,7 @@ def verify(
     if bitwise and resume:
         raise click.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
     prepared = _prepared(flags)
-    verdict: Verdict
+    verdict: ComparisonVerdict
     is_script = bool(prepared.request.job.command)
     ways: Sequence[str] = script_interruptions.WAYS if is_script else interrupted.WAYS
     if by not in (None, *ways):

@@ -16,8 +16,8 @@ from trainjob.cli.command import PATH, Group, fail_unless, json_option
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.accept.ladder import Step
-    from trainjob.accept.rungs import Outcome
+    from trainjob.accept.ladder import PlannedStep
+    from trainjob.accept.rungs import StepOutcome
     from trainjob.check.slurm import Change
 
 name_argument = click.argument("name", metavar="NAME", help="A name or a path.", shell_complete=complete.clusters)
@@ -222,7 +222,7 @@ def _device_hours(budget: str) -> float:
         raise click.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
 
 
-def _show_steps(listed: Sequence[Step], *, as_json: bool) -> None:
+def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:
     if as_json:
         show.as_json([{"rung": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
         return
@@ -236,7 +236,7 @@ def _show_steps(listed: Sequence[Step], *, as_json: bool) -> None:
     click.echo(f"at most {sum(one.device_hours for one in listed):.2f} device-hours in all\n")
 
 
-def _show_outcome(outcome: Outcome) -> None:
+def _show_outcome(outcome: StepOutcome) -> None:
     figures = ", ".join(
         f"{name} {value if isinstance(value, str) else format(value, '.3g')}" for name, value in outcome.figures.items()
     )

@@ -97,7 +97,7 @@ class LikelyCause:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ComparisonVerdict:
     """Whether the runs that were compared are equal. `--json` prints the fields."""
 
     runs: Sequence[RunPaths]
@@ -113,7 +113,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnosedVerdict(Verdict):
+class DiagnosedVerdict(ComparisonVerdict):
     """A verdict that names the likely causes of each difference."""
 
     findings: Sequence[LikelyCause]
