@@ -270,7 +270,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             record_openings,
             lambda name: name.endswith(".py") and not name.startswith("trainjob/records/"),
             {
-                "trainjob/accept/ladder.py": "writes the evidence of a ladder into the folder that --output names",
+                "trainjob/accept/acceptance.py": "writes its evidence into the folder that --output names",
                 "trainjob/backends/folder.py": "creates run directories from rendered bytes",
                 "trainjob/backends/mirror.py": "copies files between machines byte for byte",
                 "trainjob/backends/slurm/asking.py": "keeps the last answer of squeue in the user's data folder",

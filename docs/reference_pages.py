@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from docs import machines_page, variables
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import root
 from trainjob.contract import environment, settings
+from trainjob.contract.errors import SEVERITIES
 from trainjob.contract.settings import SettingRow
 from trainjob.kinds.schema import cluster_schema
 from trainjob.records import causes
@@ -28,6 +30,27 @@ def reference() -> dict[str, str]:
         "reference/causes.md": _page("Causes of failure", _causes()),
         "reference/batch-codes.md": _page("Faults of batch files", _batch_codes()),
         "reference/machines.md": _page("Public machines", machines_page.page()),
+        "reference/problem.schema.json": json.dumps(problem_schema(), indent=1) + "\n",
+    }
+
+
+def problem_schema() -> dict[str, Any]:
+    """Return the JSON schema of what `--json` prints of each problem, whichever command finds it."""
+    about = {
+        "code": "A stable word for machines.",
+        "severity": "How much it matters.",
+        "where": "A line of a file, a key, a host, a rank and its update; empty where the text says all.",
+        "text": "What was read, and the rule that it breaks. Texts may change.",
+        "cure": "What to do about it.",
+    }
+    properties: dict[str, Any] = {name: {"type": "string", "description": text} for name, text in about.items()}
+    properties["severity"]["enum"] = list(SEVERITIES)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A problem that trainjob reports",
+        "type": "object",
+        "required": list(properties),
+        "properties": properties,
     }
 
 

@@ -183,7 +183,7 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
     """Fill in what a directive says, and return what became of it."""
     name, value = one.name, one.value
     if value is not None and "$" in value and name not in _OURS:
-        return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
+        return Where.LOST, "neither sbatch nor trainjob expands variables in directives"
     if value == "":
         return Where.NOWHERE, "it is empty"
     special = _SPECIAL.get(name)

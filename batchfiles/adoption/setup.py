@@ -178,7 +178,7 @@ def _log_in(sorting: _Sorting) -> None:
 
 def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
     if part.commands and all(one.dead for one in part.commands):
-        _say(sorting, part, Where.NOWHERE, "this job never comes here")
+        _say(sorting, part, Where.NOWHERE, "never reached in this job")
     elif part.kind == "function_definition":
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
         if name is not None and name[1] in sorting.needed:
@@ -186,7 +186,7 @@ def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
         elif any(part.line < entry.line <= part.last for entry in sorting.account.entries):
             _say(sorting, part, Where.NOWHERE, "its lines are listed one by one")
         else:
-            _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
+            _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
     elif part.assignments and (not part.commands or part.kind in _ASSIGNS):
         _assigned(sorting, part, after_modules=after_modules)
     else:
@@ -403,7 +403,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     elif own and part.assignments[0].array is not None:
         pass  # bash exports no array
     elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
-        # Nor an element of one, which a variable stays that was an array.
+        # bash does not export array elements either, and a name once declared as an array stays one.
         name = part.assignments[0].name
         text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
     elif own and not text.startswith(("export", "declare -x")):
@@ -497,7 +497,7 @@ def _after(sorting: _Sorting, part: Part) -> None:
     """Say what became of a statement behind the training."""
     commands = [one for one in part.commands if "substitution" not in one.within]
     if part.kind == "function_definition":
-        _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
+        _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
     elif _runs_again(sorting, part):
         _say(sorting, part, Where.TRAINJOB, _REQUEUED)
     elif _calls_training(sorting, commands):

@@ -65,7 +65,7 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         for pattern, what in _UNLIKE.items():
             if re.search(pattern, command.text):
                 raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
-    # A command is read again for each other value that a branch gave to its words: the first reading counts.
+    # A command is recorded once for each value of its variables: the first counts.
     alive = {(one.command.source, one.line): one for one in reversed(script.training) if not one.command.dead}
     launches = [one for one in alive.values() if "handler" not in one.command.within]
     by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)

@@ -81,7 +81,7 @@ class RehearsedAttempt:
         if self.worlds:
             backend = next(rank.world.backend for rank in self.ranks if rank.world)
             return f"{ranks} on {nodes} formed one world ({backend})"
-        return f"{ranks} on {nodes} came as far as being told of one world, and made no group of torch.distributed"
+        return f"{ranks} on {nodes} were assigned to one world but did not initialise torch.distributed"
 
     def world_problems(self) -> Iterator[str]:
         """Yield what is wrong with how ranks meet."""
@@ -100,16 +100,18 @@ class RehearsedAttempt:
             yield f"the ranks formed {len(self.worlds)} worlds ({each}) that never train together"
         if self.waiting:
             sizes = Counter(rank.world_size for rank in self.waiting)
-            each = " and ".join(f"{quantity(count, 'rank')} for a world of {size}" for size, count in sizes.items())
+            each = " and ".join(
+                f"{quantity(count, 'rank')} waited for a world of {size}" for size, count in sizes.items()
+            )
             numbers = Counter(rank.rank for rank in self.waiting)
             twice = [f"{count} of them are rank {number}" for number, count in numbers.items() if count > 1]
-            yield "; ".join([f"in vain waited {each}", *twice])
+            yield "; ".join([f"{each} that never formed", *twice])
         if self.is_one_world is False and not self.worlds and not self.waiting:
             told = Counter(str(rank.rank) for rank in self.ranks)
             each = ", ".join(
                 f"{quantity(told[number], 'process', 'processes')} as rank {number}" for number in sorted(told)
             )
-            yield f"the ranks were told numbers that make no world: {each}"
+            yield f"the rank numbers do not form a world: {each}"
         if self.is_one_world is None:
             steps = Counter(rank.environment.get("SLURM_STEP_ID", "") for rank in self.ranks)
             for step, count in steps.items():

@@ -191,7 +191,7 @@ def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
     return replace(script, path=copy)
 
 
-# Jobs keep what stands in for programs only where the prologue is skipped, and it is to run here all the same.
+# A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.
 _PAGE = """\
 {% extends "trainjob/jobs/sbatch.sh.j2" %}
 {% block setting %}{{ super() -}}

@@ -100,8 +100,8 @@ def record(run: BatchRun) -> Recording:
                 _keep(slurm, run.keep)
         notes = [
             *(gpus.Usage.read(place).notes() if has_gpus else ()),
-            *(f"not here: {path}. An empty file stood in for it" for path in files),
-            *(f"not here: {path}. The folder of the submission stood in for it" for path in folders),
+            *(f"{path} does not exist here; an empty file was used instead" for path in files),
+            *(f"{path} does not exist here; the folder of the submission was used instead" for path in folders),
         ]
         return Recording(
             jobs=jobs,
@@ -172,7 +172,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
 def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     """Return the lines of slurm.conf for the file's own environment and options."""
     prolog = place / "prolog"
-    # Only where the file keeps the environment back (--export=NONE): its own changes must hold in its steps.
+    # Only with --export=NONE; otherwise the file's own exports must reach its steps.
     shared = configuration.JOB_ENVIRONMENT
     lines = ["#!/bin/sh", f'[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"']
     node = run.cluster.node

@@ -1,4 +1,4 @@
-"""What the ranks of a batch file, or of the job that it was adopted as, saw: in terms in which both can be equal."""
+"""What each rank observed, normalised so that a batch file and its adopted job can be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in for a training that is not here: a program that only waits, in folders that only the cluster has."""
+"""Placeholders for a training script that this machine lacks: a program that waits, in folders only the cluster has."""
 
 from __future__ import annotations
 

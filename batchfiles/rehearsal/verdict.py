@@ -182,13 +182,14 @@ def _told(attempt: RehearsedAttempt) -> Iterator[str]:
     if (not_here := attempt.not_here) is not None:
         what = not_here.missing or (not_here.error or "").splitlines()[0][:120]
         where = f" (at {not_here.line})" if not_here.line else ""
-        yield f"training stopped at what is not here: {what}{where}. What comes after it was not rehearsed"
+        because = f"because {what} is missing on this machine"
+        yield f"training stopped{where} {because}; nothing after that point was rehearsed"
 
 
 def _effect(attempt: RehearsedAttempt) -> str:
     job, recording = attempt.job, attempt.recording
-    came = sorted({signal for rank in attempt.ranks for signal in rank.signals})
-    signals = f"; to the ranks' handlers came {', '.join(came)}" if came else ""
+    received = sorted({signal for rank in attempt.ranks for signal in rank.signals})
+    signals = f"; the ranks' signal handlers received {', '.join(received)}" if received else ""
     if job.restarts:
         ranks = recording.ranks(job.id, job.restarts + 1)
         nodes = quantity(len({rank.node for rank in ranks}), "node")
@@ -203,13 +204,14 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
     calls = dict.fromkeys((call.name, call.words) for call in recording.calls if not call.in_step)
     environment = [" ".join(words) for name, words in calls if name in ENVIRONMENTS or name == "source"]
     if environment:
-        yield f"stood in for, with what PATH has here: {'; '.join(environment)}"
+        yield f"replaced by the programs on this machine's PATH: {'; '.join(environment)}"
     if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
-        yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
+        cure = f"--map {next(iter(folders))}=FOLDER provides it"
+        yield f"skipped, because it does not exist here: {', '.join(folders)} ({cure})"
     if data := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "copy"):
-        yield f"not here, and not copied: {', '.join(data)}"
+        yield f"not copied, because it does not exist here: {', '.join(data)}"
     if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):
-        yield f"not here: the network interface {', '.join(interfaces)}. lo stood in for it"
+        yield f"network interface {', '.join(interfaces)} does not exist here; lo was used instead"
     options = (word.partition("=")[0] for call in recording.calls if call.name == "srun" for word in call.words)
     containers = dict.fromkeys(
         [call.name for call in recording.calls if call.name in CONTAINERS]

@@ -136,9 +136,13 @@ def _lost_in(script: BatchScript, main: ShellCommand) -> str | None:
     if "or" in main.within and not any(
         command.name in ("exit", "return", "false") for command in after if "after-or" in command.within
     ):
-        return "|| goes on with 0"
+        return "|| replaces the failure by exit code 0"
     if "condition" in main.within or "not" in main.within:
-        return "the if goes on with 0" if not any(command.name == "exit" for command in after) else None
+        return (
+            "the if replaces the failure by exit code 0"
+            if not any(command.name == "exit" for command in after)
+            else None
+        )
     if "or" in main.within:
         return None
     if "e" in main.options and "and" not in main.within:

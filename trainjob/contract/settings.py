@@ -379,21 +379,21 @@ class JobSettings(RuntimeSettings):
     )
     on_stall: Literal["tell", "end"] = setting(
         "tell",
-        "What happens to a command that makes no progress for much longer than usual, and in which nothing moves.",
+        "What to do with a command that has stopped making progress: report it, or end it.",
         group=RECORDS,
         shared=True,
     )
     exit_grace_s: float = setting(
         60.0,
-        "Seconds after which a rank is ended that does nothing any more, although all others have ended or the last "
-        "update is made and saved; commands only.",
+        "Seconds to wait for a rank that is idle after all others have ended, or after the last update was saved; "
+        "commands only.",
         group=RECORDS,
         shared=True,
         above=0,
     )
     idle_timeout_s: float = setting(
         600.0,
-        "Seconds after which the log tells of a command that does not use the GPUs it has.",
+        "Seconds of unused GPUs after which the log warns; commands only.",
         group=RECORDS,
         shared=True,
         above=0,
@@ -438,8 +438,8 @@ class JobSettings(RuntimeSettings):
     )
     retry: Dict[str, Scalar] = setting(
         {},
-        "What the next attempt asks more of: mem=+50% after one that ran out of its host's memory, time=+50% after one "
-        "that its time limit ended; attempts=2: how many attempts may (1).",
+        "Resources to increase for the next attempt: mem=+50% after an out-of-memory failure, time=+50% after a "
+        "time-out; attempts=2: for how many attempts (1).",
         group=SLURM,
         absent="every attempt asks for the same",
         shared=True,

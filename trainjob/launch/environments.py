@@ -179,7 +179,7 @@ class _Making:
 
     @property
     def is_possible(self) -> bool:
-        """Whether this launcher is to make the copy, and has what it takes: an archive, or the first node's pack."""
+        """Whether this launcher must create the copy and can: it needs an archive, or the pack from the first node."""
         return self._is_first_here and (self._is_first_node or self._kind == "archive" or self._packed.exists())
 
     def make(self) -> None:
@@ -262,7 +262,7 @@ def _unpack_image(image: Path, folder: Path) -> None:
 def _run(words: List[str], what: str, environ: "Mapping[str, str]" = os.environ) -> None:
     ended = subprocess.run(words, check=False, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     if ended.returncode:
-        raise NoEnvironmentError("%s can't %s on %s" % (words[0], what, node_name()), "what it says stands above")
+        raise NoEnvironmentError("%s can't %s on %s" % (words[0], what, node_name()), "see its output above")
 
 
 def _copy(source: Path, folder: Path) -> None:

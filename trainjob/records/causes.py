@@ -11,6 +11,7 @@ import signal
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
 
+from trainjob.contract.errors import ERROR
 from trainjob.contract.paths import RunPaths
 from trainjob.records import failure
 from trainjob.records.failure import Evidence, Failure
@@ -30,6 +31,8 @@ class Cause:
     resume: bool = True
     restart: bool = False
     blames_node: bool = False  # another node may not fail
+    severity: str = ERROR
+    where: str = ""
 
     def __str__(self) -> str:
         return "%s. %s" % (self.text, self.cure) if self.cure else self.text
@@ -308,7 +311,7 @@ _MEMORY_CURE = (
     "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer loader processes, or fewer "
     "samples at once with more accumulation (a task: --workers, --micro-batch, --accumulation)"
 )
-# The memory that is held right before the kernel kills somebody is never quite the limit.
+# Just before the kernel kills for want of memory, usage is slightly below the limit.
 _NEARLY_ALL = 0.95
 
 

@@ -64,7 +64,7 @@ def only_owner_writes() -> Iterator[None]:
 
 
 def keep_others_from_writing(folder: Path) -> None:
-    """Do so for good, in all that this process starts as well, if others may read the run directory `folder`."""
+    """Set the umask of this process and its children so that only the owner can write, if `folder` is shared."""
     if os.stat(str(folder)).st_mode & 0o077:
         os.umask(0o022)
 

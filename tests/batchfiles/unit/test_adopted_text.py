@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchfiles.adoption.adopt import Adoption, adoption_of
@@ -86,7 +86,6 @@ def test_the_words_of_a_command_stay_as_they_are(quoted: str, tmp_path: Path) ->
 TEXTS = st.text(st.sampled_from(["a", " ", "\n", "\t", "#", ":", "-", "'", '"', "\\", "{", "é", "\r", *ENDS, "\0", "\xa0", "\U0001f600"]), max_size=12)  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
 @given(TEXTS, TEXTS, TEXTS)
 def test_what_is_written_is_read_back(value: str, block: str, said: str) -> None:
     lines = [*comment(said), f"a: [{scalar(value)}]", f"b: {scalar(value, in_line=False)}", "c:", *item(block)]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchfiles.adoption.adopt import adoption_of
@@ -33,13 +33,11 @@ def diagnosed(raw: bytes) -> str:
     return formats.text(diagnoses) + formats.github(diagnoses) + formats.sarif(diagnoses)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes(raw: bytes) -> None:
     assert diagnosed(raw)
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60))
 def test_any_pieces_of_shell(pieces: list[str]) -> None:
     assert diagnosed("".join(["#!/bin/bash\n", *pieces]).encode())

@@ -140,7 +140,9 @@ def test_missing_data_is_no_fault_of_the_batch_file_and_is_said() -> None:
     )
     verdict = judged([ended], state="FAILED", exit_code=1, stopped=None)
     assert verdict.passed
-    assert any("not here: data.bin (at t.py:3)" in fact for fact in verdict.facts)
+    assert any(
+        "training stopped (at t.py:3) because data.bin is missing on this machine" in fact for fact in verdict.facts
+    )
 
 
 def test_an_error_of_a_rank_fails_and_a_lost_exit_code_is_named() -> None:

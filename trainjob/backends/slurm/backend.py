@@ -353,7 +353,7 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
 def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[QueuedJob]:
     """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller.
 
-    It shows all jobs: a follow-up job, whose number the script may have lost, stands in no record.
+    Queries all jobs, because a follow-up job may be recorded nowhere.
     """
     machine, folder = slurm_of(paths)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,8 @@ from trainjob.cli.command import PATH, Group, fail_unless, json_option
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.accept.ladder import PlannedStep
-    from trainjob.accept.rungs import StepOutcome
+    from trainjob.accept.acceptance import PlannedStep
+    from trainjob.accept.steps import StepOutcome
     from trainjob.check.slurm import Change
 
 name_argument = click.argument("name", metavar="NAME", help="A name or a path.", shell_complete=complete.clusters)
@@ -162,21 +161,21 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
 @cluster.command(
     examples=[
         "trainjob cluster accept hpc --budget 2gpu-hours",
-        "trainjob cluster accept hpc --against before/ladder.json",
+        "trainjob cluster accept hpc --against before/acceptance.json",
     ]
 )
 @name_argument
-@click.option("--budget", metavar="HOURS", help="Device-hours that the ladder may cost at most: 2gpu-hours.")
+@click.option("--budget", metavar="HOURS", help="Device-hours that the jobs may cost at most: 2gpu-hours.")
 @click.option("--hosts", type=click.IntRange(min=3), help="End with the network between this many hosts.")
-@click.option("--skip", multiple=True, help="Leave this rung out. May be repeated.")
+@click.option("--skip", multiple=True, help="Leave this step out. May be repeated.")
 @click.option(
     "--stage",
     default="/tmp",  # noqa: S108 - of the hosts; the copy lies in a folder of the user's own
     help="Folder on a disk of every host, for the copy of a data set. Default: /tmp.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the rungs and their cost; submit nothing.")
-@click.option("--against", type=PATH, help="Also show what changed since this ladder.json was written.")
-@click.option("--output", "-o", type=PATH, help="Folder of ladder.json and ladder.html. Default: accept-NAME.")
+@click.option("--dry-run", is_flag=True, help="Show the steps and their cost; submit nothing.")
+@click.option("--against", type=PATH, help="Also show what changed since this acceptance.json was written.")
+@click.option("--output", "-o", type=PATH, help="Folder of acceptance.json and acceptance.html. Default: accept-NAME.")
 @json_option
 def accept(
     name: str,
@@ -189,28 +188,28 @@ def accept(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Climb a ladder of small real jobs, which shows that a cluster works, and stop at the first that fails."""
+    """Run small real jobs that show that a cluster works, one after the other; stop at the first that fails."""
     import tempfile
 
-    from trainjob.accept import ladder
+    from trainjob.accept import acceptance
     from trainjob.kinds.lookup import find
 
-    named, earlier = find(name), None if against is None else ladder.read(against)
+    named, earlier = find(name), None if against is None else acceptance.read(against)
     limit = None if budget is None else _device_hours(budget)
     with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
-        listed = ladder.steps(named, Path(project), hosts, stage, skip)
+        listed = acceptance.plan_steps(named, Path(project), hosts, stage, skip)
         if not as_json or dry_run:
             _show_steps(listed, as_json=as_json)
         if dry_run:
             return
         folder = output or Path(f"accept-{named.name}")
-        evidence, changes = ladder.climb(named.name, listed, limit, folder, earlier, _show_outcome, show.progress)
+        evidence, changes = acceptance.accept(named.name, listed, limit, folder, earlier, _show_outcome, show.progress)
     if as_json:
-        show.as_json({**asdict(evidence), "changes": changes, "accepted": evidence.has_passed})
+        show.as_json({**evidence.as_json(), "changes": changes, "accepted": evidence.has_passed})
     else:
         for line in changes:
             click.echo(f"changed: {line}")
-        click.echo(f"{named.name}: {ladder.verdict(evidence)}; see {folder}/ladder.html")
+        click.echo(f"{named.name}: {acceptance.verdict(evidence)}; see {folder}/acceptance.html")
     fail_unless(evidence.has_passed)
 
 
@@ -224,13 +223,13 @@ def _device_hours(budget: str) -> float:
 
 def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:
     if as_json:
-        show.as_json([{"rung": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
+        show.as_json([{"step": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
         return
     costs = [
         one.absent or (f"at most {one.device_hours:.2f}" if one.jobs and one.device_hours else "none") for one in listed
     ]
     show.table(
-        ("RUNG", "SHOWS", "DEVICE-HOURS"),
+        ("STEP", "SHOWS", "DEVICE-HOURS"),
         ((one.name, one.shows, cost) for one, cost in zip(listed, costs, strict=True)),
     )
     click.echo(f"at most {sum(one.device_hours for one in listed):.2f} device-hours in all\n")
@@ -241,9 +240,9 @@ def _show_outcome(outcome: StepOutcome) -> None:
         f"{name} {value if isinstance(value, str) else format(value, '.3g')}" for name, value in outcome.figures.items()
     )
     note = f" ({outcome.note})" if outcome.note else ""
-    show.progress(f"{outcome.rung}: {outcome.state}{note}, {outcome.seconds:.0f} s{': ' + figures if figures else ''}")
+    show.progress(f"{outcome.step}: {outcome.state}{note}, {outcome.seconds:.0f} s{': ' + figures if figures else ''}")
     for found in outcome.problems:
-        show.progress(f"  {found.problem}\n  Cure: {found.cure}")
+        show.progress(f"  {found.text}\n  Cure: {found.cure}")
 
 
 # They print JSON with and without it.

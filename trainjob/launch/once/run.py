@@ -55,7 +55,7 @@ def run(steps: Sequence[OnceStep], place: StepPlace) -> int:
     """
     if environment.redirect(place.environment, "TRAINJOB_PROLOGUE") == "skip":
         for step in steps:
-            _say("%s is skipped, as the prologue is: this is a rehearsal" % (step,))
+            _say("rehearsal: skipping %s (and the prologue)" % (step,))
         return exits.DONE
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # one that is ignored does not stay pending

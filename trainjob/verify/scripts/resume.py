@@ -43,7 +43,7 @@ _CAUSES = {
         "Save the epoch, and call sampler.set_epoch with it before the first pass of each attempt",
     ),
     "rng": (
-        "the random numbers were not restored: dropout, augmentation or the shuffle draws others",
+        "the random state was not restored, so dropout, augmentation or shuffling differs",
         "Save torch.get_rng_state(), random.getstate(), numpy's and each GPU's state, and set them after a restart, as "
         "soon as the loader's iterator has been made, which draws a number itself",
     ),
@@ -68,7 +68,7 @@ _CAUSES = {
         "Save optimizer.state_dict() and load it after the model is on its device",
     ),
     "weights": (
-        "the weights are none that the uninterrupted run ever had",
+        "these weights never occur in the uninterrupted run",
         "Load the model's state_dict with strict=True before the first update, on every rank",
     ),
     "rank-0-only": (
