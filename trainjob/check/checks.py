@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from trainjob.backends import containers
@@ -91,13 +91,16 @@ _OF_SCHEDULER = (Check("slurm", slurm.live, _HAS_SCHEDULER),)
 _BESIDE_SCHEDULER = (Check("slurm", slurm.missing, _HAS_SCHEDULER),)
 
 
-def of_rehearsal(context: Context, python: str) -> list[Problem]:
-    """Return what keeps the job's own script from being rehearsed here by the interpreter `python`."""
+def of_rehearsal(context: Context, python: str, brought: Collection[str]) -> list[Problem]:
+    """Return what keeps the job's own script from being rehearsed here by the interpreter `python`.
+
+    `brought` are the modules that the rehearsal adds to those that it has.
+    """
     if not context.request.job.command:
         return []
     finders = (project.missing_script, project.own_program, project.left_behind)
     found = [problem for find in finders for problem in find(context)]
-    return found or list(script_problems.by(python, context))
+    return found or list(script_problems.by(python, context, brought=brought))
 
 
 def problems(context: Context, depth: Depth | None = None) -> list[Problem]:

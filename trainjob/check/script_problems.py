@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from trainjob.check import probe
@@ -29,18 +29,24 @@ def find(context: Context) -> Iterator[Problem]:
         yield from by(sys.executable, context, imports=False)
 
 
-def by(python: str, context: Context, *, imports: bool = True) -> Iterator[Problem]:
-    """Yield what the interpreter `python` of this machine refuses; without `imports`, as it is not the job's own."""
+def by(python: str, context: Context, *, imports: bool = True, brought: Collection[str] = ()) -> Iterator[Problem]:
+    """Yield what the interpreter `python` of this machine refuses; without `imports`, as it is not the job's own.
+
+    `brought` are modules that it does not have yet and gets when the script runs.
+    """
     script = scripts.script_of(context.request, context.project, context.selection)
     if script is None:
         return
     questions = {**scripts.asked(script, python), "script-questions": script.questions(imports=imports)}
     answer = probe.ask_here(questions, context.project, context.selection)
     if "script" in answer.facts:
-        yield from problems(answer.facts["script"], context, "this machine", "" if imports else f", or {_NO_CHECK}")
+        otherwise = "" if imports else f", or {_NO_CHECK}"
+        yield from problems(answer.facts["script"], context, "this machine", otherwise, brought)
 
 
-def problems(report: str, context: Context, where: str, otherwise: str = "") -> Iterator[Problem]:
+def problems(
+    report: str, context: Context, where: str, otherwise: str = "", brought: Collection[str] = ()
+) -> Iterator[Problem]:
     """Yield the problems that the report of an interpreter on `where` has."""
     told: Mapping[str, Any] = json.loads(report)
     python, executable = told["python"], told["executable"]
@@ -53,7 +59,7 @@ def problems(report: str, context: Context, where: str, otherwise: str = "") -> 
         elif one["kind"] == "words":
             cure = f"Correct the words behind {path}{otherwise}"
             yield Problem("script-words", f"{path} refuses its words: {one['text']}", cure)
-        else:
+        elif one["text"] not in brought:
             yield _missing_module(context, f"{at} imports {one['text']}", one["text"], f"{executable} on {where}")
 
 

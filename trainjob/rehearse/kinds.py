@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainjob.check import checks
 from trainjob.check.context import Context
+from trainjob.contract import package
 from trainjob.contract.errors import ProblemsError, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines.access import HERE
@@ -56,9 +57,9 @@ def _refuse_script(rehearsal: Rehearsal) -> None:
     if rehearsal.project is None:
         return
     context = Context(rehearsal.request, rehearsal.project, rehearsal.selection, HERE)
-    found = checks.of_rehearsal(context, rehearsal.redirects["TRAINJOB_PYTHON"])
-    # Stand-in GPUs bring a torch of their own.
-    found = [one for one in found if not (rehearsal.has_gpus and " imports torch, which " in one.text)]
+    # Stand-in GPUs bring a torch, and an SDK's stand-ins its modules.
+    brought = ("torch", *(one.name for one in (package.companion("standins") / "ipu").iterdir()))
+    found = checks.of_rehearsal(context, rehearsal.redirects["TRAINJOB_PYTHON"], brought)
     if found:
         raise ProblemsError.of_all(found, "; ")
 
