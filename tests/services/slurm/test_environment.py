@@ -144,7 +144,7 @@ def test_limits_that_the_prologue_sets_reach_the_ranks_of_every_node(login: Logi
 
 def test_a_limit_above_a_nodes_own_is_refused_with_its_cure(login: Login) -> None:
     login.cluster(
-        "high", **CPUS, prologue=["export TRAINJOB_LIMITS_BEFORE=none", "ulimit() { echo '(-n) 9999999999'; }"]
+        "high", **CPUS, prologue=["export TRAINJOB_LIMITS_FOUND=none", "ulimit() { echo '(-n) 9999999999'; }"]
     )
     run = login.render("--", sys.executable, "-c", "pass", cluster="high")
     login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())

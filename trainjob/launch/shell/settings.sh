@@ -3,7 +3,7 @@
 # everything they set begins with TRAINJOB_. What a rehearsal has redirected stays as it is.
 
 # Before the prologue, which may change them.
-TRAINJOB_LIMITS_BEFORE=$(ulimit -Sa)
+TRAINJOB_LIMITS_FOUND=$(ulimit -Sa)
 
 # What the prologue has set with ulimit holds on this node alone: the launcher sets it on each. The last words of a line are
 # the letter and the value: "open files (-n) 1024".
@@ -11,7 +11,7 @@ export_limits() {
   local TRAINJOB_LINE
   TRAINJOB_LIMITS=''
   while IFS= read -r TRAINJOB_LINE; do
-    if [[ $'\n'"$TRAINJOB_LIMITS_BEFORE"$'\n' != *$'\n'"$TRAINJOB_LINE"$'\n'* && "$TRAINJOB_LINE" =~ -([a-z])\)\ +([a-z0-9]+)$ ]]; then
+    if [[ $'\n'"$TRAINJOB_LIMITS_FOUND"$'\n' != *$'\n'"$TRAINJOB_LINE"$'\n'* && "$TRAINJOB_LINE" =~ -([a-z])\)\ +([a-z0-9]+)$ ]]; then
       TRAINJOB_LIMITS+="${BASH_REMATCH[1]}=${BASH_REMATCH[2]} "
     fi
   done < <(ulimit -Sa)
