@@ -22,7 +22,7 @@ SINCE = (
     *("records/saved_states", "records/updates", "records/tracked", "records/outlived"),
     *("cli/plan/adopt", "cli/plan/doctor", "cli/prove/batch_file", "kinds/catalog"),
     # The ranks of a cluster's acceptance, launchers that start once a node, and ranks that linger.
-    *("train/measure/probe", "contract/node_launchers", "launch/ranks/node_start", "planning/node_starts"),
+    *("train/measure/probe", "contract/programs/", "launch/ranks/node_start", "planning/node_starts"),
     *("launch/witness/quiet", "launch/witness/node_ranks", "observe/asking"),
     # Steps and environments before ranks, and the parts of a start.
     *("contract/steps", "launch/once/", "records/step_lock", "launch/environments", "planning/environments"),

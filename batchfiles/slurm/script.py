@@ -15,10 +15,9 @@ from batchfiles.bash.commands import Assignment, Command
 from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, Shell, parse
 from batchfiles.bash.statements import READERS
-from batchfiles.bash.values import HOLE, Value
+from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Header, read_header, with_arguments
 from batchfiles.slurm.launches import Launch, launches, number_of, option
-from batchfiles.slurm.options import number
 from batchfiles.slurm.request import Request, Site, request_of
 
 if TYPE_CHECKING:
