@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from batchfiles.adoption.account import Account, Where
-from batchfiles.adoption.start import Start, is_once_per_node
+from batchfiles.adoption.start import AdoptedStart, is_once_per_node
 from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
-from batchfiles.slurm.launches import Launch, number_of, option
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.request import gres_entries
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 
@@ -58,7 +58,9 @@ class Keys:
         return found
 
 
-def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, account: Account) -> None:
+def read_directives(
+    script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys, account: Account
+) -> None:
     """Fill `keys` with what the directives and srun ask for."""
     keys.cluster["kind"] = "slurm"
     keys.cluster["nodes"] = _nodes(script, launch, start, keys)
@@ -89,7 +91,7 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
         _keep_devices_apart(script, launch, start, keys)
 
 
-def _keep_devices_apart(script: Script, launch: Launch, start: Start, keys: Keys) -> None:
+def _keep_devices_apart(script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys) -> None:
     """Let each rank see its own GPU alone, as device 0, where the file does so."""
     stated = option(launch.srun, "gpu-bind")
     bound = stated.text if stated is not None and stated.known else script.header.value("gpu-bind")
@@ -102,7 +104,7 @@ def _keep_devices_apart(script: Script, launch: Launch, start: Start, keys: Keys
         keys.under("srun")["gpu-bind"] = bound
 
 
-def _nodes(script: Script, launch: Launch, start: Start, keys: Keys) -> dict[str, object]:
+def _nodes(script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys) -> dict[str, object]:
     nodes: dict[str, object] = {"count": start.nodes}
     if start.gpus:
         nodes |= {"accelerator": "gpu", "accelerators": start.gpus}
@@ -129,7 +131,7 @@ def _memory_gb(text: str) -> int | None:
     return int(gb) if gb >= 1 and gb == int(gb) else None
 
 
-def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
+def _gres(script: BatchScript, launch: LaunchedProgram) -> tuple[str | None, str]:
     """Return the type of the GPUs and the name of their GRES, from gpu:a100:4, a100:4 or a100."""
     stated = option(launch.srun, "gres")
     for text in (script.header.value("gres"), stated.text if stated is not None and stated.known else None):
@@ -145,7 +147,7 @@ def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
     return None, "gpu"
 
 
-def _became(one: Directive, start: Start, keys: Keys) -> tuple[Where, str]:
+def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str]:
     """Fill in what a directive says, and return what became of it."""
     name, value = one.name, one.value
     row = OPTIONS.get(name)
@@ -176,7 +178,7 @@ def _became(one: Directive, start: Start, keys: Keys) -> tuple[Where, str]:
     return _to(keys, one, job=decided_by != "site")
 
 
-def _counted(name: str, start: Start) -> tuple[Where, str]:
+def _counted(name: str, start: AdoptedStart) -> tuple[Where, str]:
     if name == "cpus-per-gpu":
         return Where.CLUSTER, "nodes: cpus"
     if name in ("gpus", "gpus-per-task") and start.gpus:
@@ -197,16 +199,16 @@ def _is_number(text: str) -> bool:
     return number(text) is not None and (text == "0" or not text.startswith("0"))
 
 
-_Special = Callable[[Start, Keys, Directive], tuple[Where, str]]
+_Special = Callable[[AdoptedStart, Keys, Directive], tuple[Where, str]]
 
 
-def _name(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _name(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     value = (one.value or "").replace("/", "-")
     keys.job = {"name": value, **keys.job} if value else keys.job
     return Where.JOB, "name"
 
 
-def _time(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _time(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if not re.fullmatch(
         r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE", one.value or ""
     ):
@@ -219,20 +221,20 @@ def _time(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
 
 
 def _setting(name: str) -> _Special:
-    def fill(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+    def fill(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
         keys.job[name] = one.value
         return Where.JOB, name
 
     return fill
 
 
-def _memory(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _memory(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if _memory_gb(one.value or "") is not None:
         return Where.CLUSTER, "nodes: memory_gb"
     return _to(keys, one, job=False)
 
 
-def _gres_directive(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _gres_directive(start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     entries = [entry for entry in (one.value or "").split(",") if entry]
     if start.gpus and len(entries) == 1 and not start.gpus_beyond_ranks:
         return Where.CLUSTER, f"nodes: accelerators: {start.gpus}"
@@ -241,13 +243,13 @@ def _gres_directive(start: Start, keys: Keys, one: Directive) -> tuple[Where, st
     return _to(keys, one, job=False)
 
 
-def _gpus_per_node(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _gpus_per_node(start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if start.gpus_beyond_ranks:
         return _to(keys, one, job=False)
     return Where.CLUSTER, f"nodes: accelerators: {start.gpus}, request: gpus-per-node"
 
 
-def _signal(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _signal(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?(\w+)(?:@(\d+))?", one.value or "")
     if match is None:
         return Where.LOST, "no signal as Slurm writes it"
@@ -261,13 +263,13 @@ def _signal(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     return Where.CLUSTER, f"{told}{', to the ranks themselves' if to_batch else ''}"
 
 
-def _chdir(_start: Start, _keys: Keys, one: Directive) -> tuple[Where, str]:
+def _chdir(_start: AdoptedStart, _keys: Keys, one: Directive) -> tuple[Where, str]:
     if one.value in (".", "./"):
         return Where.TRAINJOB, "ranks start in a copy of the folder in which you submit"
     return Where.LOST, f"submit in {one.value}: ranks start in a copy of that folder"
 
 
-def _export(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _export(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if one.value == "NONE":
         return Where.TRAINJOB, "jobs get no variables of the submitting shell"
     for entry in (one.value or "").split(","):
@@ -293,7 +295,7 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
-def _read_srun(script: Script, launch: Launch, keys: Keys, account: Account) -> None:
+def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account) -> None:
     """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
     for name, value in (layer.options if layer is not None else {}).items():

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
-from batchfiles.adoption.command import Run
+from batchfiles.adoption.command import AdoptedCommand
 from batchfiles.adoption.parts import Part, Parts, names_in, takes_arguments
-from batchfiles.adoption.start import Start
-from batchfiles.bash.commands import Assignment, Command
+from batchfiles.adoption.start import AdoptedStart
+from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.values import Value
-from batchfiles.slurm.launches import Launch
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript
 from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
 from trainjob.contract.programs.helpers import LEAVES_NOTHING, WATCHES
@@ -64,7 +64,7 @@ _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
 
 
 @dataclass(frozen=True)
-class Place:
+class PathOrigin:
     """The folder of relative paths: `base` where the file is submitted, `copy` in the job's shell."""
 
     base: str
@@ -76,11 +76,11 @@ class Place:
 class _Sorting:
     """The statements before the training, sorted from the last to the first: what is kept needs those before it."""
 
-    script: Script
-    launch: Launch
+    script: BatchScript
+    launch: LaunchedProgram
     keys: Keys
     account: Account
-    place: Place
+    place: PathOrigin
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     needed: set[str]
     in_command: set[str]
@@ -92,7 +92,7 @@ class _Sorting:
     in_copy: bool = False
 
 
-def place_of(path: Path, parts: Parts, folder: Path, start: str) -> Place:
+def place_of(path: Path, parts: Parts, folder: Path, start: str) -> PathOrigin:
     """Return the place of the file `path`, submitted in `folder`, which is `start` below the top of its project."""
     base = str(folder)
     for one in (command for part in parts.before for command in part.commands):
@@ -100,11 +100,18 @@ def place_of(path: Path, parts: Parts, folder: Path, start: str) -> Place:
             base = one.words[1].text.rstrip("/")
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
     below = os.path.relpath(path.parent.resolve(), folder.resolve())
-    return Place(base, copy, copy if below.startswith(".") else f"{copy}/{below}")
+    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}")
 
 
 def read_setup(
-    script: Script, launch: Launch, start: Start, parts: Parts, run: Run, keys: Keys, account: Account, place: Place
+    script: BatchScript,
+    launch: LaunchedProgram,
+    start: AdoptedStart,
+    parts: Parts,
+    run: AdoptedCommand,
+    keys: Keys,
+    account: Account,
+    place: PathOrigin,
 ) -> None:
     """Fill in environment and prologue, and say what became of each statement around the training."""
     threads = max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None
@@ -164,7 +171,7 @@ def _log_in(sorting: _Sorting) -> None:
 
 def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
     if part.commands and all(one.dead for one in part.commands):
-        _say(sorting, part, Where.NOWHERE, "this job never comes here")
+        _say(sorting, part, Where.NOWHERE, "never reached in this job")
     elif part.kind == "function_definition":
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
         if name is not None and name[1] in sorting.needed:
@@ -172,7 +179,7 @@ def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
         elif any(part.line < entry.line <= part.last for entry in sorting.account.entries):
             _say(sorting, part, Where.NOWHERE, "its lines are listed one by one")
         else:
-            _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
+            _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
     elif part.assignments and (not part.commands or part.kind in _ASSIGNS):
         _assigned(sorting, part, after_modules=after_modules)
     else:
@@ -239,7 +246,7 @@ def _passes(name: str) -> bool:
     return True
 
 
-def _consumed(script: Script, parts: Parts) -> set[str]:
+def _consumed(script: BatchScript, parts: Parts) -> set[str]:
     """Return the variables that the training's line is made of, directly and through others."""
     names = names_in(parts.launch.text if parts.launch is not None else "")
     waiting = list(names)
@@ -271,7 +278,7 @@ def _commanded(sorting: _Sorting, part: Part) -> None:
         _say(sorting, part, *fate, hidden=is_secret)
 
 
-def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> tuple[Where, str] | None:
+def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]) -> tuple[Where, str] | None:
     """Return what becomes of a statement that a job does by itself, can't do or does without; None for any other."""
     names = {one.name for one in commands}
     if "trap" not in names and _runs_again(sorting, part):
@@ -309,7 +316,7 @@ def _runs_again(sorting: _Sorting, part: Part) -> bool:
     return bool(_RUNS_AGAIN.search(part.text) or own.search(part.text))
 
 
-def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
+def _calls_training(sorting: _Sorting, commands: Sequence[ShellCommand]) -> bool:
     """Return whether one of these is a function with the training in it, or with a call of such a function."""
     launch, lines = sorting.launch, sorting.parts.functions
     if "function" not in launch.command.within:
@@ -323,7 +330,7 @@ def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
     return any(one.name in leading for one in commands)
 
 
-def _only_prints_or_leaves(sorting: _Sorting, one: Command) -> bool:
+def _only_prints_or_leaves(sorting: _Sorting, one: ShellCommand) -> bool:
     """Return whether a command only prints, or is a function that only prints and leaves the script."""
     body = sorting.parts.functions.get(one.name)
     if body is None:
@@ -332,7 +339,7 @@ def _only_prints_or_leaves(sorting: _Sorting, one: Command) -> bool:
     return all(_prints(other) for other in inside if other.name != one.name)
 
 
-def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> bool:
+def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]) -> bool:
     if any(
         sign != "<" and path.text != "/dev/null" and not path.text.isdigit()
         for one in commands
@@ -346,7 +353,7 @@ def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> 
     )
 
 
-def _prints(command: Command) -> bool:
+def _prints(command: ShellCommand) -> bool:
     words = [word.text for word in command.words]
     if command.name in _ASKED_BY_A_VERB:
         return bool(words[1:]) and words[1] in ("list", "avail", "show", "spider", "info", "freeze", "--version")
@@ -360,14 +367,14 @@ def _prints(command: Command) -> bool:
     return command.name in LEAVES_NOTHING
 
 
-def _trapped(command: Command) -> tuple[Where, str]:
+def _trapped(command: ShellCommand) -> tuple[Where, str]:
     signals = [word.text for word in command.words[2:]]
     if any(signal in _SIGNAL_NAMES for signal in signals):
         return Where.TRAINJOB, "USR1 goes to the ranks before the time limit, and the job is requeued"
     return Where.LOST, f"a job has no handler for {' '.join(signals) or 'this'}: do it in the program"
 
 
-def _moved(commands: Sequence[Command]) -> tuple[Where, str]:
+def _moved(commands: Sequence[ShellCommand]) -> tuple[Where, str]:
     target = commands[-1].words[1] if len(commands[-1].words) > 1 else None
     origins = target.value.origins if target is not None else frozenset()
     if (
@@ -389,7 +396,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     elif own and part.assignments[0].array is not None:
         pass  # bash exports no array
     elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
-        # Nor an element of one, which a variable stays that was an array.
+        # bash does not export array elements either, and a name once declared as an array stays one.
         name = part.assignments[0].name
         text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
     elif own and not text.startswith(("export", "declare -x")):
@@ -483,7 +490,7 @@ def _after(sorting: _Sorting, part: Part) -> None:
     """Say what became of a statement behind the training."""
     commands = [one for one in part.commands if "substitution" not in one.within]
     if part.kind == "function_definition":
-        _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
+        _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
     elif _runs_again(sorting, part):
         _say(sorting, part, Where.TRAINJOB, _REQUEUED)
     elif _calls_training(sorting, commands):

@@ -13,7 +13,8 @@ from batchfiles.rehearsal import twin
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract import package
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -24,6 +25,7 @@ from trainjob.rehearse.slurm.description import twin_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
 _STANDINS = Path(__file__).with_name("programs")
+_HOOKS = package.folder() / "launch" / "hooks"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
 _PROGRAMS = (
     *ENVIRONMENTS,
@@ -41,7 +43,7 @@ _GB_PER_RANK = 0.3  # with torch
 class BatchRun:
     """A batch file to run. Jobs write into copies in memory of `folder` and of the mapped folders, never into them."""
 
-    script: Script
+    script: BatchScript
     folder: Path  # from which sbatch is called
     cluster: SlurmCluster
     top: Path | None = None  # of the project that `folder` is in
@@ -93,8 +95,8 @@ def record(run: BatchRun) -> Recording:
                 _keep(slurm, run.keep)
         notes = [
             *(gpus.Usage.read(place).notes() if has_gpus else ()),
-            *(f"not here: {path}. An empty file stood in for it" for path in files),
-            *(f"not here: {path}. The folder of the submission stood in for it" for path in folders),
+            *(f"{path} does not exist here; an empty file was used instead" for path in files),
+            *(f"{path} does not exist here; the folder of the submission was used instead" for path in folders),
         ]
         return Recording(
             jobs=jobs,
@@ -144,7 +146,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
     shutil.copyfile(_STANDINS / "launcher.py", programs / ".launcher.py")
     if run.programs is not None:
         found["PATH"] += f":{run.programs}"
-    python_path = ":".join(path for path in (str(_STANDINS), found["PYTHONPATH"]) if path)
+    python_path = ":".join(path for path in (str(_HOOKS), found["PYTHONPATH"]) if path)
     prefix = str(Path(run.python).parent.parent)
     return {
         # What conda, a virtualenv and modules set, which are stood in for: `set -u` ends a job without them.
@@ -165,7 +167,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
 def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     """Return the lines of slurm.conf for the file's own environment and options."""
     prolog = place / "prolog"
-    # Only where the file keeps the environment back (--export=NONE): its own changes must hold in its steps.
+    # Only with --export=NONE; otherwise the file's own exports must reach its steps.
     shared = configuration.JOB_ENVIRONMENT
     lines = ["#!/bin/sh", f'[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"']
     node = run.cluster.node

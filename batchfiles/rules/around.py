@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, found
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
 
 
-def secrets(script: Script) -> Iterator[Finding]:
+def secrets(script: BatchScript) -> Iterator[Finding]:
     """Find keys and tokens; none is ever printed."""
     for one in script.assigned(r"\w+"):
         value = one.value.text
@@ -32,7 +32,7 @@ def secrets(script: Script) -> Iterator[Finding]:
                 break
 
 
-def devices(script: Script) -> Iterator[Finding]:
+def devices(script: BatchScript) -> Iterator[Finding]:
     """Find GPUs that are chosen by hand."""
     for one in script.assigned(_VISIBLE):
         if one.value.text and not one.value.comes_from(
@@ -65,7 +65,7 @@ _DEBUG = {
 }
 
 
-def collectives(script: Script) -> Iterator[Finding]:
+def collectives(script: BatchScript) -> Iterator[Finding]:
     """Find settings of NCCL and torch that slow training down or age badly."""
     told: set[str] = set()
     for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
@@ -95,7 +95,7 @@ _INSTALLS = re.compile(
 )
 
 
-def installs(script: Script) -> Iterator[Finding]:
+def installs(script: BatchScript) -> Iterator[Finding]:
     """Find packages that are installed while the job runs."""
     for command in script.commands:
         text = command.text.removeprefix("srun ").replace("\n", " ")
@@ -106,7 +106,7 @@ def installs(script: Script) -> Iterator[Finding]:
             return
 
 
-def ray(script: Script) -> Iterator[Finding]:
+def ray(script: BatchScript) -> Iterator[Finding]:
     """Find Ray clusters that are awaited by a sleep."""
     started = False
     checked = any(
@@ -140,7 +140,7 @@ _LOCAL_VARIABLES = (
 _FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv", "virtualenv")
 
 
-def local_disks(script: Script) -> Iterator[Finding]:
+def local_disks(script: BatchScript) -> Iterator[Finding]:
     """Find files that the batch shell leaves on the first node's own disk, for ranks of others."""
     if not script.request.several_nodes or not any(launch.srun for launch in script.training):
         return
@@ -163,7 +163,7 @@ def _is_local(word: Word) -> bool:
     return not word.source.startswith("-") and bool(_LOCAL_DISK.match(word.text) or from_variable)
 
 
-def hostfiles(script: Script) -> Iterator[Finding]:
+def hostfiles(script: BatchScript) -> Iterator[Finding]:
     """Find hostfiles that two jobs write."""
     wanted = {}
     for launch in script.launches:
@@ -178,7 +178,7 @@ def hostfiles(script: Script) -> Iterator[Finding]:
                 return
 
 
-def activation(script: Script) -> Iterator[Finding]:
+def activation(script: BatchScript) -> Iterator[Finding]:
     """Find environments that are set up in a fragile way."""
     for command in script.named("source", "."):
         path = command.words[1].source.strip("\"'") if len(command.words) > 1 else ""
@@ -188,7 +188,7 @@ def activation(script: Script) -> Iterator[Finding]:
             yield found("source-activate", command, command.text.replace(HOLE, "…")[:60])
 
 
-def unused_settings(script: Script) -> Iterator[Finding]:
+def unused_settings(script: BatchScript) -> Iterator[Finding]:
     """Find variables for ranks that torchrun sets itself."""
     training = [launch for launch in script.training if not launch.command.dead]
     if not training or not all(

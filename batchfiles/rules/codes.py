@@ -331,6 +331,7 @@ class Finding(NamedTuple):
         return {
             "code": self.code,
             "severity": self.severity.value,
+            "where": f"{self.path}:{self.line}" if self.path else f"line {self.line}",
             "line": self.line,
             "text": self.text,
             "happens": self.row.happens,

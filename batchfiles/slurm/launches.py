@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from batchfiles.bash.commands import Command
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.layers import Layer, taken_apart
@@ -18,14 +18,14 @@ _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)
 
 
 @dataclass
-class Launch:
+class LaunchedProgram:
     """One program that a command starts, with the words before it."""
 
-    command: Command
+    command: ShellCommand
     layers: list[Layer]
     program: list[Word]  # the program and its arguments; none where the line ends before it
     settings: dict[str, Value]
-    outer: Launch | None = None  # of a command inside a shell that was started: what started this shell
+    outer: LaunchedProgram | None = None  # of a command inside a shell that was started: what started this shell
 
     def layer(self, *names: str) -> Layer | None:
         """Return the outermost of these layers, that of the starting command included."""
@@ -83,7 +83,7 @@ class Launch:
         return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
 
 
-def _asks_python(launch: Launch) -> bool:
+def _asks_python(launch: LaunchedProgram) -> bool:
     """Return whether Python is only asked for a version or a figure, or manages packages."""
     python = next(layer for layer in launch.layers if layer.name == "python")
     if "c" in python.options:
@@ -113,26 +113,26 @@ def number_of(layer: Layer | None, *names: str) -> int | None:
     return number(value.text.strip()) if value is not None and value.known else None
 
 
-def launches(commands: Sequence[Command]) -> Iterator[Launch]:
+def launches(commands: Sequence[ShellCommand]) -> Iterator[LaunchedProgram]:
     """Yield what each command starts; what a shell inside it starts follows the command."""
-    shells: list[Launch] = []
+    shells: list[LaunchedProgram] = []
     for command in commands:
         while shells and not _is_inside(command, shells[-1].command):
             shells.pop()
-        launch = Launch(command, *taken_apart(command), shells[-1] if shells else None)
+        launch = LaunchedProgram(command, *taken_apart(command), shells[-1] if shells else None)
         if launch.layers or launch.program:
             yield launch
         if _starts_shell(launch):
             shells.append(launch)
 
 
-def _is_inside(command: Command, outer: Command) -> bool:
+def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
     return len(command.within) > len(outer.within) and command.within[: len(outer.within) + 1] == (
         *outer.within,
         "called",
     )
 
 
-def _starts_shell(launch: Launch) -> bool:
+def _starts_shell(launch: LaunchedProgram) -> bool:
     name = launch.program[0].text if launch.program else ""
     return name.rpartition("/")[2] in SHELLS or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))

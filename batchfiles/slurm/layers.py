@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from batchfiles.bash.commands import Command
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, Value
 from trainjob.contract.programs.helpers import CONTAINERS, RUNNERS
@@ -44,7 +44,7 @@ class Layer:
     left: int = 0  # the number of words behind it
 
 
-def taken_apart(command: Command) -> tuple[list[Layer], list[Word], dict[str, Value]]:
+def taken_apart(command: ShellCommand) -> tuple[list[Layer], list[Word], dict[str, Value]]:
     """Return the layers of a command, the program at its end with its arguments, and what is set for it alone."""
     layers: list[Layer] = []
     words = list(command.words)

@@ -135,7 +135,7 @@ def _horovod() -> Path | None:
 
 
 def _trackers() -> Path | None:
-    """Return an interpreter that has TensorBoard, MLflow, W&B, and what our command line needs."""
+    """Return an interpreter that has TensorBoard, and what our command line needs."""
     python = Path(os.environ.get("TRAINJOB_TRACKERS_VENV", "/nowhere")) / "bin/python"
     return python if python.is_file() else None
 
@@ -158,7 +158,7 @@ def _ansible() -> Path | None:
 
 def _registry() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
-        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "click")
+        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "typer")
         return Path(sys.executable) if _works(Path(sys.executable), *asked) else None
 
 
@@ -241,7 +241,7 @@ _CURES = {
     "g++": "install a C++ compiler (Debian: apt-get install g++)",
     "cc": "install a C compiler (Debian: apt-get install gcc libc6-dev)",
     "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
-    "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
+    "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard (.ci/run makes one)",
     "uv": "pip install uv",
     "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
     "frameworks": "set TRAINJOB_FRAMEWORKS_VENV to a virtualenv with torch, transformers, accelerate and lightning",

@@ -85,8 +85,9 @@ _OF_HOSTS = (
     Check("different", software.different),
     Check("vipu", pod.partition, _IS_POD),
 )
-# and by the scheduler's own state and limits.
+# and by the scheduler's own state and limits; else only whether it can be asked at all.
 _OF_SCHEDULER = (Check("slurm", slurm.live, _HAS_SCHEDULER),)
+_BESIDE_SCHEDULER = (Check("slurm", slurm.missing, _HAS_SCHEDULER),)
 
 
 def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
@@ -96,8 +97,9 @@ def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
     is_reachable = requirements.is_reachable(context.request)
-    checks = (*_OF_FILES, *(_OF_HOSTS if is_reachable else ()))
-    checks += _OF_SCHEDULER if is_reachable and depth.scheduler else ()
+    checks: tuple[Check, ...] = _OF_FILES
+    if is_reachable:
+        checks += (*_OF_HOSTS, *(_OF_SCHEDULER if depth.scheduler else _BESIDE_SCHEDULER))
     try:
         for check in checks:
             if not ((check.before_submit or depth.thorough) and check.applies(context)):

@@ -22,14 +22,27 @@ at_home() {
 can_run() {
   case $1 in
     */*) [ ! -d "$1" ] && [ -x "$1" ] ;;
-    *) (
-      IFS=:
-      for folder in $PATH; do
-        [ ! -d "$folder/$1" ] && [ -x "$folder/$1" ] && exit 0
-      done
-      exit 1
-    ) ;;
+    *) found_on "$PATH" "$1" >/dev/null ;;
   esac
+}
+
+# found_on PATH PROGRAM: prints where it is.
+found_on() (
+  IFS=:
+  for folder in $1; do
+    if [ ! -d "$folder/$2" ] && [ -x "$folder/$2" ]; then
+      printf '%s' "$folder/$2"
+      exit 0
+    fi
+  done
+  exit 1
+)
+
+# A job does not have the PATH of the shell that submits it: where that shell finds another program of this name.
+look_at_caller() {
+  case $2 in */*) return ;; esac
+  at=$(found_on "${path_of_caller:-}" "$2") || return 0
+  if [ "$at" != "$(found_on "$PATH" "$2")" ]; then fact "$1-of-caller" "$at"; fi
 }
 
 # enable_sdk is that of launch/shell/sdk.sh, which stands before this file where a machine has an SDK.
@@ -43,6 +56,7 @@ look_at_sdk() {
 look_at_program() {
   program=$1
   if can_run "$1"; then fact program yes; else fact program no; fi
+  look_at_caller program "$1"
 }
 
 # Whether the program, an interpreter, has the module: found, and not imported.
@@ -131,6 +145,7 @@ log_in_to() {
 
 # The interpreter runs in a folder of its own, which is gone afterwards.
 look_at_interpreter() {
+  look_at_caller interpreter "$1"
   if ! can_run "$1"; then
     fact interpreter no
     return
@@ -154,6 +169,8 @@ questions=''
 for word in "$@"; do
   value=${word#*=}
   case $word in
+    export=*) export "${value?}" ;;
+    first-on-path=*) PATH=$(at_home "$value"):$PATH ;;
     sdk=*) look_at_sdk "$(at_home "$value")" ;;
     poprun=*) if can_run poprun; then fact poprun yes; else fact poprun no; fi ;;
     program=*) look_at_program "$(at_home "$value")" ;;

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
-from trainjob.cluster.base import refuse_missing_facts
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.contract.quoting import QuotingError
 from trainjob.kinds import table
+from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
@@ -43,11 +43,13 @@ def find_problems(prepared: Prepared, depth: Depth, context: Context | None = No
 def context_of(prepared: Prepared) -> Context:
     """Return what checks examine. If the script can't be rendered, a check reports the reason."""
     request, project, selection, machine = prepared.request, prepared.project, prepared.selection, prepared.machine
+    path = prepared.named_cluster.path
     try:
         files = prepared.render()
     except (DirectiveError, QuotingError) as error:
-        return Context(request, project, selection, machine, refused=of_error(error.code, error))
-    return Context(request, project, selection, machine, files.files[files.script].content)
+        refused = of_error(error.code, error)
+        return Context(request, project, selection, machine, refused=refused, cluster_file=path)
+    return Context(request, project, selection, machine, files.files[files.script].content, cluster_file=path)
 
 
 def refuse_problems(prepared: Prepared) -> None:
@@ -76,11 +78,12 @@ def submit(
     if not allow_secret_env:
         refuse_secrets(prepared)
     files = prepared.render()
-    refuse_missing_facts(prepared.named_cluster.name, prepared.named_cluster.cluster)
+    named = prepared.named_cluster
+    refuse_missing_facts(named.name, named.cluster, named.path)
     _refuse_no_job(prepared)
     if check:
         refuse_problems(prepared)
-    remote, named = prepared.remote(), prepared.named_cluster
+    remote = prepared.remote()
     backend = named.cluster.back_end
     wait_for = start.to_wait_for(map(index.find, after), named.name, backend, remote) if after else ()
     handover = start.Handover(

@@ -8,7 +8,7 @@ import pytest
 
 from batchfiles.rules.codes import CODES, Finding, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import read_script, script_of
 from trainjob.cluster.nodes import Nodes
 
@@ -43,10 +43,10 @@ def without(text: str, *removed: str) -> str:
     return "".join(f"{line}\n" for line in text.splitlines() if not any(word in line for word in removed))
 
 
-def found(text: str | bytes, site: Site | None = None) -> list[Finding]:
+def found(text: str | bytes, site: SiteFacts | None = None) -> list[Finding]:
     """Return the faults of a file."""
     raw = text.encode() if isinstance(text, str) else text
-    return list(diagnosis_of(script_of(Path("train.sbatch"), raw, site or Site())).findings)
+    return list(diagnosis_of(script_of(Path("train.sbatch"), raw, site or SiteFacts())).findings)
 
 
 ALONE = "torchrun --standalone --nproc-per-node=4 train.py\n"
@@ -264,7 +264,7 @@ def test_an_early_rank_under_c10d_is_a_note() -> None:
 
 def test_a_cluster_sharpens() -> None:
     nodes = Nodes(count=2, accelerator="gpu", accelerators=2, cpus=16)
-    site = Site(
+    site = SiteFacts(
         accelerators=nodes.accelerators,
         cpus=nodes.cpus,
         max_nodes=1,
@@ -306,5 +306,5 @@ def test_a_comment_ignores_a_code(where: str, line: str) -> None:
 def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{inner}\n")
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:1\n\n\nbash run.sh\n")
-    found = diagnosis_of(read_script(tmp_path / "train.sbatch", Site())).findings
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from tests.support.local_runs import Here
 from trainjob.cli.plan import check
@@ -72,6 +72,6 @@ def test_check_reports_what_submit_refuses(monkeypatch: pytest.MonkeyPatch, tmp_
     late = Problem("checkpoint-after-limit", "a checkpoint took up to 70 s", "Set margin_s")
     monkeypatch.setattr(submission, "find_problems", lambda *_: [late])
     monkeypatch.chdir(tmp_path)
-    ended = CliRunner().invoke(check.check, ["--cluster", "slurm-gpu", "--task", "digits-cnn", "--json"])
+    ended = CliRunner().invoke(check.app, ["--cluster", "slurm-gpu", "--task", "digits-cnn", "--json"])
     assert ended.exit_code == 1
     assert json.loads(ended.stdout)["problems"] == [late.as_json()]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from trainjob.contract.programs import launchers
-from trainjob.contract.programs.launchers import Node
+from trainjob.contract.programs.launchers import LaunchNode
 
-NODE = Node(
+NODE = LaunchNode(
     nodes=2,
     node_rank=1,
     ranks=4,

@@ -54,7 +54,7 @@ def test_a_name_that_a_program_accepts(written: str, program: str) -> None:
 
 
 def test_values_are_behind_an_equals_sign_in_the_next_word_or_joined() -> None:
-    words = "-N2 -vQ -K1 -c 4 --exclusive --time 5 --wait=3 program --mem=1G".split()
+    words = ["-N2", "-vQ", "-K1", "-c", "4", "--exclusive", "--time", "5", "--wait=3", "program", "--mem=1G"]
     read = [(name, value) for name, value, _ in read_options(words, "srun")]
     assert read == [
         *[("nodes", "2"), ("verbose", None), ("quiet", None), ("kill-on-bad-exit", "1"), ("cpus-per-task", "4")],

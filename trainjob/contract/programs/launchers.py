@@ -17,7 +17,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 HOST_FILE = "hostfile"
 
 
-class Node(NamedTuple):
+class LaunchNode(NamedTuple):
     """A node, and what a launcher on it must know of the others."""
 
     nodes: int
@@ -47,10 +47,10 @@ class NodeLauncher(NamedTuple):
     place_options: Tuple[str, ...] = ()  # which node it is on, and where all meet
     starts_cpu_ranks: bool = True
     failure: str = ""  # an expression for its report of the rank that failed first, and its code; "": it has none
-    options: Callable[[Node, Sequence[str]], List[str]] = lambda _node, _own: []
+    options: Callable[[LaunchNode, Sequence[str]], List[str]] = lambda _node, _own: []
 
 
-def _accelerate(node: Node, own: Sequence[str]) -> List[str]:
+def _accelerate(node: LaunchNode, own: Sequence[str]) -> List[str]:
     modes = ("--multi_gpu", "--multi-gpu", "--cpu", "--use_fsdp", "--use_deepspeed", "--use_megatron_lm", "--tpu")
     has_mode = any(stated(own, option) is not None for option in (*modes, "--config_file", "--config-file"))
     return [
@@ -61,7 +61,7 @@ def _accelerate(node: Node, own: Sequence[str]) -> List[str]:
     ]
 
 
-def _deepspeed(node: Node, _own: Sequence[str]) -> List[str]:
+def _deepspeed(node: LaunchNode, _own: Sequence[str]) -> List[str]:
     # It compares names with nothing under --no_ssh: each node finds itself by its number.
     return [
         *("--hostfile", node.host_file, "--no_ssh", "--node_rank", str(node.node_rank)),
@@ -69,13 +69,13 @@ def _deepspeed(node: Node, _own: Sequence[str]) -> List[str]:
     ]
 
 
-def _composer(node: Node, _own: Sequence[str]) -> List[str]:
+def _composer(node: LaunchNode, _own: Sequence[str]) -> List[str]:
     # Or else it keeps the output of all ranks but the first in files that it deletes.
     log = "%s/rank-{rank:04d}.log" % node.logs.replace("{", "{{").replace("}", "}}")
     return ["--stdout", log, "--stderr", log]
 
 
-def _tune(node: Node, _own: Sequence[str]) -> List[str]:
+def _tune(node: LaunchNode, _own: Sequence[str]) -> List[str]:
     # Without an option of torchrun's it starts one process, and without this one it takes its node for the only one.
     return ["--rdzv_endpoint", "%s:%d" % (node.address, node.port)]
 
@@ -192,7 +192,7 @@ def option_names(*kinds: str, of: str = "") -> Tuple[str, ...]:
     return tuple(dict.fromkeys(option.lstrip("-").replace("-", "_") for option in options))
 
 
-class Found(NamedTuple):
+class FoundLauncher(NamedTuple):
     """A launcher in a command."""
 
     launcher: NodeLauncher
@@ -203,7 +203,7 @@ class Found(NamedTuple):
         return list(command[self.end :])
 
 
-def find(command: Sequence[str]) -> Optional[Found]:
+def find(command: Sequence[str]) -> Optional[FoundLauncher]:
     """Return the launcher that a command begins with, behind `python -m` and `uv run` too; None if there is none."""
     words = [PurePath(word).name if index == 0 else word for index, word in enumerate(command)]
     for start, word in enumerate(words):
@@ -218,11 +218,11 @@ def find(command: Sequence[str]) -> Optional[Found]:
     return None
 
 
-def _at(words: Sequence[str], start: int) -> Optional[Found]:
+def _at(words: Sequence[str], start: int) -> Optional[FoundLauncher]:
     for launcher in LAUNCHERS:
         for own in launcher.starts:
             if tuple(words[start : start + len(own)]) == own:
-                return Found(launcher, start + len(own))
+                return FoundLauncher(launcher, start + len(own))
     return None
 
 
@@ -273,7 +273,7 @@ def contradiction(command: Sequence[str], nodes: int, ranks: int) -> Optional[Tu
     return None
 
 
-def environment(node: Node) -> Dict[str, str]:
+def environment(node: LaunchNode) -> Dict[str, str]:
     """Return what launchers read: torchrun and tune (PET_), composer and Lightning (NODE_RANK …), JAX.
 
     RANK and LOCAL_RANK are not among it: a launcher gives its ranks theirs.
@@ -298,7 +298,7 @@ def environment(node: Node) -> Dict[str, str]:
     }
 
 
-def on_node(command: Sequence[str], node: Node) -> List[str]:
+def on_node(command: Sequence[str], node: LaunchNode) -> List[str]:
     """Return the words of `command` on `node`: the launcher's options before those that the user states, which win."""
     found = find(command)
     if found is None:

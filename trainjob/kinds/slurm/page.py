@@ -10,7 +10,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.contract.quoting import Shell
 from trainjob.contract.steps import parse_retry
-from trainjob.kinds.poprun import Option, PoprunLine, option
+from trainjob.kinds.poprun import PoprunLine, PoprunOption, option
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -201,7 +201,7 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     line = PoprunLine(
         request,
         cluster,
-        hosts=Option(Shell("--host"), hosts) if topology.host_count > 1 else None,
+        hosts=PoprunOption(Shell("--host"), hosts) if topology.host_count > 1 else None,
         ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
         partition=partition,
         allocation=None,  # the job script makes the partition before it starts poprun

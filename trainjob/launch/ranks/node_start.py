@@ -1,6 +1,6 @@
 """A command that is started once on its node: it starts the node's ranks by itself, and finds where they meet.
 
-What it prints is in the log of its first rank; the hook of witness/ gives each other rank its own.
+What it prints is in the log of its first rank; launch/hooks/ gives each other rank its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Tuple
 from trainjob.contract import environment
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs import launchers
-from trainjob.contract.programs.launchers import Node
+from trainjob.contract.programs.launchers import LaunchNode
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank
 from trainjob.records.failure import tail_of_attempt
@@ -27,7 +27,7 @@ _REPORT_BYTES = 1 << 20
 
 def of_node(rank: Rank, paths: RunPaths) -> Rank:
     """Return what starts instead of `rank`: the command with its launcher's options, in its launcher's environment."""
-    node = Node(
+    node = LaunchNode(
         nodes=rank.ranking.world_size,
         node_rank=rank.ranking.rank,
         ranks=rank.ranks_per_node,

@@ -1,8 +1,8 @@
 """The stacks of a rank's Python processes, on request.
 
-The folder hook/ is first on a rank's PYTHONPATH. Its sitecustomize has Python's own faulthandler answer a real-time
-signal, into a file of this launcher that has no name: so also a process that hangs in C is seen, and nothing is written
-into what the ranks print.
+The folder launch/hooks/ is first on a rank's PYTHONPATH. It has Python's own faulthandler answer a real-time signal,
+into a file of this launcher that has no name: so also a process that hangs in C is seen, and nothing is written into
+what the ranks print.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trainjob.records.stacks import ProcessStack, RankStacks
 
 SIGNAL = signal.SIGRTMAX - 3
-_HOOK = Path(__file__).resolve().parent / "hook"
+_HOOKS = Path(__file__).resolve().parents[1] / "hooks"
 _LIMIT_S = 2.0
 _POLL_S = 0.01
 _QUIET_S = 0.03
@@ -55,7 +55,7 @@ class Stacks:
         theirs = environ.get("PYTHONPATH")
         return {
             STACKS: "/proc/%d/fd/%d" % (os.getpid(), self._file.fileno()),
-            "PYTHONPATH": os.pathsep.join([str(_HOOK), *([theirs] if theirs else [])]),
+            "PYTHONPATH": os.pathsep.join([str(_HOOKS), *([theirs] if theirs else [])]),
         }
 
     def of(self, tree: Sequence[Process]) -> List[ProcessStack]:

@@ -46,8 +46,18 @@ class SlurmRefusedError(UserError):
         self.output = output
 
 
+# Slurm is installed, and not told of any cluster: the usual state of a laptop.
+_NO_CLUSTER = re.compile(
+    r"Could not establish a configuration source|Unable to open.*slurm\.conf|DNS SRV lookup failed"
+)
+_LOGIN_NODE = (
+    "Give the login node in the cluster file (ssh: {host: LOGIN}), or run trainjob there. If one of its start-up files "
+    "sets PATH, set it in one that is read without a terminal, too"
+)
+
+
 class SlurmMissingError(UserError):
-    """The machine has no Slurm commands."""
+    """The machine has no Slurm commands, or none that belong to a cluster."""
 
     code = "slurm-missing"
 
@@ -91,7 +101,11 @@ def _failure(machine: Machine, program: str, ended: Completed) -> UserError:
     if ended.code == _NOT_FOUND and not reply:
         return SlurmMissingError(
             f"{program} is not on PATH of {machine.name}: is that the login node of a Slurm cluster?",
-            "If a start-up file sets PATH, set it in one that is read without a terminal, too",
+            _LOGIN_NODE,
+        )
+    if _NO_CLUSTER.search(reply):
+        return SlurmMissingError(
+            f"{program} on {machine.name} belongs to no cluster ({reply.splitlines()[-1]})", _LOGIN_NODE
         )
     if _DOWN.search(reply):
         message = f"Slurm's controller, asked from {machine.name}, does not answer ({reply.splitlines()[-1]})"

@@ -13,15 +13,17 @@ from trainjob.contract import package
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import partitions
-from trainjob.machines.slurm.partitions import Account, Nodes, Partition
+from trainjob.machines.slurm.partitions import Partition, PartitionNodes, SlurmAccount
 
 _MB_PER_GB = 1024
 _ACCELERATORS = ("gpu", "ipu")
 _RELEASE = re.compile(r"\d+\.\d+")
 _PREEMPTION = {"REQUEUE": "requeue", "CANCEL": "cancel", "SUSPEND": "cancel"}
+_NO_PYTHON = (
+    "# python: /shared/venvs/torch/bin/python  # optional: an interpreter with torch, if not python3 of a job's PATH"
+)
 _UNKNOWN = (
     "# data_dir: /shared/data            # optional: prepared data sets, at the same path on every node",
-    "# python: /shared/venvs/torch/bin/python  # optional: an interpreter with torch, if not python3 of the PATH",
     "# prologue: [module load cuda/12]   # optional: shell run before the job",
     "# container: {runtime: apptainer, image: /shared/images/trainjob.sif}   # optional: what ranks run inside of",
     "# network: {interface: ib0}         # optional; absent: that of a node's own name, or where that means 127.0.1.1",
@@ -29,10 +31,19 @@ _UNKNOWN = (
 )
 
 
-def text(name: str, machine: Machine, ssh: str | None, partition_name: str | None) -> str:
+def active_python(machine: Machine) -> str | None:
+    """Return the path of the interpreter that the user's shell on `machine` finds; None for the system's own.
+
+    A job has the system's PATH, so a virtualenv or conda environment that is active there must be written down.
+    """
+    return machine.run(package.program_command(__file__, "active_python"), check=False).text.strip() or None
+
+
+def text(name: str, machine: Machine, ssh: str | None, partition_name: str | None, python: str | None = None) -> str:
     """Return the text of a cluster file for one partition of the cluster that `machine` belongs to.
 
-    Raises UserError: an unknown partition, no Slurm, a machine that can't be reached, an answer that is no text.
+    `python` is the interpreter of its jobs; absent: the active one. Raises UserError: an unknown partition, no Slurm, a
+    machine that can't be reached, an answer that is no text.
     """
     partition = _chosen(partitions.partitions(machine), partition_name, machine.name)
     settings = partitions.configuration(machine)
@@ -41,23 +52,34 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
     nodes = partitions.allowed_nodes(machine, partition.name, most_common, settings, words)
     shared = machine.run(package.program_command(__file__, "shared_folder"), check=False).text.splitlines()
     of_network = (shared[0], shared[1]) if len(shared) == 2 else None
-    site = Site(name, ssh, partition, nodes, settings, words, partitions.account(machine, settings), of_network)
+    site = DraftedSite(
+        name,
+        ssh,
+        partition,
+        nodes,
+        settings,
+        words,
+        partitions.account(machine, settings),
+        of_network,
+        python or active_python(machine),
+    )
     meant: dict[str, object] = {}
     return read_back(list(_lines(site, meant)), meant)
 
 
 @dataclass(frozen=True)
-class Site:
+class DraftedSite:
     """What Slurm says of a partition, and the machine of the user's own folders."""
 
     name: str
     ssh: str | None
     partition: Partition
-    nodes: Nodes  # what jobs may have of the most common ones
+    nodes: PartitionNodes  # what jobs may have of the most common ones
     settings: Mapping[str, str]  # of slurm.conf
     words: Mapping[str, str]  # of the partition
-    account: Account
+    account: SlurmAccount
     shared: tuple[str, str] | None  # a network file system's type, and the user's own folder on it
+    python: str | None
 
 
 def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partition:
@@ -73,7 +95,7 @@ def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partitio
     return by_name[name]
 
 
-def _lines(site: Site, meant: dict[str, object]) -> Iterator[str]:
+def _lines(site: DraftedSite, meant: dict[str, object]) -> Iterator[str]:
     """Yield the lines of the file, and put into `meant` what they say."""
 
     def stated(fields: Mapping[str, object]) -> list[str]:
@@ -125,10 +147,15 @@ def _lines(site: Site, meant: dict[str, object]) -> Iterator[str]:
         yield f"# A folder that all nodes share, at the same path: your own on {kind}."
         yield from stated({"runs_dir": f"{folder}/trainjob-runs"})
         yield "# What Slurm does not say:"
+    if site.python is None:
+        yield _NO_PYTHON
+    else:
+        yield "# The interpreter of every rank, which each node must have at this path; its folder comes first on PATH."
+        yield from stated({"python": site.python})
     yield from _UNKNOWN
 
 
-def _nodes(nodes: Nodes) -> dict[str, object]:
+def _nodes(nodes: PartitionNodes) -> dict[str, object]:
     kind = next((one for one in _ACCELERATORS if nodes.accelerators(one)), None)
     fields: dict[str, object] = {"count": nodes.count, "accelerator": kind or "cpu"}
     if kind is not None:

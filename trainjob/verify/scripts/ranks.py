@@ -123,7 +123,7 @@ def of_run(paths: RunPaths) -> list[LikelyCause]:
 
 def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
     """Yield what the ranks of one run show by themselves."""
-    for event in (event for log in ranks for event in log.named(updates.MEETS)):
+    for event in (event for log in ranks for event in log.named(updates.JOINS)):
         rank, own = event.fields["rank"], event.fields["rank_at_start"]
         if str(rank) != own:
             yield _finding("init-rank", f"init_process_group gets rank {rank} in the process of rank {own}")

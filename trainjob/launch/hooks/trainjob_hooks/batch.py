@@ -1,4 +1,4 @@
-"""Records what each Python process of a batch file sees, where this folder is on PYTHONPATH: only in a rehearsal.
+"""Records what each Python process of a rehearsed batch file sees.
 
 A process leaves one JSON file in the folder that TRAINJOB_SEEN names. Its arguments, its results and its exit code stay
 as they are.
@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import functools
 import importlib.machinery
-import importlib.util
 import json
 import os
 import re
@@ -21,9 +20,8 @@ import threading
 import time
 import uuid
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
 _FOLDER = os.environ.get("TRAINJOB_SEEN")
 _TICK_S = 0.25
 _WORTH_TELLING_S = 0.8  # of CPU time: one that waits uses less in half a minute
@@ -86,38 +84,28 @@ def record() -> Record:
     return _Own.record
 
 
+def begin() -> None:
+    """Record this process from now on."""
+    record()
+    watch_signals()
+    watch_end()
+    if "TRAINJOB_SEEN_WAIT_S" in os.environ:
+        wait_for_others()
+
+
 # -- torch: its groups, its GPUs, its threads ---------------------------------------------------
 
 
-class Finder:
-    """Finds modules as all other finders do, and steps in when torch has been loaded."""
+def prepare(name: str) -> None:
+    """Record that torch is being loaded, which may never be over."""
+    if name == "torch":
+        record().add(torch=None)
+        begin_ticking()
 
-    def find_spec(
-        self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
-        """Return the spec that the others find, with our step around its loading; None for any other module."""
-        steps: Dict[str, Callable[[ModuleType], None]] = {
-            "torch": _after_torch,
-            _C10D: _after_distributed,
-            _RENDEZVOUS: _after_rendezvous,
-        }
-        if name not in steps:
-            return None
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        spec = next((found for found in others if found is not None), None)
-        if spec is None or spec.loader is None:
-            return spec
-        if name == "torch":
-            record().add(torch=None)
-            begin_ticking()
-        load = spec.loader.exec_module
 
-        def load_and_step(module: ModuleType) -> None:
-            load(module)
-            steps[name](module)
-
-        vars(spec.loader)["exec_module"] = load_and_step
-        return spec
+def act(name: str, module: ModuleType) -> None:
+    """Step in, now that a module of torch has been loaded."""
+    {"torch": _after_torch, _C10D: _after_distributed, _RENDEZVOUS: _after_rendezvous}[name](module)
 
 
 def _after_torch(torch: ModuleType) -> None:
@@ -128,7 +116,7 @@ def _after_distributed(c10d: ModuleType) -> None:
     make_group = c10d.init_process_group
 
     @functools.wraps(make_group)
-    def told(*arguments: Any, **options: Any) -> Any:
+    def recorded(*arguments: Any, **options: Any) -> Any:
         asked = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
         given = {name: options[name] for name in ("rank", "world_size") if options.get(name, -1) != -1}
         record().add(
@@ -155,7 +143,7 @@ def _after_distributed(c10d: ModuleType) -> None:
         )
         return made
 
-    vars(c10d)["init_process_group"] = told
+    vars(c10d)["init_process_group"] = recorded
 
 
 def _after_rendezvous(utils: ModuleType) -> None:
@@ -225,27 +213,27 @@ def watch_signals() -> None:
     """Record for which signals a process has handlers, and which of them came."""
     set_handler, get_handler = signal.signal, signal.getsignal
 
-    def own(handler: Any) -> Any:
-        return getattr(handler, "trainjob_own", handler)
+    def unwrapped(handler: Any) -> Any:
+        return getattr(handler, "trainjob_unwrapped", handler)
 
-    def told(number: int, handler: Any) -> Any:
+    def set_recorded(number: int, handler: Any) -> Any:
         name = signal.Signals(number).name[3:]
         _handled.pop(name, None)
         if not callable(handler) or isinstance(handler, signal.Handlers) or handler is signal.default_int_handler:
-            return own(set_handler(number, handler))
+            return unwrapped(set_handler(number, handler))
 
-        def received(came: int, frame: Optional[FrameType]) -> Any:
+        def recorded(received: int, frame: Optional[FrameType]) -> Any:
             seen: List[str] = record().fields.setdefault("signals", [])
-            seen.append(signal.Signals(came).name[3:])
+            seen.append(signal.Signals(received).name[3:])
             record().write()
-            return own(handler)(came, frame)
+            return unwrapped(handler)(received, frame)
 
-        vars(received)["trainjob_own"] = own(handler)
+        vars(recorded)["trainjob_unwrapped"] = unwrapped(handler)
         _handled[name] = handler
-        return own(set_handler(number, received))
+        return unwrapped(set_handler(number, recorded))
 
-    vars(signal)["signal"] = functools.wraps(set_handler)(told)
-    vars(signal)["getsignal"] = functools.wraps(get_handler)(lambda number: own(get_handler(number)))
+    vars(signal)["signal"] = functools.wraps(set_handler)(set_recorded)
+    vars(signal)["getsignal"] = functools.wraps(get_handler)(lambda number: unwrapped(get_handler(number)))
 
 
 # -- the end ------------------------------------------------------------------------------------
@@ -253,22 +241,22 @@ def watch_signals() -> None:
 
 def watch_end() -> None:
     """Record how a process ends, if it ends by itself."""
-    tell, process = sys.excepthook, os.getpid()
+    report, process = sys.excepthook, os.getpid()
 
-    def told(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
+    def recorded(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
         missing = error.filename if isinstance(error, FileNotFoundError) else None
         record().add(
             error="%s: %s" % (kind.__name__, error),
             missing=os.fsdecode(missing) if isinstance(missing, (str, bytes)) else None,
             line=_line_of_user(trace),
         )
-        return tell(kind, error, trace)
+        return report(kind, error, trace)
 
     def ended() -> None:
         if os.getpid() == process:
             record().add(ended=True, **_state())
 
-    sys.excepthook = told
+    sys.excepthook = recorded
     atexit.register(ended)
 
 
@@ -277,7 +265,11 @@ def _line_of_user(trace: Optional[TracebackType]) -> Optional[str]:
     found = None
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "site-packages" not in name and not name.startswith(("<", sys.base_prefix)):
+        if (
+            "site-packages" not in name
+            and os.path.dirname(__file__) not in name
+            and not name.startswith(("<", sys.base_prefix))
+        ):
             found = "%s:%d" % (name, trace.tb_lineno)
         trace = trace.tb_next
     return found
@@ -299,22 +291,3 @@ def wait_for_others() -> None:
     time.sleep(float(os.environ["TRAINJOB_SEEN_WAIT_S"]))
     record().add(ended=True)
     os._exit(0)
-
-
-def run_next() -> None:
-    """Run the sitecustomize that this one hides: Python takes only one."""
-    position = next((at for at, folder in enumerate(sys.path) if os.path.abspath(folder or ".") == _HERE), -1)
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[position + 1 :])
-    if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
-
-
-run_next()
-if _FOLDER and os.path.isdir(_FOLDER):
-    record()
-    watch_signals()
-    watch_end()
-    # After the stand-in GPUs', which would load torch without asking the finders behind theirs.
-    sys.meta_path.insert(0, Finder())
-    if "TRAINJOB_SEEN_WAIT_S" in os.environ:
-        wait_for_others()

@@ -1,24 +1,23 @@
-"""Exports a run's settings and metrics, from its folder, to the trackers that people use: TensorBoard and MLflow."""
+"""Exports a run's settings and metrics as event files for TensorBoard, which other trackers read, too.
+
+A run has one folder, and in it one more event file for each export that has something new.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
-import logging
 import math
-import os
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple
 
 from trainjob.backends import mirror
 from trainjob.cluster.merging import by_setting
-from trainjob.contract import clock, package, states
+from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.secret_names import is_secret_variable
@@ -26,13 +25,9 @@ from trainjob.observe.status import status
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
 from trainjob.records.files import read_json, write_json
-from trainjob.records.metrics import TRAINING, Line
+from trainjob.records.metrics import TRAINING, MetricsLine
 
-if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run
-
-# No tracker draws a larger figure.
+# TensorBoard draws no larger figure.
 _LARGEST = 1e300
 Setting = str | int | float | bool
 
@@ -53,7 +48,6 @@ class History:
 
     paths: RunPaths
     name: str
-    group: str  # the job's name: what compares with this run
     state: str
     began_at_s: float  # when it was submitted, in seconds since 1970
     settings: Mapping[str, Setting]
@@ -109,17 +103,11 @@ def history(paths: RunPaths) -> History:
     return History(
         paths,
         paths.id,
-        record.name,
         now.state,
         began,
         dict(sorted(_settings(record).items())),
         {name: str(place) for name, place in places.items() if place},
     )
-
-
-def plain_id(run_id: str, kept: str) -> str:
-    """Return the id with a hyphen for every character that is neither a letter nor a digit nor in `kept`."""
-    return "".join(one if one.isascii() and (one.isalnum() or one in kept) else "-" for one in run_id)
 
 
 def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
@@ -149,7 +137,7 @@ def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
     return {name: value if isinstance(value, Setting) else str(value) for name, value in {**every, **lists}.items()}
 
 
-def _figures(line: Line) -> dict[str, float]:
+def _figures(line: MetricsLine) -> dict[str, float]:
     """Return every number of a line of training or evaluation under a name that begins with its kind."""
     if line.kind not in ("train", "evaluation"):
         return {}
@@ -167,12 +155,10 @@ def _figures(line: Line) -> dict[str, float]:
 _RECORD = "trainjob-export.json"
 
 
-# -- TensorBoard: one folder a run, and in it one more event file for each export that has something new -------------
-
-
 def to_tensorboard(history: History, target: str) -> Exported:
     """Add what is new of a run to TARGET/RUN, a log directory for TensorBoard. Raises UserError."""
-    folder = Path(target, *plain_id(history.name, "-_.:").split(":"))
+    plain = "".join(one if one.isascii() and (one.isalnum() or one in "-_.:") else "-" for one in history.name)
+    folder = Path(target, *plain.split(":"))  # an element of an array lies in the folder of the whole
     record = read_json(folder / _RECORD)
     record = record if isinstance(record, dict) else {}
     now = {
@@ -258,112 +244,3 @@ class _Events:
 def _cell(value: object) -> str:
     """Return a value for a Markdown table: nothing in it is a mark, and TensorBoard shows no HTML."""
     return "".join(f"&#{ord(one)};" if one in "|\\`*_<>&[]\n\r" else one for one in str(value))
-
-
-T = TypeVar("T")
-
-_RUN, _LINES = "trainjob.run", "trainjob.lines"
-# The most that one request to a tracking server takes.
-_METRICS_A_REQUEST, _PARAMETERS_A_REQUEST, _LONGEST_VALUE = 1000, 100, 500
-_STATUS = {
-    **dict.fromkeys(states.ACTIVE, "RUNNING"),
-    states.PENDING: "SCHEDULED",
-    states.COMPLETED: "FINISHED",
-    states.STOPPED: "FINISHED",
-    states.CANCELLED: "KILLED",
-}
-
-
-# -- MLflow: a run of its own for each of ours, known again by a tag -------------------------------------------------
-
-
-def to_mlflow(history: History, target: str) -> Exported:
-    """Add what is new of a run to the tracking server or store with the address `target`. Raises UserError."""
-    # A user waits: by default MLflow asks a server that does not answer for minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    try:
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-    except ImportError:
-        raise UserError(
-            "--mlflow needs the package mlflow", package.install_command("mlflow"), "missing-package"
-        ) from None
-    # A new store tells about each of its tables.
-    for name in ("alembic", "mlflow"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        return _exported(MlflowClient(tracking_uri=target), history)
-    except MlflowException as error:
-        # The whole address may contain a password, and so may the error.
-        why = (str(error).splitlines() or [""])[0].replace(target, _without_password(target))
-        raise UserError(
-            f"--mlflow: {_without_password(target)} refuses the run: {why}",
-            "correct the address, or what you may write there",
-        ) from None
-    except ImportError as error:
-        raise UserError(
-            f"--mlflow {_without_password(target)} needs the package {error.name}",
-            package.install_command("mlflow"),
-            "missing-package",
-        ) from None
-
-
-def _exported(client: MlflowClient, history: History) -> Exported:
-    from mlflow.entities import Metric, Param
-
-    experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME") or history.group
-    run = _run(client, experiment, history)
-    run_id, began_ms = run.info.run_id, run.info.start_time
-    known = run.data.params  # MLflow keeps the first value of a parameter for good
-    settings = ((plain_id(name, "-_./ "), str(value)[:_LONGEST_VALUE]) for name, value in history.settings.items())
-    missing = (Param(name, value) for name, value in settings if name not in known)
-    for some in _batches(missing, _PARAMETERS_A_REQUEST):
-        client.log_batch(run_id, params=some)
-    lines = last = int(run.data.tags.get(_LINES, "0"))
-    written = 0
-    metrics = (
-        (point.line, Metric(plain_id(name, "-_./ "), value, began_ms + round(1000 * point.elapsed_s), point.update))
-        for point in history.points(lines)
-        for name, value in point.figures.items()
-    )
-    for some in _batches(metrics, _METRICS_A_REQUEST):
-        client.log_batch(run_id, metrics=[metric for _, metric in some])
-        written += len({line for line, _ in some} - {last})
-        last = some[-1][0]
-        # The last line may continue in the next request: logging a metric twice changes nothing.
-        client.set_tag(run_id, _LINES, str(last - 1))
-    client.set_tag(run_id, _LINES, str(last))
-    for name, place in history.places.items():
-        client.set_tag(run_id, f"trainjob.{name.replace(' ', '_')}", place)
-    client.set_tag(run_id, "trainjob.state", history.state)
-    status = _STATUS.get(history.state, "FAILED")
-    if history.state in states.ACTIVE:
-        client.update_run(run_id, status=status)
-    else:
-        client.set_terminated(run_id, status=status)
-    return Exported(f"experiment {experiment}, run {run_id}", written)
-
-
-def _run(client: MlflowClient, experiment: str, history: History) -> Run:
-    """Return MLflow's run of ours; it is made by the first export."""
-    known = client.get_experiment_by_name(experiment)
-    experiment_id = client.create_experiment(experiment) if known is None else known.experiment_id
-    name = plain_id(history.name, "-_.:")
-    runs = client.search_runs([experiment_id], filter_string=f"tags.`{_RUN}` = '{name}'", max_results=1)
-    if runs:
-        return runs[0]
-    began_ms = round(1000 * history.began_at_s)
-    return client.create_run(experiment_id, start_time=began_ms, run_name=history.name, tags={_RUN: name})
-
-
-def _batches(values: Iterator[T], most: int) -> Iterator[list[T]]:
-    return iter(lambda: list(itertools.islice(values, most)), [])
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    return address if "@" not in parts.netloc else parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-# Name of a tracker for `export` → the function that exports a run to it.
-TRACKERS = {"tensorboard": to_tensorboard, "mlflow": to_mlflow}

@@ -24,19 +24,17 @@ _DDP = "torch.nn.parallel.distributed"
 _ASKED_BY = (_DDP, "torch._compile", "torch.optim.optimizer")  # anybody else wants the compiler
 
 
-class Finder:
-    """Finds torch._dynamo, once."""
+def spec() -> Optional[ModuleSpec]:
+    """Return where the module comes from, if somebody asks for it who needs little of it."""
+    if _asked_by() not in _ASKED_BY:
+        return None
+    from importlib.machinery import ModuleSpec
 
-    @classmethod
-    def find_spec(cls, name: str, _path: Any = None, _target: Any = None) -> Optional[ModuleSpec]:
-        """Return where the module comes from, if it is the one and somebody who needs little of it asks."""
-        if name != _NAME or _asked_by() not in _ASKED_BY:
-            return None
-        from importlib.machinery import ModuleSpec
+    # Not as a package: a submodule is looked for in the real one.
+    return ModuleSpec(_NAME, _Loader)  # type: ignore[arg-type]  # a class, which has what a loader has
 
-        sys.meta_path.remove(cls)
-        return ModuleSpec(name, cls)  # type: ignore[arg-type]  # not as a package: a submodule is looked for in the real one
 
+class _Loader:
     @staticmethod
     def create_module(_spec: ModuleSpec) -> None:
         """Leave it to the interpreter."""
@@ -91,7 +89,7 @@ def _asked_by() -> str:
     frame: Optional[FrameType] = sys._getframe(1)
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
-        if name not in (__name__, "torch", "importlib") and not name.startswith("importlib."):
+        if name not in (__package__, __name__, "torch", "importlib") and not name.startswith("importlib."):
             return name
         frame = frame.f_back
     return ""

@@ -1,17 +1,16 @@
-"""Records what the script does that this Python runs: `trainjob verify` and `rehearse` put this folder on PYTHONPATH.
+"""Records what a script does, for `trainjob verify` and `rehearse`.
 
 Per weight update: digests of the samples, the losses, the learning rates, and digests of weights, optimizer state and
 random numbers; and when the script saves and evaluates. It changes no number: it draws nothing and only reads. Where
 `verify` asks for it, the process waits at a moment of its training until it is interrupted there.
 
-Python 3.8, the standard library, torch 1.10 and later. records/updates.py names the files and fields.
+records/updates.py names the files and fields.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.abc
 import json
 import os
 import sys
@@ -95,7 +94,7 @@ class _Recorder:
             before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         except ValueError:
             before = None  # in another thread, which sees no signal: the time limit ends the wait
-        self.write("waits", pid=os.getpid(), handles=handled)
+        self.write("paused", pid=os.getpid(), handles=handled)
         try:
             deadline = time.monotonic() + _WAIT_S
             while time.monotonic() < deadline:
@@ -106,7 +105,7 @@ class _Recorder:
                 signal.set_wakeup_fd(before)
             os.close(reader)
             os.close(writer)
-        self.write("goes-on")
+        self.write("resumed")
 
 
 _recorder: Optional[_Recorder] = None
@@ -288,12 +287,12 @@ def _went_back(recorder: _Recorder) -> None:
 
 
 @_quietly
-def _meets(recorder: _Recorder, rank: Optional[int], size: Optional[int]) -> None:
+def _joins(recorder: _Recorder, rank: Optional[int], size: Optional[int]) -> None:
     if recorder.rank_at_start is not None:
         given = [
             os.environ.get(name) if one in (None, -1) else one for one, name in ((rank, "RANK"), (size, "WORLD_SIZE"))
         ]
-        recorder.write("meets", rank=given[0], size=given[1], rank_at_start=recorder.rank_at_start)
+        recorder.write("joins", rank=given[0], size=given[1], rank_at_start=recorder.rank_at_start)
 
 
 @_quietly
@@ -483,7 +482,7 @@ def _in_group(module: Any) -> None:
     @functools.wraps(begin)
     def recorded(*args: Any, **kwargs: Any) -> Any:
         size, rank, *_ = (*args[3:5], None, None)
-        _meets(kwargs.get("rank", rank), kwargs.get("world_size", size))
+        _joins(kwargs.get("rank", rank), kwargs.get("world_size", size))
         return begin(*args, **kwargs)
 
     module.init_process_group = recorded
@@ -523,47 +522,16 @@ _WRAPPED: Dict[str, Callable[[Any], None]] = {
 }
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of `_WRAPPED` as everybody does, and wraps what is recorded once they are loaded."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _WRAPPED:
-            return None
-        others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
-        if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            load = spec.loader.exec_module
-
-            def load_and_wrap(module: Any) -> None:
-                load(module)
-                try:
-                    _WRAPPED[name](module)
-                except AttributeError as error:
-                    if _recorder is not None:
-                        _recorder.write("blind", why="%s: %s" % (name, error))
-
-            vars(spec.loader)["exec_module"] = load_and_wrap
-        return spec
+def begin(run_dir: str) -> None:
+    """Record into a run directory from now on."""
+    global _recorder  # noqa: PLW0603 - a process has one
+    _recorder = _Recorder(run_dir)
 
 
-def _next_one() -> None:
-    """Import the sitecustomize that this one hides, as if this one were not there."""
-    mine = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != mine]
-    this = sys.modules.pop("sitecustomize")
+def act(name: str, module: Any) -> None:
+    """Wrap what is recorded of a module that has been loaded."""
     try:
-        import sitecustomize  # noqa: F401
-    except ImportError:
-        # Python reports what the hidden one could not import, as it does without this one.
-        if "sitecustomize" not in str(sys.exc_info()[1]):
-            raise
-        sys.modules["sitecustomize"] = this
-
-
-if os.environ.get("TRAINJOB_RECORD_UPDATES") and os.environ.get("TRAINJOB_RUN_DIR") and _recorder is None:
-    _recorder = _Recorder(os.environ["TRAINJOB_RUN_DIR"])
-    sys.meta_path.insert(0, _Finder())
-if getattr(sys.modules.get("sitecustomize"), "__file__", None) == __file__:
-    _next_one()
-    # A finder that the next one put in front asks no others.
-    sys.meta_path.sort(key=lambda finder: not isinstance(finder, _Finder))
+        _WRAPPED[name](module)
+    except AttributeError as error:
+        if _recorder is not None:
+            _recorder.write("blind", why="%s: %s" % (name, error))
