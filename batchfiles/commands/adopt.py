@@ -25,10 +25,17 @@ if TYPE_CHECKING:
 @click.option(
     "--prove", is_flag=True, help="Run both on a private Slurm on this machine, and compare what their ranks see."
 )
+@click.option("--yes", is_flag=True, help="With --prove: run a file that somebody else has written.")
 @cluster_option("Use this cluster file, and write only a job file.")
 @json_option
 def adopt(
-    file: Path, arguments: tuple[str, ...], output: Path | None, prove: bool, cluster: str | None, as_json: bool
+    file: Path,
+    arguments: tuple[str, ...],
+    output: Path | None,
+    prove: bool,
+    yes: bool,
+    cluster: str | None,
+    as_json: bool,
 ) -> None:
     """Turn a batch file for Slurm into a job file and a cluster file that do the same, and account for each line."""
     from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
@@ -36,6 +43,10 @@ def adopt(
     from trainjob.backends import project as projects
 
     refuse_unreadable(file)
+    if prove:
+        from batchfiles.commands.trust import agree_to_run
+
+        agree_to_run(file, yes=yes)
     known = None if cluster is None else slurm_cluster(cluster)
     adoption = adopted(file, Path.cwd(), arguments, known, projects.find(Path.cwd()).start)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}

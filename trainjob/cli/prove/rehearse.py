@@ -49,6 +49,13 @@ _TELL_EVERY_S = 10.0
     metavar="FOLDER=HERE",
     help="Of a batch file: a folder that only the cluster has, and one that is here.",
 )
+@click.option(
+    "--writable",
+    multiple=True,
+    metavar="FOLDER",
+    help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
+)
+@click.option("--yes", is_flag=True, help="Of a batch file: run one that somebody else has written.")
 @click.option("--keep", is_flag=True, help="Keep the run directory (default: removed if the rehearsal passes).")
 @click.option(
     "--shell", is_flag=True, help="Open a shell with a pod's poprun, vipu, poptorch, popdist; or with a node's GPUs."
@@ -76,6 +83,8 @@ def rehearse(
     inject: str | None,
     stop_after: float | None,
     maps: tuple[str, ...],
+    writable: tuple[str, ...],
+    yes: bool,
     keep: bool,
     shell: bool,
     slurm: str,
@@ -91,12 +100,20 @@ def rehearse(
     if flags.words and not shell and batch_file.is_batch_file(flags.words[0]):
         chosen = _chosen(python).get("TRAINJOB_PYTHON")
         options = batch_file.options_of(
-            flags, inject=inject, stop_after_s=stop_after, maps=maps, gpus=gpus is not False, python=chosen, slurm=slurm
+            flags,
+            inject=inject,
+            stop_after_s=stop_after,
+            maps=maps,
+            writable=writable,
+            gpus=gpus is not False,
+            python=chosen,
+            slurm=slurm,
         )
-        fail_unless(batch_file.rehearse(options, keep=keep, as_json=as_json))
+        fail_unless(batch_file.rehearse(options, keep=keep, yes=yes, as_json=as_json))
         return
-    if stop_after is not None or maps:
-        raise click.BadParameter("--stop-after and --map are for batch files: trainjob rehearse train.sbatch")
+    if stop_after is not None or maps or writable or yes:
+        of_files = "--stop-after, --map, --writable and --yes"
+        raise click.BadParameter(f"{of_files} are for batch files: trainjob rehearse train.sbatch")
     if shell or flags.words[:1] == ("poprun",):
         raise click.exceptions.Exit(_by_hand(flags, python, shell=shell))
     from trainjob.contract.paths import RunPaths
