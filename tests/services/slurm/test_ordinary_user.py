@@ -51,7 +51,8 @@ def test_a_batch_file_writes_into_folders_that_only_the_rehearsal_has() -> None:
         attacks = (
             f"touch {user.home}/theirs && mount -o remount,bind,rw {user.home.parent} && touch {user.home}/theirs\n"
         )
-        script = f"{head}{attacks}cd /scratch/mine && pwd > written && ls {user.home}/theirs\nsrun --ntasks=1 --nodes=1 false\n"
+        seen = f"cd /scratch/mine && pwd > written && ls {user.home}/theirs\n"
+        script = f"{head}{attacks}{seen}srun --ntasks=1 --nodes=1 false\n"
         (project / "train.sbatch").write_text(script)
         flags = ("--no-gpus", "--map", f"/scratch/mine={project}")
         # The tests write as root.
