@@ -270,7 +270,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             record_openings,
             lambda name: name.endswith(".py") and not name.startswith("trainjob/records/"),
             {
-                "trainjob/accept/ladder.py": "writes the evidence of a ladder into the folder that --output names",
+                "trainjob/accept/acceptance.py": "writes its evidence into the folder that --output names",
                 "trainjob/backends/folder.py": "creates run directories from rendered bytes",
                 "trainjob/backends/mirror.py": "copies files between machines byte for byte",
                 "trainjob/backends/slurm/asking.py": "keeps the last answer of squeue in the user's data folder",
@@ -293,6 +293,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "batchfiles/commands/trust.py": "reads batch files that others wrote, and notes which may run",
                 "batchfiles/slurm/script.py": "reads batch files that others wrote",
                 "batchfiles/rehearsal/recording.py": "reads what programs of a rehearsal wrote into its folder",
+                "trainjob/verify/scripts/saved_states.py": "reads what scripts of users saved, and no record of ours",
                 "trainjob/watch/show.py": "writes the file that --output names",
             },
         ),

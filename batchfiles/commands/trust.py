@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-import click
+import typer
 
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
@@ -20,7 +20,7 @@ _MOST_BYTES = 4_000_000
 def agree_to_run(path: Path, *, yes: bool) -> None:
     """Return once the user has agreed to run a file of somebody else; each content is asked about once.
 
-    With `yes` the user has. Raises UserError where nobody can be asked, and click.Abort for a no.
+    With `yes` the user has. Raises UserError where nobody can be asked, and typer.Abort for a no.
     """
     whose = _author(path)
     if whose is None:
@@ -33,7 +33,7 @@ def agree_to_run(path: Path, *, yes: bool) -> None:
         what = f"{path} is {whose}'s, and would run as you, on copies of its project and your home"
         if not sys.stdin.isatty():
             raise UserError(what, "read it, then give --yes")
-        click.confirm(f"{what}. Run it?", abort=True, err=True)
+        typer.confirm(f"{what}. Run it?", abort=True, err=True)
     known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as stream:
         stream.write(f"{digest}\n")

@@ -11,6 +11,7 @@ import signal
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
 
+from trainjob.contract.errors import ERROR
 from trainjob.contract.paths import RunPaths
 from trainjob.records import failure
 from trainjob.records.failure import Evidence, Failure
@@ -30,6 +31,8 @@ class Cause:
     resume: bool = True
     restart: bool = False
     blames_node: bool = False  # another node may not fail
+    severity: str = ERROR
+    where: str = ""
 
     def __str__(self) -> str:
         return "%s. %s" % (self.text, self.cure) if self.cure else self.text

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import click
 import pytest
+import typer
 
-from batchfiles.commands import trust
 from batchfiles.commands.trust import agree_to_run
 from trainjob.contract.errors import UserError
 
@@ -22,7 +21,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of(author: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust.projects, "other_author", lambda _path: author)
+    monkeypatch.setattr("trainjob.backends.project.other_author", lambda _path: author)
 
 
 def test_ones_own_file_is_not_asked_about(file: Path) -> None:
@@ -49,10 +48,10 @@ def test_who_says_no_is_asked_again(file: Path, monkeypatch: pytest.MonkeyPatch)
     def confirm(_text: str, *, abort: bool, err: bool) -> None:
         assert err
         if not next(answers) and abort:
-            raise click.Abort
+            raise typer.Abort
 
-    monkeypatch.setattr(click, "confirm", confirm)
-    with pytest.raises(click.Abort):
+    monkeypatch.setattr(typer, "confirm", confirm)
+    with pytest.raises(typer.Abort):
         agree_to_run(file, yes=False)
     for _ in range(2):
         agree_to_run(file, yes=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from trainjob.contract.errors import ERROR
 from trainjob.contract.paths import RunPaths
 from trainjob.records.typed import to_json
 from trainjob.verify.tasks.traces import Difference, RunTrace
@@ -88,6 +89,8 @@ class LikelyCause:
     text: str
     evidence: str
     cure: str
+    severity: str = ERROR
+    where: str = ""
 
     @classmethod
     def of(cls, causes: Mapping[str, tuple[str, str]], code: str, evidence: str) -> LikelyCause:
