@@ -15,6 +15,8 @@ STACKS = "TRAINJOB_STACKS"
 LAUNCHER_LOG = "TRAINJOB_LAUNCHER_LOG"
 # When the launcher began and when it started the rank: two times since 1970, with a comma between them.
 STARTED = "TRAINJOB_STARTED"
+# What the prologue has set with `ulimit`: pairs LETTER=VALUE.
+LIMITS = "TRAINJOB_LIMITS"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 
