@@ -24,6 +24,8 @@ COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 STANDIN_VIPU = "TRAINJOB_STANDIN_VIPU"
 STANDIN_USER = "TRAINJOB_STANDIN_USER"
 STANDIN_HOSTS = "TRAINJOB_STANDIN_HOSTS"
+# The one of these that users set, in a job's env: how long ranks on stand-in GPUs wait for another.
+STANDIN_HANG_S = "TRAINJOB_STANDIN_HANG_S"
 
 # These are read by scripts written for torchrun; nothing else does the ranking.
 RANK = "RANK"
