@@ -180,7 +180,7 @@ def top_of_repository(folder: Path) -> Path | None:
 def other_author(path: Path) -> str | None:
     """Return the author of the last commit of a file, if that is not who commits here; None outside of git."""
     folder = path.resolve().parent
-    if _git_top(folder) is None:
+    if top_of_repository(folder) is None:
         return None
     words = ["log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
     theirs = _git(words, folder, check=False).text.strip()
