@@ -292,6 +292,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
                 "batchfiles/slurm/script.py": "reads batch files that others wrote",
                 "batchfiles/rehearsal/recording.py": "reads what programs of a rehearsal wrote into its folder",
+                "trainjob/verify/scripts/saved_states.py": "reads what scripts of users saved, and no record of ours",
                 "trainjob/watch/show.py": "writes the file that --output names",
             },
         ),

@@ -157,7 +157,7 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
     ((code, text),) = texts(tmp_path, {"python": str(bare)})
     assert code == "torch"

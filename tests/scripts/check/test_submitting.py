@@ -35,6 +35,7 @@ def test_refused_before_there_is_a_run(here: Here, words: list[str], why: str) -
     assert here.json("list") == []
 
 
+@pytest.mark.imports_torch
 def test_a_model_without_units_is_refused_where_they_are_needed(here: Here) -> None:
     here.write(
         "one.py",
