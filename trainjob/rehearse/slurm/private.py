@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import secrets
@@ -74,7 +73,7 @@ class PrivateSlurm:
         placed = ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
         whole = root.in_namespaces_of(self.first_process, placed if is_root else root.as_ourselves(placed))
         # An error shows the command, not how it got into the namespaces.
-        ended = dataclasses.replace(process.run(whole, timeout_s=timeout_s, check=False), arguments=tuple(arguments))
+        ended = process.run(whole, timeout_s=timeout_s, check=False)._replace(arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
