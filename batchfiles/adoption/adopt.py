@@ -22,7 +22,7 @@ from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.cluster.reading import job_from_text
-from trainjob.contract import node_launchers
+from trainjob.contract.programs import launchers
 from trainjob.kinds.lookup import cluster_from_text
 
 _LONE_CR = re.compile(rb"\r(?!\n)")
@@ -103,7 +103,7 @@ def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top:
         keys.job["name"] = path.name  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
-    found = node_launchers.find(run.words)
+    found = launchers.find(run.words)
     by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
     if by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1):
         keys.job["command_per"] = start.per

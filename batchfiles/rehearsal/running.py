@@ -12,16 +12,11 @@ from pathlib import Path
 from batchfiles.rehearsal import twin
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
-from batchfiles.rehearsal.recording import (
-    CONTAINERS,
-    COPIES,
-    ENVIRONMENTS,
-    Recording,
-    calls_in,
-    processes_in,
-)
+from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.rehearse import gpus
@@ -34,10 +29,10 @@ _HOOKS = package.folder() / "launch" / "hooks"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
 _PROGRAMS = (
     *ENVIRONMENTS,
-    *CONTAINERS,
+    *("apptainer", "singularity", "shifter"),
     *COPIES,
-    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname"),
-    *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
+    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname", "python", "python3"),
+    *dict.fromkeys(row.starts[0][0] for row in launchers.LAUNCHERS),
 )
 _ELEMENTS = 2  # of an array
 _RANKS = 64  # that two cores start in some minutes

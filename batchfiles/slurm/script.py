@@ -15,10 +15,9 @@ from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
-from batchfiles.bash.values import HOLE, Value
+from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
-from batchfiles.slurm.options import number
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
 from trainjob.records.files import read_first
 
