@@ -7,8 +7,8 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs.secret_names import is_secret_file
@@ -23,8 +23,7 @@ _MOST_FILTERS = 1000
 _MB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(NamedTuple):
     """A project, as a run records it. `start` is the working folder, relative to `top`."""
 
     top: Path
@@ -188,8 +187,7 @@ def other_author(path: Path) -> str | None:
     return theirs if theirs and theirs != ours else None
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """Relative paths of the files to copy, and of those left out, each with the reason."""
 
     files: tuple[str, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import secrets
@@ -76,7 +75,7 @@ class PrivateSlurm:
         # An error shows the command, not how it got into the namespaces.
         # Jobs can read what the processes beside them were started with.
         ended = process.run(whole, timeout_s=timeout_s, environment=root.our_environment(), check=False)
-        ended = dataclasses.replace(ended, arguments=tuple(arguments))
+        ended = ended._replace(arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
