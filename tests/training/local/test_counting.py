@@ -53,7 +53,8 @@ PROGRAMS = {
     ),
     "two optimizers in turn": (
         "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
-        "for _ in range(5):\n    for optimizer, one in zip(two, (model, other)): loss(one).backward(); optimizer.step()",
+        "for _ in range(5):\n    for optimizer, one in zip(two, (model, other)):\n"
+        "        loss(one).backward(); optimizer.step()",
         *(5, None),
     ),
     "one optimizer for each weight": (
@@ -87,7 +88,7 @@ PROGRAMS = {
     ),
     "a step that is compiled": (
         f"{SGD}loss().backward(); optimizer.step()\nstep = torch.compile(optimizer.step, backend='eager')\n"
-        "for _ in range(3): step()\nprint(sum(torch._dynamo.utils.counters['graph_break'].values()))",
+        "for _ in range(3): step()\nprint([*torch._dynamo.utils.counters['graph_break']])",
         *(None, None),
     ),
     "no optimizer": ("loss().backward()", None, None),

@@ -222,7 +222,8 @@ class ScriptProgress:
             if own is not None:
                 pace = self._paces.setdefault(own.source, Pace())
                 pace.add(own.update, own.total, counted_before, counted.updates, label)
-        elif position is not None and (is_stated or not self._known.is_awaited):
+        elif position is not None and (is_stated or not self._known.is_awaited or "loss" in reading.figures):
+            # Where an optimizer may still come, other bars and counts are of its data.
             self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
             self._move(position, at)
         held_out = {name: value for name, value in reading.held_out.items() if name != "seconds"}

@@ -40,7 +40,7 @@ class _Count:
     def __init__(self) -> None:
         import fcntl
 
-        self.pid = os.getpid()
+        self.pid, self.is_new = os.getpid(), True
         self.updates = self.depth = 0
         self.began: Optional[int] = None  # the updates that the optimizer's state had before the first one
         self.first_at = self.last_at = 0.0
@@ -163,7 +163,9 @@ def act(name: str, module: Any) -> None:
         note("torch %d" % os.getpid())
         _count_optimizers(module.Optimizer)
     elif name == _LOADERS:
-        _watch_passes(module.DataLoader)
+        # Only what trains, so that a program without an optimizer keeps its functions.
+        if _count is not None:
+            _watch_passes(module.DataLoader)
     else:
         note("other %d" % os.getpid())
 
@@ -181,7 +183,9 @@ def _count_optimizers(kind: Any) -> None:
 
 def _count_steps(kind: Any) -> None:
     step = kind.step
-    _mine()
+    if _mine().is_new and _LOADERS in sys.modules:
+        _watch_passes(sys.modules[_LOADERS].DataLoader)
+    _mine().is_new = False
     if getattr(step, "_trainjob_counts", False):
         return
     compiler = getattr(sys.modules["torch"], "compiler", None)
@@ -256,6 +260,8 @@ def _state_step(optimizer: Any) -> Optional[int]:
 
 def _watch_passes(kind: Any) -> None:
     iterate = kind.__iter__
+    if getattr(iterate, "_trainjob_counts", False):
+        return
 
     @functools.wraps(iterate)
     def watched(self: Any) -> Any:
@@ -264,6 +270,7 @@ def _watch_passes(kind: Any) -> None:
             _quietly(_count.begin_pass, self, iterator)
         return iterator
 
+    watched._trainjob_counts = True  # type: ignore[attr-defined] # a mark of ours
     kind.__iter__ = watched
 
 
