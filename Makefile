@@ -41,16 +41,18 @@ demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
-# The tests of a file run in one worker, because they share services that are slow to start. There are more workers than cores,
-# because many tests wait.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free. Of the others, those of a
+# file run in one worker, because they share services that are slow to start.
+PYTEST := $(BIN)/pytest -n 3
+QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts
+SLOW := tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
-	$(PYTEST) tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py -m "not full"
+	$(PYTEST) --dist worksteal $(QUICK) tests/training/test_end_to_end.py -m "not full"
 
 test-all: .venv/installed-dev ## Run all tests but the longest; tests whose service is missing are skipped
-	$(MAKE) --no-print-directory test-newest
-	$(PYTEST) -m "not full"
+	$(PYTEST) --dist worksteal $(QUICK) -m "not full"
+	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW) -m "not full"
 
 # Launchers and frameworks have a virtualenv of their own, so that other tests don't find them installed. It is made once, in minutes.
 LAUNCHERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainjob/launchers-$(shell $(PYTHON) -c 'import sys; print("py%d.%d" % sys.version_info[:2])')-$(subst ==,,$(lastword $(TORCH)))
@@ -64,9 +66,10 @@ $(LAUNCHERS)/complete:
 
 test-full: export TRAINJOB_LAUNCHERS_VENV ?= $(LAUNCHERS)
 test-full: export TRAINJOB_FRAMEWORKS_VENV ?= $(LAUNCHERS)
-test-full: .venv/installed-dev $(LAUNCHERS)/complete ## Run all tests, also those that take longer than CI allows
+test-full: .venv/installed-dev $(LAUNCHERS)/complete ## Run all tests, also those that take longer than CI allows: every night
 	$(MAKE) --no-print-directory test-newest
-	$(PYTEST)
+	$(PYTEST) --dist worksteal --hypothesis-profile nightly $(QUICK)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW)
 
 test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips with a reason where there is none
 	$(BIN)/pytest -rs tests/services/gpu
@@ -82,12 +85,13 @@ test-newest: .venv/installed-dev ## Run tests/unit on the newest Python of this 
 	newest=$$(.ci/newest-python $(BIN)/python) && \
 	  { [ -z "$$newest" ] || $$newest -m pytest -q -n 2 -p no:cacheprovider tests/unit; }
 
-check: .venv/installed-check ## Check style, types, import rules, playbooks, and every rendered script with shellcheck
+check: .venv/installed-check ## Check style, types, import rules, laws, playbooks, and every rendered script with shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/records trainjob/data trainjob/launch trainjob/train standins
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/laws.py
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
 

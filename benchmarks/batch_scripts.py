@@ -23,7 +23,7 @@ from typing import NamedTuple
 from batchfiles.adoption.adopt import adopt
 from batchfiles.rehearsal.proof import prove
 from batchfiles.rules.diagnosis import Diagnosis, diagnose
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from trainjob.cluster.base import with_directives
 from trainjob.cluster.reading import job_from_text
 from trainjob.contract.errors import UserError
@@ -42,7 +42,7 @@ def main(folder: Path, verdicts: Path, *, proves: bool) -> int:
     if not rows:
         sys.exit(f"none of the files of {verdicts} is in {folder}")
     before = time.perf_counter()
-    diagnoses = [diagnose(path, Site()) for _, path in rows]
+    diagnoses = [diagnose(path, SiteFacts()) for _, path in rows]
     seconds = time.perf_counter() - before
     figures: dict[str, Counter[str]] = {kind: Counter() for kind in _KINDS}
     for (row, _), diagnosis in zip(rows, diagnoses, strict=True):

@@ -1,4 +1,4 @@
-"""Prints how much CPU time the command line takes to start, beside a bare click program and beside torchx.
+"""Prints how much CPU time the command line takes to start, beside a bare typer program and beside torchx.
 
 `python benchmarks/startup.py`. torchx is looked for on PATH, and TORCHX names another. Its dry run of the same job is
 what `plan` and `render` are measured by.
@@ -23,28 +23,22 @@ TORCHX = "torchx run --dryrun"
 SAME_JOB = ["--cluster", "local", "--instances", "2", "--", "python", "train.py"]
 RUNS = 1000
 BARE = """\
-import click
+import typer
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@click.group()
-def commands() -> None:
-    pass
-
-
-@commands.command()
-@click.argument("name")
-@click.option("--number", default=1)
-def first(name: str, number: int) -> None:
+@app.command()
+def first(name: str, number: int = 1) -> None:
     "Do the one thing."
 
 
-@commands.command()
-@click.argument("name")
+@app.command()
 def second(name: str) -> None:
     "Do the other thing."
 
 
-commands()
+app()
 """
 
 
@@ -58,7 +52,7 @@ def main() -> None:
         make_runs(folder / "data" / "trainjob", RUNS)
         medians = measure(commands(bare), environment(folder), folder)
     torchx = medians.get(TORCHX)
-    base = medians["bare click program --help"]
+    base = medians["bare typer program --help"]
     print(f"{'':<42} {'median':>10}  {'÷ bare':>7}  {'÷ torchx':>8}")
     for name, seconds in medians.items():
         beside = "" if torchx is None else f"  {seconds / torchx:6.2f} ×"
@@ -68,12 +62,12 @@ def main() -> None:
 def commands(bare: Path) -> dict[str, list[str]]:
     ours = [sys.executable, str(Path(sys.executable).parent / "trainjob")]
     return {
-        "bare click program --help": [sys.executable, str(bare), "--help"],
+        "bare typer program --help": [sys.executable, str(bare), "--help"],
         "the same, running one command": [sys.executable, str(bare), "first", "NAME"],
-        "trainjob --help": [*ours, "--help"],
+        "trainjob --help (0.6 × torchx)": [*ours, "--help"],
         "trainjob render": [*ours, "render", "--cluster", "local"],
-        "trainjob render of a command (0.6 × torchx)": [*ours, "render", *SAME_JOB],
-        "trainjob plan of a command (0.6 × torchx)": [*ours, "plan", *SAME_JOB],
+        "trainjob render of a command (0.75 × torchx)": [*ours, "render", *SAME_JOB],
+        "trainjob plan of a command (0.75 × torchx)": [*ours, "plan", *SAME_JOB],
         **torchx_command(),
         f"trainjob list, {RUNS:,} runs (target 1 s)": [*ours, "list"],
     }

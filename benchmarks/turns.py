@@ -86,13 +86,13 @@ def join(folder: Path) -> Any:
 def open_stage(folder: Path, world: Any, **changes: Any) -> Any:
     """Return all that our loop works with, as a run in `folder` would have it."""
     from trainjob.contract.paths import RunPaths
-    from trainjob.train.opening import Run, open_stage
+    from trainjob.train.opening import RankRun, open_stage
     from trainjob.train.recording.startup import Startup
     from trainjob.train.stalling import Watch
 
     paths = RunPaths(folder)
     asked = runs_at_work.settings(**changes)
-    run = Run(paths, asked, 1, world, os.environ, Watch(paths, world, 1, 600), Startup(os.environ))
+    run = RankRun(paths, asked, 1, world, os.environ, Watch(paths, world, 1, 600), Startup(os.environ))
     return open_stage(run)[0]
 
 

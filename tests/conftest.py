@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests.support import services
 from tests.support.attack import Attack, counted, table
+from tests.support.examples import register_profiles
 from tests.support.local_runs import Here
 from tests.support.recording_engines import Engines, on_path
 
@@ -28,9 +28,7 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
-# How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile("trainjob", deadline=None)
-hypothesis.settings.load_profile("trainjob")
+register_profiles()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,14 +15,14 @@ from batchfiles.adoption.command import run_of
 from batchfiles.adoption.container import read_container
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.setup import place_of, read_setup
-from batchfiles.adoption.start import AdoptionError, Start, is_once_per_node, main_launch, start_of
+from batchfiles.adoption.start import AdoptedStart, AdoptionError, is_once_per_node, main_launch, start_of
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.launches import Launch
-from batchfiles.slurm.request import Site
-from batchfiles.slurm.script import Script, read_script
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.cluster.reading import job_from_text
-from trainjob.contract import node_launchers
+from trainjob.contract.programs import launchers
 from trainjob.kinds.lookup import cluster_from_text
 
 _LONE_CR = re.compile(rb"\r(?!\n)")
@@ -55,7 +55,7 @@ class Adoption:
     job: str
     cluster: str | None  # None if a cluster file was named
     account: Account
-    start: Start
+    start: AdoptedStart
     cured: tuple[str, ...]
     is_wrong: bool  # the file does not do what its author wants, and the job does
 
@@ -77,10 +77,10 @@ def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = 
     `known` is the cluster of --cluster, which then takes the place of a cluster file of its own. Raises AdoptionError
     if the file can't be a job, and OSError if it can't be read.
     """
-    return adoption_of(read_script(path, Site(), tuple(arguments)), folder, known, below_top)
+    return adoption_of(read_script(path, SiteFacts(), tuple(arguments)), folder, known, below_top)
 
 
-def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
+def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
     """Return what a script becomes; `below_top` is `folder` relative to its project's top. Raises AdoptionError."""
     path = script.path
     _refuse_carriage_returns(script)
@@ -103,7 +103,7 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
         keys.job["name"] = path.name  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
-    found = node_launchers.find(run.words)
+    found = launchers.find(run.words)
     by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
     if by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1):
         keys.job["command_per"] = start.per
@@ -141,7 +141,7 @@ def adoption_of(script: Script, folder: Path, known: Any = None, below_top: str 
     return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
 
 
-def _refuse_carriage_returns(script: Script) -> None:
+def _refuse_carriage_returns(script: BatchScript) -> None:
     """Raise AdoptionError where bash and YAML would not agree on what a line is."""
     found = _LONE_CR.search(script.raw)
     if found is not None:
@@ -152,7 +152,7 @@ def _refuse_carriage_returns(script: Script) -> None:
         )
 
 
-def _is_decided(script: Script, launch: Launch) -> bool:
+def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether the file itself tells that the branch with the launch is the one that runs."""
     around = {one.number: one.branch for one in launch.command.conditions}
     return any(
@@ -162,7 +162,7 @@ def _is_decided(script: Script, launch: Launch) -> bool:
     )
 
 
-def _account_for_others(script: Script, launch: Launch, account: Account) -> None:
+def _account_for_others(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
     """Say that other programs which train are not part of the job."""
     told = {launch.line} | {entry.line for entry in account.entries}
     for other in script.training:

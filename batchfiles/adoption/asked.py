@@ -7,60 +7,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from batchfiles.adoption.account import Account, Where
-from batchfiles.adoption.start import Start, is_once_per_node
-from batchfiles.bash.values import HOLE
+from batchfiles.adoption.start import AdoptedStart, is_once_per_node
+from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
-from batchfiles.slurm.launches import Launch, number_of, option
-from batchfiles.slurm.options import LONG_NAMES, number
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.request import gres_entries
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
+from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 
-# What the job script decides by itself, and why nobody states it.
-_OURS = {
-    "nodes": "",
-    "ntasks": "",
-    "ntasks-per-node": "",
-    "ntasks-per-gpu": "",
-    "gpus-per-task": "",
-    "gpus": "",
-    "cpus-per-gpu": "",
+# What a job does by itself in place of options that its plan decides.
+_INSTEAD = {
     "output": "trainjob logs prints what it wrote, by rank",
     "error": "trainjob logs prints what it wrote, by rank",
     "open-mode": "the log is appended over attempts",
     "requeue": "the job is requeued at its time limit, and resumed",
     "parsable": "trainjob reads the job's id",
-    "quiet": "",
-    "verbose": "",
     "propagate": "the ranks get the nodes' limits",
     "gpu-bind": "each rank is given its GPU",
     "gpus-per-socket": "each rank is given its GPU",
     "accel-bind": "each rank is bound to the CPUs beside its GPU",
 }
-# Of the site, or of the account that uses it. Other options are the job's own.
-_OF_SITE = frozenset(
-    (
-        *("partition", "account", "qos", "constraint", "reservation", "exclusive", "licenses", "clusters", "mem"),
-        *("mem-per-cpu", "mem-per-gpu", "gres-flags", "threads-per-core", "network", "cluster-constraint"),
-        *("oversubscribe", "no-requeue", "prefer", "wckey"),
-    )
-)
 _MARGIN_S = 120  # between the signal and the time limit, where a cluster file states none
-_NOT_FOR_A_JOB = frozenset(("wait", "test-only", "hold", "export-file", "get-user-env", "input", "wrap", "ignore-pbs"))
-_CONTAINER_KEYS = frozenset(
-    ("container-image", "container-mounts", "container-workdir", "container-name", "environment", "image", "volume")
-)
-_KEPT_OF_STEP = frozenset(("cpu-bind", "mem-bind", "distribution", "mpi", "network", "wait", "hint"))
-# Of srun, and what a job decides by itself: how many ranks start where, on which devices, and where their output goes.
-_OF_STEP = frozenset(
-    (
-        *("nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu", "gres", "gpus"),
-        *("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpu-bind", "accel-bind", "kill-on-bad-exit", "jobid"),
-        *("label", "unbuffered", "output", "error", "open-mode", "verbose", "quiet", "exact", "overlap", "exclusive"),
-        *("job-name", "mem", "mem-per-cpu", "mem-per-gpu", "input", "threads-per-core", "het-group", "pty"),
-        *("container-workdir", "container-mount-home", "no-container-mount-home", "container-remap-root"),
-    )
-)
 _UNITS = {"": 1 / 1024, "M": 1 / 1024, "G": 1, "T": 1024, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _PLACEHOLDER = re.compile(r"[<{\[].*[>}\]]|.*\bx{3,}.*|YOUR.*", re.IGNORECASE)
 
@@ -90,7 +58,9 @@ class Keys:
         return found
 
 
-def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, account: Account) -> None:
+def read_directives(
+    script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys, account: Account
+) -> None:
     """Fill `keys` with what the directives and srun ask for."""
     keys.cluster["kind"] = "slurm"
     keys.cluster["nodes"] = _nodes(script, launch, start, keys)
@@ -121,7 +91,7 @@ def read_directives(script: Script, launch: Launch, start: Start, keys: Keys, ac
         _keep_devices_apart(script, launch, start, keys)
 
 
-def _keep_devices_apart(script: Script, launch: Launch, start: Start, keys: Keys) -> None:
+def _keep_devices_apart(script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys) -> None:
     """Let each rank see its own GPU alone, as device 0, where the file does so."""
     stated = option(launch.srun, "gpu-bind")
     bound = stated.text if stated is not None and stated.known else script.header.value("gpu-bind")
@@ -134,7 +104,7 @@ def _keep_devices_apart(script: Script, launch: Launch, start: Start, keys: Keys
         keys.under("srun")["gpu-bind"] = bound
 
 
-def _nodes(script: Script, launch: Launch, start: Start, keys: Keys) -> dict[str, object]:
+def _nodes(script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys) -> dict[str, object]:
     nodes: dict[str, object] = {"count": start.nodes}
     if start.gpus:
         nodes |= {"accelerator": "gpu", "accelerators": start.gpus}
@@ -161,7 +131,7 @@ def _memory_gb(text: str) -> int | None:
     return int(gb) if gb >= 1 and gb == int(gb) else None
 
 
-def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
+def _gres(script: BatchScript, launch: LaunchedProgram) -> tuple[str | None, str]:
     """Return the type of the GPUs and the name of their GRES, from gpu:a100:4, a100:4 or a100."""
     stated = option(launch.srun, "gres")
     for text in (script.header.value("gres"), stated.text if stated is not None and stated.known else None):
@@ -177,33 +147,38 @@ def _gres(script: Script, launch: Launch) -> tuple[str | None, str]:
     return None, "gpu"
 
 
-def _became(one: Directive, start: Start, keys: Keys) -> tuple[Where, str]:
+def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str]:
     """Fill in what a directive says, and return what became of it."""
     name, value = one.name, one.value
-    if value is not None and "$" in value and name not in _OURS:
+    row = OPTIONS.get(name)
+    decided_by = row.directive if row is not None and row.of != "srun" else "plan" if name in _INSTEAD else ""
+    if value is not None and "$" in value and decided_by not in ("plan", "default"):
         return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
     if value == "":
         return Where.NOWHERE, "it is empty"
     special = _SPECIAL.get(name)
     if special is not None:
         return special(start, keys, one)
-    if name in _OURS:
-        return _decided(name, start)
-    if name in _CONTAINER_KEYS:
+    if name in _INSTEAD:
+        return Where.TRAINJOB, _INSTEAD[name]
+    if decided_by == "default" or name in ("nodes", "ntasks", "ntasks-per-node"):
+        return _counted(name, start)
+    if decided_by == "container":
         return Where.CLUSTER, "container"
-    if name in _NOT_FOR_A_JOB:
+    if decided_by in ("plan", "never", "unneeded"):
         return Where.LOST, "a job is submitted without it"
-    if name not in LONG_NAMES:
+    refused = refusal(one.spelled)
+    if refused is not None and (row is not None or refused[1]):
+        return Where.LOST, refused[0]
+    if row is None or row.of == "plugin":
         own = keys.cluster.setdefault("plugin_options", [])
         assert isinstance(own, list)  # noqa: S101 - as above
         own.append(name)
         return _to(keys, one, job=False)
-    return _to(keys, one, job=name not in _OF_SITE)
+    return _to(keys, one, job=decided_by != "site")
 
 
-def _decided(name: str, start: Start) -> tuple[Where, str]:
-    if _OURS[name]:
-        return Where.TRAINJOB, _OURS[name]
+def _counted(name: str, start: AdoptedStart) -> tuple[Where, str]:
     if name == "cpus-per-gpu":
         return Where.CLUSTER, "nodes: cpus"
     if name in ("gpus", "gpus-per-task") and start.gpus:
@@ -224,16 +199,16 @@ def _is_number(text: str) -> bool:
     return number(text) is not None and (text == "0" or not text.startswith("0"))
 
 
-_Special = Callable[[Start, Keys, Directive], tuple[Where, str]]
+_Special = Callable[[AdoptedStart, Keys, Directive], tuple[Where, str]]
 
 
-def _name(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _name(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     value = (one.value or "").replace("/", "-")
     keys.job = {"name": value, **keys.job} if value else keys.job
     return Where.JOB, "name"
 
 
-def _time(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _time(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if not re.fullmatch(
         r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE", one.value or ""
     ):
@@ -246,20 +221,20 @@ def _time(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
 
 
 def _setting(name: str) -> _Special:
-    def fill(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+    def fill(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
         keys.job[name] = one.value
         return Where.JOB, name
 
     return fill
 
 
-def _memory(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _memory(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if _memory_gb(one.value or "") is not None:
         return Where.CLUSTER, "nodes: memory_gb"
     return _to(keys, one, job=False)
 
 
-def _gres_directive(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _gres_directive(start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     entries = [entry for entry in (one.value or "").split(",") if entry]
     if start.gpus and len(entries) == 1 and not start.gpus_beyond_ranks:
         return Where.CLUSTER, f"nodes: accelerators: {start.gpus}"
@@ -268,13 +243,13 @@ def _gres_directive(start: Start, keys: Keys, one: Directive) -> tuple[Where, st
     return _to(keys, one, job=False)
 
 
-def _gpus_per_node(start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _gpus_per_node(start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if start.gpus_beyond_ranks:
         return _to(keys, one, job=False)
     return Where.CLUSTER, f"nodes: accelerators: {start.gpus}, request: gpus-per-node"
 
 
-def _signal(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _signal(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?(\w+)(?:@(\d+))?", one.value or "")
     if match is None:
         return Where.LOST, "no signal as Slurm writes it"
@@ -288,13 +263,13 @@ def _signal(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
     return Where.CLUSTER, f"{told}{', to the ranks themselves' if to_batch else ''}"
 
 
-def _chdir(_start: Start, _keys: Keys, one: Directive) -> tuple[Where, str]:
+def _chdir(_start: AdoptedStart, _keys: Keys, one: Directive) -> tuple[Where, str]:
     if one.value in (".", "./"):
         return Where.TRAINJOB, "ranks start in a copy of the folder in which you submit"
     return Where.LOST, f"submit in {one.value}: ranks start in a copy of that folder"
 
 
-def _export(_start: Start, keys: Keys, one: Directive) -> tuple[Where, str]:
+def _export(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
     if one.value == "NONE":
         return Where.TRAINJOB, "jobs get no variables of the submitting shell"
     for entry in (one.value or "").split(","):
@@ -320,13 +295,14 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
-def _read_srun(script: Script, launch: Launch, keys: Keys, account: Account) -> None:
+def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account) -> None:
     """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
     for name, value in (layer.options if layer is not None else {}).items():
         text = value.text if value is not None else ""
         shown = f"srun --{name}" + (f"={text}" if text else "")
-        if name in _OF_STEP or name in _CONTAINER_KEYS or (name == "export" and text in ("", "ALL")):
+        kept_by = OPTIONS[name].step if name in OPTIONS else "lost"
+        if kept_by in ("decided", "replaced", "container") or (name == "export" and text in ("", "ALL")):
             continue
         if name == "nodelist" and is_once_per_node(launch):
             account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
@@ -334,7 +310,7 @@ def _read_srun(script: Script, launch: Launch, keys: Keys, account: Account) -> 
             account.note(Where.NOWHERE, launch.line, shown, "it only prints")
         elif script.header.value(name) is not None and script.header.value(name) == text:
             continue
-        elif name not in _KEPT_OF_STEP or value is None or not value.known or "\n" in text:
+        elif kept_by != "kept" or value is None or not value.known or "\n" in text:
             account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), "ranks are started without it")
         else:
             keys.under("srun")[name] = int(text) if _is_number(text) else text or True

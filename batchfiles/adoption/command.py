@@ -9,36 +9,27 @@ from dataclasses import dataclass, field
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.parts import names_in, takes_arguments
-from batchfiles.adoption.start import AdoptionError, Start
-from batchfiles.bash.commands import Command
+from batchfiles.adoption.start import AdoptedStart, AdoptionError
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.launches import Launch
+from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.layers import launcher_options
-from batchfiles.slurm.script import Script
-from trainjob.contract.environment import RANK_NAMES
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import FOR_THE_LOG
+from trainjob.contract.programs.ranks import PLACE_VARIABLES
 
 # What the job states, or trainjob tells a launcher through its environment and options.
-_DECIDED = frozenset(
-    (
-        *("nnodes", "nproc_per_node", "node_rank", "rdzv_id", "rdzv_backend", "rdzv_endpoint", "rdzv_conf"),
-        *("master_addr", "master_port", "standalone", "num_processes", "num_machines", "machine_rank"),
-        *("main_process_ip", "main_process_port", "same_network", "multi_gpu", "num_nodes", "num_gpus"),
-        *("num_accelerators", "hostfile", "no_ssh", "launcher", "world_size", "nproc", "n", "base_rank", "local_addr"),
-        *("deepspeed_multinode_launcher", "deepspeed_hostfile", "role", "include"),
-    )
-)
-# Around the training of each rank or node, and of no use in a job.
-_PRINTS = ("echo", "printf", "hostname", "date", "nvidia-smi", "rocm-smi", "pwd", "env", "set", "ulimit", "sleep", "")
+_DECIDED = frozenset(launchers.option_names("nodes", "ranks", "world", "alone", "place"))
 _OF_ACCELERATE = """
 --multi_gpu --num_machines $NNODES --machine_rank $NODE_RANK --num_processes $WORLD_SIZE
 --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT
 """
-PLACE_NAMES = (*RANK_NAMES, "NODE_RANK", "NNODES", "NPROC_PER_NODE", "GROUP_RANK", "JAX_COORDINATOR_ADDRESS")
 
 
 @dataclass
-class Run:
+class AdoptedCommand:
     """The words of the job's command, the variables that they name, and those that are set for the command alone."""
 
     words: list[str]
@@ -46,7 +37,9 @@ class Run:
     env: dict[str, str] = field(default_factory=dict)
 
 
-def run_of(script: Script, launch: Launch, start: Start, account: Account, base: str) -> Run:
+def run_of(
+    script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, account: Account, base: str
+) -> AdoptedCommand:
     """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
     called = launch
     while called.outer is not None and called.command.source:
@@ -67,7 +60,7 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
         # The copy of a project has no virtualenv.
         words = [Word(Value(f"{base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
     if not inner and not any(HOLE in word.text for word in words):
-        return Run([word.text for word in words], env=env)
+        return AdoptedCommand([word.text for word in words], env=env)
     if launch.launcher is not None and launch.launcher.name == "accelerate":
         # Only a word of the command itself gets its options from trainjob.
         at = 1 + next(at for at, word in enumerate(words) if word.text.endswith("launch"))
@@ -78,7 +71,7 @@ def run_of(script: Script, launch: Launch, start: Start, account: Account, base:
         words = [*words[:at], *added[has_mode:], *words[at:]]
     text = _shell_words(script, launch, words)
     body = "\n".join([*inner, f"exec {text}"])
-    return Run(["bash", "-c", body], names_in(body), env)
+    return AdoptedCommand(["bash", "-c", body], names_in(body), env)
 
 
 def _is_around(words: Sequence[Word]) -> bool:
@@ -88,7 +81,7 @@ def _is_around(words: Sequence[Word]) -> bool:
     return is_setting or (first.text in ("exec", "command", "time") and not following.startswith("-"))
 
 
-def _undecided(word: Word, launch: Launch) -> Word:
+def _undecided(word: Word, launch: LaunchedProgram) -> Word:
     """Return an argument without its value, if a branch gave it that only a run may take: a shell expands it then."""
     options = [one.source for one in launch.command.words[: len(launch.command.words) - len(launch.program) + 1]]
     names = names_in(word.source) & launch.command.variables.undecided
@@ -97,14 +90,14 @@ def _undecided(word: Word, launch: Launch) -> Word:
     return Word(Value(HOLE, word.value.origins), word.source, word.quoted, word.line)
 
 
-def _program_words(launch: Launch) -> list[Word]:
+def _program_words(launch: LaunchedProgram) -> list[Word]:
     """Return the words behind srun and the container."""
     every = launch.command.words
     outer = [layer for layer in launch.layers if layer.name in ("srun", "container")]
     return every[len(every) - outer[-1].left :] if outer else list(every)
 
 
-def _own_words(launch: Launch) -> list[Word]:
+def _own_words(launch: LaunchedProgram) -> list[Word]:
     """Return the words of the launch, without the launcher's options that the job decides."""
     words = _program_words(launch)
     layer = launch.launcher
@@ -123,13 +116,13 @@ def _own_words(launch: Launch) -> list[Word]:
     return [*words[:begin], *kept, *words[end:]]
 
 
-def _settings(launch: Launch | None, account: Account) -> tuple[dict[str, str], list[str]]:
+def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[str, str], list[str]]:
     """Return what is set for the command alone: NAME=VALUE before it; and lines for what only a run knows."""
     found: dict[str, str] = {}
     lines: list[str] = []
     while launch is not None:
         for name, value in {**launch.command.settings, **launch.settings}.items():
-            if name in PLACE_NAMES:
+            if name in PLACE_VARIABLES:
                 continue
             if value.known:
                 found.setdefault(name, value.text)
@@ -141,7 +134,7 @@ def _settings(launch: Launch | None, account: Account) -> tuple[dict[str, str], 
     return found, lines
 
 
-def _around(script: Script, launch: Launch, account: Account) -> list[str]:
+def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> list[str]:
     """Return what the shell of a rank does before the training, and trainjob does not do by itself."""
     if launch.outer is None:
         return []
@@ -149,7 +142,7 @@ def _around(script: Script, launch: Launch, account: Account) -> list[str]:
     first, last = launch.outer.line, max(launch.line, launch.outer.line)
     lines = []
     for one in inside:
-        if not first <= one.line <= last + 50 or "substitution" in one.within or one.name in _PRINTS:
+        if not first <= one.line <= last + 50 or "substitution" in one.within or one.name in FOR_THE_LOG:
             continue
         if _position(script, one) > _position(script, launch.command):
             account.note(Where.LOST, one.line, one.text.replace(HOLE, "…"), "it follows the training in each rank")
@@ -159,17 +152,17 @@ def _around(script: Script, launch: Launch, account: Account) -> list[str]:
             lines.append(_shell_words(script, launch, one.words))
     given = [one for one in script.assignments if not one.source and "called" in one.within]
     for each in given:
-        if each.name in PLACE_NAMES or not each.exported or not first <= each.line <= last + 50:
+        if each.name in PLACE_VARIABLES or not each.exported or not first <= each.line <= last + 50:
             continue
         lines.append(f"export {each.name}={_shell_word(each.value, each.text.partition('=')[2])}")
     return lines
 
 
-def _position(script: Script, command: Command) -> int:
+def _position(script: BatchScript, command: ShellCommand) -> int:
     return next((at for at, one in enumerate(script.commands) if one is command), 0)
 
 
-def _shell_words(script: Script, launch: Launch, words: Sequence[Word]) -> str:
+def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[Word]) -> str:
     """Return words for a shell, which expands what is known only when it runs. Raises AdoptionError."""
     texts: list[str] = []
     at = 0
@@ -194,7 +187,7 @@ def _shell_words(script: Script, launch: Launch, words: Sequence[Word]) -> str:
     return " ".join(texts)
 
 
-def _refuse(script: Script, launch: Launch, word: Word) -> None:
+def _refuse(script: BatchScript, launch: LaunchedProgram, word: Word) -> None:
     where = f"{script.path}:{launch.line}: "
     # Inside `bash -c "…"` only the file's own lines still show what a piece was.
     texts = script.lines if HOLE in word.source else (word.source, *word.value.sources)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.launches import Launch
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript
 
 _RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
 _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
@@ -18,7 +18,7 @@ _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
 _GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "--contain", "-it")
 
 
-def read_container(script: Script, launch: Launch, keys: Keys, account: Account, base: str) -> None:
+def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account, base: str) -> None:
     """Fill in the container of the ranks, if there is one; `base` is the folder of relative paths."""
     found = _stated(script, launch, base)
     if found is None:
@@ -34,7 +34,7 @@ def read_container(script: Script, launch: Launch, keys: Keys, account: Account,
     _fill(keys, account, launch, runtime, image, mounts, others)
 
 
-def _stated(script: Script, launch: Launch, base: str) -> tuple[str, str, list[str], list[str]] | None:
+def _stated(script: BatchScript, launch: LaunchedProgram, base: str) -> tuple[str, str, list[str], list[str]] | None:
     """Return the runtime, the image, the mounts and the options that are left; None without a container."""
     layer = launch.layer("container")
     if layer is not None:
@@ -61,7 +61,13 @@ def _in_folder(value: Value, base: str) -> str:
 
 
 def _fill(
-    keys: Keys, account: Account, launch: Launch, runtime: str, image: str, mounts: list[str], others: list[str]
+    keys: Keys,
+    account: Account,
+    launch: LaunchedProgram,
+    runtime: str,
+    image: str,
+    mounts: list[str],
+    others: list[str],
 ) -> None:
     places: list[str] = []
     for mount in mounts:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from batchfiles.bash.commands import Assignment, Command
+from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.shell import parse
-from batchfiles.slurm.launches import Launch
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -33,7 +33,7 @@ class Part:
     last: int
     text: str
     kind: str  # of its node
-    commands: Sequence[Command]
+    commands: Sequence[ShellCommand]
     assignments: Sequence[Assignment]
     above: tuple[str, ...] = ()  # the comment lines directly above it
     beside: str = ""  # the comment at its end
@@ -82,7 +82,7 @@ _HOLDERS = {
 }
 
 
-def parts_of(script: Script, launch: Launch) -> Parts:
+def parts_of(script: BatchScript, launch: LaunchedProgram) -> Parts:
     """Return the statements of `script` around `launch`."""
     while launch.outer is not None:
         launch = launch.outer
@@ -92,7 +92,7 @@ def parts_of(script: Script, launch: Launch) -> Parts:
 
 
 class _Statements:
-    def __init__(self, script: Script, launch: Launch) -> None:
+    def __init__(self, script: BatchScript, launch: LaunchedProgram) -> None:
         self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.place
         self.comments = dict(script.comments)
         self.functions = dict(_functions(self.root))

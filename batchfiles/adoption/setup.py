@@ -11,25 +11,19 @@ from pathlib import Path
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
-from batchfiles.adoption.command import PLACE_NAMES, Run
+from batchfiles.adoption.command import AdoptedCommand
 from batchfiles.adoption.parts import Part, Parts, names_in, takes_arguments
-from batchfiles.adoption.start import Start
-from batchfiles.bash.commands import Assignment, Command
+from batchfiles.adoption.start import AdoptedStart
+from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.values import Value
-from batchfiles.rules.around import holds_secret
-from batchfiles.slurm.launches import Launch
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript
 from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
-from trainjob.contract.secret_names import is_secret_variable
+from trainjob.contract.programs.helpers import LEAVES_NOTHING, WATCHES
+from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 
-_PRINTS = re.compile(
-    r"echo|printf|date|hostname|pwd|which|type|nvidia-smi|rocm-smi|amd-smi|env|printenv|lscpu|free|df|du|ls|cat|"
-    r"scontrol|squeue|sinfo|sleep|clear|true|false|:|uname|whoami|nvcc|head|tail|wc|id|nproc|numactl|seff|sacct|sstat|time|"
-    r"test|\[|\[\[|exit|return|wait|basename|dirname|grep|awk|sed|tr|cut|sort|uniq|tee|nslookup|getent|ip|ibstat|shuf|seq|"
-    r"jobs|trap|kill|ping|lspci|stat|readlink|realpath|shift|local|let|break|continue|comm|ss|nc|ncat|netstat|lsof|ifconfig|rocminfo|"
-    r"ibdev2netdev|jq|python3?|git"
-)
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -57,7 +51,6 @@ _OF_SLURM = {
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
-_MONITORS = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
 _MAY_FAIL = re.compile(
     r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
     r"huggingface-cli)\s"
@@ -71,7 +64,7 @@ _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
 
 
 @dataclass(frozen=True)
-class Place:
+class PathOrigin:
     """The folder of relative paths: `base` where the file is submitted, `copy` in the job's shell."""
 
     base: str
@@ -83,11 +76,11 @@ class Place:
 class _Sorting:
     """The statements before the training, sorted from the last to the first: what is kept needs those before it."""
 
-    script: Script
-    launch: Launch
+    script: BatchScript
+    launch: LaunchedProgram
     keys: Keys
     account: Account
-    place: Place
+    place: PathOrigin
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     needed: set[str]
     in_command: set[str]
@@ -99,7 +92,7 @@ class _Sorting:
     in_copy: bool = False
 
 
-def place_of(path: Path, parts: Parts, folder: Path, start: str) -> Place:
+def place_of(path: Path, parts: Parts, folder: Path, start: str) -> PathOrigin:
     """Return the place of the file `path`, submitted in `folder`, which is `start` below the top of its project."""
     base = str(folder)
     for one in (command for part in parts.before for command in part.commands):
@@ -107,11 +100,18 @@ def place_of(path: Path, parts: Parts, folder: Path, start: str) -> Place:
             base = one.words[1].text.rstrip("/")
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
     below = os.path.relpath(path.parent.resolve(), folder.resolve())
-    return Place(base, copy, copy if below.startswith(".") else f"{copy}/{below}")
+    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}")
 
 
 def read_setup(
-    script: Script, launch: Launch, start: Start, parts: Parts, run: Run, keys: Keys, account: Account, place: Place
+    script: BatchScript,
+    launch: LaunchedProgram,
+    start: AdoptedStart,
+    parts: Parts,
+    run: AdoptedCommand,
+    keys: Keys,
+    account: Account,
+    place: PathOrigin,
 ) -> None:
     """Fill in environment and prologue, and say what became of each statement around the training."""
     threads = max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None
@@ -146,7 +146,7 @@ def read_setup(
 
 def _log_in(sorting: _Sorting) -> None:
     """Let a login shell set what the file takes from the shell that submits it: variables of the site, conda."""
-    given = {one.name for one in sorting.script.assignments} | set(sorting.keys.of_job("env")) | set(PLACE_NAMES)
+    given = {one.name for one in sorting.script.assignments} | set(sorting.keys.of_job("env")) | set(PLACE_VARIABLES)
     given |= {word.text for one in sorting.script.named("read", "mapfile") for word in one.words}
     if not sorting.keys.job["env"]:
         del sorting.keys.job["env"]
@@ -171,7 +171,7 @@ def _log_in(sorting: _Sorting) -> None:
 
 def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
     if part.commands and all(one.dead for one in part.commands):
-        _say(sorting, part, Where.NOWHERE, "this job never comes here")
+        _say(sorting, part, Where.NOWHERE, "never reached in this job")
     elif part.kind == "function_definition":
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
         if name is not None and name[1] in sorting.needed:
@@ -179,7 +179,7 @@ def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
         elif any(part.line < entry.line <= part.last for entry in sorting.account.entries):
             _say(sorting, part, Where.NOWHERE, "its lines are listed one by one")
         else:
-            _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
+            _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
     elif part.assignments and (not part.commands or part.kind in _ASSIGNS):
         _assigned(sorting, part, after_modules=after_modules)
     else:
@@ -202,11 +202,11 @@ def _assigned(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
 def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_modules: bool) -> tuple[Where, str] | None:
     """Return what became of a variable; None if the prologue has to keep its statement."""
     name, value = one.name, one.value
-    if name in PLACE_NAMES:
+    if name in PLACE_VARIABLES:
         return Where.TRAINJOB, _PLACE
     if name in _OF_SLURM:
         return Where.TRAINJOB, _OF_SLURM[name]
-    if holds_secret(one) or (is_secret_variable(name) and value.known):
+    if holds_secret(one.value.text) or (is_secret_variable(name) and value.known):
         return Where.LOST, _HIDDEN
     if name == "OMP_NUM_THREADS" and value.origins and _is_own(sorting, value):
         return Where.TRAINJOB, "each rank gets a thread for each of its CPUs"
@@ -235,7 +235,7 @@ def _is_own(sorting: _Sorting, threads: Value) -> bool:
 
 def tells_place(name: str) -> bool:
     """Return whether a variable of this name tells ranks, or what starts them, where they are and meet."""
-    return name in PLACE_NAMES or name in _OF_SLURM or _RENDEZVOUS.fullmatch(name) is not None
+    return name in PLACE_VARIABLES or name in _OF_SLURM or _RENDEZVOUS.fullmatch(name) is not None
 
 
 def _passes(name: str) -> bool:
@@ -246,7 +246,7 @@ def _passes(name: str) -> bool:
     return True
 
 
-def _consumed(script: Script, parts: Parts) -> set[str]:
+def _consumed(script: BatchScript, parts: Parts) -> set[str]:
     """Return the variables that the training's line is made of, directly and through others."""
     names = names_in(parts.launch.text if parts.launch is not None else "")
     waiting = list(names)
@@ -270,7 +270,7 @@ def _is_about_places(one: Assignment) -> bool:
 
 def _commanded(sorting: _Sorting, part: Part) -> None:
     commands = [one for one in part.commands if "substitution" not in one.within]
-    is_secret = any(holds_secret(word) for one in commands for word in one.words)
+    is_secret = any(holds_secret(word.value.text) for one in commands for word in one.words)
     fate = (Where.LOST, _HIDDEN) if is_secret else _without_prologue(sorting, part, commands)
     if fate is None:
         _keep(sorting, part)
@@ -278,7 +278,7 @@ def _commanded(sorting: _Sorting, part: Part) -> None:
         _say(sorting, part, *fate, hidden=is_secret)
 
 
-def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> tuple[Where, str] | None:
+def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]) -> tuple[Where, str] | None:
     """Return what becomes of a statement that a job does by itself, can't do or does without; None for any other."""
     names = {one.name for one in commands}
     if "trap" not in names and _runs_again(sorting, part):
@@ -298,7 +298,7 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[Command]
     if readers and readers <= {"read", "mapfile", "readarray"} and not fills & sorting.needed:
         return Where.NOWHERE, "nothing that is kept uses it"
     if any(one.background for one in commands) and not sorting.launch.command.background:
-        if _MONITORS.search(part.text):
+        if WATCHES.search(part.text):
             return Where.NOWHERE, "`trainjob usage` shows what ranks use"
         return Where.LOST, "it runs beside the training"
     if sorting.needed.intersection(one.name for one in part.assignments):
@@ -316,7 +316,7 @@ def _runs_again(sorting: _Sorting, part: Part) -> bool:
     return bool(_RUNS_AGAIN.search(part.text) or own.search(part.text))
 
 
-def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
+def _calls_training(sorting: _Sorting, commands: Sequence[ShellCommand]) -> bool:
     """Return whether one of these is a function with the training in it, or with a call of such a function."""
     launch, lines = sorting.launch, sorting.parts.functions
     if "function" not in launch.command.within:
@@ -330,7 +330,7 @@ def _calls_training(sorting: _Sorting, commands: Sequence[Command]) -> bool:
     return any(one.name in leading for one in commands)
 
 
-def _only_prints_or_leaves(sorting: _Sorting, one: Command) -> bool:
+def _only_prints_or_leaves(sorting: _Sorting, one: ShellCommand) -> bool:
     """Return whether a command only prints, or is a function that only prints and leaves the script."""
     body = sorting.parts.functions.get(one.name)
     if body is None:
@@ -339,7 +339,7 @@ def _only_prints_or_leaves(sorting: _Sorting, one: Command) -> bool:
     return all(_prints(other) for other in inside if other.name != one.name)
 
 
-def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> bool:
+def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]) -> bool:
     if any(
         sign != "<" and path.text != "/dev/null" and not path.text.isdigit()
         for one in commands
@@ -353,7 +353,7 @@ def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[Command]) -> 
     )
 
 
-def _prints(command: Command) -> bool:
+def _prints(command: ShellCommand) -> bool:
     words = [word.text for word in command.words]
     if command.name in _ASKED_BY_A_VERB:
         return bool(words[1:]) and words[1] in ("list", "avail", "show", "spider", "info", "freeze", "--version")
@@ -362,19 +362,19 @@ def _prints(command: Command) -> bool:
     if command.name == "git":
         return words[1:2] in (["log"], ["rev-parse"], ["status"], ["describe"], ["diff"])
     if command.name == "srun":
-        inner = next((word for word in words[1:] if _PRINTS.fullmatch(word) and not word.startswith("-")), None)
+        inner = next((word for word in words[1:] if word in LEAVES_NOTHING), None)
         return inner is not None and not re.search(r"mkdir|cp|rsync|tar|\.sh\b", command.text)
-    return bool(_PRINTS.fullmatch(command.name))
+    return command.name in LEAVES_NOTHING
 
 
-def _trapped(command: Command) -> tuple[Where, str]:
+def _trapped(command: ShellCommand) -> tuple[Where, str]:
     signals = [word.text for word in command.words[2:]]
     if any(signal in _SIGNAL_NAMES for signal in signals):
         return Where.TRAINJOB, "USR1 goes to the ranks before the time limit, and the job is requeued"
     return Where.LOST, f"a job has no handler for {' '.join(signals) or 'this'}: do it in the program"
 
 
-def _moved(commands: Sequence[Command]) -> tuple[Where, str]:
+def _moved(commands: Sequence[ShellCommand]) -> tuple[Where, str]:
     target = commands[-1].words[1] if len(commands[-1].words) > 1 else None
     origins = target.value.origins if target is not None else frozenset()
     if (
@@ -396,7 +396,7 @@ def _keep(sorting: _Sorting, part: Part) -> None:
     elif own and part.assignments[0].array is not None:
         pass  # bash exports no array
     elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
-        # Nor an element of one, which a variable stays that was an array.
+        # bash does not export array elements either, and a name once declared as an array stays one.
         name = part.assignments[0].name
         text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
     elif own and not text.startswith(("export", "declare -x")):
@@ -481,7 +481,7 @@ def _comment(part: Part) -> str:
 
 def _say(sorting: _Sorting, part: Part, where: Where, what: str, *, hidden: bool = False) -> None:
     text = part.text.split("\n")[0]
-    if hidden or any(is_secret_variable(one.name) or holds_secret(one) for one in part.assignments):
+    if hidden or any(is_secret_variable(one.name) or holds_secret(one.value.text) for one in part.assignments):
         text = f"{text[:24].partition('=')[0]}…"
     sorting.account.note(where, part.line, text, what, part.last)
 
@@ -490,7 +490,7 @@ def _after(sorting: _Sorting, part: Part) -> None:
     """Say what became of a statement behind the training."""
     commands = [one for one in part.commands if "substitution" not in one.within]
     if part.kind == "function_definition":
-        _say(sorting, part, Where.NOWHERE, "nothing that is kept calls it")
+        _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
     elif _runs_again(sorting, part):
         _say(sorting, part, Where.TRAINJOB, _REQUEUED)
     elif _calls_training(sorting, commands):

@@ -6,12 +6,13 @@ import re
 from typing import Literal, NamedTuple
 
 from batchfiles.adoption.account import Account
-from batchfiles.slurm.launches import Launch, number_of, option
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
+from trainjob.contract.programs import launchers
 from trainjob.planning.words import quantity
 
-_PROCESSES = ("nproc_per_node", "nproc", "n", "num_gpus", "num_accelerators")
+_PROCESSES = launchers.option_names("ranks")
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
@@ -34,7 +35,7 @@ class AdoptionError(UserError):
     code = "adopt"
 
 
-class Start(NamedTuple):
+class AdoptedStart(NamedTuple):
     """The processes of a job: `ranks` on each of `nodes`, started one by one or once per node."""
 
     nodes: int
@@ -54,7 +55,7 @@ class Start(NamedTuple):
         return self.nodes * self.ranks
 
 
-def main_launch(script: Script) -> Launch:
+def main_launch(script: BatchScript) -> LaunchedProgram:
     """Return the launch that is the job's own work. Raises AdoptionError if there is none, or not a single one."""
     parts = next((number for number, line in enumerate(script.lines, 1) if _PARTS.match(line)), None)
     if parts is not None:
@@ -65,7 +66,7 @@ def main_launch(script: Script) -> Launch:
         for pattern, what in _UNLIKE.items():
             if re.search(pattern, command.text):
                 raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
-    # A command is read again for each other value that a branch gave to its words: the first reading counts.
+    # A command is recorded once for each value of its variables: the first counts.
     alive = {(one.command.source, one.line): one for one in reversed(script.training) if not one.command.dead}
     launches = [one for one in alive.values() if "handler" not in one.command.within]
     by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)
@@ -96,12 +97,12 @@ def main_launch(script: Script) -> Launch:
     return chosen
 
 
-def _is_beside(launch: Launch) -> bool:
+def _is_beside(launch: LaunchedProgram) -> bool:
     program = launch.program[0].text if launch.program else ""
     return bool(_BESIDE.fullmatch(program)) and "train" not in program
 
 
-def is_once_per_node(launch: Launch) -> bool:
+def is_once_per_node(launch: LaunchedProgram) -> bool:
     """Return whether a loop over the nodes starts one launcher on each, which is what a job does."""
     return (
         "loop" in launch.command.within
@@ -113,7 +114,7 @@ def is_once_per_node(launch: Launch) -> bool:
     )
 
 
-def start_of(script: Script, launch: Launch, account: Account) -> Start:
+def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> AdoptedStart:
     """Return what the job starts; where the file starts something else by mistake, `account` says so."""
     nodes = _nodes(script, launch, account)
     tasks = _tasks(script, launch, nodes)
@@ -124,20 +125,20 @@ def start_of(script: Script, launch: Launch, account: Account) -> Start:
                 f"line {launch.line}: srun starts {tasks} launchers on each node; the job starts one, and it the ranks"
             )
         ranks, gpus = _of_launcher(script, launch, nodes, gpus, account)
-        return Start(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
+        return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
     cpus = _cpus(script, launch, tasks, gpus)
     if not gpus and _has_gpus(script):
-        return Start(nodes, tasks, "rank", tasks, cpus)
+        return AdoptedStart(nodes, tasks, "rank", tasks, cpus)
     if 0 < gpus < tasks:
         account.changes.append(
             f"line {launch.line}: {tasks} processes share {quantity(gpus, 'GPU')} on each node; "
             "the job starts one for each GPU"
         )
-        return Start(nodes, gpus, "rank", gpus, cpus)
-    return Start(nodes, tasks, "rank", gpus, cpus)
+        return AdoptedStart(nodes, gpus, "rank", gpus, cpus)
+    return AdoptedStart(nodes, tasks, "rank", gpus, cpus)
 
 
-def _nodes(script: Script, launch: Launch, account: Account) -> int:
+def _nodes(script: BatchScript, launch: LaunchedProgram, account: Account) -> int:
     asked, started = script.request.nodes, script.nodes_of(launch)
     if is_once_per_node(launch):
         return asked or 1
@@ -160,7 +161,7 @@ def _nodes(script: Script, launch: Launch, account: Account) -> int:
     return started or asked or 1
 
 
-def _tasks(script: Script, launch: Launch, nodes: int) -> int:
+def _tasks(script: BatchScript, launch: LaunchedProgram, nodes: int) -> int:
     if launch.srun is None and nodes == 1:
         return 1  # tasks that no srun starts only reserve CPUs
     per_node = script.request.tasks_per_node if launch.srun is None else script.tasks_per_node_of(launch)
@@ -169,7 +170,7 @@ def _tasks(script: Script, launch: Launch, nodes: int) -> int:
     return per_node or 1
 
 
-def _gpus(script: Script, launch: Launch, nodes: int, tasks: int, account: Account) -> int:
+def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, account: Account) -> int:
     """Return the GPUs of each node."""
     request, srun = script.request, launch.srun
     for name in ("gres", "gpus-per-node", "gpus-per-task", "gpus"):
@@ -187,7 +188,9 @@ def _gpus(script: Script, launch: Launch, nodes: int, tasks: int, account: Accou
     return script.gpus_of(launch) or request.gpus_per_node or in_all
 
 
-def _of_launcher(script: Script, launch: Launch, nodes: int, gpus: int, account: Account) -> tuple[int, int]:
+def _of_launcher(
+    script: BatchScript, launch: LaunchedProgram, nodes: int, gpus: int, account: Account
+) -> tuple[int, int]:
     """Return the ranks and the GPUs of each node."""
     own = number_of(launch.launcher, *_PROCESSES)
     chosen = option(launch.launcher, "include")
@@ -212,12 +215,12 @@ def _of_launcher(script: Script, launch: Launch, nodes: int, gpus: int, account:
     return gpus, gpus
 
 
-def _has_gpus(script: Script) -> bool:
+def _has_gpus(script: BatchScript) -> bool:
     """Return whether a file that asks for no GPUs is about them, as at sites that give whole nodes."""
     return any(_GPU.search(line) for line in script.lines)
 
 
-def _cpus(script: Script, launch: Launch, tasks: int, gpus: int) -> int | None:
+def _cpus(script: BatchScript, launch: LaunchedProgram, tasks: int, gpus: int) -> int | None:
     """Return the CPUs that the job has on each node; None if the file leaves them to the site."""
     per_gpu = script.header.value("cpus-per-gpu")
     if per_gpu is not None and per_gpu.isdigit() and gpus:

@@ -6,24 +6,23 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from batchfiles.bash.commands import Command
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, unknown
-from batchfiles.slurm.layers import CONTAINERS
-from batchfiles.slurm.options import SRUN_SHORT, slurm_options
+from trainjob.contract.programs.helpers import CONTAINERS, SHELLS
+from trainjob.contract.programs.slurm_options import read_options
 
 if TYPE_CHECKING:
-    from batchfiles.bash.shell import Shell
+    from batchfiles.bash.shell import ShellReader
 
 # Sourced scripts that set up a site's own programs, and never the addresses or figures of a job.
 _SETS_UP_PROGRAMS = re.compile(
     r".*(?:activate|conda\.sh|mamba\.sh|bashrc|bash_profile|profile|modules?\.sh|lmod.*|"
     r"setvars\.sh|/init/\w+|setup-env\.sh|nvm\.sh)"
 )
-_SHELLS = ("bash", "sh", "zsh")
 
 
-def obey(shell: Shell, command: Command) -> None:
+def obey(shell: ShellReader, command: ShellCommand) -> None:
     """Do what a builtin does to `shell`, and read what a shell is given to run."""
     if not command.words:
         return
@@ -37,7 +36,7 @@ def obey(shell: Shell, command: Command) -> None:
         _run_file(shell, command, command.words[0])
 
 
-def _set(shell: Shell, command: Command) -> None:
+def _set(shell: ShellReader, command: ShellCommand) -> None:
     words = [word.text for word in command.words[1:]]
     for at, word in enumerate(words):
         if word == "--":
@@ -49,7 +48,7 @@ def _set(shell: Shell, command: Command) -> None:
             shell.options = shell.options | letters if word[0] == "-" else shell.options - letters
 
 
-def _read(shell: Shell, command: Command) -> None:
+def _read(shell: ShellReader, command: ShellCommand) -> None:
     from_text = command.reads
     value = unknown(*(from_text.origins if from_text is not None else ()))
     words = command.words[1:]
@@ -68,26 +67,26 @@ def _read(shell: Shell, command: Command) -> None:
                 shell.variables.set_array(word.text, [Word(value, word.source, line=command.line)])
 
 
-def _unset(shell: Shell, command: Command) -> None:
+def _unset(shell: ShellReader, command: ShellCommand) -> None:
     for word in command.words[1:]:
         shell.variables.values.pop(word.text, None)
         shell.variables.arrays.pop(word.text, None)
 
 
-def _shift(shell: Shell, command: Command) -> None:
+def _shift(shell: ShellReader, command: ShellCommand) -> None:
     given = shell.variables.arrays.get("@")
     if given is not None:
         count = command.words[1].text if len(command.words) > 1 else "1"
         shell.variables.set_arguments(given[int(count) if count.isdigit() and len(count) < 9 else len(given) :])
 
 
-def _printf(shell: Shell, command: Command) -> None:
+def _printf(shell: ShellReader, command: ShellCommand) -> None:
     words = [word.text for word in command.words]
     if len(words) > 2 and words[1] == "-v":
         shell.variables.set(words[2], unknown())
 
 
-def _eval(shell: Shell, command: Command) -> None:
+def _eval(shell: ShellReader, command: ShellCommand) -> None:
     text = " ".join(word.text for word in command.words[1:])
     if HOLE in text and text.strip(f"{HOLE} ") == "":
         origins = " ".join(word.value.commands() + " ".join(word.value.origins) for word in command.words)
@@ -97,7 +96,7 @@ def _eval(shell: Shell, command: Command) -> None:
     shell.run_text(text, command.line, shell_of_its_own=False)
 
 
-def _source(shell: Shell, command: Command) -> None:
+def _source(shell: ShellReader, command: ShellCommand) -> None:
     if len(command.words) < 2:
         return
     path = command.words[1].text
@@ -109,7 +108,7 @@ def _source(shell: Shell, command: Command) -> None:
         shell.variables.open_ended = True
 
 
-def _bash(shell: Shell, command: Command) -> None:
+def _bash(shell: ShellReader, command: ShellCommand) -> None:
     at = 1
     while at < len(command.words) and command.words[at].text.startswith(("-", "+")):
         options = command.words[at].text
@@ -125,7 +124,7 @@ def _bash(shell: Shell, command: Command) -> None:
         _run_file(shell, command, command.words[at])
 
 
-def _as_rank(shell: Shell, command: Command, word: Word, line: int) -> None:
+def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int) -> None:
     outer = shell.variables
     shell.variables = outer.copy()
     shell.variables.values |= command.settings
@@ -136,7 +135,7 @@ def _as_rank(shell: Shell, command: Command, word: Word, line: int) -> None:
     shell.variables = outer
 
 
-def _run_file(shell: Shell, command: Command, word: Word) -> None:
+def _run_file(shell: ShellReader, command: ShellCommand, word: Word) -> None:
     found = shell.find_script(word.text)
     if found is None:
         shell.not_here.setdefault(word.source, command.line)
@@ -148,11 +147,11 @@ def _run_file(shell: Shell, command: Command, word: Word) -> None:
     shell.variables = kept
 
 
-def _srun(shell: Shell, command: Command) -> None:
+def _srun(shell: ShellReader, command: ShellCommand) -> None:
     """Read the shell that srun, or a container under srun, starts: there the variables of a rank are a rank's own."""
     words = command.words
     at = 1
-    for _, _, following in slurm_options([word.text for word in words[1:]], SRUN_SHORT):
+    for _, _, following in read_options([word.text for word in words[1:]], "srun"):
         at = 1 + following
     kept = shell.variables
     shell.variables = kept.copy()
@@ -163,14 +162,14 @@ def _srun(shell: Shell, command: Command) -> None:
     shell.variables = kept
 
 
-def _inner_shell(shell: Shell, command: Command, start: int) -> None:
+def _inner_shell(shell: ShellReader, command: ShellCommand, start: int) -> None:
     words = command.words
     for at in range(start, len(words)):
         name = words[at].text.rpartition("/")[2]
         follows = words[at + 1].text if at + 1 < len(words) else ""
         is_script = at == start and re.fullmatch(r"\.{0,2}/?[\w./-]+\.(?:sh|bash)", words[at].text)
-        if is_script or (name in _SHELLS and follows):
-            inner = Command(words[at:], command.line, command.settings, shell.variables, command.options)
+        if is_script or (name in SHELLS and follows):
+            inner = ShellCommand(words[at:], command.line, command.settings, shell.variables, command.options)
             if is_script:
                 _run_file(shell, inner, words[at])
             else:
@@ -178,7 +177,7 @@ def _inner_shell(shell: Shell, command: Command, start: int) -> None:
             return
 
 
-_BUILTINS: dict[str, Callable[[Shell, Command], None]] = {
+_BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "set": _set,
     "read": _read,
     "mapfile": _read,
@@ -190,7 +189,7 @@ _BUILTINS: dict[str, Callable[[Shell, Command], None]] = {
     "source": _source,
     ".": _source,
     "srun": _srun,
-    **dict.fromkeys(_SHELLS, _bash),
+    **dict.fromkeys(SHELLS, _bash),
     **dict.fromkeys(
         (*CONTAINERS, "env", "exec", "time", "nohup", "timeout"),
         lambda shell, command: _inner_shell(shell, command, 1),

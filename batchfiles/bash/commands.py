@@ -18,7 +18,7 @@ class Condition(NamedTuple):
 
 
 @dataclass
-class Command:
+class ShellCommand:
     """A command that the script runs."""
 
     words: list[Word]

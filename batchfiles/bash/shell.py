@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from batchfiles.bash.commands import Assignment, Command, Condition
+from batchfiles.bash.commands import Assignment, Condition, ShellCommand
 from batchfiles.bash.expansion import Expander, Variables, Word, text_of
 from batchfiles.bash.values import Value, joined
 
@@ -34,18 +34,18 @@ def parse(text: str) -> Node:
 class Bash(NamedTuple):
     """A model of bash: a reader for each kind of statement, and the effects of builtins."""
 
-    readers: Mapping[str, Callable[[Shell, Node], None]]
-    obey: Callable[[Shell, Command], None]
+    readers: Mapping[str, Callable[[ShellReader, Node], None]]
+    obey: Callable[[ShellReader, ShellCommand], None]
 
 
-class Shell:
+class ShellReader:
     """Reads a script as bash would run it: `commands` and `assignments` are what it meets, in order."""
 
     def __init__(
         self, bash: Bash, variables: Variables, find_script: Callable[[str], tuple[str, str] | None], depth: int = 0
     ) -> None:
         self.bash, self.variables, self.find_script, self.depth = bash, variables, find_script, depth
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.assignments: list[Assignment] = []
         self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
         self.functions: dict[str, tuple[Node, str, int]] = {}  # the body, its source and first_line
@@ -165,7 +165,7 @@ class Shell:
         writes: list[tuple[str, Value]],
     ) -> None:
         # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
-        command = Command(
+        command = ShellCommand(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
             self.source, self.place, dead=self.dead, reads=reads, writes_to=writes,
         )  # fmt: skip
@@ -217,7 +217,7 @@ class Shell:
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
-        inner = Shell(self.bash, variables, self.find_script, self.depth + 1)
+        inner = ShellReader(self.bash, variables, self.find_script, self.depth + 1)
         inner.expander.expanded_before(text, holes)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
         inner.only_line = 0 if written_there else line

@@ -14,7 +14,7 @@ from batchfiles.bash.values import Value, joined, unknown
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from batchfiles.bash.shell import Shell
+    from batchfiles.bash.shell import ShellReader
 
 _MOST_TURNS = 64
 # {1..4}, $(seq 4), $(seq 1 4).
@@ -36,7 +36,7 @@ _OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-def _redirected(shell: Shell, node: Node) -> None:
+def _redirected(shell: ShellReader, node: Node) -> None:
     before = len(shell.commands)
     redirects: list[tuple[str, Value]] = []
     for child in node.children:
@@ -58,7 +58,7 @@ def _redirected(shell: Shell, node: Node) -> None:
         command.writes_to.extend(redirects)
 
 
-def _pipeline(shell: Shell, node: Node) -> None:
+def _pipeline(shell: ShellReader, node: Node) -> None:
     parts = node.named_children
     ranges = []
     for part in parts:
@@ -73,7 +73,7 @@ def _pipeline(shell: Shell, node: Node) -> None:
                 command.piped_into = command.piped_into or last
 
 
-def _list(shell: Shell, node: Node) -> None:
+def _list(shell: ShellReader, node: Node) -> None:
     # left && right: only the last command of a chain ends a shell with `set -e`.
     sign = next((child.type for child in node.children if child.type in ("&&", "||")), "&&")
     left, *right = [child for child in node.named_children if child.type != "comment"]
@@ -82,7 +82,7 @@ def _list(shell: Shell, node: Node) -> None:
         shell.inside("after-and" if sign == "&&" else "after-or", child)
 
 
-def _negated(shell: Shell, node: Node) -> None:
+def _negated(shell: ShellReader, node: Node) -> None:
     for child in node.named_children:
         shell.inside("not", child)
 
@@ -117,7 +117,7 @@ def _compared(node: Node, expander: Expander) -> _Truth:
     return _Truth({"==": left == right, "=": left == right, "!=": left != right}.get(text_of(sign)), always)
 
 
-def _if(shell: Shell, node: Node) -> None:
+def _if(shell: ShellReader, node: Node) -> None:
     branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
     before = dict(shell.variables.values)
     ends: list[tuple[dict[str, Value], bool]] = []
@@ -144,7 +144,7 @@ def _if(shell: Shell, node: Node) -> None:
 
 
 def _merge(
-    shell: Shell, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]], *, undecided: bool
+    shell: ShellReader, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]], *, undecided: bool
 ) -> None:
     """Keep what the last branch that may be taken has set, and what the others set as alternatives."""
     for end, possible in ends:
@@ -161,7 +161,7 @@ def _merge(
                 shell.variables.others.setdefault(name, []).append(replaced)
 
 
-def _turns(shell: Shell, node: Node, bodies: list[Node]) -> list[Value]:
+def _turns(shell: ShellReader, node: Node, bodies: list[Node]) -> list[Value]:
     """Return the loop variable in each turn of a `for` that only puts words together; none where that is not known."""
     inside = {child.type for body in bodies for child in body.named_children}
     turns: list[Value] = []
@@ -178,7 +178,7 @@ def _turns(shell: Shell, node: Node, bodies: list[Node]) -> list[Value]:
     return turns if is_known and inside <= {"variable_assignment", "variable_assignments", "comment"} else []
 
 
-def _loop(shell: Shell, node: Node) -> None:
+def _loop(shell: ShellReader, node: Node) -> None:
     bodies = node.children_by_field_name("body") or [child for child in node.children if child.type == "do_group"]
     variable = node.child_by_field_name("variable")
     if variable is not None and (turns := _turns(shell, node, bodies)):
@@ -200,7 +200,7 @@ def _loop(shell: Shell, node: Node) -> None:
         shell.inside("endless" if node.type == "while_statement" and tests in ("true", ":", "[ 1 ]") else "loop", body)
 
 
-def _case(shell: Shell, node: Node) -> None:
+def _case(shell: ShellReader, node: Node) -> None:
     before = dict(shell.variables.values)
     ends = []
     for item in node.named_children:
@@ -211,13 +211,13 @@ def _case(shell: Shell, node: Node) -> None:
     _merge(shell, before, ends, undecided=True)
 
 
-def _function(shell: Shell, node: Node) -> None:
+def _function(shell: ShellReader, node: Node) -> None:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
         shell.functions[text_of(name)] = (body, shell.source, shell.first_line)
 
 
-def _declaration(shell: Shell, node: Node) -> None:
+def _declaration(shell: ShellReader, node: Node) -> None:
     keyword = text_of(node.children[0])
     exports = keyword == "export" or any(
         text_of(child) == "-x" for child in node.named_children if child.type == "word"
@@ -238,7 +238,7 @@ def _halves(branch: Node) -> tuple[list[Node], list[Node]]:
     return [child for child in inner[1:then] if child.is_named], inner[then + 1 :]
 
 
-READERS: dict[str, Callable[[Shell, Node], None]] = {
+READERS: dict[str, Callable[[ShellReader, Node], None]] = {
     "command": lambda shell, node: shell.command(node),
     "redirected_statement": _redirected,
     "pipeline": _pipeline,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
 from batchfiles.commands.doctor import refuse_unreadable, slurm_cluster
-from trainjob.cli.command import PATH, cluster_option, command, fail_unless, json_option
+from trainjob.cli.command import AsJson, cluster_option, command, commands, fail_unless
 from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
@@ -17,18 +17,26 @@ if TYPE_CHECKING:
     from batchfiles.adoption.adopt import Adoption
     from batchfiles.rehearsal.proof import Proof
 
+app = commands()
 
-@command("trainjob adopt train.sbatch -o adopted", "trainjob adopt --cluster hpc train.sbatch -o adopted config.yaml")
-@click.argument("file", metavar="FILE", type=PATH, help="A batch file for Slurm.")
-@click.argument("arguments", nargs=-1, metavar="[ARGUMENT…]", help="Its arguments, as for sbatch.")
-@click.option("-o", "--output", metavar="DIR", type=PATH, help="Folder for the files. Absent: print them.")
-@click.option(
-    "--prove", is_flag=True, help="Run both on a private Slurm on this machine, and compare what their ranks see."
+
+@command(
+    app, "trainjob adopt train.sbatch -o adopted", "trainjob adopt --cluster hpc train.sbatch -o adopted config.yaml"
 )
-@cluster_option("Use this cluster file, and write only a job file.")
-@json_option
 def adopt(
-    file: Path, arguments: tuple[str, ...], output: Path | None, prove: bool, cluster: str | None, as_json: bool
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A batch file for Slurm.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENT…]", help="Its arguments, as for sbatch.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files. Absent: print them.")
+    ] = None,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="Run both on a private Slurm on this machine, and compare what their ranks see."),
+    ] = False,
+    cluster: Annotated[str | None, cluster_option("Use this cluster file, and write only a job file.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a batch file for Slurm into a job file and a cluster file that do the same, and account for each line."""
     from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
@@ -37,25 +45,44 @@ def adopt(
 
     refuse_unreadable(file)
     known = None if cluster is None else slurm_cluster(cluster)
-    adoption = adopted(file, Path.cwd(), arguments, known, projects.find(Path.cwd()).start)
+    adoption = adopted(file, Path.cwd(), arguments or (), known, projects.find(Path.cwd()).start)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
+    _refuse_unplannable(file, texts, cluster)
     paths = {} if output is None else _write(output, texts)
-    proof = _proof(file, arguments, texts, cluster, quiet=as_json) if prove else None
+    proof = _proof(file, tuple(arguments or ()), texts, cluster, quiet=as_json) if prove else None
     if as_json:
         files = {"files": {name: str(path) for name, path in paths.items()} or texts}
         show.as_json(adoption.as_json() | files | ({} if proof is None else {"proof": proof.as_json()}))
         fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
         return
     for name, text in texts.items() if output is None else ():
-        click.echo(f"--- {name} ---\n{text}")
+        typer.echo(f"--- {name} ---\n{text}")
     _tell(adoption, file)
     if proof is not None:
         _tell_proof(proof, adoption)
     if output is not None:
-        click.echo(f"wrote {' and '.join(str(path) for path in paths.values())}")
+        typer.echo(f"wrote {' and '.join(str(path) for path in paths.values())}")
         used = cluster or os.path.join(".", paths[CLUSTER_FILE])
-        click.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
+        typer.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
     fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
+
+
+def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) -> None:
+    """Raise UserError if what was adopted can't be planned and rendered: it would be refused when it is submitted."""
+    import tempfile
+
+    from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
+    from trainjob.requests.options import JobOptions
+    from trainjob.requests.prepared import prepare
+
+    with tempfile.TemporaryDirectory(prefix="trainjob-adopt-") as place:
+        for name, text in texts.items():
+            (Path(place) / name).write_text(text, encoding="utf-8")
+        known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
+        try:
+            prepare(JobOptions(known, Path(place) / JOB_FILE, {}, (), None, untracked=False)).render()
+        except UserError as error:
+            raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
 
 
 def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluster: str | None, *, quiet: bool) -> Proof:
@@ -68,19 +95,19 @@ def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluste
         for name, text in texts.items():
             (Path(place) / name).write_text(text, encoding="utf-8")
         known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
-        say = (lambda _line: None) if quiet else lambda line: click.echo(line, err=True)
+        say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
         return prove(file, arguments, Path(place) / JOB_FILE, known, say)
 
 
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:
     if proof.is_equal:
         ranks = "1 rank" if len(proof.adopted) == 1 else f"{len(proof.adopted)} ranks"
-        click.echo(f"Proved: both start {ranks}, which see the same: {proof.compared}\n")
+        typer.echo(f"Proved: both start {ranks}, which see the same: {proof.compared}\n")
         return
-    click.echo("Not the same, as the file is wrong:" if adoption.is_wrong else "NOT the same:")
+    typer.echo("Not the same, as the file is wrong:" if adoption.is_wrong else "NOT the same:")
     for line in proof.differences():
-        click.echo(f"  {line}")
-    click.echo()
+        typer.echo(f"  {line}")
+    typer.echo()
 
 
 def _write(folder: Path, texts: dict[str, str]) -> dict[str, Path]:
@@ -110,10 +137,10 @@ def _tell(adoption: Adoption, file: Path) -> None:
         ("Found by doctor, and cured:", [", ".join(adoption.cured)] if adoption.cured else []),
     ):
         if lines:
-            click.echo(f"\n{title}")
+            typer.echo(f"\n{title}")
         for line in lines:
-            click.echo(f"  {line}")
-    click.echo()
+            typer.echo(f"  {line}")
+    typer.echo()
 
 
 def _short(text: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
+import typer
 
-from trainjob.cli.command import cluster_option, command, fail_unless, json_option
+from trainjob.cli.command import AsJson, cluster_option, command, commands, fail_unless
 from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
@@ -15,22 +15,20 @@ if TYPE_CHECKING:
     from batchfiles.rules.diagnosis import Diagnosis
     from trainjob.cluster.base import Cluster
 
+app = commands()
 
-@command("trainjob doctor train.sbatch", "trainjob doctor --cluster hpc --strict jobs/*.sbatch")
-@click.argument("files", nargs=-1, metavar="FILE…", help="Batch files for Slurm.")
-@cluster_option("Also compare with what this cluster file says.")
-@click.option("--strict", is_flag=True, help="Warnings fail, too.")
-@click.option("--explain", metavar="CODE", help="Explain a fault, and exit.")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "github", "sarif"]),
-    default="text",
-    help="github: annotations of a workflow; sarif: for code scanning.",
-)
-@json_option
+
+@command(app, "trainjob doctor train.sbatch", "trainjob doctor --cluster hpc --strict jobs/*.sbatch")
 def doctor(
-    files: tuple[str, ...], cluster: str | None, strict: bool, explain: str | None, output: str, as_json: bool
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE…", help="Batch files for Slurm.")] = None,
+    cluster: Annotated[str | None, cluster_option("Also compare with what this cluster file says.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail, too.")] = False,
+    explain: Annotated[str | None, typer.Option(metavar="CODE", help="Explain a fault, and exit.")] = None,
+    output: Annotated[
+        Literal["text", "github", "sarif"],
+        typer.Option("--format", help="github: annotations of a workflow; sarif: for code scanning."),
+    ] = "text",
+    as_json: AsJson = False,
 ) -> None:
     """Find what is wrong with batch files for Slurm that you wrote or were given."""
     if explain is not None:
@@ -39,31 +37,32 @@ def doctor(
     from batchfiles.rules import formats
     from batchfiles.rules.codes import Severity
 
-    diagnoses = _diagnoses([Path(name) for name in files], cluster)
+    diagnoses = _diagnoses([Path(name) for name in files or ()], cluster)
     if as_json:
         show.as_json([diagnosis.as_json() for diagnosis in diagnoses])
     else:
-        click.echo({"text": formats.text, "github": formats.github, "sarif": formats.sarif}[output](diagnoses))
+        typer.echo({"text": formats.text, "github": formats.github, "sarif": formats.sarif}[output](diagnoses))
     fatal = {Severity.ERROR, Severity.WARNING} if strict else {Severity.ERROR}
     fail_unless(not any(finding.severity in fatal for diagnosis in diagnoses for finding in diagnosis.findings))
 
 
 def _diagnoses(files: list[Path], cluster: str | None) -> list[Diagnosis]:
     from batchfiles.rules.diagnosis import diagnose
-    from batchfiles.slurm.request import Site, site_of
+    from batchfiles.slurm.request import SiteFacts, site_of
 
     if not files:
         raise UserError("doctor was given no batch file", "name one: trainjob doctor train.sbatch")
-    site = Site() if cluster is None else site_of(slurm_cluster(cluster))
+    site = SiteFacts() if cluster is None else site_of(slurm_cluster(cluster))
     for path in files:
         refuse_unreadable(path)
     return [diagnose(path, site) for path in files]
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise UserError for a batch file that does not exist."""
-    if not path.exists() or path.is_dir():
-        raise UserError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}", "name a batch file")
+    """Raise UserError for a batch file that does not exist, or is none."""
+    if not path.is_file():
+        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is not a file"
+        raise UserError(f"{path} {what}", "name a batch file")
 
 
 def slurm_cluster(name: str) -> Cluster:
@@ -89,4 +88,4 @@ def _explain(code: str) -> None:
             f'no fault is called "{code}"',
             f"did you mean {near}?" if near else "docs: reference/batch-codes.md lists all",
         )
-    click.echo(str(CODES[code]))
+    typer.echo(str(CODES[code]))

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
 from trainjob.contract import clock
+from trainjob.records.files import read_first
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -29,10 +30,9 @@ def is_batch_file(word: str) -> bool:
     path = Path(word)
     if not path.is_file():
         if path.suffix in _SUFFIXES:
-            raise click.BadParameter(f"{word}: no such batch file here")
+            raise typer.BadParameter(f"{word}: no such batch file here")
         return False
-    with path.open("rb") as stream:
-        head = stream.read(_HEAD_BYTES)
+    head = read_first(path, _HEAD_BYTES)
     return head.startswith(b"#SBATCH") or b"\n#SBATCH" in head
 
 
@@ -52,7 +52,7 @@ def options_of(
     own = [name for name in flags.values if name != "command"] + (["job"] if flags.file else [])
     if own:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in own)
-        raise click.BadParameter(f"{named}: a batch file states that itself; take it out, or change the file")
+        raise typer.BadParameter(f"{named}: a batch file states that itself; take it out, or change the file")
     return BatchOptions(
         path=Path(flags.words[0]),
         arguments=tuple(flags.words[1:]),
@@ -69,7 +69,7 @@ def options_of(
 def _mapped(text: str) -> tuple[str, Path]:
     there, equals, here = text.partition("=")
     if not equals or not there.startswith("/") or not Path(os.path.expanduser(here)).is_dir():
-        raise click.BadParameter(f"--map {text}: expected /FOLDER/OF/THE/CLUSTER=HERE, where HERE is a folder")
+        raise typer.BadParameter(f"--map {text}: expected /FOLDER/OF/THE/CLUSTER=HERE, where HERE is a folder")
     return there.rstrip("/"), Path(os.path.expanduser(here)).resolve()
 
 
@@ -83,7 +83,7 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
 
     began_at = clock.monotonic()
     kept = home() / "rehearsals" / index.new_id(options.path.stem)
-    options = replace(options, keep=kept, say=(lambda _line: None) if as_json else click.echo)
+    options = replace(options, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
     try:
         verdict = rehearsal.rehearse(options)
     except KeyboardInterrupt:
@@ -97,34 +97,34 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
     else:
         _print(verdict, clock.monotonic() - began_at)
         if has_files:
-            click.echo(f"what the job wrote: {kept}")
+            typer.echo(f"what the job wrote: {kept}")
     return verdict.passed
 
 
 def _print(verdict: BatchVerdict, took_s: float) -> None:
-    click.echo()
+    typer.echo()
     for fact in verdict.facts:
-        click.echo(show.visible(f"- {fact}"))
+        typer.echo(show.visible(f"- {fact}"))
     states = {True: "confirmed", False: "cleared"}
     for state, word in states.items():
         for one in verdict.confirmations:
             if one.is_confirmed is state:
                 found = one.finding
-                click.echo(show.visible(f"{word}: {found.code} (line {found.line}): {found.text}"))
+                typer.echo(show.visible(f"{word}: {found.code} (line {found.line}): {found.text}"))
     open_ones = [
         one.finding.code + (f" (--inject {one.shown_by} does)" if one.shown_by else "")
         for one in verdict.confirmations
         if one.is_confirmed is None
     ]
     if open_ones:
-        click.echo(f"doctor also warns of what this rehearsal does not show: {', '.join(dict.fromkeys(open_ones))}")
+        typer.echo(f"doctor also warns of what this rehearsal does not show: {', '.join(dict.fromkeys(open_ones))}")
     if not verdict.passed:
         for job in verdict.recording.jobs:
             lines = [line for line in job.output.rstrip().splitlines() if _NOISE not in line][-_OUTPUT_LINES:]
-            click.echo(f"the last lines of job {job.id}:" if lines else f"job {job.id} has printed nothing")
-            click.echo(show.visible("\n".join(f"  | {line}" for line in lines)))
-    click.echo(
+            typer.echo(f"the last lines of job {job.id}:" if lines else f"job {job.id} has printed nothing")
+            typer.echo(show.visible("\n".join(f"  | {line}" for line in lines)))
+    typer.echo(
         f"{'PASSED' if verdict.passed else 'FAILED'} in {show.seconds(took_s)}" + (":" if verdict.problems else "")
     )
     for problem in verdict.problems:
-        click.echo(show.visible(f"  {problem}"))
+        typer.echo(show.visible(f"  {problem}"))

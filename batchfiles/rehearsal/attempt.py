@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from batchfiles.rehearsal.recording import Job, Process, Recording
+from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording
 from trainjob.planning.words import quantity
 
 _LOCALHOST = re.compile(r"(localhost|127(\.\d+){3}|::1|\[::1\])(:[\d?]+)?")
@@ -20,34 +20,34 @@ _NOT_HERE = re.compile(
 
 
 @dataclass(frozen=True)
-class Attempt:
+class RehearsedAttempt:
     """What the ranks of one attempt did."""
 
     recording: Recording
-    job: Job
+    job: EndedJob
     number: int = 1
 
     @cached_property
-    def ranks(self) -> list[Process]:
+    def ranks(self) -> list[RecordedProcess]:
         """The processes that trained, or that would have."""
         return self.recording.ranks(self.job.id, self.number)
 
     @cached_property
-    def worlds(self) -> dict[str, list[Process]]:
+    def worlds(self) -> dict[str, list[RecordedProcess]]:
         """The ranks of each world that was formed."""
-        found: dict[str, list[Process]] = defaultdict(list)
+        found: dict[str, list[RecordedProcess]] = defaultdict(list)
         for rank in self.ranks:
             if rank.world:
                 found[rank.world.id].append(rank)
         return dict(found)
 
     @property
-    def waiting(self) -> list[Process]:
+    def waiting(self) -> list[RecordedProcess]:
         """The ranks that waited for others, and met none."""
         return [rank for rank in self.ranks if rank.meeting and not rank.world]
 
     @property
-    def not_here(self) -> Process | None:
+    def not_here(self) -> RecordedProcess | None:
         """The first rank that ended because a file, a data set or a network was not here."""
         return next((rank for rank in self.ranks if rank.missing or _NOT_HERE.search(rank.error or "")), None)
 
@@ -81,7 +81,7 @@ class Attempt:
         if self.worlds:
             backend = next(rank.world.backend for rank in self.ranks if rank.world)
             return f"{ranks} on {nodes} formed one world ({backend})"
-        return f"{ranks} on {nodes} came as far as being told of one world, and made no group of torch.distributed"
+        return f"{ranks} on {nodes} were assigned to one world but did not initialise torch.distributed"
 
     def world_problems(self) -> Iterator[str]:
         """Yield what is wrong with how ranks meet."""
@@ -100,16 +100,18 @@ class Attempt:
             yield f"the ranks formed {len(self.worlds)} worlds ({each}) that never train together"
         if self.waiting:
             sizes = Counter(rank.world_size for rank in self.waiting)
-            each = " and ".join(f"{quantity(count, 'rank')} for a world of {size}" for size, count in sizes.items())
+            each = " and ".join(
+                f"{quantity(count, 'rank')} waited for a world of {size}" for size, count in sizes.items()
+            )
             numbers = Counter(rank.rank for rank in self.waiting)
             twice = [f"{count} of them are rank {number}" for number, count in numbers.items() if count > 1]
-            yield "; ".join([f"in vain waited {each}", *twice])
+            yield "; ".join([f"{each} that never formed", *twice])
         if self.is_one_world is False and not self.worlds and not self.waiting:
             told = Counter(str(rank.rank) for rank in self.ranks)
             each = ", ".join(
                 f"{quantity(told[number], 'process', 'processes')} as rank {number}" for number in sorted(told)
             )
-            yield f"the ranks were told numbers that make no world: {each}"
+            yield f"the rank numbers do not form a world: {each}"
         if self.is_one_world is None:
             steps = Counter(rank.environment.get("SLURM_STEP_ID", "") for rank in self.ranks)
             for step, count in steps.items():
@@ -133,16 +135,16 @@ class Attempt:
     # -- GPUs and nodes
 
     @cached_property
-    def users(self) -> dict[tuple[str, int], list[Process]]:
+    def users(self) -> dict[tuple[str, int], list[RecordedProcess]]:
         """The ranks that used each GPU, by node and the node's own number."""
-        found: dict[tuple[str, int], list[Process]] = defaultdict(list)
+        found: dict[tuple[str, int], list[RecordedProcess]] = defaultdict(list)
         for rank in self.ranks:
             for number in rank.used_gpus:
                 found[rank.node, number].append(rank)
         return dict(found)
 
     @property
-    def shared_gpus(self) -> dict[tuple[str, int], list[Process]]:
+    def shared_gpus(self) -> dict[tuple[str, int], list[RecordedProcess]]:
         """The GPUs that several ranks used."""
         return {gpu: ranks for gpu, ranks in self.users.items() if len(ranks) > 1}
 
@@ -154,14 +156,14 @@ class Attempt:
         given = {(rank.node, number) for rank in self.ranks for number in self._given(rank)}
         return sorted(given - set(self.users))
 
-    def _given(self, rank: Process) -> Sequence[int]:
+    def _given(self, rank: RecordedProcess) -> Sequence[int]:
         listed = rank.environment.get("SLURM_STEP_GPUS") or rank.environment.get("SLURM_JOB_GPUS") or ""
         if listed and all(number.isdigit() for number in listed.split(",")):
             return [int(number) for number in listed.split(",")]
         return rank.visible_gpus or ()
 
     @property
-    def launchers(self) -> list[Process]:
+    def launchers(self) -> list[RecordedProcess]:
         """The processes that start ranks."""
         own = (one for one in self.recording.processes if (one.job, one.attempt) == (self.job.id, self.number))
         return [one for one in own if one.is_launcher and one.torch is not None]

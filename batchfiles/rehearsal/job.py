@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchfiles.rehearsal.recording import Job, Process, Recording, Step, processes_in
+from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep, processes_in
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse.slurm.private import PrivateSlurm
 
@@ -26,8 +26,8 @@ class BatchJob:
     seen: Path  # where its processes leave their records
     cluster: SlurmCluster
     rows: Sequence[Mapping[str, str]] = ()  # scontrol's fields, of each element
-    processes: Sequence[Process] = ()
-    steps: dict[str, Step] = field(default_factory=dict)
+    processes: Sequence[RecordedProcess] = ()
+    steps: dict[str, SlurmStep] = field(default_factory=dict)
     first_nodes: dict[str, str] = field(default_factory=dict)  # of each element, as Slurm writes them
 
     def look(self) -> None:
@@ -44,7 +44,7 @@ class BatchJob:
             if number.isdigit() and found["StepId"] not in self.steps:
                 nodes = self._names(found.get("NodeList", ""))
                 tasks, cpus = int(found.get("Tasks", "0")), int(found.get("CPUs", "0"))
-                self.steps[found["StepId"]] = Step(found["StepId"], found.get("Name", ""), nodes, tasks, cpus)
+                self.steps[found["StepId"]] = SlurmStep(found["StepId"], found.get("Name", ""), nodes, tasks, cpus)
         self.processes = processes_in(self.seen)
 
     def is_over(self) -> bool:
@@ -63,7 +63,7 @@ class BatchJob:
         """Return how often Slurm has started it again."""
         return max((int(row.get("Restarts", "0")) for row in self.rows), default=0)
 
-    def ranks(self) -> list[Process]:
+    def ranks(self) -> list[RecordedProcess]:
         """Return the processes that train now, or that would."""
         record, attempt = Recording((), (), self.processes, (), 0), self.restarts() + 1
         return [rank for row in self.rows for rank in record.ranks(row["JobId"], attempt)]
@@ -82,7 +82,7 @@ class BatchJob:
             and all(worlds[rank.world.id] >= rank.world.size for rank in ranks if rank.world)
         )
 
-    def ended(self) -> list[Job]:
+    def ended(self) -> list[EndedJob]:
         """End the job if it has not ended, and return its elements, each with the last lines of its output."""
         jobs = [self._ended(row) for row in self.rows]  # before anything is printed about the end
         if not self.is_over():
@@ -91,11 +91,11 @@ class BatchJob:
             self.slurm.run(["scancel", self.id], check=False)
         return jobs
 
-    def _ended(self, row: Mapping[str, str]) -> Job:
+    def _ended(self, row: Mapping[str, str]) -> EndedJob:
         code, _, signal = row.get("ExitCode", "0:0").partition(":")
         paths = list(dict.fromkeys(row[name] for name in ("StdOut", "StdErr") if row.get(name)))
         output = [self.slurm.run(["tail", "--lines", _TAIL_LINES, path], check=False).text for path in paths]
-        return Job(
+        return EndedJob(
             id=row["JobId"],
             state=row.get("JobState", ""),
             exit_code=int(code),

@@ -21,8 +21,8 @@ from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
 from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.rehearsal.saw import Saw, cpus_asked, requested, saw, with_cpus_of_a_node
 from batchfiles.rehearsal.stage import stage
-from batchfiles.slurm.request import Site
-from batchfiles.slurm.script import Script, read_script
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.backends import folder
 from trainjob.cluster.reading import read_job
 from trainjob.contract import package
@@ -101,7 +101,7 @@ def _shown(value: object) -> str:
 
 def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Callable[[str], None]) -> Proof:
     """Return what ranks saw of the batch file `path`, and of its `job` on `cluster`. Raises UserError."""
-    script = read_script(path.absolute(), Site(), tuple(arguments))
+    script = read_script(path.absolute(), SiteFacts(), tuple(arguments))
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
         words, given = read_job(job).command or [], dict(_WAITING)
@@ -138,7 +138,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
         prepared = prepare(JobOptions(cluster, job, {}, words=(), project=project, untracked=True))
         rendered = _with_prologue(prepared, place / "templates")
         paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
-        page = read_script(paths.folder / rendered.script, Site())
+        page = read_script(paths.folder / rendered.script, SiteFacts())
         redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **given}
         adopted = record(
             replace(run, script=page, folder=paths.folder, top=paths.folder, arguments=(), environment=redirects)
@@ -168,14 +168,14 @@ def _why_no_ranks(what: str, seen: Recording) -> str | None:
     return None
 
 
-def program_from_outside(script: Script) -> str | None:
+def program_from_outside(script: BatchScript) -> str | None:
     """Return the variable that is the program, and that only the shell which submits the file can have set."""
     first = main_launch(script).program[0]
     name = re.fullmatch(r"\$\{?(\w+)\}?", first.value.sources[0]) if first.text == HOLE else None
     return name[1] if name is not None and f"unset {name[1]}" in first.value.origins else None
 
 
-def taken_by_sbatch(script: Script, place: Path) -> Script | None:
+def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
     """Return a copy, in `place`, without that for which sbatch refuses the file; None if nothing of it is known."""
     lines = list(script.lines)  # without the carriage returns and the byte order mark
     for one in script.header.directives:
@@ -191,7 +191,7 @@ def taken_by_sbatch(script: Script, place: Path) -> Script | None:
     return replace(script, path=copy)
 
 
-# Jobs keep what stands in for programs only where the prologue is skipped, and it is to run here all the same.
+# A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.
 _PAGE = """\
 {% extends "trainjob/jobs/sbatch.sh.j2" %}
 {% block setting %}{{ super() -}}

@@ -7,28 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.contract import node_launchers
-from trainjob.records.files import read_json
-
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK")
-_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
-_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID")
-# Programs that a rehearsal stands in for: what sets up an environment, and containers.
-ENVIRONMENTS = (
-    *("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3", "virtualenv"),
-    *("ws_find", "ws_allocate", "jutil"),  # a folder of the user's, as many German sites have
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import CONTAINERS, ENVIRONMENTS
+from trainjob.contract.programs.ranks import (
+    LOCAL_RANK_VARIABLES,
+    RANK_VARIABLES,
+    SLURM_LOCAL_RANK,
+    WORLD_SIZE_VARIABLES,
 )
-COPIES = ("rsync", "cp", "tar", "unzip", "unsquashfs")
-CONTAINERS = ("apptainer", "singularity", "shifter")
+from trainjob.records.files import read_first, read_json
+
+_MOST_CALL_BYTES = 1 << 22
+
 # Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
 _NO_RANKS = (
-    *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "trainjob.launch"),
-    *("pip", "venv", "multiprocessing.resource_tracker"),
+    *(name for name in launchers.FIRST_WORDS if "." in name),
+    *("trainjob.launch", "pip", "venv", "multiprocessing.resource_tracker"),
 )
 
 
 @dataclass(frozen=True)
-class World:
+class RankGroup:
     """A group of ranks that found each other: `id` is the same in its ranks, and in no other."""
 
     id: str
@@ -38,7 +37,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """The place where a rank began to wait for the others, and the figures that it brought."""
 
     rank: int | None
@@ -48,7 +47,7 @@ class Meeting:
 
 
 @dataclass(frozen=True)
-class Process:
+class RecordedProcess:
     """A Python process of a job. Fields are None where it never came so far."""
 
     node: str
@@ -61,8 +60,8 @@ class Process:
     cpus: int  # that it may run on
     threads: int | None  # of torch
     torch: str | None  # its version; "" while it is being imported
-    meeting: Meeting | None
-    world: World | None
+    meeting: Rendezvous | None
+    world: RankGroup | None
     visible_gpus: tuple[int, ...] | None  # the node's own numbers of stand-in GPUs
     used_gpus: tuple[int, ...]  # that held its tensors
     handles: tuple[str, ...]  # signals, without SIG
@@ -80,7 +79,7 @@ class Process:
         if self.world is not None:
             return self.world.rank
         asked = self.meeting.rank if self.meeting else None
-        return asked if asked is not None else _first(self.environment, _RANK)
+        return asked if asked is not None else _first(self.environment, RANK_VARIABLES)
 
     @property
     def world_size(self) -> int | None:
@@ -88,12 +87,12 @@ class Process:
         if self.world is not None:
             return self.world.size
         asked = self.meeting.world_size if self.meeting else None
-        return asked if asked is not None else _first(self.environment, _WORLD_SIZE)
+        return asked if asked is not None else _first(self.environment, WORLD_SIZE_VARIABLES)
 
     @property
     def local_rank(self) -> int | None:
         """Its number on its node, as it was told."""
-        return _first(self.environment, _LOCAL_RANK)
+        return _first(self.environment, (*LOCAL_RANK_VARIABLES, SLURM_LOCAL_RANK))
 
     @property
     def address(self) -> str | None:
@@ -118,7 +117,7 @@ class Process:
         is_question = words[1:2] == ["-c"] and "\n" not in "".join(self.words[2:3]).strip()  # one line
         if is_question or any(word in _NO_RANKS for word in words):
             return "--multiprocessing-fork" not in self.words
-        return any(node_launchers.find(words[at:]) for at in range(min(2, len(words))))
+        return any(launchers.find(words[at:]) for at in range(min(2, len(words))))
 
     @property
     def command(self) -> str:
@@ -167,7 +166,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Step:
+class SlurmStep:
     """A step of srun's, as the controller knew it."""
 
     id: str
@@ -178,7 +177,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Job:
+class EndedJob:
     """A job, or an element of an array, at its end."""
 
     id: str  # as processes know it
@@ -196,16 +195,16 @@ class Job:
 class Recording:
     """All that was seen of a batch file."""
 
-    jobs: Sequence[Job]
-    steps: Sequence[Step]
-    processes: Sequence[Process]
+    jobs: Sequence[EndedJob]
+    steps: Sequence[SlurmStep]
+    processes: Sequence[RecordedProcess]
     calls: Sequence[Call]
     gpus_per_node: int
     stopped: str | None = None  # why the rehearsal ended the job; None if it ended by itself
     refused: str | None = None  # what sbatch said instead of taking the file
     notes: Sequence[str] = ()  # of the stand-in GPUs: mistakes that raised no error
 
-    def ranks(self, job: str, attempt: int = 1, program: str = "") -> list[Process]:
+    def ranks(self, job: str, attempt: int = 1, program: str = "") -> list[RecordedProcess]:
         """Return the processes that trained in one attempt of a job, by node and rank.
 
         What does not run `program` only prepares the training, or looks at its results.
@@ -218,27 +217,27 @@ class Recording:
         )
 
 
-def _ranks(processes: Sequence[Process]) -> list[Process]:
+def _ranks(processes: Sequence[RecordedProcess]) -> list[RecordedProcess]:
     """Return those that met others, else those that were told a rank, else those that are no launcher."""
     met = [one for one in processes if one.meeting or one.world]
     if met:
         return met
     candidates = [one for one in processes if not one.is_launcher]
-    told = [one for one in candidates if _first(one.environment, _RANK) is not None]
+    told = [one for one in candidates if _first(one.environment, RANK_VARIABLES) is not None]
     with_torch = [one for one in candidates if one.torch is not None]
     return told or with_torch or candidates
 
 
-def processes_in(folder: Path) -> list[Process]:
+def processes_in(folder: Path) -> list[RecordedProcess]:
     """Return the processes that left a record in `folder`, in the order in which they began."""
     found = (read_json(path) for path in sorted(folder.glob("process-*.json")))
     return [_process(fields) for fields in found if isinstance(fields, dict)]
 
 
-def _process(fields: Mapping[str, Any]) -> Process:
+def _process(fields: Mapping[str, Any]) -> RecordedProcess:
     meeting, world = fields.get("joining"), fields.get("world")
     visible = fields.get("visible_gpus")
-    return Process(
+    return RecordedProcess(
         node=fields["node"],
         pid=fields["pid"],
         parent=fields["parent"],
@@ -249,9 +248,9 @@ def _process(fields: Mapping[str, Any]) -> Process:
         cpus=fields["cpus"],
         threads=fields.get("threads"),
         torch=(fields["torch"] or "") if "torch" in fields else None,
-        meeting=None if meeting is None else Meeting(**meeting),
+        meeting=None if meeting is None else Rendezvous(**meeting),
         # A store without agreed names leaves the place where they met.
-        world=None if world is None else World(**{**world, "id": world["id"] or str(meeting)}),
+        world=None if world is None else RankGroup(**{**world, "id": world["id"] or str(meeting)}),
         visible_gpus=None if visible is None else tuple(visible),
         used_gpus=tuple(fields.get("used_gpus", ())),
         handles=tuple(fields.get("handles", ())),
@@ -268,7 +267,7 @@ def _process(fields: Mapping[str, Any]) -> Process:
 def calls_in(folder: Path) -> list[Call]:
     """Return the calls that were recorded in `folder`, in order."""
     paths = sorted(folder.glob("call-*"), key=lambda path: int(path.name.split("-")[1]))  # in nanoseconds
-    texts = (path.read_bytes().decode(errors="replace").split("\0") for path in paths)
+    texts = (read_first(path, _MOST_CALL_BYTES).decode(errors="replace").split("\0") for path in paths)
     # Outside of the nodes only the rehearsal itself calls programs.
     return [
         Call(node, bool(step), where, tuple(words))

@@ -13,8 +13,8 @@ from batchfiles.rehearsal import twin
 from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.request import Site, site_of
-from batchfiles.slurm.script import Script, read_script
+from batchfiles.slurm.request import SiteFacts, site_of
+from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import find
@@ -47,7 +47,7 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
     """Return the verdict on a batch file, which runs unmodified. Raises UserError where it can't be run here."""
     path = Path(os.path.abspath(options.path))
     cluster = _cluster(options)
-    script = read_script(path, Site() if cluster is None else site_of(cluster))
+    script = read_script(path, SiteFacts() if cluster is None else site_of(cluster))
     if options.slurm != INSTALLED:
         releases.refuse_unknown(options.slurm)
     folder = Path.cwd()
@@ -90,7 +90,7 @@ def top_folder(folder: Path) -> Path:
     return top
 
 
-def python_of_file(script: Script, cluster: SlurmCluster | None) -> str:
+def python_of_file(script: BatchScript, cluster: SlurmCluster | None) -> str:
     """Return the interpreter that stand-in GPUs are made for: an activated virtualenv's that is here, else PATH's."""
     for command in script.named("source", "."):
         if len(command.words) > 1 and command.words[1].text.endswith("/activate"):

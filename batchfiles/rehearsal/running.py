@@ -12,16 +12,11 @@ from pathlib import Path
 from batchfiles.rehearsal import twin
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
-from batchfiles.rehearsal.recording import (
-    CONTAINERS,
-    COPIES,
-    ENVIRONMENTS,
-    Recording,
-    calls_in,
-    processes_in,
-)
-from batchfiles.slurm.script import Script
+from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
+from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.rehearse import gpus
@@ -34,10 +29,10 @@ _HOOKS = package.folder() / "launch" / "hooks"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
 _PROGRAMS = (
     *ENVIRONMENTS,
-    *CONTAINERS,
+    *("apptainer", "singularity", "shifter"),
     *COPIES,
-    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname"),
-    *("python", "python3", "torchrun", "accelerate", "deepspeed", "composer", "tune"),
+    *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname", "python", "python3"),
+    *dict.fromkeys(row.starts[0][0] for row in launchers.LAUNCHERS),
 )
 _ELEMENTS = 2  # of an array
 _RANKS = 64  # that two cores start in some minutes
@@ -48,7 +43,7 @@ _GB_PER_RANK = 0.3  # with torch
 class BatchRun:
     """A batch file to run. Jobs write into copies in memory of `folder` and of the mapped folders, never into them."""
 
-    script: Script
+    script: BatchScript
     folder: Path  # from which sbatch is called
     cluster: SlurmCluster
     top: Path | None = None  # of the project that `folder` is in
@@ -100,8 +95,8 @@ def record(run: BatchRun) -> Recording:
                 _keep(slurm, run.keep)
         notes = [
             *(gpus.Usage.read(place).notes() if has_gpus else ()),
-            *(f"not here: {path}. An empty file stood in for it" for path in files),
-            *(f"not here: {path}. The folder of the submission stood in for it" for path in folders),
+            *(f"{path} does not exist here; an empty file was used instead" for path in files),
+            *(f"{path} does not exist here; the folder of the submission was used instead" for path in folders),
         ]
         return Recording(
             jobs=jobs,
@@ -172,7 +167,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
 def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     """Return the lines of slurm.conf for the file's own environment and options."""
     prolog = place / "prolog"
-    # Only where the file keeps the environment back (--export=NONE): its own changes must hold in its steps.
+    # Only with --export=NONE; otherwise the file's own exports must reach its steps.
     shared = configuration.JOB_ENVIRONMENT
     lines = ["#!/bin/sh", f'[ -n "${{TRAINJOB_SEEN-}}" ] || cat "${{SLURM_CONF%/*}}/{shared}"']
     node = run.cluster.node

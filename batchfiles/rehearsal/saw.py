@@ -1,4 +1,4 @@
-"""What the ranks of a batch file, or of the job that it was adopted as, saw: in terms in which both can be equal."""
+"""What each rank observed, normalised so that a batch file and its adopted job can be compared."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batchfiles.adoption.setup import COMMAND_WORDS, tells_place
-from batchfiles.rehearsal.recording import Process, Recording
-from batchfiles.rules.around import holds_secret
-from batchfiles.slurm.options import number
-from batchfiles.slurm.script import Script
+from batchfiles.bash.values import number
+from batchfiles.rehearsal.recording import RecordedProcess, Recording
+from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
-from trainjob.contract.secret_names import is_secret_variable
+from trainjob.contract.environment import LOCAL_RANK, RANK, WORLD_SIZE
+from trainjob.contract.programs.ranks import SLURM_LOCAL_RANK, SLURM_RANK, SLURM_WORLD_SIZE
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 from trainjob.rehearse.slurm import configuration
 
 # Of a process that nobody told its place, in the order in which they count.
-_RANK = ("RANK", "SLURM_PROCID")
-_WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
+_RANK = (RANK, SLURM_RANK)
+_WORLD = (WORLD_SIZE, SLURM_WORLD_SIZE)
+_LOCAL = (LOCAL_RANK, SLURM_LOCAL_RANK)
 _ROOT = package.companion("standins").parent
 # What `date` printed in each of the two.
 _WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
@@ -40,11 +41,11 @@ class Saw(NamedTuple):
     environment: tuple[tuple[str, str], ...]  # what the file asks for
 
 
-def requested(script: Script) -> frozenset[str]:
+def requested(script: BatchScript) -> frozenset[str]:
     """Return the variables that the file exports for its ranks, but for those that tell them their place."""
     given = [one for one in script.assignments if one.exported and "called" not in one.within]
     # Words of a command line are compared as such.
-    names = {one.name for one in given if not holds_secret(one) and not COMMAND_WORDS.search(one.value.text)}
+    names = {one.name for one in given if not holds_secret(one.value.text) and not COMMAND_WORDS.search(one.value.text)}
     names |= {name for launch in script.training for name in launch.settings}
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
 
@@ -67,7 +68,7 @@ def saw(
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 
-    def cpus(one: Process) -> int | None:
+    def cpus(one: RecordedProcess) -> int | None:
         if not cpus_asked:
             return None
         step = one.environment.get("SLURM_STEP_ID")
@@ -77,7 +78,7 @@ def saw(
         told = (number(one.environment.get(name)) for name in variables)
         return per_task.get(f"{one.job}.{step}") or next((count for count in told if count), None)
 
-    def gpus(one: Process) -> int:
+    def gpus(one: RecordedProcess) -> int:
         if one.visible_gpus is not None:
             return len(one.visible_gpus)
         listed = one.environment.get("CUDA_VISIBLE_DEVICES")
@@ -94,7 +95,7 @@ def saw(
     return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
 
 
-def _saw(one: Process, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
+def _saw(one: RecordedProcess, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
     environment = one.environment
     in_step = "SLURM_STEP_ID" in environment
 
@@ -149,7 +150,7 @@ def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int, ranks: int = 0
     return ours._replace(threads=asked, environment=tuple(sorted(own.items())))
 
 
-def cpus_asked(script: Script) -> int | None:
+def cpus_asked(script: BatchScript) -> int | None:
     """Return the CPUs that the file asks for, for each task or each GPU."""
     stated = (script.request.cpus_per_task, number(script.header.value("cpus-per-gpu")))
     return next((count for count in stated if count), None)

@@ -1,4 +1,4 @@
-"""What stands in for a training that is not here: a program that only waits, in folders that only the cluster has."""
+"""Placeholders for a training script that this machine lacks: a program that waits, in folders only the cluster has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
 
 _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
@@ -20,7 +20,7 @@ _OWN = re.compile(r"(?:.*\bexec\s+)?([\w.-]+)(?=\s|$)", re.DOTALL)
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
 
-class Stage(NamedTuple):
+class SubmissionFolder(NamedTuple):
     """The folder to submit in, the folders of the cluster that others stand in for, and a folder for PATH."""
 
     folder: Path
@@ -29,8 +29,8 @@ class Stage(NamedTuple):
 
 
 def stage(
-    script: Script, words: Sequence[str], here: Path, place: Path, python: str, arguments: Sequence[str] = ()
-) -> Stage | None:
+    script: BatchScript, words: Sequence[str], here: Path, place: Path, python: str, arguments: Sequence[str] = ()
+) -> SubmissionFolder | None:
     """Return a stage in `place` where the program that `words` start is not `here`; None if it is, or is not known.
 
     Paths among the batch file's `arguments` are there, too: many files look whether they are.
@@ -42,7 +42,7 @@ def stage(
     own = _OWN.match(text) if program is None else None
     if (own is None or shutil.which(own[1])) if program is None else (here / program).exists():
         return None
-    made = Stage(place / "project", {}, place / "programs")
+    made = SubmissionFolder(place / "project", {}, place / "programs")
     made.folder.mkdir()
     made.programs.mkdir()
     moved = (one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known)
@@ -84,7 +84,7 @@ def _copy(here: Path, target: Path, name: str) -> None:
         target.touch()
 
 
-def _put(made: Stage, place: Path, path: str) -> Path:
+def _put(made: SubmissionFolder, place: Path, path: str) -> Path:
     """Return where a file of the cluster lies on the stage, in a folder that exists."""
     base = next((base for base in made.maps if path.startswith(f"{base}/")), None)
     if base is not None:

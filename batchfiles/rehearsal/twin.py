@@ -6,25 +6,19 @@ import re
 
 from batchfiles.adoption.account import Account
 from batchfiles.adoption.start import AdoptionError, main_launch, start_of
-from batchfiles.slurm.options import number
+from batchfiles.bash.values import number
 from batchfiles.slurm.request import gres_entries
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 
 _CPUS = 64
 _GPUS = 8  # of a node, where the file gives only the number of all GPUs
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-# Options that come from plugins of a site: pyxis, CSCS's containers, uenv and shifter.
-SITE_OPTIONS = (
-    *("container-image=", "container-mounts=", "container-workdir=", "container-name=", "container-save="),
-    *("container-env=", "container-mount-home", "no-container-mount-home", "container-remap-root"),
-    *("no-container-remap-root", "container-entrypoint", "no-container-entrypoint", "container-writable"),
-    *("container-readonly", "environment=", "uenv=", "view=", "image=", "volume=", "module="),
-)
 
 
-def nodes_of(script: Script) -> int:
+def nodes_of(script: BatchScript) -> int:
     """Return the number of nodes that the job gets."""
     request = script.request
     if request.nodes is not None:
@@ -38,7 +32,7 @@ def nodes_of(script: Script) -> int:
     return max(1, -(-gpus // _GPUS))
 
 
-def cluster_from(script: Script) -> SlurmCluster:
+def cluster_from(script: BatchScript) -> SlurmCluster:
     """Return a cluster that has what the directives ask for, and a node to spare."""
     request, header, nodes = script.request, script.header, nodes_of(script)
     gpus, per_node = request.gpus_per_node or 0, request.tasks_per_node or 1
@@ -77,13 +71,13 @@ def cluster_from(script: Script) -> SlurmCluster:
     return SlurmCluster.of(found)
 
 
-def takes_whole_nodes(script: Script) -> bool:
+def takes_whole_nodes(script: BatchScript) -> bool:
     """Return whether the file counts on GPUs for which no directive asks, as at sites that give whole nodes."""
     asked = ("gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
     return _gpus_without_directives(script) > 0 and all(script.header.value(name) is None for name in asked)
 
 
-def _gpus_without_directives(script: Script) -> int:
+def _gpus_without_directives(script: BatchScript) -> int:
     """Return the GPUs of a node for which srun or the launcher asks."""
     try:
         return start_of(script, main_launch(script), Account()).gpus
@@ -91,13 +85,14 @@ def _gpus_without_directives(script: Script) -> int:
         return 0
 
 
-def site_options(script: Script) -> list[str]:
-    """Return the options of SITE_OPTIONS that the file mentions."""
+def site_options(script: BatchScript) -> list[str]:
+    """Return the options of plugins that the file mentions; one with a value ends in "="."""
     text = "\n".join(script.lines)
-    return [option for option in SITE_OPTIONS if re.search(rf"--{option.removesuffix('=')}\b", text)]
+    rows = [row for row in OPTIONS.values() if row.of == "plugin" and re.search(rf"--{row.name}\b", text)]
+    return [row.name if row.takes == "flag" else f"{row.name}=" for row in rows]
 
 
-def _gpu_type(script: Script) -> str | None:
+def _gpu_type(script: BatchScript) -> str | None:
     """Return the type in --gres=gpu:a100:4, --gpus-per-node=a100:4 and the like."""
     for option in ("gres", "gpus-per-node", "gpus", "gpus-per-task"):
         value = next(iter(gres_entries(script.header.value(option) or "")), "")

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from batchfiles.rehearsal.attempt import Attempt
-from batchfiles.rehearsal.recording import CONTAINERS, ENVIRONMENTS, Recording
+from batchfiles.rehearsal.attempt import RehearsedAttempt
+from batchfiles.rehearsal.recording import Recording
 from batchfiles.rules.codes import Finding
+from trainjob.contract.programs.helpers import CONTAINERS, ENVIRONMENTS
 from trainjob.planning.words import quantity
 from trainjob.rehearse.slurm import configuration
 
@@ -70,14 +71,14 @@ class BatchVerdict:
 
 def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:
     """Return the verdict on a record; `findings` are doctor's."""
-    seen = _Seen(recording, [Attempt(recording, job) for job in recording.jobs], inject)
+    seen = _Seen(recording, [RehearsedAttempt(recording, job) for job in recording.jobs], inject)
     confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
     return BatchVerdict(list(_problems(seen)), list(_facts(seen)), confirmations, recording)
 
 
 class _Seen(NamedTuple):
     recording: Recording
-    attempts: Sequence[Attempt]  # the first of each job
+    attempts: Sequence[RehearsedAttempt]  # the first of each job
     inject: str | None
 
 
@@ -95,7 +96,7 @@ def _problems(seen: _Seen) -> Iterator[str]:
             yield problem
 
 
-def _of_attempt(attempt: Attempt) -> Iterator[str]:
+def _of_attempt(attempt: RehearsedAttempt) -> Iterator[str]:
     if not attempt.ranks:
         yield from _of_no_ranks(attempt)
     elif attempt.not_here is None or attempt.worlds:
@@ -103,7 +104,7 @@ def _of_attempt(attempt: Attempt) -> Iterator[str]:
         yield from attempt.gpu_problems()
 
 
-def _of_no_ranks(attempt: Attempt) -> Iterator[str]:
+def _of_no_ranks(attempt: RehearsedAttempt) -> Iterator[str]:
     job, nodes = attempt.job, list(dict.fromkeys(one.node for one in attempt.launchers))
     if job.state == "FAILED" and not job.output and job.signal:
         yield f"Slurm can't write the job's output to {job.output_file}: the folder must exist before sbatch"
@@ -116,7 +117,7 @@ def _of_no_ranks(attempt: Attempt) -> Iterator[str]:
         yield f"no training started: {attempt.recording.stopped or ended}"
 
 
-def _of_end(attempt: Attempt) -> Iterator[str]:
+def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
     job, not_here, stopped = attempt.job, attempt.not_here, attempt.recording.stopped
     failed = next((rank for rank in attempt.ranks if rank.error), None)
     if stopped and "training" not in stopped and not attempt.waiting and attempt.ranks:
@@ -132,7 +133,7 @@ def _of_end(attempt: Attempt) -> Iterator[str]:
             yield f"the job is {job.state}, with exit code {job.exit_code}"
 
 
-def _of_fault(attempt: Attempt, inject: str) -> str | None:
+def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:
     """Return what is wrong with the effect of an injected fault; None if nothing is."""
     job, stopped = attempt.job, attempt.recording.stopped
     if inject == "rank-death":
@@ -159,7 +160,7 @@ def _facts(seen: _Seen) -> Iterator[str]:
     yield from recording.notes
 
 
-def _told(attempt: Attempt) -> Iterator[str]:
+def _told(attempt: RehearsedAttempt) -> Iterator[str]:
     first = next(iter(attempt.ranks), None)
     if first is None:
         return
@@ -182,13 +183,14 @@ def _told(attempt: Attempt) -> Iterator[str]:
     if (not_here := attempt.not_here) is not None:
         what = not_here.missing or (not_here.error or "").splitlines()[0][:120]
         where = f" (at {not_here.line})" if not_here.line else ""
-        yield f"training stopped at what is not here: {what}{where}. What comes after it was not rehearsed"
+        because = f"because {what} is missing on this machine"
+        yield f"training stopped{where} {because}; nothing after that point was rehearsed"
 
 
-def _effect(attempt: Attempt) -> str:
+def _effect(attempt: RehearsedAttempt) -> str:
     job, recording = attempt.job, attempt.recording
-    came = sorted({signal for rank in attempt.ranks for signal in rank.signals})
-    signals = f"; to the ranks' handlers came {', '.join(came)}" if came else ""
+    received = sorted({signal for rank in attempt.ranks for signal in rank.signals})
+    signals = f"; the ranks' signal handlers received {', '.join(received)}" if received else ""
     if job.restarts:
         ranks = recording.ranks(job.id, job.restarts + 1)
         nodes = quantity(len({rank.node for rank in ranks}), "node")
@@ -203,13 +205,14 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
     calls = dict.fromkeys((call.name, call.words) for call in recording.calls if not call.in_step)
     environment = [" ".join(words) for name, words in calls if name in ENVIRONMENTS or name == "source"]
     if environment:
-        yield f"stood in for, with what PATH has here: {'; '.join(environment)}"
+        yield f"replaced by the programs on this machine's PATH: {'; '.join(environment)}"
     if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
-        yield f"not here, and passed over: {', '.join(folders)}. --map {next(iter(folders))}=FOLDER gives the job one"
+        cure = f"--map {next(iter(folders))}=FOLDER provides it"
+        yield f"skipped, because it does not exist here: {', '.join(folders)} ({cure})"
     if data := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "copy"):
-        yield f"not here, and not copied: {', '.join(data)}"
+        yield f"not copied, because it does not exist here: {', '.join(data)}"
     if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):
-        yield f"not here: the network interface {', '.join(interfaces)}. lo stood in for it"
+        yield f"network interface {', '.join(interfaces)} does not exist here; lo was used instead"
     options = (word.partition("=")[0] for call in recording.calls if call.name == "srun" for word in call.words)
     containers = dict.fromkeys(
         [call.name for call in recording.calls if call.name in CONTAINERS]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 from batchfiles.rules import around, asked, ending, meeting, started, written
 from batchfiles.rules.codes import Finding
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
 
-RULES: tuple[Callable[[Script], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     asked.refused,
+    asked.unknown_options,
     asked.ignored,
     asked.not_expanded,
     asked.cut,

@@ -5,56 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.commands import Assignment
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, found
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
-_SECRET_NAME = re.compile(
-    r"(?i)(?:.*_)?(?:API_?KEY|TOKEN|SECRET(?:_KEY|_ACCESS_KEY)?|PASSWORD|PASSWD|"
-    r"ACCESS_KEY(?:_ID)?|WANDB_KEY|CREDENTIALS?)"
-)
-_SECRET = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}|"
-    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
-)
-_NOT_SECRET = re.compile(
-    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
-    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
-)
 
 
-def secrets(script: Script) -> Iterator[Finding]:
+def secrets(script: BatchScript) -> Iterator[Finding]:
     """Find keys and tokens; none is ever printed."""
     for one in script.assigned(r"\w+"):
         value = one.value.text
-        may_be_one = _SECRET_NAME.fullmatch(one.name) and one.value.fixed and not _NOT_SECRET.fullmatch(value)
+        may_be_one = is_secret_variable(one.name) and one.value.fixed and not is_placeholder(value)
         # A name or a number is one only if it is long and has digits.
         is_plain = (value.isidentifier() or value.isdigit()) and not re.fullmatch(r"(?=.*\d)[A-Za-z0-9_]{16,}", value)
-        if (may_be_one and not is_plain) or _SECRET.search(value):
+        if (may_be_one and not is_plain) or holds_secret(value):
             yield found("secret-in-script", one, f"{one.name} has a value in the file")
     for command in script.commands:
         for at, word in enumerate(command.words):
             before = command.words[at - 1].text if at else ""
-            logs_in = command.words[0].text in ("wandb",) and before == "login" and re.fullmatch(r"\w{30,}", word.text)
-            if (
-                not word.source.startswith("$")
-                and (_SECRET.search(word.text) or logs_in)
-                and not _NOT_SECRET.fullmatch(word.text.rpartition("=")[2])
-            ):
+            logs_in = command.words[0].text == "wandb" and before == "login" and re.fullmatch(r"\w{30,}", word.text)
+            if not word.source.startswith("$") and (holds_secret(word.text) or logs_in):
                 yield found("secret-in-script", command, f"{command.name} is given a key in the file")
                 break
 
 
-def holds_secret(one: Assignment | Word) -> bool:
-    """Return whether a value or a word looks like a key or token."""
-    text = one.value.text
-    return bool(_SECRET.search(text)) and not _NOT_SECRET.fullmatch(text.rpartition("=")[2])
-
-
-def devices(script: Script) -> Iterator[Finding]:
+def devices(script: BatchScript) -> Iterator[Finding]:
     """Find GPUs that are chosen by hand."""
     for one in script.assigned(_VISIBLE):
         if one.value.text and not one.value.comes_from(
@@ -87,7 +65,7 @@ _DEBUG = {
 }
 
 
-def collectives(script: Script) -> Iterator[Finding]:
+def collectives(script: BatchScript) -> Iterator[Finding]:
     """Find settings of NCCL and torch that slow training down or age badly."""
     told: set[str] = set()
     for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
@@ -117,7 +95,7 @@ _INSTALLS = re.compile(
 )
 
 
-def installs(script: Script) -> Iterator[Finding]:
+def installs(script: BatchScript) -> Iterator[Finding]:
     """Find packages that are installed while the job runs."""
     for command in script.commands:
         text = command.text.removeprefix("srun ").replace("\n", " ")
@@ -128,7 +106,7 @@ def installs(script: Script) -> Iterator[Finding]:
             return
 
 
-def ray(script: Script) -> Iterator[Finding]:
+def ray(script: BatchScript) -> Iterator[Finding]:
     """Find Ray clusters that are awaited by a sleep."""
     started = False
     checked = any(
@@ -162,7 +140,7 @@ _LOCAL_VARIABLES = (
 _FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv", "virtualenv")
 
 
-def local_disks(script: Script) -> Iterator[Finding]:
+def local_disks(script: BatchScript) -> Iterator[Finding]:
     """Find files that the batch shell leaves on the first node's own disk, for ranks of others."""
     if not script.request.several_nodes or not any(launch.srun for launch in script.training):
         return
@@ -185,7 +163,7 @@ def _is_local(word: Word) -> bool:
     return not word.source.startswith("-") and bool(_LOCAL_DISK.match(word.text) or from_variable)
 
 
-def hostfiles(script: Script) -> Iterator[Finding]:
+def hostfiles(script: BatchScript) -> Iterator[Finding]:
     """Find hostfiles that two jobs write."""
     wanted = {}
     for launch in script.launches:
@@ -200,7 +178,7 @@ def hostfiles(script: Script) -> Iterator[Finding]:
                 return
 
 
-def activation(script: Script) -> Iterator[Finding]:
+def activation(script: BatchScript) -> Iterator[Finding]:
     """Find environments that are set up in a fragile way."""
     for command in script.named("source", "."):
         path = command.words[1].source.strip("\"'") if len(command.words) > 1 else ""
@@ -210,7 +188,7 @@ def activation(script: Script) -> Iterator[Finding]:
             yield found("source-activate", command, command.text.replace(HOLE, "…")[:60])
 
 
-def unused_settings(script: Script) -> Iterator[Finding]:
+def unused_settings(script: BatchScript) -> Iterator[Finding]:
     """Find variables for ranks that torchrun sets itself."""
     training = [launch for launch in script.training if not launch.command.dead]
     if not training or not all(

@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.rules.codes import Finding, found
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.directives import Directive
+from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
+from trainjob.contract.programs.slurm_options import SHORT, refusal
 
 
-def refused(script: Script) -> Iterator[Finding]:
+def refused(script: BatchScript) -> Iterator[Finding]:
     """Find what makes sbatch refuse the file as it is."""
     if b"\r\n" in script.raw:
         line = next(number for number, text in enumerate(script.raw.split(b"\n"), 1) if text.endswith(b"\r"))
@@ -27,7 +29,22 @@ def refused(script: Script) -> Iterator[Finding]:
     )
 
 
-def ignored(script: Script) -> Iterator[Finding]:
+def unknown_options(script: BatchScript) -> Iterator[Finding]:
+    """Find options that sbatch does not have."""
+    for one in script.header.directives:
+        refused = _refused_letter(one) if len(one.spelled) == 1 or one.spelled.startswith("-") else refusal(one.spelled)
+        if refused is not None:
+            text, better = refused
+            yield Finding("no-such-option", one.line, text + (f": did you mean --{better}?" if better else ""))
+
+
+def _refused_letter(one: Directive) -> tuple[str, str] | None:
+    if one.spelled.startswith("-"):
+        return f"{one.spelled} has one dash: sbatch reads it as -{one.spelled[1]}", one.name
+    return None if one.spelled in SHORT["sbatch"] else (f"sbatch has no option -{one.spelled}", "")
+
+
+def ignored(script: BatchScript) -> Iterator[Finding]:
     """Find lines that look like directives."""
     for one in script.header.ignored:
         if one.on_purpose:
@@ -39,7 +56,7 @@ def ignored(script: Script) -> Iterator[Finding]:
 _TEXTS = ("job-name", "comment", "mail-user", "wrap", "dependency")
 
 
-def not_expanded(script: Script) -> Iterator[Finding]:
+def not_expanded(script: BatchScript) -> Iterator[Finding]:
     """Find directives whose author relies on the shell."""
     for one in script.header.directives:
         value = one.value or ""
@@ -49,7 +66,7 @@ def not_expanded(script: Script) -> Iterator[Finding]:
             yield Finding("tilde-in-output", one.line, f"--{one.name}={value}")
 
 
-def cut(script: Script) -> Iterator[Finding]:
+def cut(script: BatchScript) -> Iterator[Finding]:
     """Find values that go on behind a #; a figure or a time is complete, and what follows it a remark."""
     for one in script.header.directives:
         value = one.value or ""
@@ -59,7 +76,7 @@ def cut(script: Script) -> Iterator[Finding]:
             yield Finding("directive-cut", one.line, f"--{one.name} is {value}")
 
 
-def left_to_the_site(script: Script) -> Iterator[Finding]:
+def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
     """Find what the job does not ask for, and gets in a site's default size."""
     header = script.header
     if not header.directives:
@@ -73,7 +90,7 @@ def left_to_the_site(script: Script) -> Iterator[Finding]:
         yield Finding("no-cpus", header.line(), "no --cpus-per-task, and not --exclusive")
 
 
-def logs(script: Script) -> Iterator[Finding]:
+def logs(script: BatchScript) -> Iterator[Finding]:
     """Find logs that can't be written, or are written over."""
     header, reported = script.header, False
     for name in ("output", "error"):
@@ -91,7 +108,7 @@ def logs(script: Script) -> Iterator[Finding]:
         yield Finding("output-overwritten", header.line("error"), f"{path} has no %j")
 
 
-def requeue(script: Script) -> Iterator[Finding]:
+def requeue(script: BatchScript) -> Iterator[Finding]:
     """Find what a requeue lacks."""
     header = script.header
     asks = header.value("requeue") is not None
@@ -101,7 +118,7 @@ def requeue(script: Script) -> Iterator[Finding]:
         yield Finding("requeue-without-signal", header.line("requeue"), "--requeue without --signal")
 
 
-def nodes_by_name(script: Script) -> Iterator[Finding]:
+def nodes_by_name(script: BatchScript) -> Iterator[Finding]:
     """Find nodes that the job names."""
     header = script.header
     if header.value("exclude"):
@@ -134,7 +151,7 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def placeholders(script: Script) -> Iterator[Finding]:
+def placeholders(script: BatchScript) -> Iterator[Finding]:
     """Find values that still have to be filled in."""
     for directive in script.header.directives:
         if directive.value and _PLACEHOLDER.fullmatch(directive.value):
@@ -144,7 +161,7 @@ def placeholders(script: Script) -> Iterator[Finding]:
             yield found("placeholders", one, one.text[:60])
 
 
-def old_or_loose(script: Script) -> Iterator[Finding]:
+def old_or_loose(script: BatchScript) -> Iterator[Finding]:
     """Find options that are written in an old way, or take over the submitting shell."""
     if script.header.value("export") == "ALL":
         yield Finding("export-all", script.header.line("export"), "--export=ALL")
@@ -158,7 +175,7 @@ def old_or_loose(script: Script) -> Iterator[Finding]:
                 yield found("old-launcher", launch, "python -m torch.distributed.launch")
 
 
-def beyond_cluster(script: Script) -> Iterator[Finding]:
+def beyond_cluster(script: BatchScript) -> Iterator[Finding]:
     """Find figures of the request that exceed the cluster's."""
     header, request, site = script.header, script.request, script.site
     figures = (

@@ -10,8 +10,8 @@ from typing import Any
 from batchfiles.bash.values import HOLE
 from batchfiles.rules import RULES
 from batchfiles.rules.codes import Finding, Severity
-from batchfiles.slurm.request import Site
-from batchfiles.slurm.script import Script, read_script
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, read_script
 
 _ORDER = list(Severity)
 _IGNORE = re.compile(r"#\s*trainjob:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
@@ -31,12 +31,12 @@ class Diagnosis:
         return {"path": self.path, "findings": findings, "not_known": list(self.not_known)}
 
 
-def diagnose(path: Path, site: Site) -> Diagnosis:
+def diagnose(path: Path, site: SiteFacts) -> Diagnosis:
     """Return what is wrong with the batch file `path`. Raises OSError."""
     return diagnosis_of(read_script(path, site))
 
 
-def diagnosis_of(script: Script) -> Diagnosis:
+def diagnosis_of(script: BatchScript) -> Diagnosis:
     """Return what is wrong with a script that was read."""
     found = [finding for rule in RULES for finding in rule(script)]
     if script.first_error is not None:
@@ -53,7 +53,7 @@ def diagnosis_of(script: Script) -> Diagnosis:
     return Diagnosis(str(script.path), tuple(kept), tuple(_not_known(script)))
 
 
-def _ignored(script: Script) -> tuple[set[str], dict[int, set[str]]]:
+def _ignored(script: BatchScript) -> tuple[set[str], dict[int, set[str]]]:
     """Return the codes that the file wants ignored: in all of it, and in single lines."""
     everywhere: set[str] = set()
     by_line: dict[int, set[str]] = {}
@@ -73,7 +73,7 @@ def _ignored(script: Script) -> tuple[set[str], dict[int, set[str]]]:
     return everywhere, by_line
 
 
-def _not_known(script: Script) -> list[str]:
+def _not_known(script: BatchScript) -> list[str]:
     """Return, each once, what only a run can tell and what a launch line depends on."""
     told = [f"{source} (line {line}) is not here" for source, line in script.shell.not_here.items()]
     for launch in script.training:

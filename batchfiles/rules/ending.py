@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.commands import Command
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.rules.codes import Finding, Severity, found
-from batchfiles.slurm.launches import Launch
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 
 
-def time_limit(script: Script) -> Iterator[Finding]:
+def time_limit(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that their time limit kills."""
     header = script.header
     if not header.directives:
@@ -26,7 +26,7 @@ def time_limit(script: Script) -> Iterator[Finding]:
         yield Finding("time-limit-unhandled", header.line("time"), "no --signal, no --requeue, no resubmission")
 
 
-def _resubmits(script: Script) -> bool:
+def _resubmits(script: BatchScript) -> bool:
     for command in script.commands:
         words = [word.text for word in command.words]
         if command.name == "sbatch" or (command.name == "scontrol" and "requeue" in words[1:2]):
@@ -42,9 +42,9 @@ def _signal(text: str) -> str:
     return _NUMBERS.get(name, name)
 
 
-def _traps(script: Script) -> dict[str, Command]:
+def _traps(script: BatchScript) -> dict[str, ShellCommand]:
     """Return the batch shell's traps by signal, those that only forget one left out."""
-    traps: dict[str, Command] = {}
+    traps: dict[str, ShellCommand] = {}
     for command in script.named("trap"):
         words = [word.text for word in command.words[1:]]
         if len(words) > 1 and words[0] not in ("-", "") and "called" not in command.within:
@@ -52,7 +52,7 @@ def _traps(script: Script) -> dict[str, Command]:
     return traps
 
 
-def signals(script: Script) -> Iterator[Finding]:
+def signals(script: BatchScript) -> Iterator[Finding]:
     """Find signals that reach no process, or the wrong one."""
     stated = (script.header.value("signal") or "").strip()
     asked = re.fullmatch(r"(?:([BR]+):)?(\w+)(?:@\d+)?", stated)
@@ -67,7 +67,7 @@ def signals(script: Script) -> Iterator[Finding]:
         )
 
 
-def _to_steps(script: Script, traps: dict[str, Command], handled: str) -> Iterator[Finding]:
+def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str) -> Iterator[Finding]:
     """Find traps of the batch shell for what Slurm sends to steps, if at all."""
     line = script.header.line("signal")
     if handled and script.training and not any(launch.srun for launch in script.training):
@@ -83,7 +83,7 @@ def _to_steps(script: Script, traps: dict[str, Command], handled: str) -> Iterat
         yield from _deferred(script, traps, user)
 
 
-def _deferred(script: Script, traps: dict[str, Command], name: str) -> Iterator[Finding]:
+def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
     last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
     if last is None or any(_outermost(launch).background for launch in script.training):
         return
@@ -93,13 +93,13 @@ def _deferred(script: Script, traps: dict[str, Command], name: str) -> Iterator[
         yield found("trap-deferred", command, text)
 
 
-def _outermost(launch: Launch) -> Command:
+def _outermost(launch: LaunchedProgram) -> ShellCommand:
     while launch.outer is not None:
         launch = launch.outer
     return launch.command
 
 
-def exit_code(script: Script) -> Iterator[Finding]:
+def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
     living = [launch for launch in script.training if not launch.command.dead] or script.training
     if not living:
@@ -120,7 +120,7 @@ def exit_code(script: Script) -> Iterator[Finding]:
         yield found("exit-code-lost", main, reason)
 
 
-def _lost_in(script: Script, main: Command) -> str | None:
+def _lost_in(script: BatchScript, main: ShellCommand) -> str | None:
     """Return how the exit code of a command gets lost; None if it does not."""
     at = next(number for number, command in enumerate(script.commands) if command is main)
     after = [command for command in script.commands[at + 1 :] if _follows(command, main)]
@@ -136,9 +136,13 @@ def _lost_in(script: Script, main: Command) -> str | None:
     if "or" in main.within and not any(
         command.name in ("exit", "return", "false") for command in after if "after-or" in command.within
     ):
-        return "|| goes on with 0"
+        return "|| replaces the failure by exit code 0"
     if "condition" in main.within or "not" in main.within:
-        return "the if goes on with 0" if not any(command.name == "exit" for command in after) else None
+        return (
+            "the if replaces the failure by exit code 0"
+            if not any(command.name == "exit" for command in after)
+            else None
+        )
     if "or" in main.within:
         return None
     if "e" in main.options and "and" not in main.within:
@@ -146,13 +150,13 @@ def _lost_in(script: Script, main: Command) -> str | None:
     return _loses(after, main)
 
 
-def _loses(after: list[Command], main: Command) -> str | None:
+def _loses(after: list[ShellCommand], main: ShellCommand) -> str | None:
     rest = [command for command in after if "after-and" not in command.within and command.name not in ("", "trap")]
     rest = [command for command in rest if not (main.background and command.name == "wait")]
     return f"the last command is {rest[-1].name}, without set -e" if rest else None
 
 
-def _follows(command: Command, main: Command) -> bool:
+def _follows(command: ShellCommand, main: ShellCommand) -> bool:
     """Return whether a command runs after `main`, in the batch shell itself."""
     if {"substitution", "handler", "called"} & set(command.within):
         return False
@@ -160,7 +164,7 @@ def _follows(command: Command, main: Command) -> bool:
     return not command.dead and all(ways.get(one.number, one.branch) == one.branch for one in command.conditions)
 
 
-def _code_is_kept(script: Script, after: list[Command]) -> bool:
+def _code_is_kept(script: BatchScript, after: list[ShellCommand]) -> bool:
     """Return whether the script looks at the exit code, and ends with it or with another than 0."""
     kept = {one.name for one in script.assignments if re.search(r"=\(?\"?\$(?:\?|\{PIPESTATUS)", one.text)}
     looks = re.compile("|".join([r"\$\?|PIPESTATUS", *(rf"\b{re.escape(name)}\b" for name in sorted(kept))]))
@@ -183,7 +187,7 @@ def _code_is_kept(script: Script, after: list[Command]) -> bool:
 _CLEANS_UP = ("rm", "rsync", "cp", "mv", "tar", "kill", "pkill", "rclone", "scp", "fusermount", "umount")
 
 
-def cleanup(script: Script) -> Iterator[Finding]:
+def cleanup(script: BatchScript) -> Iterator[Finding]:
     """Find what a failed training leaves undone."""
     main = next((_outermost(launch) for launch in reversed(script.training) if not launch.command.dead), None)
     if main is None or "e" not in main.options or main.background or {"or", "condition", "not"} & set(main.within):
@@ -208,7 +212,7 @@ _DAEMON = re.compile(
 )
 
 
-def never_ends(script: Script) -> Iterator[Finding]:
+def never_ends(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that wait for what never ends, and have nothing else left to do."""
     served = [
         (number, command)
@@ -238,7 +242,7 @@ def never_ends(script: Script) -> Iterator[Finding]:
             return
 
 
-def cancels(script: Script) -> Iterator[Finding]:
+def cancels(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that end by being cancelled."""
     for command in script.named("scancel"):
         if {"handler", "substitution"} & set(command.within):

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.rules.codes import Finding, Severity, found
-from batchfiles.slurm.launches import Launch, number_of, option
-from batchfiles.slurm.script import Script
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.ranks import SLURM_PLACE
 
 _ADDRESS_NAMES = (
     r"(?i:(?:PET_)?MASTER_?(?:ADDR|ADDRESS|IP|HOST|NODE(?:_IP|_ADDR)?)|HEAD_?NODE(?:_?IP|"
@@ -29,27 +30,29 @@ _PORT_OPTIONS = ("master_port", "main_process_port", "rdzv_endpoint")
 _LISTS = ("SLURM_NODELIST", "SLURM_JOB_NODELIST")
 
 
-class Place(NamedTuple):
+class StatedEndpoint(NamedTuple):
     """An address or a port that the script states."""
 
     name: str
     value: Value
     line: int
-    launch: Launch | None = None
+    launch: LaunchedProgram | None = None
     source: str = ""
     open_ended: bool = False
 
 
-def addresses(script: Script) -> Iterator[Place]:
+def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
     """Yield the addresses where ranks meet, in order of their lines."""
     for one in script.assigned(_ADDRESS_NAMES):
         if not one.dead:
-            yield Place(one.name, one.value, one.line, source=one.source, open_ended=script.shell.variables.open_ended)
+            yield StatedEndpoint(
+                one.name, one.value, one.line, source=one.source, open_ended=script.shell.variables.open_ended
+            )
     for launch in script.launches:
         for name in _ADDRESS_OPTIONS:
             value = option(launch.launcher, name)
             if value is not None and not launch.command.dead:
-                yield Place(
+                yield StatedEndpoint(
                     f"--{name}",
                     value.with_text(re.sub(rf":[\d{HOLE}]*$", "", value.text.removeprefix("tcp://"))),
                     launch.line,
@@ -59,7 +62,7 @@ def addresses(script: Script) -> Iterator[Place]:
                 )
 
 
-def address(script: Script) -> Iterator[Finding]:
+def address(script: BatchScript) -> Iterator[Finding]:
     """Find addresses that are none."""
     stated = list(addresses(script))
     guessed = False
@@ -84,7 +87,7 @@ def address(script: Script) -> Iterator[Finding]:
     yield from _localhost(script, stated)
 
 
-def _localhost(script: Script, stated: list[Place]) -> Iterator[Finding]:
+def _localhost(script: BatchScript, stated: list[StatedEndpoint]) -> Iterator[Finding]:
     for place in stated:
         if not re.fullmatch(r"localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0", place.value.text):
             continue
@@ -93,7 +96,7 @@ def _localhost(script: Script, stated: list[Place]) -> Iterator[Finding]:
             yield found("addr-localhost", place, f"{place.name} is {place.value.text}")
 
 
-def without_endpoint(script: Script) -> Iterator[Finding]:
+def without_endpoint(script: BatchScript) -> Iterator[Finding]:
     """Find c10d rendezvous that have no endpoint: torchrun then takes localhost, in spite of --master-addr."""
     for launch in script.training:
         launcher = launch.launcher
@@ -107,11 +110,11 @@ def without_endpoint(script: Script) -> Iterator[Finding]:
             yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
 
 
-def _spans_nodes(script: Script, launch: Launch) -> bool:
+def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     return (script.nodes_of(launch) or 1) > 1 or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
 
 
-def _uses_address(launch: Launch, name: str) -> bool:
+def _uses_address(launch: LaunchedProgram, name: str) -> bool:
     """Return whether a variable reaches the ranks: those that torch reads do, unless launcher options overrule them."""
     if name.upper() != "MASTER_ADDR" or launch.line < 0:
         return False
@@ -120,7 +123,7 @@ def _uses_address(launch: Launch, name: str) -> bool:
     return last and (launch.launcher is None or launch.launcher.name == "composer")
 
 
-def undefined(script: Script) -> Iterator[Finding]:
+def undefined(script: BatchScript) -> Iterator[Finding]:
     """Find addresses that are empty when ranks ask for them."""
     told: set[str] = set()
     if not script.is_batch_file:  # a part of one, which finds its variables set
@@ -144,13 +147,13 @@ def undefined(script: Script) -> Iterator[Finding]:
             yield found("addr-undefined", launch, "the address of the rendezvous is empty")
 
 
-def _is_parameter(script: Script, name: str) -> bool:
+def _is_parameter(script: BatchScript, name: str) -> bool:
     """Return whether a comment or a check shows that the caller of sbatch sets it."""
     told = re.compile(rf"\b{name}=\S+.*\bsbatch\b|--export=\S*\b{name}\b|\$\{{{name}:\?|-[zn] \"?\$\{{?{name}\b")
     return any(told.search(line) for line in script.lines)
 
 
-def port(script: Script) -> Iterator[Finding]:
+def port(script: BatchScript) -> Iterator[Finding]:
     """Find ports that every job shares."""
     for place in _ports(script):
         value, number = place.value, re.search(r"(\d+)$", place.value.text)
@@ -162,19 +165,19 @@ def port(script: Script) -> Iterator[Finding]:
         return
 
 
-def _ports(script: Script) -> Iterator[Place]:
+def _ports(script: BatchScript) -> Iterator[StatedEndpoint]:
     for one in script.assigned(_PORT_NAMES):
         if one.value.known:
-            yield Place(one.name, one.value, one.line, source=one.source)
+            yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
     for launch in script.launches:
         for name in _PORT_OPTIONS:
             value = option(launch.launcher, name)
             if value is not None and (name != "rdzv_endpoint" or re.search(r":\d+$", value.text)):
-                yield Place(f"--{name}", value, launch.line, source=launch.source)
+                yield StatedEndpoint(f"--{name}", value, launch.line, source=launch.source)
         yield from _ports_in_words(launch)
 
 
-def _ports_in_words(launch: Launch) -> Iterator[Place]:
+def _ports_in_words(launch: LaunchedProgram) -> Iterator[StatedEndpoint]:
     words = launch.program
     is_ray = bool(words) and words[0].text.rpartition("/")[2] == "ray" and any(word.text == "--head" for word in words)
     names = (
@@ -186,10 +189,10 @@ def _ports_in_words(launch: Launch) -> Iterator[Place]:
         if re.fullmatch(names, key):
             value = word.value.with_text(text) if equals else words[at + 1].value if at + 1 < len(words) else Value()
             if re.search(r"(?:^|:)\d+$", value.text):
-                yield Place(key, value, launch.line, source=launch.source)
+                yield StatedEndpoint(key, value, launch.line, source=launch.source)
 
 
-def from_job_id(script: Script) -> Iterator[Finding]:
+def from_job_id(script: BatchScript) -> Iterator[Finding]:
     """Find ports and rendezvous ids that are less certain than they look."""
     for one in script.assigned(_PORT_NAMES):
         if one.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID"):
@@ -205,7 +208,7 @@ def from_job_id(script: Script) -> Iterator[Finding]:
             yield found("rdzv-id-fixed", launch, f"--rdzv-id={value.text}")
 
 
-def world(script: Script) -> Iterator[Finding]:
+def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
     for one in script.assigned("WORLD_SIZE|NUM_PROCESSES|NPROCS_TOTAL"):
         if one.name == "WORLD_SIZE" and one.value.fixed and one.value.text.isdigit() and int(one.value.text[:9]) > 1:
@@ -215,10 +218,9 @@ def world(script: Script) -> Iterator[Finding]:
 _RANK = re.compile(
     r"(?i)(?:\b|_|--?)(?:node[-_]|machine[-_]|local[-_]|group[-_]|global[-_])?(?:rank|id)[\"']?[ =]+[\"']?0\b"
 )
-_RANK_VARIABLES = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
 
 
-def ranks(script: Script) -> Iterator[Finding]:
+def ranks(script: BatchScript) -> Iterator[Finding]:
     """Find ranks that the batch shell numbers, before there are any."""
     told = False
     for launch in script.launches:
@@ -230,12 +232,12 @@ def ranks(script: Script) -> Iterator[Finding]:
             or not _several(script, launch)
         ):
             continue
-        words = [word for word in launch.command.words if word.value.comes_from(*_RANK_VARIABLES)]
+        words = [word for word in launch.command.words if word.value.comes_from(*SLURM_PLACE)]
         text = " ".join(word.text for word in launch.command.words)
         # srun torchrun --node_rank $SLURM_NODEID; srun bash -c "… RANK=$SLURM_PROCID …"
         if words and _RANK.search(text):
             told = True
-            name = next(name for name in _RANK_VARIABLES if words[0].value.comes_from(name))
+            name = next(name for name in SLURM_PLACE if words[0].value.comes_from(name))
             # With a c10d rendezvous torchrun numbers nodes itself.
             harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
             lighter = Severity.NOTE if harmless else None
@@ -244,14 +246,14 @@ def ranks(script: Script) -> Iterator[Finding]:
         yield from _exported_ranks(script)
 
 
-def _several(script: Script, launch: Launch) -> bool:
+def _several(script: BatchScript, launch: LaunchedProgram) -> bool:
     return (script.nodes_of(launch) or 1) > 1 or (script.tasks_per_node_of(launch) or 1) > 1
 
 
-def _exported_ranks(script: Script) -> Iterator[Finding]:
+def _exported_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find RANK=$SLURM_PROCID in the batch shell, which every rank inherits."""
     for one in script.assigned("RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK"):
-        if not (one.exported and one.value.known and one.value.comes_from(*_RANK_VARIABLES)) or "called" in one.within:
+        if not (one.exported and one.value.known and one.value.comes_from(*SLURM_PLACE)) or "called" in one.within:
             continue
         for launch in script.training:
             own = launch.command.variables.values.get(one.name)

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, found
-from batchfiles.slurm.launches import Launch, number_of, option
-from batchfiles.slurm.options import number
-from batchfiles.slurm.script import Script
-
-_STARTERS = (
-    r"srun|mpirun|mpiexec\S*|horovodrun|pdsh|clush|parallel|pssh|prun|aprun|jsrun|ibrun|ssh|"
-    r"flux|orterun|dask\S*|submitit\S*|sbatch|poprun"
-)
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.launchers import STARTS_ON_NODES, option_names
 
 
-def worlds(script: Script) -> Iterator[Finding]:
+def worlds(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that make other worlds than their author wants."""
     for launch in _living(script):
         launcher = launch.launcher
@@ -34,7 +30,7 @@ def worlds(script: Script) -> Iterator[Finding]:
             yield found("tasks-times-torchrun", launch, text)
 
 
-def _alone(launch: Launch) -> str | None:
+def _alone(launch: LaunchedProgram) -> str | None:
     """Return why torchrun makes a separate world on each node."""
     launcher = launch.launcher
     if (
@@ -56,7 +52,7 @@ def _alone(launch: Launch) -> str | None:
     )
 
 
-def elastic_alone(script: Script) -> Iterator[Finding]:
+def elastic_alone(script: BatchScript) -> Iterator[Finding]:
     """Find elastic ranges that no node can join."""
     for launch in _living(script):
         value = option(launch.launcher, "nnodes")
@@ -65,11 +61,11 @@ def elastic_alone(script: Script) -> Iterator[Finding]:
             yield found("nnodes-range-on-one-node", launch, f"--nnodes={value.text}")
 
 
-def _living(script: Script) -> list[Launch]:
+def _living(script: BatchScript) -> list[LaunchedProgram]:
     return [launch for launch in script.training if not launch.command.dead]
 
 
-def processes_of(launch: Launch) -> int | None:
+def processes_of(launch: LaunchedProgram) -> int | None:
     """Return how many processes a launcher starts on one node; None if the file does not tell."""
     launcher = launch.launcher
     if launcher is None or launch.has_unknown_options:
@@ -78,18 +74,16 @@ def processes_of(launch: Launch) -> int | None:
         value = option(launcher, "nproc_per_node") or launch.settings.get("PET_NPROC_PER_NODE")
         value = value or launch.command.variables.values.get("PET_NPROC_PER_NODE")
         return 1 if value is None else number(value.text.strip())
-    if launcher.name == "accelerate":
-        processes = number_of(launcher, "num_processes")
-        machines = number_of(launcher, "num_machines") if "num_machines" in launcher.options else 1
-        return processes // machines if processes and machines and processes >= machines else None
-    if launcher.name == "deepspeed":
-        return number_of(launcher, "num_gpus")
-    if launcher.name == "composer":
-        return number_of(launcher, "n", "nproc")
-    return None
+    stated = number_of(launcher, *option_names("ranks", of=launcher.name))
+    if stated is not None:
+        return stated
+    world = number_of(launcher, *option_names("world", of=launcher.name))
+    nodes = option_names("nodes", of=launcher.name)
+    machines = number_of(launcher, *nodes) if set(nodes) & set(launcher.options) else 1
+    return world // machines if world and machines and world >= machines else None
 
 
-def gpus(script: Script) -> Iterator[Finding]:
+def gpus(script: BatchScript) -> Iterator[Finding]:
     """Find processes and GPUs that disagree in number."""
     living = _living(script)
     at_once = sum(launch.command.background for launch in living) > 1
@@ -113,7 +107,7 @@ def gpus(script: Script) -> Iterator[Finding]:
             yield found("gpus-unused", launch, text)
 
 
-def _tasks_and_gpus(script: Script, launch: Launch) -> Iterator[Finding]:
+def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
     """Find one-rank-a-task launches with more tasks than GPUs."""
     per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
     variables = launch.command.variables
@@ -125,14 +119,14 @@ def _tasks_and_gpus(script: Script, launch: Launch) -> Iterator[Finding]:
             yield found("more-processes-than-gpus", launch, text)
 
 
-def several_nodes(script: Script) -> Iterator[Finding]:
+def several_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find jobs of several nodes that use one."""
     if not script.request.several_nodes or not _living(script):
         return
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
     if any(
-        re.fullmatch(_STARTERS, command.name) and "substitution" not in command.within for command in script.commands
+        STARTS_ON_NODES.fullmatch(command.name) and "substitution" not in command.within for command in script.commands
     ):
         return
     if any(launch.layer("srun", "mpirun") for launch in script.training) or re.search(
@@ -146,11 +140,11 @@ def several_nodes(script: Script) -> Iterator[Finding]:
         yield found("no-srun", first, text)
 
 
-def _code(script: Script) -> str:
+def _code(script: BatchScript) -> str:
     return "\n".join(line.partition(" #")[0] for line in script.lines if not line.lstrip().startswith("#"))
 
 
-def bad_exit(script: Script) -> Iterator[Finding]:
+def bad_exit(script: BatchScript) -> Iterator[Finding]:
     """Find ranks that are left hanging when another has died."""
     told = False
     for launch in script.training:
@@ -166,7 +160,7 @@ def bad_exit(script: Script) -> Iterator[Finding]:
             yield found("no-kill-on-bad-exit", launch, "srun without --kill-on-bad-exit")
 
 
-def _spans_nodes(script: Script, launch: Launch) -> bool:
+def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     nodes = script.nodes_of(launch)
     if nodes is not None:
         return nodes > 1 or (script.request.several_nodes and _beside_others(script, launch))
@@ -180,7 +174,7 @@ def _spans_nodes(script: Script, launch: Launch) -> bool:
     )
 
 
-def _beside_others(script: Script, launch: Launch) -> bool:
+def _beside_others(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether workers that other sruns have started take part, as with Ray."""
     return any(
         other is not launch and other.srun and other.program and other.program[0].text == "ray"
@@ -188,7 +182,7 @@ def _beside_others(script: Script, launch: Launch) -> bool:
     )
 
 
-def cpus(script: Script) -> Iterator[Finding]:
+def cpus(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that get one CPU."""
     if (script.request.cpus_per_task or 0) < 2 or script.site.srun_inherits_cpus:
         return
@@ -205,7 +199,7 @@ def cpus(script: Script) -> Iterator[Finding]:
         return
 
 
-def threads(script: Script) -> Iterator[Finding]:
+def threads(script: BatchScript) -> Iterator[Finding]:
     """Find ranks whose number of threads was not chosen."""
     if any(one.name == "OMP_NUM_THREADS" for one in script.assigned("OMP_NUM_THREADS")):
         return
@@ -218,7 +212,7 @@ def threads(script: Script) -> Iterator[Finding]:
             return
 
 
-def hidden_peers(script: Script) -> Iterator[Finding]:
+def hidden_peers(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that see one GPU each."""
     for launch in script.training:
         srun = launch.srun
@@ -235,7 +229,7 @@ def hidden_peers(script: Script) -> Iterator[Finding]:
 _PREPARES = re.compile(r"(?i).*(?:prepare|download|preprocess|tokeni[sz]e_data|setup|install|convert)\w*\.(?:py|sh)")
 
 
-def fans_out(script: Script) -> Iterator[Finding]:
+def fans_out(script: BatchScript) -> Iterator[Finding]:
     """Find preparations that run once a task."""
     for launch in script.launches:
         srun = launch.srun
@@ -254,7 +248,7 @@ def fans_out(script: Script) -> Iterator[Finding]:
             yield found("srun-may-fan-out", launch, f"srun {name}: {tasks} times")
 
 
-def binding(script: Script) -> Iterator[Finding]:
+def binding(script: BatchScript) -> Iterator[Finding]:
     """Find CPUs that the job does not have."""
     for launch in script.launches:
         bound = launch.srun.options.get("cpu-bind") if launch.srun else None
@@ -274,12 +268,12 @@ def _highest_cpu(text: str) -> int | None:
     if maps:
         return max((int(one) for one in re.findall(r"\d{1,6}", maps[1])), default=None)
     if masks:
-        values = [int(one.removeprefix("0x") or "0", 16) for one in masks[1].split(",")]
-        return max(value.bit_length() - 1 for value in values)
+        values = [int(one, 16) for one in re.findall(r"(?:0x)?[0-9a-fA-F]+", masks[1])]
+        return max((value.bit_length() - 1 for value in values), default=None)
     return None
 
 
-def unused_tasks(script: Script) -> Iterator[Finding]:
+def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
     tasks = script.request.tasks_per_node or script.request.tasks or 1
     if tasks > 1 and _living(script) and not re.search(r"\b(?:srun|mpirun|mpiexec|prun|ibrun)\b", _code(script)):

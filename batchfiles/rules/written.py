@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.commands import Command
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
-from batchfiles.slurm.script import Script
-
-# Those that no other command resembles: gunzip is no misspelt unzip.
-_COMMANDS = (
-    "module source export srun sbatch torchrun python python3 conda mkdir scontrol accelerate deepspeed nvidia-smi "
-    "apptainer singularity hostname activate echo"
-)
-_KNOWN_COMMANDS = frozenset(_COMMANDS.split())
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.helpers import OFTEN_MISSPELT
 
 _JOB = (
     "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "
@@ -50,7 +44,7 @@ _SLURM_VARIABLES = frozenset(
 _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 
-def spool_folder(script: Script) -> Iterator[Finding]:
+def spool_folder(script: BatchScript) -> Iterator[Finding]:
     """Find paths that are relative to the file, which runs from slurmd's folder."""
     if not script.is_batch_file:
         return
@@ -70,7 +64,7 @@ def spool_folder(script: Script) -> Iterator[Finding]:
             return
 
 
-def _knows_of_slurm(script: Script, command: Command) -> bool:
+def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
     if any(re.search("SLURM_|BASH_SOURCE", one.text) for one in command.conditions):
         return True
@@ -86,7 +80,7 @@ def _knows_of_slurm(script: Script, command: Command) -> bool:
     )
 
 
-def arrays(script: Script) -> Iterator[Finding]:
+def arrays(script: BatchScript) -> Iterator[Finding]:
     """Find lists that became one element."""
     for one in script.assignments:
         if (
@@ -102,7 +96,7 @@ def arrays(script: Script) -> Iterator[Finding]:
             yield found("array-quoted", one, one.text[:60])
 
 
-def commands(script: Script) -> Iterator[Finding]:
+def commands(script: BatchScript) -> Iterator[Finding]:
     """Find words that bash takes for commands, and are none."""
     for command in script.commands:
         why = _no_command(script, command)
@@ -110,7 +104,7 @@ def commands(script: Script) -> Iterator[Finding]:
             yield found("command-not-found", command, why)
 
 
-def _no_command(script: Script, command: Command) -> str | None:
+def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     if not command.words or command.words[0].source.startswith(("$", '"', "'", "`")) or command.dead:
         return None
     name = command.words[0].text
@@ -121,7 +115,7 @@ def _no_command(script: Script, command: Command) -> str | None:
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
     if following == "=" or (
         re.match(r"=[^=]", following)
-        and name not in _KNOWN_COMMANDS
+        and name not in OFTEN_MISSPELT
         and name.isidentifier()
         and not command.words[1].quoted
     ):
@@ -136,13 +130,13 @@ def _no_command(script: Script, command: Command) -> str | None:
         and len(command.words) > 2
     ):
         return f"{name} {following} …: a comment without its #?"
-    near = next((known for known in _KNOWN_COMMANDS if _differs_by_typing_error(name, known)), None)
-    if near is not None and name not in _KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
+    near = next((known for known in OFTEN_MISSPELT if _differs_by_typing_error(name, known)), None)
+    if near is not None and name not in OFTEN_MISSPELT and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
         return f"{name}: {near}?"
     return None
 
 
-def variables(script: Script) -> Iterator[Finding]:
+def variables(script: BatchScript) -> Iterator[Finding]:
     """Find variables that are empty where they are used."""
     text = "\n".join(script.lines)
     used = set(re.findall(r"\$\{?[#!]?(\w+)", text)) | {
@@ -168,7 +162,7 @@ def variables(script: Script) -> Iterator[Finding]:
     yield from _slurm_names(script, assigned, told)
 
 
-def _missing(command: Command, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
+def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
     for origin in sorted(
         {
             origin
@@ -214,7 +208,7 @@ def _means(name: str, other: str) -> bool:
     return name != other and (plain == of_other or (len(plain) > 5 and _differs_by_typing_error(plain, of_other)))
 
 
-def _slurm_names(script: Script, assigned: set[str], told: set[str]) -> Iterator[Finding]:
+def _slurm_names(script: BatchScript, assigned: set[str], told: set[str]) -> Iterator[Finding]:
     for number, line in enumerate(script.lines, 1):
         if line.lstrip().startswith("#") or re.match(r"\s*(?:echo|printf)\b", line):
             continue
@@ -227,7 +221,7 @@ def _slurm_names(script: Script, assigned: set[str], told: set[str]) -> Iterator
                 yield Finding("unset-variable", number, f"Slurm sets no ${name}: ${near}?")
 
 
-def empty_programs(script: Script) -> Iterator[Finding]:
+def empty_programs(script: BatchScript) -> Iterator[Finding]:
     """Find launch lines whose program is a variable that is never set, while another one is set and never used."""
     text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
     used = set(re.findall(r"\$\{?[#!]?(\w+)", text))
@@ -251,7 +245,7 @@ def empty_programs(script: Script) -> Iterator[Finding]:
             yield found("unset-variable", launch, why, lighter)
 
 
-def empty_arguments(script: Script) -> Iterator[Finding]:
+def empty_arguments(script: BatchScript) -> Iterator[Finding]:
     """Find options whose value is empty and vanishes."""
     for launch in script.training:
         words = launch.command.words
@@ -270,7 +264,7 @@ def empty_arguments(script: Script) -> Iterator[Finding]:
                 return
 
 
-def goes_on(script: Script) -> Iterator[Finding]:
+def goes_on(script: BatchScript) -> Iterator[Finding]:
     """Find scripts that go on after a failed command."""
     if not script.training or any("e" in command.options for command in script.commands):
         return

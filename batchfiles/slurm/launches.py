@@ -6,44 +6,26 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from batchfiles.bash.commands import Command
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
-from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.layers import ONCE_A_NODE, Layer, taken_apart
-from batchfiles.slurm.options import number
-
-_HELPERS = re.compile(
-    r"hostname|nvidia-smi|rocm-smi|amd-smi|echo|printf|mkdir|rm|rmdir|cp|mv|cat|ls|env|"
-    r"printenv|sleep|true|date|test|\[|touch|chmod|ln|tar|"
-    r"unzip|unsquashfs|rsync|scp|df|du|free|lscpu|numactl|ulimit|which|pwd|whoami|uname|dcgmi|"
-    r"lspci|ip|ping|nc|ss|grep|sed|awk|head|tail|"
-    r"wc|sort|tee|pip3?|git|wget|curl|scontrol|squeue|sacct|sbatch|scancel|sbcast|killall|"
-    r"pkill|kill|nslookup|dig|getent|host|stat|find|"
-    r"enroot|seff|module|ml|conda|source|export|cd|set|trap|wait|ray|redis-server|export|exit|"
-    r"return|read|shift|local|:|dirname|basename|"
-    r"realpath|readlink|unset|if|then|eval|exec|bash|sh|singularity|apptainer|shifter|docker|"
-    r"podman|ibstat|nvcc|gcc|make|cmake|jq|"
-    r"clear|ibv_devinfo|huggingface-cli|hf|wandb|aws|gsutil|gcloud|rclone|md5sum|uv|seq|comm|"
-    r"shuf|tr|cut|xargs|\.|alias|type|time|"
-    r"command|hash|getopts|let|declare|typeset|readarray|mapfile|umask|pgrep|ps|top|watch|"
-    r"lsof|nproc|id|groups|sinfo|sstat|jobs|disown|"
-    r"tensorboard|vllm|nsys|spack|start_\w+|bc|expr|false|break|continue|logger|mail|sendmail|"
-    r"install|tput|truncate|mktemp|yes|dmesg"
-)
+from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.slurm.layers import Layer, taken_apart
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import SHELLS, helps
 
 # Programs of their own that train: nnUNetv2_train, fairseq-train, llamafactory-cli train.
 _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
 
 
 @dataclass
-class Launch:
+class LaunchedProgram:
     """One program that a command starts, with the words before it."""
 
-    command: Command
+    command: ShellCommand
     layers: list[Layer]
     program: list[Word]  # the program and its arguments; none where the line ends before it
     settings: dict[str, Value]
-    outer: Launch | None = None  # of a command inside a shell that was started: what started this shell
+    outer: LaunchedProgram | None = None  # of a command inside a shell that was started: what started this shell
 
     def layer(self, *names: str) -> Layer | None:
         """Return the outermost of these layers, that of the starting command included."""
@@ -58,7 +40,7 @@ class Launch:
     @property
     def launcher(self) -> Layer | None:
         """The launcher that starts one process a GPU."""
-        return next((layer for layer in reversed(self.layers) if layer.name in ONCE_A_NODE), None)
+        return next((layer for layer in reversed(self.layers) if layer.name in launchers.NAMES), None)
 
     @property
     def has_unknown_options(self) -> bool:
@@ -95,13 +77,13 @@ class Launch:
         name = self.program[0].text.rpartition("/")[2] if self.program else ""
         if self.is_python:
             return bool(name) and not _asks_python(self)
-        if not name or _HELPERS.fullmatch(name) or self.command.is_call:
+        if not name or helps(name) or self.command.is_call:
             return False
         words = (name, *(word.text for word in self.program[1:2]))
         return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
 
 
-def _asks_python(launch: Launch) -> bool:
+def _asks_python(launch: LaunchedProgram) -> bool:
     """Return whether Python is only asked for a version or a figure, or manages packages."""
     python = next(layer for layer in launch.layers if layer.name == "python")
     if "c" in python.options:
@@ -131,26 +113,26 @@ def number_of(layer: Layer | None, *names: str) -> int | None:
     return number(value.text.strip()) if value is not None and value.known else None
 
 
-def launches(commands: Sequence[Command]) -> Iterator[Launch]:
+def launches(commands: Sequence[ShellCommand]) -> Iterator[LaunchedProgram]:
     """Yield what each command starts; what a shell inside it starts follows the command."""
-    shells: list[Launch] = []
+    shells: list[LaunchedProgram] = []
     for command in commands:
         while shells and not _is_inside(command, shells[-1].command):
             shells.pop()
-        launch = Launch(command, *taken_apart(command), shells[-1] if shells else None)
+        launch = LaunchedProgram(command, *taken_apart(command), shells[-1] if shells else None)
         if launch.layers or launch.program:
             yield launch
         if _starts_shell(launch):
             shells.append(launch)
 
 
-def _is_inside(command: Command, outer: Command) -> bool:
+def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
     return len(command.within) > len(outer.within) and command.within[: len(outer.within) + 1] == (
         *outer.within,
         "called",
     )
 
 
-def _starts_shell(launch: Launch) -> bool:
+def _starts_shell(launch: LaunchedProgram) -> bool:
     name = launch.program[0].text if launch.program else ""
-    return name.rpartition("/")[2] in ("bash", "sh", "zsh") or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
+    return name.rpartition("/")[2] in SHELLS or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from batchfiles.bash.values import number
 from batchfiles.slurm.directives import Header
-from batchfiles.slurm.options import number
 from trainjob.cluster import slurm_text
 
 GPU_NAMES = ("gpu", "dcu", "npu", "mlu", "hcu", "xpu", "gcd", "hpu")
@@ -20,7 +20,7 @@ def gres_entries(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteFacts:
     """Facts of a cluster; none where no cluster file was named."""
 
     accelerators: int = 0
@@ -37,12 +37,12 @@ class Site:
         return self.release is not None and not (22, 5) <= self.release < (24, 11)
 
 
-def site_of(cluster: Any) -> Site:
+def site_of(cluster: Any) -> SiteFacts:
     """Return the facts of a cluster of kind slurm."""
     groups = cluster.nodes if isinstance(cluster.nodes, list) else [cluster.nodes]
     release = cluster.slurm.version if cluster.slurm else None
     partition = cluster.directives.get("partition")
-    return Site(
+    return SiteFacts(
         accelerators=max(group.accelerators for group in groups),
         cpus=max(group.cpus for group in groups),
         max_nodes=cluster.limits.max_nodes or sum(group.count for group in groups),
@@ -54,7 +54,7 @@ def site_of(cluster: Any) -> Site:
 
 
 @dataclass(frozen=True)
-class Request:
+class RequestedResources:
     """Figures; None where the file leaves them to its site or to the command line of sbatch."""
 
     nodes: int | None  # the least number, if it is a range
@@ -88,7 +88,7 @@ class Request:
         return known | dict.fromkeys(("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID"), "0")
 
 
-def request_of(header: Header, site: Site) -> Request:
+def request_of(header: Header, site: SiteFacts) -> RequestedResources:
     """Return what `header` asks for; a job that takes whole nodes has all their GPUs."""
     nodes = number((header.value("nodes") or "").partition("-")[0])
     tasks = number(header.value("ntasks"))
@@ -105,7 +105,7 @@ def request_of(header: Header, site: Site) -> Request:
     if per_node is None and gpus and (per_gpu := number(header.value("ntasks-per-gpu"))):
         per_node = per_gpu * gpus
         tasks = per_node * nodes if nodes else tasks
-    return Request(
+    return RequestedResources(
         nodes, tasks, per_node, number(header.value("cpus-per-task")), gpus, gpus_per_task, exclusive=exclusive
     )
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from batchfiles.bash.builtins import obey
-from batchfiles.bash.commands import Assignment, Command
+from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import Variables, Word, text_of
-from batchfiles.bash.shell import Bash, Shell, parse
+from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
-from batchfiles.bash.values import HOLE, Value
+from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Header, read_header, with_arguments
-from batchfiles.slurm.launches import Launch, launches, number_of, option
-from batchfiles.slurm.options import number
-from batchfiles.slurm.request import Request, Site, request_of
+from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
+from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.records.files import read_first
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -28,21 +28,21 @@ _LARGEST_BYTES = 4_000_000
 
 
 @dataclass
-class Script:
+class BatchScript:
     """A batch file and all that is known of it without running it."""
 
     path: Path
     raw: bytes
     lines: list[str]
     header: Header
-    request: Request
-    shell: Shell
+    request: RequestedResources
+    shell: ShellReader
     comments: list[tuple[int, str]]
-    site: Site
+    site: SiteFacts
     first_error: int | None  # the first line that bash's grammar does not allow
 
     @property
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[ShellCommand]:
         """The commands, in order."""
         return self.shell.commands
 
@@ -52,12 +52,12 @@ class Script:
         return self.shell.assignments
 
     @cached_property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[LaunchedProgram]:
         """The programs that the commands start."""
         return list(launches(self.commands))
 
     @cached_property
-    def training(self) -> list[Launch]:
+    def training(self) -> list[LaunchedProgram]:
         """The job's own work: the launches that are no helpers."""
         return [launch for launch in self.launches if launch.trains]
 
@@ -66,7 +66,7 @@ class Script:
         """True if sbatch has something to read in it."""
         return bool(self.header.directives or self.header.ignored)
 
-    def named(self, *names: str) -> Iterator[Command]:
+    def named(self, *names: str) -> Iterator[ShellCommand]:
         """Yield the commands of these names."""
         return (command for command in self.commands if command.name in names)
 
@@ -80,7 +80,7 @@ class Script:
                         name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
                     )
 
-    def nodes_of(self, launch: Launch) -> int | None:
+    def nodes_of(self, launch: LaunchedProgram) -> int | None:
         """Return the number of nodes on which a launch starts processes; None if the file does not tell."""
         starter = launch.srun or launch.layer("mpirun")
         if starter is None:
@@ -91,7 +91,7 @@ class Script:
             return 1
         return self.request.nodes
 
-    def tasks_per_node_of(self, launch: Launch) -> int | None:
+    def tasks_per_node_of(self, launch: LaunchedProgram) -> int | None:
         """Return how often each node starts a launch; None if the file does not tell."""
         srun = launch.srun
         if srun is None:
@@ -105,7 +105,7 @@ class Script:
             return None
         return self.request.tasks_per_node
 
-    def gpus_of(self, launch: Launch) -> int | None:
+    def gpus_of(self, launch: LaunchedProgram) -> int | None:
         """Return the GPUs that one task of a launch sees; None if the file does not tell."""
         srun = launch.srun
         if srun is not None:
@@ -119,17 +119,14 @@ class Script:
         return self.request.gpus_per_node
 
 
-def read_script(path: Path, site: Site, arguments: Sequence[str] | None = None) -> Script:
-    """Return what `path` says, called with `arguments` if they are known. Raises OSError."""
-    with path.open("rb") as file:
-        return script_of(path, file.read(_LARGEST_BYTES), site, arguments)
+def read_script(path: Path, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
+    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError."""
+    return script_of(path, read_first(path, _LARGEST_BYTES), site, arguments)
 
 
-def script_of(path: Path, raw: bytes, site: Site, arguments: Sequence[str] | None = None) -> Script:
+def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
     """Return what the bytes `raw` say, as the content of `path`."""
-    text = (
-        raw.decode(errors="replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
-    )
+    text = _text(raw)
     lines = text.split("\n")
     root = parse(text)
     comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
@@ -148,11 +145,16 @@ def script_of(path: Path, raw: bytes, site: Site, arguments: Sequence[str] | Non
             variables.set(name, Value(stated, frozenset({name})))  # as it is written
     if arguments is not None:
         variables.set_arguments([Word(Value(one), "$@", quoted=True) for one in arguments])
-    shell = Shell(Bash(READERS, obey), variables, _beside(path))
+    shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
-    return Script(path, raw, lines, header, request, shell, comments, site, error)
+    return BatchScript(path, raw, lines, header, request, shell, comments, site, error)
+
+
+def _text(raw: bytes) -> str:
+    text = raw.decode(errors="replace").removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
 
 
 def _all(root: Node, kind: str) -> Iterator[Node]:
@@ -174,9 +176,7 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
         for place in (folder / name, folder.parent / name, folder / Path(name).name):
             try:
                 if place.is_file() and place.resolve() != path.resolve():
-                    return str(place), place.read_bytes()[:_LARGEST_BYTES].decode(errors="replace").replace(
-                        "\r\n", "\n"
-                    )
+                    return str(place), _text(read_first(place, _LARGEST_BYTES))
             except (OSError, ValueError):
                 continue
         return None

@@ -158,7 +158,7 @@ def _ansible() -> Path | None:
 
 def _registry() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
-        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "click")
+        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "typer")
         return Path(sys.executable) if _works(Path(sys.executable), *asked) else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.secret_names import is_secret_file
+from trainjob.contract.programs.secret_names import is_secret_file
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trainjob.backends.project import Project, Selection
-    from trainjob.check.probe import Answer
+    from trainjob.check.probe import ProbeAnswer
     from trainjob.machines.machine import Machine
     from trainjob.render.request import Request
 
@@ -51,12 +51,12 @@ class Context:
         return self.request.cluster.interpreter_key
 
     @functools.cached_property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[ProbeAnswer, ...]:
         """The answer of each host to a probe, which runs once, on first use. Raises SshError without a connection."""
         return probe.ask_hosts(self.request, self.machine, self.project, self.selection)
 
     @functools.cached_property
-    def interpreters(self) -> tuple[Answer, ...]:
+    def interpreters(self) -> tuple[ProbeAnswer, ...]:
         """The answers of the ranks' interpreters: on the hosts, or in one container, which represents all."""
         if containers.find(self.request) is None:
             return self.answers

@@ -44,7 +44,7 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Target:
+class ProbeTarget:
     """One machine to ask. `hop`: `machine` reaches it by ssh; `prefix`: the words that start a shell on it."""
 
     name: str
@@ -62,17 +62,17 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """The answer of one machine. `why`: the reason if it gave none; `unreachable`: ssh failed."""
 
-    target: Target
+    target: ProbeTarget
     facts: Mapping[str, str] = field(default_factory=dict)
     cannot_reach: tuple[str, ...] = ()  # hosts that the machine can't log in to, each with the reason
     why: str | None = None
     unreachable: bool = False
 
 
-def targets(request: Request, machine: Machine) -> list[Target]:
+def targets(request: Request, machine: Machine) -> list[ProbeTarget]:
     """Return the hosts that the cluster file names; else the machine on which jobs are submitted."""
     names = requirements.host_names(request)
     # The only host of a pod is the machine on which jobs are submitted.
@@ -80,11 +80,11 @@ def targets(request: Request, machine: Machine) -> list[Target]:
         path = f"PATH={path_of_ranks(is_command=bool(request.job.command))}"
         prefix = ("env", path, "bash") if request.cluster.trains_here else ("bash",)
         name = f"host {names[0]}" if names else machine.name
-        return [Target(name, machine, prefix=prefix, environment=request.cluster.job_environment)]
-    return [Target(name, machine, hop=True) for name in names]
+        return [ProbeTarget(name, machine, prefix=prefix, environment=request.cluster.job_environment)]
+    return [ProbeTarget(name, machine, hop=True) for name in names]
 
 
-def listed(answers: Sequence[Answer]) -> str:
+def listed(answers: Sequence[ProbeAnswer]) -> str:
     """Return the names of machines for a message: "this machine", "login", "hosts h1, h2"."""
     names = ", ".join(answer.target.name for answer in answers)
     if not answers[0].target.hop:
@@ -92,7 +92,9 @@ def listed(answers: Sequence[Answer]) -> str:
     return f"{'host' if len(answers) == 1 else 'hosts'} {names}"
 
 
-def ask_hosts(request: Request, machine: Machine, project: Project, selection: Selection | None) -> tuple[Answer, ...]:
+def ask_hosts(
+    request: Request, machine: Machine, project: Project, selection: Selection | None
+) -> tuple[ProbeAnswer, ...]:
     """Return the answer of every host. For a host that is down, the answer says so.
 
     Raises SshError if `machine` itself can't be reached.
@@ -111,11 +113,11 @@ def ask_hosts(request: Request, machine: Machine, project: Project, selection: S
         return tuple(future.result() for future in pending)
 
 
-def ask_container(request: Request, machine: Machine, project: Project, selection: Selection | None) -> Answer:
+def ask_container(request: Request, machine: Machine, project: Project, selection: Selection | None) -> ProbeAnswer:
     """Return the answer of the image's interpreter, in a container that is removed afterwards."""
     container = request.cluster.container
     flags = ("--rm", "--interactive", "--network", "none", "--pull", "never", "--entrypoint", "sh")
-    target = Target(
+    target = ProbeTarget(
         f"image {container.image}", machine, prefix=(container.runtime, "run", *flags, str(container.image))
     )
     questions = requirements.of_interpreter(request, imports_task=True)
@@ -139,7 +141,9 @@ def _packed(questions: Mapping[str, str], project: Project, selection: Selection
     return stream.getvalue()
 
 
-def _ask(target: Target, questions: Mapping[str, str], stdin: bytes = b"", logins: Sequence[str] = ()) -> Answer:
+def _ask(
+    target: ProbeTarget, questions: Mapping[str, str], stdin: bytes = b"", logins: Sequence[str] = ()
+) -> ProbeAnswer:
     """Return a machine's answer. Raises SshError if the machine on which jobs are submitted can't be reached."""
     words = [*logins, *(f"{name}={value}" for name, value in questions.items())]
     try:
@@ -152,10 +156,10 @@ def _ask(target: Target, questions: Mapping[str, str], stdin: bytes = b"", login
     except SshError:
         raise
     except UserError as error:
-        return Answer(target, why=str(error))
+        return ProbeAnswer(target, why=str(error))
     pairs = [line.split(" ", 1) for line in ended.text.splitlines() if " " in line]
     facts = {name: value for name, value in pairs if name != "no-ssh"}
     if "complete" not in facts:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.code}"])[-1]
-        return Answer(target, why=last, unreachable=target.hop and ended.code == onward.FAILED)
-    return Answer(target, facts, tuple(value for name, value in pairs if name == "no-ssh"))
+        return ProbeAnswer(target, why=last, unreachable=target.hop and ended.code == onward.FAILED)
+    return ProbeAnswer(target, facts, tuple(value for name, value in pairs if name == "no-ssh"))

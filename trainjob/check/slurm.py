@@ -14,7 +14,7 @@ from trainjob.kinds.slurm.directives import cpus_per_task, memory_options, of_ea
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, drafted, partitions
-from trainjob.machines.slurm.partitions import Nodes, Partition
+from trainjob.machines.slurm.partitions import Partition, PartitionNodes
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 
@@ -213,7 +213,7 @@ def _of_nodes(
 ) -> Iterator[Change]:
     ours, kind = cluster.node, cluster.node.gres_name
 
-    def likeness(nodes: Nodes) -> tuple[bool, bool, int]:
+    def likeness(nodes: PartitionNodes) -> tuple[bool, bool, int]:
         return nodes.accelerators(kind) == ours.accelerators, nodes.cpus == ours.cpus, nodes.count
 
     whole = max(found.nodes, key=likeness)

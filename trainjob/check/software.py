@@ -123,7 +123,7 @@ class Interpreter(NamedTuple):
 
 def interpreters(context: Context) -> list[Interpreter]:
     """Return the ranks' interpreters as far as they are known; machines with equal ones are listed together."""
-    by_facts: dict[tuple[str, str, str | None], list[probe.Answer]] = {}
+    by_facts: dict[tuple[str, str, str | None], list[probe.ProbeAnswer]] = {}
     try:
         all_answers = context.interpreters
     except SshError:  # the check "unreachable" reports it

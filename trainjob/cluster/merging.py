@@ -50,7 +50,7 @@ def merge_job(file: Path | None, flags: Mapping[str, object]) -> MergedJob:
             key, *rest = (str(step) for step in fault.path)
             where = _flag(key) if key == "command" else _flag(".".join((key, *rest)))
             where += f", word {int(rest[0]) + 1}" if key == "command" and rest else ""
-            problems.append(Problem(JobError.code, f"{where}: {fault.text}", fault.cure))
+            problems.append(Problem(JobError.code, f"{where}: {fault.text}", fault.cure, where=where))
         raise JobError.of_all(problems) from None
     from_file = read_job(file).given() if file is not None else {}
     in_file = {key: value for key, value in from_file.items() if value is not None}

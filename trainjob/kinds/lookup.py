@@ -24,7 +24,7 @@ _MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class UnreadClusterFile:
     """A cluster file with its name, not yet read. Errors call the file `shown`."""
 
     name: str
@@ -61,26 +61,29 @@ def find(value: str) -> NamedCluster:
     raise ClusterError(f'no cluster is called "{value}"', _known(value, all_candidates))
 
 
-def candidates() -> tuple[Candidate, ...]:
+def candidates() -> tuple[UnreadClusterFile, ...]:
     """Return one candidate for every name: the file that `find` would read. Reads no file."""
-    here = (Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
+    here = (UnreadClusterFile(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
     users = (
-        Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
+        UnreadClusterFile(path.stem, path, f"user's cluster file {path.name}", str(path))
+        for path in _files(user_folder())
     )
-    by_name: dict[str, Candidate] = {}
+    by_name: dict[str, UnreadClusterFile] = {}
     for candidate in (*here, *users, *catalog(), *sites()):
         by_name.setdefault(candidate.name, candidate)
     return tuple(by_name.values())
 
 
-def catalog() -> tuple[Candidate, ...]:
+def catalog() -> tuple[UnreadClusterFile, ...]:
     """Return the ready cluster files that come with trainjob, without those of `sites`."""
-    return tuple(Candidate(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG))
+    return tuple(
+        UnreadClusterFile(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG)
+    )
 
 
-def sites() -> tuple[Candidate, ...]:
+def sites() -> tuple[UnreadClusterFile, ...]:
     """Return the cluster files of public machines, every line with its source."""
-    return tuple(Candidate(path.stem, path, f"site {path.stem}", f"site {path.stem}") for path in _files(SITES))
+    return tuple(UnreadClusterFile(path.stem, path, f"site {path.stem}", f"site {path.stem}") for path in _files(SITES))
 
 
 def user_folder() -> Path:
@@ -96,7 +99,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.yaml"), key=pod4_before_pod16)
 
 
-def _at_path(value: str) -> Candidate:
+def _at_path(value: str) -> UnreadClusterFile:
     path = Path(value)
     if not path.exists():
         by_name = {candidate.name: candidate for candidate in candidates()}
@@ -104,10 +107,10 @@ def _at_path(value: str) -> Candidate:
         cure = f"is --cluster {close} meant ({by_name[close].origin_word})?" if close else "correct the path"
         raise ClusterError(f"{value}: there is no such file", cure)
     # An absolute path exists only on this machine, so scripts contain only the file's name.
-    return Candidate(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
+    return UnreadClusterFile(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
 
 
-def _known(value: str, clusters: tuple[Candidate, ...]) -> str:
+def _known(value: str, clusters: tuple[UnreadClusterFile, ...]) -> str:
     close = nearest(value, [candidate.name for candidate in clusters])
     meant = f"is {close} meant? Known" if close else "known"
     ready = [one.name for one in clusters if one.path.parent == CATALOG]

@@ -20,12 +20,12 @@ from trainjob.cluster.merging import by_setting
 from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.secret_names import is_secret_variable
+from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.observe.status import status
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
 from trainjob.records.files import read_json, write_json
-from trainjob.records.metrics import TRAINING, Line
+from trainjob.records.metrics import TRAINING, MetricsLine
 
 # TensorBoard draws no larger figure.
 _LARGEST = 1e300
@@ -137,7 +137,7 @@ def _settings(record: jobs.JobRecord) -> dict[str, Setting]:
     return {name: value if isinstance(value, Setting) else str(value) for name, value in {**every, **lists}.items()}
 
 
-def _figures(line: Line) -> dict[str, float]:
+def _figures(line: MetricsLine) -> dict[str, float]:
     """Return every number of a line of training or evaluation under a name that begins with its kind."""
     if line.kind not in ("train", "evaluation"):
         return {}

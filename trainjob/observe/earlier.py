@@ -20,7 +20,7 @@ from trainjob.render.record import job_record
 from trainjob.render.request import Request
 
 # How many of the newest runs are considered, and how many runs of the same work are read.
-_MOST_RUNS, _MOST_READ = 300, 24
+_MOST_RUNS, _MOST_READ = 100, 24
 # How many of the newest runs tell how long the next one takes: machines and code change.
 _NEWEST = 5
 # A longer metrics.jsonl would delay a submission.

@@ -12,8 +12,8 @@ from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
+from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.contract.quoting import QuotingError
-from trainjob.contract.secret_names import is_secret_variable
 from trainjob.kinds import table
 from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.lifecycle import resume as resuming

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-import click
+import typer
 
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import seconds as seconds
@@ -44,7 +44,7 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 def as_json(value: object) -> None:
     """Print `value` as indented JSON."""
-    click.echo(json_text(value, indent=1))
+    typer.echo(json_text(value, indent=1))
 
 
 def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
@@ -52,7 +52,7 @@ def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
     listed = list(pairs)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        click.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
+        typer.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
@@ -60,7 +60,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     lines = [list(head), *([_cell(cell) for cell in line] for line in body)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(text: str) -> str:
@@ -92,7 +92,7 @@ def figures(
 
 def warning(line: str) -> None:
     """Print a warning on the error stream."""
-    click.echo(f"warning: {line}", err=True)
+    typer.echo(f"warning: {line}", err=True)
 
 
 def time_left(now: Snapshot) -> str:
@@ -105,7 +105,7 @@ def time_left(now: Snapshot) -> str:
 
 def progress(line: str) -> None:
     """Print progress where it does not mix with the output of a command."""
-    click.echo(line, err=True)
+    typer.echo(line, err=True)
 
 
 def write_lines(lines: Iterable[bytes]) -> None:

@@ -19,7 +19,7 @@ _FLAGS = (
 )
 
 
-class Start(NamedTuple):
+class LocalStart(NamedTuple):
     """The ranks to start on this node. Without `node_rank` nodes number themselves where they meet."""
 
     nodes: int
@@ -63,7 +63,7 @@ def main(name: str, words: List[str]) -> None:
 _ON_NODE = 'file=$1; shift; exec "$0" -S "$file" deepspeed --no_ssh --node_rank "$SLURM_NODEID" "$@"'
 
 
-def _start_on_all_nodes(start: Start, options: Dict[str, str], words: List[str], program: List[str]) -> None:
+def _start_on_all_nodes(start: LocalStart, options: Dict[str, str], words: List[str], program: List[str]) -> None:
     """Become srun: `--launcher slurm` starts a task for each rank, and any other deepspeed on each node."""
     own = os.path.abspath(__file__)
     outside = [folder for folder in os.environ["PATH"].split(":") if folder != os.path.dirname(own)]
@@ -100,7 +100,7 @@ def _number(options: Dict[str, str], *names: str) -> Optional[int]:
     return next((int(options[name]) for name in names if options.get(name, "").isdigit()), None)
 
 
-def _accelerate(options: Dict[str, str]) -> Start:
+def _accelerate(options: Dict[str, str]) -> LocalStart:
     file = options.get("config_file")
     if file and os.path.exists(file):
         with open(file) as stream:
@@ -109,13 +109,13 @@ def _accelerate(options: Dict[str, str]) -> Start:
     ranks = (_number(options, "num_processes") or _gpus() * nodes) // nodes
     meets = "c10d" in options.get("rdzv_backend", "") + options.get("rdzv_conf", "")
     rank = _number(options, "machine_rank")
-    return Start(
+    return LocalStart(
         nodes, ranks, None if meets and nodes > 1 and rank is None else rank or 0,
         options.get("main_process_ip", "127.0.0.1"), options.get("main_process_port", "29500"),
     )  # fmt: skip
 
 
-def _deepspeed(options: Dict[str, str]) -> Start:
+def _deepspeed(options: Dict[str, str]) -> LocalStart:
     nodes, slots, first = _number(options, "num_nodes") or 1, 0, "127.0.0.1"
     file = options.get("hostfile") or options.get("H")
     if file and os.path.exists(file):
@@ -125,26 +125,26 @@ def _deepspeed(options: Dict[str, str]) -> Start:
             nodes, first, slots = len(found), found[0][0], int(found[0][1])
     chosen = [one for one in options.get("include", "").partition(":")[2].split(",") if one]
     ranks = _number(options, "num_gpus", "num_accelerators") or len(chosen) or slots or _gpus()
-    return Start(
+    return LocalStart(
         nodes, ranks, _number(options, "node_rank") or 0,
         options.get("master_addr", first), options.get("master_port", "29500"),
     )  # fmt: skip
 
 
-def _composer(options: Dict[str, str]) -> Start:
+def _composer(options: Dict[str, str]) -> LocalStart:
     names = ("world_size", "node_rank", "base_rank", "master_addr", "master_port")
     options = {**{name: os.environ[name.upper()] for name in names if os.environ.get(name.upper())}, **options}
     ranks = _number(options, "n", "nproc") or _number(dict(os.environ), "LOCAL_WORLD_SIZE") or _gpus()
     nodes = max(1, (_number(options, "world_size") or ranks) // ranks)
     base = _number(options, "base_rank")
     rank = _number(options, "node_rank")
-    return Start(
+    return LocalStart(
         nodes, ranks, rank if rank is not None else (base or 0) // ranks,
         options.get("master_addr", "127.0.0.1"), options.get("master_port", "29500"),
     )  # fmt: skip
 
 
-def _tune(options: Dict[str, str]) -> Start:
+def _tune(options: Dict[str, str]) -> LocalStart:
     own = {name[4:].lower(): value for name, value in os.environ.items() if name.startswith("PET_")}
     options = {**own, **options}
     host, _, port = options.get("rdzv_endpoint", "127.0.0.1:29500").partition(":")
@@ -152,7 +152,7 @@ def _tune(options: Dict[str, str]) -> Start:
     ranks = int(per_node) if per_node.isdigit() else _gpus()
     nodes = _number(options, "nnodes") or 1
     rank = _number(options, "node_rank")
-    return Start(nodes, ranks, rank if rank is not None or nodes > 1 else 0, host, port or "29500")
+    return LocalStart(nodes, ranks, rank if rank is not None or nodes > 1 else 0, host, port or "29500")
 
 
 _STARTS = {"accelerate": _accelerate, "deepspeed": _deepspeed, "composer": _composer, "tune": _tune}

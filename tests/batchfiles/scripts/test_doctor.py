@@ -22,13 +22,13 @@ WRONG = """\
 set -e
 srun bash run.sh
 """
+PROGRAM = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
 RUN = "export OMP_NUM_THREADS=4\ntorchrun --nproc-per-node=8 train.py\n"
 
 
 def doctor(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    program = "from trainjob.cli.main import main; import sys; main(sys.argv[1:])"
     environment = {**os.environ, "COLUMNS": "120"}
-    return ran([sys.executable, "-c", program, "doctor", *words], folder=folder, environ=environment)
+    return ran([sys.executable, "-c", PROGRAM, "doctor", *words], folder=folder, environ=environment)
 
 
 @pytest.fixture
@@ -51,6 +51,30 @@ def test_a_script_that_is_not_here_is_told_once(folder: Path) -> None:
     assert ended.stdout.count("run.sh") == 1
     assert "not known without running it: run.sh (line 7) is not here" in ended.stdout
     assert ended.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["huge", "pipe", "/proc/kmsg"])
+def test_a_called_file_is_read_in_part_or_not_at_all(folder: Path, kind: str) -> None:
+    (folder / "run.sh").unlink()
+    if kind == "huge":
+        with (folder / "run.sh").open("w") as stream:
+            stream.write(RUN)
+            stream.truncate(6 << 30)
+    elif kind == "pipe":
+        os.mkfifo(folder / "run.sh")
+    else:
+        (folder / "run.sh").symlink_to(kind)
+    # No more memory than a login node lets one have.
+    limited = ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash", sys.executable, "-c", PROGRAM, "doctor"]
+    ended = ran([*limited, "train.sbatch"], folder=folder, timeout_s=60)
+    assert ended.stderr == ""
+    assert ("nnodes-missing" in ended.stdout) == (kind == "huge")
+
+
+def test_a_pipe_is_no_batch_file(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.sbatch")
+    ended = doctor(folder, "pipe.sbatch")
+    assert (ended.returncode, ended.stderr) == (1, "trainjob: pipe.sbatch is not a file: name a batch file\n")
 
 
 def test_warnings_fail_only_with_strict(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from batchfiles.rehearsal.recording import Process, calls_in, processes_in
+from batchfiles.rehearsal.recording import RecordedProcess, calls_in, processes_in
 from tests.support import ROOT
 from tests.support.programs import ran
 
@@ -48,7 +48,7 @@ def programs(seen: Path, *names: str) -> None:
         (folder / name).chmod(0o755)
 
 
-def process_of(seen: Path, program: str, *words: str, code: int = 0, **environment: str) -> Process:
+def process_of(seen: Path, program: str, *words: str, code: int = 0, **environment: str) -> RecordedProcess:
     ran([sys.executable, "-c", program, *words], environ=environ(seen, **environment), code=code)
     (found,) = processes_in(seen)
     return found

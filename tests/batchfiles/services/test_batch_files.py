@@ -101,11 +101,11 @@ srun torchrun --nnodes=2 --nproc-per-node=1 --rdzv-backend=c10d --rdzv-endpoint=
     assert (
         "this machine answers at 10.1.1.1, too: whose address that is on the cluster was not shown" in verdict["facts"]
     )
-    assert "not here: the network interface ib7. lo stood in for it" in verdict["facts"]
+    assert "network interface ib7 does not exist here; lo was used instead" in verdict["facts"]
     assert verdict["facts"][-3:] == [
-        "not here: /nowhere/profile/modules.sh. An empty file stood in for it",
-        "not here: /etc/profile.d/nowhere.sh. An empty file stood in for it",
-        "not here: /nowhere/of/mine. The folder of the submission stood in for it",
+        "/nowhere/profile/modules.sh does not exist here; an empty file was used instead",
+        "/etc/profile.d/nowhere.sh does not exist here; an empty file was used instead",
+        "/nowhere/of/mine does not exist here; the folder of the submission was used instead",
     ]
     assert not Path("/nowhere").exists()
     assert not Path("/etc/profile.d/nowhere.sh").exists()
@@ -118,7 +118,7 @@ srun env RANK=$SLURM_PROCID WORLD_SIZE=2 python train.py
 """
     code, verdict = rehearse(script, TOLD)
     assert code == 1
-    assert "the ranks were told numbers that make no world: 2 processes as rank 0" in verdict["problems"]
+    assert "the rank numbers do not form a world: 2 processes as rank 0" in verdict["problems"]
     shown = {found["code"]: found["rehearsal"] for found in verdict["findings"]}
     assert (shown["rank-expanded-early"], shown["addr-localhost"]) == ("confirmed", "confirmed")
 
@@ -129,7 +129,7 @@ srun --nodes=1 --ntasks=1 --container-image=nvcr.io#nvidia/pytorch --no-containe
   apptainer exec --nv -B /scratch:/scratch image.sif env RANK=0 WORLD_SIZE=1 python train.py
 """
     code, verdict = rehearse(script, "open('data/train.bin')\n")
-    assert any("not here: data/train.bin" in fact for fact in verdict["facts"])
+    assert any("because data/train.bin is missing on this machine" in fact for fact in verdict["facts"])
     assert verdict["stood_in_for"] == [["apptainer", "exec", "--nv", "-B", "/scratch:/scratch", "image.sif", *START]]
     assert (code, verdict["problems"]) == (0, [])
 

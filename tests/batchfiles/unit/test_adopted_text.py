@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchfiles.adoption.adopt import Adoption, adoption_of
 from batchfiles.adoption.start import AdoptionError
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted
 from trainjob.cluster.reading import job_from_text
@@ -63,7 +63,7 @@ def test_no_sign_of_a_file_ends_a_line_of_ours(place: str, end: str, tmp_path: P
 @pytest.mark.parametrize("end", [*ENDS, "\r", "\n"], ids=ascii)
 def test_no_sign_of_an_argument_or_a_name_ends_a_line_of_ours(end: str) -> None:
     path, text = Path(f"a{end}{STEP}.sbatch"), ONE_GPU + 'python train.py "$@" $X\n'
-    adoption = adoption_of(script_of(path, text.encode(), Site(), (f"b{end}{STEP}",)), Path("/project"))
+    adoption = adoption_of(script_of(path, text.encode(), SiteFacts(), (f"b{end}{STEP}",)), Path("/project"))
     refuse_hidden(adoption)
     assert end in job_from_text(adoption.job, "job.yaml").command[2]
 
@@ -72,7 +72,7 @@ def test_a_carriage_return_within_a_line_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.sbatch"
     path.write_bytes(f"{ONE_GPU}export Z=1  # n\r{STEP}\npython train.py\n".encode())
     with pytest.raises(AdoptionError, match=r"train\.sbatch:4 has a carriage return"):
-        adoption_of(script_of(path, path.read_bytes(), Site(), ()), tmp_path)
+        adoption_of(script_of(path, path.read_bytes(), SiteFacts(), ()), tmp_path)
 
 
 @pytest.mark.parametrize("quoted", ["'a; exec b'", "'a  # b; exec c'", '"$(echo "a  b" c)"'])
@@ -86,7 +86,6 @@ def test_the_words_of_a_command_stay_as_they_are(quoted: str, tmp_path: Path) ->
 TEXTS = st.text(st.sampled_from(["a", " ", "\n", "\t", "#", ":", "-", "'", '"', "\\", "{", "é", "\r", *ENDS, "\0", "\xa0", "\U0001f600"]), max_size=12)  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
 @given(TEXTS, TEXTS, TEXTS)
 def test_what_is_written_is_read_back(value: str, block: str, said: str) -> None:
     lines = [*comment(said), f"a: [{scalar(value)}]", f"b: {scalar(value, in_line=False)}", "c:", *item(block)]

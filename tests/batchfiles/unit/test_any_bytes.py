@@ -6,13 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from batchfiles.adoption.adopt import adoption_of
 from batchfiles.rules import formats
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from trainjob.contract.errors import UserError
 
@@ -26,20 +26,18 @@ PIECES = (
 
 
 def diagnosed(raw: bytes) -> str:
-    script = script_of(Path("train.sbatch"), raw, Site())
+    script = script_of(Path("train.sbatch"), raw, SiteFacts())
     with suppress(UserError):
-        adoption_of(script_of(Path("train.sbatch"), raw, Site(), ("a b",)), Path("/project"))
+        adoption_of(script_of(Path("train.sbatch"), raw, SiteFacts(), ("a b",)), Path("/project"))
     diagnoses = [diagnosis_of(script)]
     return formats.text(diagnoses) + formats.github(diagnoses) + formats.sarif(diagnoses)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes(raw: bytes) -> None:
     assert diagnosed(raw)
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=60))
 def test_any_pieces_of_shell(pieces: list[str]) -> None:
     assert diagnosed("".join(["#!/bin/bash\n", *pieces]).encode())

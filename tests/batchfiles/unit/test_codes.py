@@ -8,7 +8,7 @@ import pytest
 
 from batchfiles.rules.codes import CODES, Finding, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import read_script, script_of
 from trainjob.cluster.nodes import Nodes
 
@@ -43,10 +43,10 @@ def without(text: str, *removed: str) -> str:
     return "".join(f"{line}\n" for line in text.splitlines() if not any(word in line for word in removed))
 
 
-def found(text: str | bytes, site: Site | None = None) -> list[Finding]:
+def found(text: str | bytes, site: SiteFacts | None = None) -> list[Finding]:
     """Return the faults of a file."""
     raw = text.encode() if isinstance(text, str) else text
-    return list(diagnosis_of(script_of(Path("train.sbatch"), raw, site or Site())).findings)
+    return list(diagnosis_of(script_of(Path("train.sbatch"), raw, site or SiteFacts())).findings)
 
 
 ALONE = "torchrun --standalone --nproc-per-node=4 train.py\n"
@@ -85,6 +85,15 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("export MASTER_ADDR=localhost\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=localhost\npython train.py\n", nodes=1)),
         (job(RIGHT.replace("$MASTER_ADDR", "127.0.0.1")), RIGHT_JOB),
         (job(RIGHT.replace("--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--master-addr=$MASTER_ADDR")), RIGHT_JOB),
+    ],
+    "no-such-option": [
+        (job(RIGHT, "#SBATCH --kill-on-bad-exit=1"), job(RIGHT, "#SBATCH --disable-dcgm")),
+        (job(RIGHT, "#SBATCH --mpi=pmix"), job(RIGHT, "#SBATCH --tasks-per-node=1")),
+        (job(RIGHT, "#SBATCH --cpu-bind=cores"), job(RIGHT, "#SBATCH --mem-bind=local")),
+        (job(RIGHT, "#SBATCH --parition=x"), job(RIGHT, "#SBATCH --part=x")),
+        (job(RIGHT, "#SBATCH --node=2"), job(RIGHT, "#SBATCH --mail-u=x")),
+        (job(RIGHT, "#SBATCH -gres=gpu:4"), job(RIGHT, "#SBATCH -pgpu")),
+        (job(RIGHT, "#SBATCH -K1"), job(RIGHT, "#SBATCH -vH")),
     ],
     "directive-ignored": [
         (RIGHT_JOB.replace("#SBATCH --exclusive", "#SBATCh --exclusive"), RIGHT_JOB),
@@ -255,7 +264,7 @@ def test_an_early_rank_under_c10d_is_a_note() -> None:
 
 def test_a_cluster_sharpens() -> None:
     nodes = Nodes(count=2, accelerator="gpu", accelerators=2, cpus=16)
-    site = Site(
+    site = SiteFacts(
         accelerators=nodes.accelerators,
         cpus=nodes.cpus,
         max_nodes=1,
@@ -297,5 +306,5 @@ def test_a_comment_ignores_a_code(where: str, line: str) -> None:
 def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{inner}\n")
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:1\n\n\nbash run.sh\n")
-    found = diagnosis_of(read_script(tmp_path / "train.sbatch", Site())).findings
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]

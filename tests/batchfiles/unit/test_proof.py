@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from batchfiles.rehearsal.proof import Proof, program_from_outside, taken_by_sbatch
-from batchfiles.rehearsal.recording import Job, Process, Recording, Step
+from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
 from batchfiles.rehearsal.saw import Saw, requested, saw, with_cpus_of_a_node
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 
 FIRST = Saw(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
@@ -59,14 +59,14 @@ def test_a_copy_proves_no_file_that_sbatch_refuses() -> None:
     ],
 )
 def test_what_sbatch_refuses_is_taken_out_of_a_copy(tmp_path: Path, text: str, taken: str | None) -> None:
-    script = script_of(tmp_path / "train.sbatch", text.encode(), Site(), ("3", "4"))
+    script = script_of(tmp_path / "train.sbatch", text.encode(), SiteFacts(), ("3", "4"))
     copy = taken_by_sbatch(script, tmp_path / "copy")
     assert (copy and copy.path.read_text()) == taken
 
 
 def test_the_program_may_be_a_variable_of_the_shell_that_submits() -> None:
     for text, name in (("$PROGRAM --lr 1", "PROGRAM"), ("${PROGRAM}", "PROGRAM"), ("train.py $ARGS", None)):
-        script = script_of(Path("x"), f"#!/bin/bash\nsrun accelerate launch {text}\n".encode(), Site(), ())
+        script = script_of(Path("x"), f"#!/bin/bash\nsrun accelerate launch {text}\n".encode(), SiteFacts(), ())
         assert program_from_outside(script) == name
 
 
@@ -80,18 +80,18 @@ def test_the_spool_folder_is_not_the_projects() -> None:
 def test_what_tells_a_rank_its_place_is_not_requested() -> None:
     text = "export A=1 MASTER_PORT=2 RANK=0 CMD='python -u train.py'\nB=3\nC=4 srun python train.py\n"
     text += "srun bash -c 'export LOCAL_RANK=1 D=5; python train.py'\n"
-    assert requested(script_of(Path("x"), text.encode(), Site())) == {"A", "C"}
+    assert requested(script_of(Path("x"), text.encode(), SiteFacts())) == {"A", "C"}
 
 
 def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording:
     """Return the record of one rank of a step with these CPUs."""
     fields = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", **environment}
-    process = Process(
+    process = RecordedProcess(
         "node1", 1, 0, 0.0, tuple(words.split()), folder, fields, 2, None, None, None, None, None, (), (), (),
         None, None, None, has_ended=True, cpu_s=0.0,
     )  # fmt: skip
-    job = Job("7", "COMPLETED", 0, 0, ("node1",), 0, "", "", "")
-    return Recording([job], [Step("7.0", "python", ("node1",), 2, cpus)], [process], (), 0)
+    job = EndedJob("7", "COMPLETED", 0, 0, ("node1",), 0, "", "", "")
+    return Recording([job], [SlurmStep("7.0", "python", ("node1",), 2, cpus)], [process], (), 0)
 
 
 def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:

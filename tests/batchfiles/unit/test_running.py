@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from batchfiles.rehearsal import following, running, twin
-from batchfiles.slurm.request import Site
+from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from trainjob.contract import clock
 
@@ -39,7 +39,7 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
 def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
     log: str, needed: bool, moved: bool, tmp_path: Path
 ) -> None:
-    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n#SBATCH -o {log}\npython train.py\n".encode(), Site())
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n#SBATCH -o {log}\npython train.py\n".encode(), SiteFacts())
     run = running.BatchRun(
         script,
         tmp_path,
@@ -67,6 +67,6 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
 def test_what_only_the_cluster_has_is_known_before_sh_would_end(
     text: str, missing: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
-    script = script_of(Path("train.sbatch"), text.encode(), Site())
+    script = script_of(Path("train.sbatch"), text.encode(), SiteFacts())
     run = running.BatchRun(script, tmp_path, twin.cluster_from(script), maps={"/nowhere/here": tmp_path})
     assert running._not_here(run) == missing

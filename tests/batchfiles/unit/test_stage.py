@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from batchfiles.rehearsal.stage import stage
-from batchfiles.slurm.request import Site
-from batchfiles.slurm.script import Script, script_of
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, script_of
 
 
-def script(text: str) -> Script:
-    return script_of(Path("train.sbatch"), text.encode(), Site())
+def script(text: str) -> BatchScript:
+    return script_of(Path("train.sbatch"), text.encode(), SiteFacts())
 
 
 def test_a_training_that_is_here_needs_no_stage(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from batchfiles.rehearsal import twin
-from batchfiles.slurm.request import Site
-from batchfiles.slurm.script import Script, script_of
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, script_of
 
 
-def script(*directives: str, body: str = "srun python train.py") -> Script:
+def script(*directives: str, body: str = "srun python train.py") -> BatchScript:
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives), body]
-    return script_of(Path("train.sbatch"), "\n".join(lines).encode(), Site())
+    return script_of(Path("train.sbatch"), "\n".join(lines).encode(), SiteFacts())
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from batchfiles.rehearsal.recording import Call, Job, Meeting, Process, Recording, Step, World
+from batchfiles.rehearsal.recording import Call, EndedJob, RankGroup, RecordedProcess, Recording, Rendezvous, SlurmStep
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.codes import Finding
 
 TRAINED = "after 10 s of training"
 
 
-def process(rank: int | None = None, size: int = 4, world: str | None = "a", **fields: Any) -> Process:
+def process(rank: int | None = None, size: int = 4, world: str | None = "a", **fields: Any) -> RecordedProcess:
     """Return a rank of `size`, two on each node, that used a GPU of its own."""
     number = rank or 0
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0,1", **fields.pop("environment", {})}
@@ -30,25 +30,29 @@ def process(rank: int | None = None, size: int = 4, world: str | None = "a", **f
         "cpus": 2,
         "threads": 1,
         "torch": "2.13.0",
-        "meeting": None if rank is None else Meeting(rank, size, "node1", 29500),
-        "world": None if rank is None or world is None else World(world, rank, size, "nccl"),
+        "meeting": None if rank is None else Rendezvous(rank, size, "node1", 29500),
+        "world": None if rank is None or world is None else RankGroup(world, rank, size, "nccl"),
         "visible_gpus": (0, 1),
         "used_gpus": (number % 2,) if world else (),
         "has_ended": False,
         "cpu_s": 1.0,
     }
-    return Process(environment=environment, **{**chosen, **fields})
+    return RecordedProcess(environment=environment, **{**chosen, **fields})
 
 
-def launcher(node: str, *words: str) -> Process:
+def launcher(node: str, *words: str) -> RecordedProcess:
     return process(None, words=("python3", "/v/bin/torchrun", *words), node=node, used_gpus=())
 
 
 def judged(
-    processes: Sequence[Process], *codes: str, inject: str | None = None, stopped: str | None = TRAINED, **of_job: Any
+    processes: Sequence[RecordedProcess],
+    *codes: str,
+    inject: str | None = None,
+    stopped: str | None = TRAINED,
+    **of_job: Any,
 ) -> BatchVerdict:
     chosen = {"state": "RUNNING", "exit_code": 0, "signal": 0, "restarts": 0, "reason": "None", "output": "", **of_job}
-    job = Job("7", nodes=("node1", "node2"), output_file="/p/log", **chosen)
+    job = EndedJob("7", nodes=("node1", "node2"), output_file="/p/log", **chosen)
     recording = Recording([job], (), processes, (), 2, stopped)
     return judge(recording, [Finding(code, 9, "text") for code in codes], inject)
 
@@ -98,7 +102,9 @@ def test_one_world_with_a_gpu_for_each_rank_passes() -> None:
         ),
     ],
 )
-def test_a_wrong_start_fails_and_confirms_what_doctor_says(processes: list[Process], code: str, problem: str) -> None:
+def test_a_wrong_start_fails_and_confirms_what_doctor_says(
+    processes: list[RecordedProcess], code: str, problem: str
+) -> None:
     verdict = judged(processes, code)
     assert problem in "; ".join(verdict.problems)
     assert verdict.confirmations[0].is_confirmed is True
@@ -134,7 +140,9 @@ def test_missing_data_is_no_fault_of_the_batch_file_and_is_said() -> None:
     )
     verdict = judged([ended], state="FAILED", exit_code=1, stopped=None)
     assert verdict.passed
-    assert any("not here: data.bin (at t.py:3)" in fact for fact in verdict.facts)
+    assert any(
+        "training stopped (at t.py:3) because data.bin is missing on this machine" in fact for fact in verdict.facts
+    )
 
 
 def test_an_error_of_a_rank_fails_and_a_lost_exit_code_is_named() -> None:
@@ -188,7 +196,7 @@ def test_what_was_stood_in_for_is_said() -> None:
         Call("node1", False, "/p", ("cd", "/scratch/me")),
         Call("node2", True, "/p", ("apptainer", "exec", "img.sif", "python")),
     ]
-    job = Job("7", "RUNNING", 0, 0, ("node1", "node2"), 0, "", "", "")
+    job = EndedJob("7", "RUNNING", 0, 0, ("node1", "node2"), 0, "", "", "")
     facts = judge(Recording([job], (), GOOD, calls, 2, TRAINED)).facts
     assert any("module load cuda" in fact for fact in facts)
     assert any("--map /scratch/me=FOLDER" in fact for fact in facts)
@@ -198,10 +206,10 @@ def test_what_was_stood_in_for_is_said() -> None:
 def in_step(cpus: int, **fields: Any) -> Recording:
     """Return the record of four ranks of one step of srun's, in a job that asks for 8 CPUs a task."""
     told = {"SLURM_STEP_ID": "0", "SLURM_CPUS_PER_TASK": "8"}
-    job = Job("7", "COMPLETED", 0, 0, ("node1", "node2"), 0, "None", "", "/p/log")
+    job = EndedJob("7", "COMPLETED", 0, 0, ("node1", "node2"), 0, "None", "", "/p/log")
     ranks = [process(rank, environment=told, **fields) for rank in range(4)]
     pip = Call("node1", in_step=False, folder="/p", words=("pip", "install", "-q", "x"))
-    return Recording([job], [Step("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
+    return Recording([job], [SlurmStep("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
 
 
 @pytest.mark.parametrize(

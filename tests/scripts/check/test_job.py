@@ -157,7 +157,7 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
     ((code, text),) = texts(tmp_path, {"python": str(bare)})
     assert code == "torch"
@@ -275,7 +275,8 @@ def test_a_pod_that_lacks_facts_is_asked_nothing(tmp_path: Path) -> None:
 
 
 def test_a_problem_is_json_for_machines() -> None:
-    assert Problem("a", "b", "c").as_json() == {"code": "a", "text": "b", "cure": "c"}
+    whole = {"code": "a", "severity": "error", "where": "", "text": "b", "cure": "c"}
+    assert Problem("a", "b", "c").as_json() == whole
 
 
 def test_horovod_without_mpirun_and_without_horovod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

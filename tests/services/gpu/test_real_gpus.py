@@ -120,7 +120,7 @@ def test_devices_are_seen(tmp_path: Path) -> None:
 
 
 def test_the_ladder_accepts_this_machine(tmp_path: Path) -> None:
-    climbed = trainjob(tmp_path, "cluster", "accept", "here")
-    outcomes = {one["rung"]: one for one in climbed["outcomes"]}
-    assert climbed["accepted"], outcomes
+    accepted_run = trainjob(tmp_path, "cluster", "accept", "here")
+    outcomes = {one["step"]: one for one in accepted_run["outcomes"]}
+    assert accepted_run["accepted"], outcomes
     assert outcomes["device"]["figures"]["tflop_per_s"] > 1

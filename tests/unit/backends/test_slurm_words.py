@@ -9,7 +9,7 @@ from trainjob.backends.base import Liveness
 from trainjob.backends.slurm import queue
 from trainjob.contract import states
 from trainjob.machines.slurm import commands, partitions
-from trainjob.machines.slurm.partitions import Nodes
+from trainjob.machines.slurm.partitions import PartitionNodes
 
 SQUEUE = """\
 3|3|N/A|PENDING|Resources|2026-11-21T12:42:05|0:00|10:00|10:00||/shared/runs/3nru-sleep
@@ -131,7 +131,7 @@ def test_accounting_is_read_and_steps_are_passed_over() -> None:
 def test_sinfo_is_read() -> None:
     gpu, short = partitions.parse(SINFO)
     assert (gpu.name, gpu.is_default, gpu.is_up, gpu.max_time, gpu.max_nodes) == ("gpu", True, True, "2:00:00", 2)
-    assert gpu.nodes == (Nodes(2, 8, 16384, (("gpu", None, 4),)),)
+    assert gpu.nodes == (PartitionNodes(2, 8, 16384, (("gpu", None, 4),)),)
     assert (short.is_default, short.max_nodes) == (False, 1)
 
 

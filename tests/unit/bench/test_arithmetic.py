@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
+import typer
 
 from trainjob.bench import plots, scaling
 from trainjob.bench.scaling import Epoch, Scale, epochs_of, implausible, interval, scale_of, student_95
@@ -104,7 +104,7 @@ def test_rows_that_differ_by_less_than_their_epochs_are_noise() -> None:
 def test_sizes_of_buckets_are_numbers() -> None:
     assert bucket_sizes("1,5,25") == [1.0, 5.0, 25.0]
     for wrong in ("", "1,,2", "0", "a"):
-        with pytest.raises(click.BadParameter, match="expected sizes in MB"):
+        with pytest.raises(typer.BadParameter, match="expected sizes in MB"):
             bucket_sizes(wrong)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
-from trainjob.cli.site.data import data
+from trainjob.cli.site.data import app
 from trainjob.contract.errors import UserError
 from trainjob.data import manifest
 from trainjob.data.checking import DamagedDataError, check_folder, list_prepared
@@ -96,7 +96,7 @@ def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
 
 
 def run(*words: str) -> str:
-    ended = CliRunner().invoke(data, list(words), catch_exceptions=False)
+    ended = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 

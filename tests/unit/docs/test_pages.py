@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
+import typer
+import typer.main
 
 from docs.reference_pages import reference
 from tests.support import ROOT
@@ -83,10 +84,10 @@ def commands(text: str) -> Iterator[str]:
             yield found[1]
 
 
-def parse(line: str) -> click.Context:
+def parse(line: str) -> typer.Context:
     """Return what a command line parses to, without running it. Raises what the command line would end with."""
     words = shlex.split(line, comments=True)[1:]
-    command: Any = entry.root
+    command: Any = typer.main.get_command(entry.app)
     name = "trainjob"
     context: Any = None
     while hasattr(command, "list_commands"):
@@ -94,5 +95,5 @@ def parse(line: str) -> click.Context:
         name, *words = words
         command = command.get_command(context, name)
         assert command is not None, f"no command {name} in {line}"
-    parsed: click.Context = command.make_context(name, words, parent=context)
+    parsed: typer.Context = command.make_context(name, words, parent=context)
     return parsed

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
+import typer
+from typer.testing import CliRunner
 
 from tests.support.render_cases import request
 from trainjob.backends import project
@@ -128,18 +128,18 @@ def test_plan_and_status_show_earlier_runs(home: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(project, "_git_top", lambda _: None)  # git is a process
     monkeypatch.chdir(home)
 
-    def shown(command: click.Command, *words: str) -> str:
-        return CliRunner().invoke(command, words, catch_exceptions=False).stdout
+    def shown(app: typer.Typer, *words: str) -> str:
+        return CliRunner().invoke(app, words, catch_exceptions=False).stdout
 
-    assert "earlier runs" not in shown(plan.plan, *words)
-    assert "earlier_runs" not in json.loads(shown(plan.plan, *words, "--json"))
+    assert "earlier runs" not in shown(plan.app, *words)
+    assert "earlier_runs" not in json.loads(shown(plan.app, *words, "--json"))
     of = record()
     same = dataclasses.replace(of, plan=dataclasses.replace(of.plan, cluster="local"))
     complete(home, "aaaa-first", same)
-    assert "1 took 9.00 s" in shown(plan.plan, *words)
+    assert "1 took 9.00 s" in shown(plan.app, *words)
     expected = {"count": 1, "shortest_s": 9.0, "longest_s": 9.0}
-    assert json.loads(shown(plan.plan, *words, "--json"))["earlier_runs"] == expected
+    assert json.loads(shown(plan.app, *words, "--json"))["earlier_runs"] == expected
     complete(home, "bbbb-now", same, state="RUNNING")
-    assert "1 took 9.00 s" in shown(status.status, "bbbb")
-    assert json.loads(shown(status.status, "bbbb", "--json"))["earlier_runs"] == expected
-    assert "earlier runs" not in shown(status.status, "aaaa")
+    assert "1 took 9.00 s" in shown(status.app, "status", "bbbb")
+    assert json.loads(shown(status.app, "status", "bbbb", "--json"))["earlier_runs"] == expected
+    assert "earlier runs" not in shown(status.app, "status", "aaaa")

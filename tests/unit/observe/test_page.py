@@ -65,13 +65,13 @@ def test_a_failed_run_shows_the_rank_that_failed_its_last_lines_and_where_the_ot
 
 def test_memory_is_drawn_from_zero() -> None:
     """A hundredth of a gigabyte more is no rise."""
-    drawn = drawings.draw("memory", [drawings.Line("rank 0", [(0.0, 9.85), (1.0, 9.91)])], across="m", from_zero=True)
+    drawn = drawings.draw("memory", [drawings.Curve("rank 0", [(0.0, 9.85), (1.0, 9.91)])], across="m", from_zero=True)
     ticks = [float(number) for number in re.findall(r">(\d+(?:\.\d+)?)</text>", drawn)]
     assert min(ticks) == 0
 
 
 def test_updates_are_whole_numbers() -> None:
-    drawn = drawings.draw("loss", [drawings.Line("training", [(1.0, 10.5), (2.0, 11.5), (3.0, 12.5)])])
+    drawn = drawings.draw("loss", [drawings.Curve("training", [(1.0, 10.5), (2.0, 11.5), (3.0, 12.5)])])
     assert {"1", "2", "3"} == set(re.findall(r">(\d)</text>", drawn))
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import AsJson, command, commands
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -16,18 +16,27 @@ if TYPE_CHECKING:
     from trainjob.render.request import Request
     from trainjob.requests.prepared import Prepared
 
+app = commands()
+
 _MOST_ELEMENTS_SHOWN = 20
 
 
 @command(
+    app,
     "trainjob plan --cluster pod64 --instances 8",
     "trainjob plan --cluster slurm-gpu --instances 16 --global-batch 1024",
 )
 @takes_a_job()
-@click.option("--steps", is_flag=True, help="Show the steps of one weight update and each replica's share of the data.")
-@click.option("--memory", is_flag=True, help="Show the bytes that one device holds. This loads torch.")
-@json_option
-def plan(flags: JobOptions, steps: bool, memory: bool, as_json: bool) -> None:
+def plan(
+    flags: JobOptions,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Show the steps of one weight update and each replica's share of the data.")
+    ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show the bytes that one device holds. This loads torch.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
     from trainjob.planning.rows import arithmetic
@@ -50,17 +59,17 @@ def plan(flags: JobOptions, steps: bool, memory: bool, as_json: bool) -> None:
             record["earlier_runs"] = to_json(earlier)
         show.as_json({**record, **({"memory": dict(held)} if memory else {})})
         return
-    click.echo(f"{planned.name} on {planned.cluster} ({planned.kind})\n")
+    typer.echo(f"{planned.name} on {planned.cluster} ({planned.kind})\n")
     show.rows([*arithmetic(planned), *held, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)
-    click.echo()
+    typer.echo()
     for line in picture.picture(planned):
-        click.echo(line)
+        typer.echo(line)
     if steps:
-        click.echo("\none weight update:")
+        typer.echo("\none weight update:")
         for line in picture.steps(planned, request.job):
-            click.echo(f"  {line}".rstrip())
+            typer.echo(f"  {line}".rstrip())
     for warning in planned.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
 
@@ -88,9 +97,9 @@ def _print_elements(request: Request) -> None:
     """Print the settings of each element of an array that differ from those of the whole."""
     from trainjob.observe.arrays import differing, in_words
 
-    click.echo("\neach element as above, and:")
+    typer.echo("\neach element as above, and:")
     shown = list(request.elements.items())[:_MOST_ELEMENTS_SHOWN]
     whole = request.job.given()
     show.rows((f"element {number}", in_words(differing(one.job.given(), whole))) for number, one in shown)
     if len(request.elements) > len(shown):
-        click.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")
+        typer.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")

@@ -7,9 +7,10 @@ from typing import Any
 
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
+from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.contract.quoting import Shell
 from trainjob.contract.steps import parse_retry
-from trainjob.kinds.poprun import Option, PoprunLine, option
+from trainjob.kinds.poprun import PoprunLine, PoprunOption, option
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -79,20 +80,11 @@ def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:
     }
 
 
-# Options that the job script sets, and options that would take the ranks' output or placement from the launcher.
-_DECIDED = frozenset(
-    [
-        *("export", "kill-on-bad-exit", "cpus-per-task", "nodes", "ntasks", "ntasks-per-node", "nodelist", "exclude"),
-        *("output", "error", "input", "chdir", "jobid", "multi-prog", "pty", "test-only", "overlap", "interactive"),
-        *("het-group", "bcast", "quit-on-interrupt"),
-    ]
-)
-
-
 def _srun_options(request: Request, cluster: SlurmCluster) -> list[Sourced | SourcedShell]:
     """Return the site's options of srun, one word each. Raises UserError for those that the job script decides."""
     for name in cluster.srun:
-        if name in _DECIDED:
+        # The job script sets some, and others would take the ranks' output or placement from the launcher.
+        if name in OPTIONS and OPTIONS[name].step in ("decided", "refused"):
             raise UserError(
                 f"srun.{name} is decided by the job script, as the plan and the launcher need it", "take it out"
             )
@@ -209,7 +201,7 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     line = PoprunLine(
         request,
         cluster,
-        hosts=Option(Shell("--host"), hosts) if topology.host_count > 1 else None,
+        hosts=PoprunOption(Shell("--host"), hosts) if topology.host_count > 1 else None,
         ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
         partition=partition,
         allocation=None,  # the job script makes the partition before it starts poprun

@@ -13,7 +13,7 @@ from trainjob.contract import package
 from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import partitions
-from trainjob.machines.slurm.partitions import Account, Nodes, Partition
+from trainjob.machines.slurm.partitions import Partition, PartitionNodes, SlurmAccount
 
 _MB_PER_GB = 1024
 _ACCELERATORS = ("gpu", "ipu")
@@ -52,7 +52,7 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
     nodes = partitions.allowed_nodes(machine, partition.name, most_common, settings, words)
     shared = machine.run(package.program_command(__file__, "shared_folder"), check=False).text.splitlines()
     of_network = (shared[0], shared[1]) if len(shared) == 2 else None
-    site = Site(
+    site = DraftedSite(
         name,
         ssh,
         partition,
@@ -68,16 +68,16 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
 
 
 @dataclass(frozen=True)
-class Site:
+class DraftedSite:
     """What Slurm says of a partition, and the machine of the user's own folders."""
 
     name: str
     ssh: str | None
     partition: Partition
-    nodes: Nodes  # what jobs may have of the most common ones
+    nodes: PartitionNodes  # what jobs may have of the most common ones
     settings: Mapping[str, str]  # of slurm.conf
     words: Mapping[str, str]  # of the partition
-    account: Account
+    account: SlurmAccount
     shared: tuple[str, str] | None  # a network file system's type, and the user's own folder on it
     python: str | None
 
@@ -95,7 +95,7 @@ def _chosen(listed: list[Partition], name: str | None, machine: str) -> Partitio
     return by_name[name]
 
 
-def _lines(site: Site, meant: dict[str, object]) -> Iterator[str]:
+def _lines(site: DraftedSite, meant: dict[str, object]) -> Iterator[str]:
     """Yield the lines of the file, and put into `meant` what they say."""
 
     def stated(fields: Mapping[str, object]) -> list[str]:
@@ -155,7 +155,7 @@ def _lines(site: Site, meant: dict[str, object]) -> Iterator[str]:
     yield from _UNKNOWN
 
 
-def _nodes(nodes: Nodes) -> dict[str, object]:
+def _nodes(nodes: PartitionNodes) -> dict[str, object]:
     kind = next((one for one in _ACCELERATORS if nodes.accelerators(one)), None)
     fields: dict[str, object] = {"count": nodes.count, "accelerator": kind or "cpu"}
     if kind is not None:

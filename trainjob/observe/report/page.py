@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from operator import itemgetter
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -27,7 +28,7 @@ from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
 from trainjob.records import submission as submissions
 from trainjob.records.events import Attempt, Event
-from trainjob.records.files import DamagedError
+from trainjob.records.files import DamagedError, read_first
 from trainjob.records.job import Plan
 from trainjob.records.measures import PHASES
 
@@ -36,6 +37,7 @@ Rows = Sequence[tuple[str, str]]
 _MOST_RANKS = len(drawings.COLORS)
 # The slowest ranks come first.
 _MOST_ROWS = 16
+_MOST_SCRIPT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,12 @@ def of_run(run: Described) -> str:
         checkpoints=_checkpoints(run.paths),
         settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
         warnings=record.plan.warnings,
-        script=next((path.read_text(encoding="utf-8", errors="replace") for path in scripts if path.is_file()), ""),
+        script=next((_beginning(path) for path in scripts if path.is_file()), ""),
     )
+
+
+def _beginning(script: Path) -> str:
+    return read_first(script, _MOST_SCRIPT_BYTES).decode(errors="replace")
 
 
 def of_runs(runs: Sequence[Described]) -> str:

@@ -15,7 +15,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.goodput import Facts, Goodput, Trained, goodput
 from trainjob.observe.report.ranks import Slowest, ranks, slowest
 from trainjob.observe.report.series import Series
-from trainjob.observe.report.startup import Startup, startups
+from trainjob.observe.report.startup import StartupFigures, startups
 from trainjob.records import (
     attempts,
     causes,
@@ -30,7 +30,7 @@ from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
-from trainjob.records.metrics import Intervals, Line
+from trainjob.records.metrics import Intervals, MetricsLine
 from trainjob.records.profile import RankProfile
 
 
@@ -58,7 +58,7 @@ class Report:
     packages_differ: str | None = None  # which hosts have other versions of Python, torch, CUDA, NCCL or driver
     peak_memory_bytes: int | None = None  # of rank 0's process, its libraries included
     goodput: Goodput | None = None  # None: it has not begun, or its folder does not say when it did
-    startups: Sequence[Startup] = ()  # of each attempt that made an update
+    startups: Sequence[StartupFigures] = ()  # of each attempt that made an update
     events: Sequence[Event] = ()
     checkpoint_bytes: int | None = None  # of the newest checkpoint, all its files
     profiles: Sequence[RankProfile] = ()
@@ -142,18 +142,18 @@ class Figures:
         self.evaluations = self.checkpoints = 0
         self.durable_s: float | None = None  # the longest time until a checkpoint was on disk
         self.evaluation_s: dict[int, float] = {}  # by attempt
-        self.end: Line | None = None  # of the attempt that completed the run
-        self.last: Line | None = None  # of training, of the latest update
+        self.end: MetricsLine | None = None  # of the attempt that completed the run
+        self.last: MetricsLine | None = None  # of training, of the latest update
         self.loss: float | None = None  # of the latest interval that has one: a command may end without another line
-        self.held_out: Line | None = None  # the evaluation after the latest update
-        self.startups: list[Line] = []
+        self.held_out: MetricsLine | None = None  # the evaluation after the latest update
+        self.startups: list[MetricsLine] = []
         self._updates = array("q")
         self._phases = [array("d") for _ in PHASES]
         self._seconds, self._samples = array("d"), array("d")
         self._is_in_order = True
-        self._begun: list[tuple[Line, int]] = []  # the beginning of each attempt, and the intervals before it
+        self._begun: list[tuple[MetricsLine, int]] = []  # the beginning of each attempt, and the intervals before it
 
-    def add(self, line: Line) -> None:
+    def add(self, line: MetricsLine) -> None:
         """Add one line of any kind."""
         if line.kind == "train":
             phases = [(line.phases.get(phase, 0.0),) for phase in PHASES]
@@ -184,7 +184,7 @@ class Figures:
         phases: Sequence[Sequence[float]],
         seconds: Sequence[float],
         samples: Sequence[float],
-        last: Line,
+        last: MetricsLine,
     ) -> None:
         latest = -1 if self.last is None else self.last.update
         if updates[0] <= latest:

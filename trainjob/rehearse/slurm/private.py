@@ -17,6 +17,7 @@ from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import Completed
+from trainjob.records.own import is_own_folder, open_own
 from trainjob.rehearse.slurm import configuration, releases, root
 from trainjob.rehearse.slurm.description import Description
 
@@ -197,12 +198,13 @@ def remove_leftovers() -> list[Path]:
     """Remove the folders whose owners were killed, and return them. Their processes ended with the owners."""
     left = []
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        try:
-            with (folder / _LOCK).open("r") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # locked by its owner, or another user's
+        if not is_own_folder(folder):
             continue
-        if folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
-            left.append(folder)
+        try:
+            with os.fdopen(open_own(folder / _LOCK, os.O_RDONLY)) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # locked by its owner
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        left.append(folder)
     return left

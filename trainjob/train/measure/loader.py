@@ -18,7 +18,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records.measures import write_measurement
 from trainjob.train import engines, stopping
 from trainjob.train import world as worlds
-from trainjob.train.opening import Opened, Run, open_task, task_settings
+from trainjob.train.opening import Opened, RankRun, open_task, task_settings
 from trainjob.train.recording.startup import Startup
 from trainjob.train.samples.batches import blocks
 from trainjob.train.stalling import Watch
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         if paths.project.is_dir():
             os.chdir(str(paths.project))
         world = engines.join(settings.engine, worlds.place(os.environ), os.environ, _LIMIT_S)
-        run = Run(
+        run = RankRun(
             paths, settings, 1, world, os.environ, Watch(paths, world, 1, settings.stall_timeout_s), Startup(os.environ)
         )
         measured = loading(run, open_task(run), options.workers, options.seconds)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def loading(run: Run, opened: Opened, numbers: Sequence[int], seconds: float) -> Figures:
+def loading(run: RankRun, opened: Opened, numbers: Sequence[int], seconds: float) -> Figures:
     """Return the samples a second of all ranks, without training, for each number of workers."""
     rows: List[Figures] = []
     for workers in numbers:

@@ -132,7 +132,7 @@ def remove_left_behind(paths: RunPaths) -> None:
             _delete(folder)
 
 
-class Part(NamedTuple):
+class TensorPart(NamedTuple):
     """Some rows of a tensor."""
 
     rows: torch.Tensor
@@ -157,7 +157,7 @@ class Copies:
             for name, tensor in tensors.items():
                 if is_sharded(tensor):
                     rows = rows_of(tensor)
-                    parts[number][name] = Part(self._copy((number, name), tensor), rows.start, tensor.shape[0])
+                    parts[number][name] = TensorPart(self._copy((number, name), tensor), rows.start, tensor.shape[0])
                 elif has_whole:
                     parts[number][name] = self._copy((number, name), tensor)
         return State(*parts)
@@ -229,9 +229,9 @@ def _fill(staging: Path, state: State, update: int, part: int = 0, parts: int = 
         contents[checkpoints.AVERAGED] = {**state.average}
     for kind, tensors in contents.items():
         name = checkpoints.part_names(kind, parts)[part]
-        rows = {one: [held.first_row, held.all_rows] for one, held in tensors.items() if isinstance(held, Part)}
+        rows = {one: [held.first_row, held.all_rows] for one, held in tensors.items() if isinstance(held, TensorPart)}
         more = {ROWS: json.dumps(rows, sort_keys=True)} if parts > 1 else {}
-        plain = {one: held.rows if isinstance(held, Part) else held for one, held in tensors.items()}
+        plain = {one: held.rows if isinstance(held, TensorPart) else held for one, held in tensors.items()}
         files[name] = safetensors.save_durably(staging / name, plain, {**metadata, **more})
     return files
 

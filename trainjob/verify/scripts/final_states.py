@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records import saved_states
 from trainjob.records.files import DamagedError
-from trainjob.records.saved_states import Leaf, SavedState, SavedTensor
+from trainjob.verify.scripts import saved_states
+from trainjob.verify.scripts.saved_states import Leaf, SavedState
+from trainjob.verify.scripts.saved_tensors import SavedTensor
 
 WEIGHTS, OPTIMIZER, SCHEDULER, SCALER, AVERAGE = "weights", "optimizer", "scheduler", "scaler", "ema"
 RANDOM, COUNTER, SAMPLER, TRACKER, OTHER = "rng", "step-counter", "sampler", "tracker", "other"
@@ -27,6 +28,7 @@ _KINDS = (
     (COUNTER, r"(^|[/_.])(steps?|epochs?|iters?|iterations?|updates?|\w+_seen)(_num|_idx|_count|_seen)?$"),
     (SAMPLER, r"sampler|loader"),
 )
+_MEASURED = 20  # tensors of a file whose difference is measured; of the others it is only said
 _PARTS = re.compile(r"rank[_-]?\d+|\d+-of-\d+|rng_state_\d+")
 
 
@@ -61,51 +63,54 @@ def states(paths: RunPaths) -> list[SavedState]:
 
 def torn(paths: RunPaths) -> list[tuple[SavedState, str]]:
     """Return the saved states that can't be read, and why, the newest first."""
-    broken = []
-    for state in reversed(states(paths)):
-        try:
-            for _ in state.leaves():
-                pass
-        except DamagedError as error:
-            broken.append((state, str(error)))
-    return broken
+    return list(reversed(_newest(states(paths))[1]))
 
 
 def compare(whole: RunPaths, broken: RunPaths) -> Compared:
     """Return how the newest states of each kind differ between two runs."""
-    ours, theirs = (_newest(states(paths)) for paths in (broken, whole))
-    files, apart, unread, values, counts = [], [], [], 0, 0
+    (ours, our_damage), (theirs, their_damage) = (_newest(states(paths)) for paths in (broken, whole))
+    files, apart, values, counts = [], [], 0, 0
     for group, state in theirs.items():
-        top = whole.project if state.path.is_relative_to(whole.project) else whole.code
-        name = str(state.path.relative_to(top))
+        name = _name(state, whole)
         match = ours.get(group)
         if match is None:
             apart.append(Apart(OTHER, name, "", "the interrupted run has no such file"))
             continue
-        try:
-            one, two = ({leaf.path: leaf for leaf in read.leaves()} for read in (match, state))
-        except DamagedError as error:
-            unread.append(f"{name} {error}")
-            continue
+        one, two = ({leaf.path: leaf for leaf in read.leaves()} for read in (match, state))
         files.append(name)
         values += len(two)
         counts += sum(_kind(name, path, leaf.value) == COUNTER for path, leaf in two.items())
         both = {path: (one.get(path), two.get(path)) for path in [*two, *one]}
-        apart += [_apart(name, path, *leaves) for path, leaves in both.items() if not _same(*leaves)]
+        differ = [(path, leaves) for path, leaves in both.items() if not _same(*leaves)]
+        apart += [
+            _apart(name, path, *leaves, measured=number < _MEASURED) for number, (path, leaves) in enumerate(differ)
+        ]
+    damaged = [(whole, one) for one in their_damage] + [(broken, one) for one in our_damage]
+    unread = dict.fromkeys(f"{_name(state, paths)} {why}" for paths, (state, why) in damaged)
     return Compared(tuple(files), values, counts, tuple(apart), tuple(unread))
 
 
-def _newest(found: Sequence[SavedState]) -> dict[tuple[object, ...], SavedState]:
-    """Return the newest state of each kind: files whose names differ in numbers alone, or that hold the same keys."""
+def _name(state: SavedState, paths: RunPaths) -> str:
+    top = paths.project if state.path.is_relative_to(paths.project) else paths.code
+    return str(state.path.relative_to(top))
+
+
+def _newest(found: Sequence[SavedState]) -> tuple[dict[tuple[object, ...], SavedState], list[tuple[SavedState, str]]]:
+    """Return the newest state of each kind, and those that can't be read, and why.
+
+    Of one kind are files whose names differ in numbers alone, or that hold the same keys.
+    """
     newest: dict[tuple[object, ...], SavedState] = {}
+    damaged = []
     for state in found:
         try:
             keys = frozenset(leaf.path[0] if leaf.path else "" for leaf in state.leaves())
-        except DamagedError:
+        except DamagedError as error:
+            damaged.append((state, str(error)))
             continue
         name = state.path.name
         newest[state.kind, tuple(_PARTS.findall(name)), keys] = state
-    return newest
+    return newest, damaged
 
 
 def _same(one: Leaf | None, two: Leaf | None) -> bool:
@@ -113,14 +118,16 @@ def _same(one: Leaf | None, two: Leaf | None) -> bool:
         return False
     if isinstance(one.value, float) and isinstance(two.value, float) and math.isnan(one.value):
         return math.isnan(two.value)
+    if isinstance(one.value, SavedTensor) and isinstance(two.value, SavedTensor):
+        return one.value.same(two.value)
     return type(one.value) is type(two.value) and one.value == two.value
 
 
-def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None) -> Apart:
+def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None, *, measured: bool) -> Apart:
     kind = _kind(file, path, (two or one or Leaf(path, None)).value)
     ours, theirs = (leaf.value if leaf is not None else None for leaf in (one, two))
     has_grown = isinstance(ours, int) and isinstance(theirs, int) and ours > theirs
-    return Apart(kind, file, "/".join(path), _difference(one, two), has_grown)
+    return Apart(kind, file, "/".join(path), _difference(one, two, measured=measured), has_grown)
 
 
 def _kind(file: str, path: tuple[str, ...], value: object) -> str:
@@ -131,27 +138,16 @@ def _kind(file: str, path: tuple[str, ...], value: object) -> str:
     return by_name or (WEIGHTS if isinstance(value, SavedTensor) else OTHER)
 
 
-def _difference(one: Leaf | None, two: Leaf | None) -> str:
+def _difference(one: Leaf | None, two: Leaf | None, *, measured: bool) -> str:
     if one is None or two is None:
         return "only the uninterrupted run has it" if one is None else "only the interrupted run has it"
     if isinstance(one.value, SavedTensor) and isinstance(two.value, SavedTensor):
         if one.value.shape != two.value.shape:
             return f"shape {list(one.value.shape)}, uninterrupted {list(two.value.shape)}"
-        largest = _largest(one.value, two.value)
+        largest = one.value.largest_difference(two.value) if measured else None
         return "other bits" if largest is None else f"up to {largest:.1e} apart"
     shown = [repr(leaf.value)[:40] for leaf in (one, two)]
     return f"{shown[0]}, uninterrupted {shown[1]}"
-
-
-def _largest(one: SavedTensor, two: SavedTensor) -> float | None:
-    """Return the largest difference between elements; None where they are no plain numbers."""
-    import numpy as np
-
-    types = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4"}
-    if one.dtype != two.dtype or one.dtype not in types or not one.data:
-        return None
-    values = [np.frombuffer(tensor.data, types[tensor.dtype]).astype(np.float64) for tensor in (one, two)]
-    return float(np.max(np.abs(values[0] - values[1])))
 
 
 def stray(paths: RunPaths, saved: Sequence[str]) -> list[Path]:

@@ -16,7 +16,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
 from trainjob.machines.access import HERE
-from trainjob.machines.processes import Script
+from trainjob.machines.processes import StartedScript
 from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, status
 from trainjob.records import submission as submissions
@@ -185,5 +185,5 @@ def _interrupt(workbench: Workbench, paths: RunPaths, way: str, pid: int, handle
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
         native = submission.native
-        processes.running(HERE, [Script(native["pid"], native["started"], native["host"])], signal="TERM")
+        processes.running(HERE, [StartedScript(native["pid"], native["started"], native["host"])], signal="TERM")
     return wait(paths, workbench.say)

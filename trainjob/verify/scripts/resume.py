@@ -43,7 +43,7 @@ _CAUSES = {
         "Save the epoch, and call sampler.set_epoch with it before the first pass of each attempt",
     ),
     "rng": (
-        "the random numbers were not restored: dropout, augmentation or the shuffle draws others",
+        "the random state was not restored, so dropout, augmentation or shuffling differs",
         "Save torch.get_rng_state(), random.getstate(), numpy's and each GPU's state, and set them after a restart, as "
         "soon as the loader's iterator has been made, which draws a number itself",
     ),
@@ -68,7 +68,7 @@ _CAUSES = {
         "Save optimizer.state_dict() and load it after the model is on its device",
     ),
     "weights": (
-        "the weights are none that the uninterrupted run ever had",
+        "these weights never occur in the uninterrupted run",
         "Load the model's state_dict with strict=True before the first update, on every rank",
     ),
     "rank-0-only": (
@@ -171,7 +171,7 @@ def verify_script(
         why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
         return ScriptVerdict(findings=[_finding(UNSEEN, why)], runs=[whole])
     broken = interrupted(workbench, request, logs[0], most=interruptions, ways=ways, seed=seed)
-    evidence = Evidence(whole, broken, logs, update_log.read(broken.paths))
+    evidence = ResumeEvidence(whole, broken, logs, update_log.read(broken.paths))
     compared = None if broken.crashed else final_states.compare(whole, broken.paths)
     found = list(evidence.findings())
     found += by_states(compared, evidence, found)
@@ -218,7 +218,7 @@ class _FirstApart:
         return f"update {self.update}{again}"
 
 
-class Evidence:
+class ResumeEvidence:
     """What the two runs recorded, and what follows from it."""
 
     def __init__(
@@ -445,7 +445,9 @@ def _other_samples(first: _FirstApart, expected: ScriptUpdate, whole: AttemptLog
     yield _finding("sampler-epoch" if is_same_place else "sampler-position", text)
 
 
-def by_states(compared: Compared | None, evidence: Evidence, found: Sequence[LikelyCause]) -> Iterator[LikelyCause]:
+def by_states(
+    compared: Compared | None, evidence: ResumeEvidence, found: Sequence[LikelyCause]
+) -> Iterator[LikelyCause]:
     """Yield what only the saved states show: an average of the weights, a count."""
     if compared is None:
         return

@@ -16,7 +16,7 @@ _LISTS = ("batches", "losses", "rates")
 
 
 @dataclass(frozen=True)
-class Batch:
+class LoadedBatch:
     """One batch that a loader delivered. `place`: its number in its pass; both numbers count within the attempt."""
 
     loader_pass: int
@@ -28,7 +28,7 @@ class Batch:
 class ScriptUpdate:
     """One step of an optimizer. Digests are of what the step found, and `weights` and `state` of what it left."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[LoadedBatch, ...]
     losses: tuple[float, ...]
     rates: tuple[float, ...]
     scale: float | None
@@ -45,7 +45,7 @@ class ScriptUpdate:
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> ScriptUpdate:
         """Return the update of a recorded line."""
-        batches = tuple(Batch(number, place, tuple(samples)) for number, place, samples in line["samples"])
+        batches = tuple(LoadedBatch(number, place, tuple(samples)) for number, place, samples in line["samples"])
         others = {one.name: line[one.name] for one in dataclasses.fields(cls) if one.name not in _LISTS}
         return cls(batches, tuple(line["losses"]), tuple(line["rates"]), **others)
 
@@ -66,7 +66,7 @@ class ScriptUpdate:
 
 
 @dataclass(frozen=True)
-class Event:
+class ScriptEvent:
     """Something else that the script did, after `update` updates of its attempt."""
 
     name: str  # of records.updates
@@ -80,13 +80,13 @@ class AttemptLog:
 
     number: int
     updates: tuple[ScriptUpdate, ...] = ()
-    events: tuple[Event, ...] = ()
+    events: tuple[ScriptEvent, ...] = ()
 
-    def named(self, *names: str) -> list[Event]:
+    def named(self, *names: str) -> list[ScriptEvent]:
         """Return the events of these names."""
         return [event for event in self.events if event.name in names]
 
-    def after_wait(self, name: str) -> list[Event]:
+    def after_wait(self, name: str) -> list[ScriptEvent]:
         """Return the events of this name that came after the interruption."""
         begun = [number for number, event in enumerate(self.events) if event.name == updates.PAUSED]
         return [event for event in self.events[begun[0] :] if event.name == name] if begun else []
@@ -101,7 +101,9 @@ def _attempts(lines: Sequence[Mapping[str, Any]]) -> Iterator[AttemptLog]:
     for number in sorted({line["attempt"] for line in lines}):
         mine = [line for line in lines if line["attempt"] == number]
         made = tuple(ScriptUpdate.of(line) for line in mine if line["event"] == updates.UPDATE)
-        others = tuple(Event(line["event"], line["update"], line) for line in mine if line["event"] != updates.UPDATE)
+        others = tuple(
+            ScriptEvent(line["event"], line["update"], line) for line in mine if line["event"] != updates.UPDATE
+        )
         yield AttemptLog(number, made, others)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from trainjob.contract.errors import ERROR
 from trainjob.contract.paths import RunPaths
 from trainjob.records.typed import to_json
 from trainjob.verify.tasks.traces import Difference, RunTrace
@@ -88,6 +89,8 @@ class LikelyCause:
     text: str
     evidence: str
     cure: str
+    severity: str = ERROR
+    where: str = ""
 
     @classmethod
     def of(cls, causes: Mapping[str, tuple[str, str]], code: str, evidence: str) -> LikelyCause:
@@ -97,7 +100,7 @@ class LikelyCause:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class ComparisonVerdict:
     """Whether the runs that were compared are equal. `--json` prints the fields."""
 
     runs: Sequence[RunPaths]
@@ -113,7 +116,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiagnosedVerdict(Verdict):
+class DiagnosedVerdict(ComparisonVerdict):
     """A verdict that names the likely causes of each difference."""
 
     findings: Sequence[LikelyCause]

@@ -17,7 +17,7 @@ from trainjob.records.typed import field
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench
 from trainjob.verify.tasks import traces
-from trainjob.verify.tasks.diagnosis import DiagnosedVerdict, LikelyCause, TraceEvidence, Verdict, diagnose
+from trainjob.verify.tasks.diagnosis import ComparisonVerdict, DiagnosedVerdict, LikelyCause, TraceEvidence, diagnose
 from trainjob.verify.tasks.traces import TOLERANCE, Difference, RunTrace, difference, differences
 
 PRECISION = {"float64": "64.64", "float32": "32.32"}
@@ -161,7 +161,7 @@ class BitwiseRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BitwiseVerdict(Verdict):
+class BitwiseVerdict(ComparisonVerdict):
     """The result of --bitwise for each number of instances, one instance first."""
 
     precision: str

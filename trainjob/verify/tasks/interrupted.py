@@ -25,7 +25,7 @@ from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
 from trainjob.requests.workbench import Workbench, wait, wait_for
 from trainjob.verify.tasks import traces
-from trainjob.verify.tasks.diagnosis import Verdict
+from trainjob.verify.tasks.diagnosis import ComparisonVerdict
 from trainjob.verify.tasks.instances import PRECISION
 from trainjob.verify.tasks.traces import relative
 
@@ -47,7 +47,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeVerdict(Verdict):
+class ResumeVerdict(ComparisonVerdict):
     """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
 
     interruptions: Sequence[Interruption]

@@ -1,4 +1,4 @@
-"""The judgement of each rung, on what ranks print: the defect is named, and a healthy cluster has none."""
+"""The judgement of each step, on what ranks print: the defect is named, and a healthy cluster has none."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainjob.accept import ladder
-from trainjob.accept.rungs import RUNGS, Found, Outcome, Result, own_addresses, problems, transports
+from trainjob.accept import acceptance
+from trainjob.accept.steps import STEPS, Result, StepOutcome, own_addresses, problems, transports
 from trainjob.cluster.base import Cluster
 from trainjob.contract import states
-from trainjob.contract.errors import UserError
+from trainjob.contract.errors import Problem, UserError
 from trainjob.kinds.table import cluster_of
 from trainjob.observe.status import Snapshot
 from trainjob.records.failure import Failure
@@ -45,10 +45,10 @@ def rank(number: int, **changes: Any) -> dict[str, Any]:
 def judged(
     name: str, *ranks: dict[str, Any], log: str = "", where: Cluster | None = None, now: Snapshot | None = None
 ) -> str:
-    rung = next(rung for rung in RUNGS if rung.name == name)
-    status = snapshot(rung.expects) if now is None else now
-    found = problems(rung, Result(where or cluster(), len(ranks), status, ranks, log))
-    return "\n".join(f"{one.problem}. {one.cure}" for one in found)
+    step = next(step for step in STEPS if step.name == name)
+    status = snapshot(step.expects) if now is None else now
+    found = problems(step, Result(where or cluster(), len(ranks), status, ranks, log))
+    return "\n".join(f"{one.text}. {one.cure}" for one in found)
 
 
 EIGHT = [rank(number) for number in range(8)]
@@ -151,28 +151,28 @@ def test_the_rank_that_was_killed_is_the_one_to_blame() -> None:
     assert "the run is COMPLETED" in judged("killed-rank", *ranks, now=snapshot(states.COMPLETED))
 
 
-def evidence(**figures: float | str) -> ladder.Evidence:
-    outcomes = [Outcome("two-hosts", "", ladder.PASSED, figures=dict(figures))]
-    return ladder.Evidence("hpc", "2026-11-01T00:00:00+00:00", "0.1.0", outcomes)
+def evidence(**figures: float | str) -> acceptance.AcceptanceRecord:
+    outcomes = [StepOutcome("two-hosts", "", acceptance.PASSED, figures=dict(figures))]
+    return acceptance.AcceptanceRecord("hpc", "2026-11-01T00:00:00+00:00", "0.1.0", outcomes)
 
 
 def test_what_changed_since_an_earlier_ladder() -> None:
     before, now = evidence(gb_per_s=20.0, cuda="12.4"), evidence(gb_per_s=4.0, cuda="13.0")
-    assert ladder.against(before, now) == [
+    assert acceptance.against(before, now) == [
         "two-hosts: gb_per_s is 4, and was 20: 0.20 x",
         "two-hosts: cuda is 13.0, and was 12.4",
     ]
-    assert ladder.against(before, evidence(gb_per_s=19.0, cuda="12.4")) == []
+    assert acceptance.against(before, evidence(gb_per_s=19.0, cuda="12.4")) == []
 
 
 def test_evidence_is_read_again(tmp_path: Path) -> None:
     made = evidence(gb_per_s=20.0)
-    made.outcomes.append(Outcome("device", "", ladder.FAILED, problems=[Found("slow", "look")]))
-    ladder.write(tmp_path, made, ["two-hosts: slower"])
-    assert ladder.read(tmp_path / "ladder.json") == made
-    page = (tmp_path / "ladder.html").read_text()
+    made.outcomes.append(StepOutcome("device", "", acceptance.FAILED, problems=[Problem("device", "slow", "look")]))
+    acceptance.write(tmp_path, made, ["two-hosts: slower"])
+    assert acceptance.read(tmp_path / "acceptance.json") == made
+    page = (tmp_path / "acceptance.html").read_text()
     assert "hpc · not accepted: device" in page
     assert "two-hosts: slower" in page
     (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(UserError, match="not the evidence of a ladder"):
-        ladder.read(tmp_path / "other.json")
+    with pytest.raises(UserError, match="not the evidence of an acceptance"):
+        acceptance.read(tmp_path / "other.json")

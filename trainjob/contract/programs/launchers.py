@@ -1,4 +1,6 @@
-"""Launchers that start the ranks of their node themselves: torchrun, accelerate, deepspeed, composer, tune.
+"""Programs that start ranks: launchers, which start those of their node, and programs that start processes on nodes.
+
+A launcher's row has its words, and the options by which a user states the nodes, the ranks, and where they meet.
 
 A job starts such a command once per node. Each launcher learns where its node stands through what it reads: variables,
 else options behind its own words. What the user states wins, and is refused where it contradicts the plan. Sources: the
@@ -15,7 +17,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 HOST_FILE = "hostfile"
 
 
-class Node(NamedTuple):
+class LaunchNode(NamedTuple):
     """A node, and what a launcher on it must know of the others."""
 
     nodes: int
@@ -42,12 +44,13 @@ class NodeLauncher(NamedTuple):
     ranks_options: Tuple[str, ...]  # the number of ranks per node
     world_options: Tuple[str, ...] = ()  # or the number of all ranks
     alone_options: Tuple[str, ...] = ()  # that its node is the only one
+    place_options: Tuple[str, ...] = ()  # which node it is on, and where all meet
     starts_cpu_ranks: bool = True
     failure: str = ""  # an expression for its report of the rank that failed first, and its code; "": it has none
-    options: Callable[[Node, Sequence[str]], List[str]] = lambda _node, _own: []
+    options: Callable[[LaunchNode, Sequence[str]], List[str]] = lambda _node, _own: []
 
 
-def _accelerate(node: Node, own: Sequence[str]) -> List[str]:
+def _accelerate(node: LaunchNode, own: Sequence[str]) -> List[str]:
     modes = ("--multi_gpu", "--multi-gpu", "--cpu", "--use_fsdp", "--use_deepspeed", "--use_megatron_lm", "--tpu")
     has_mode = any(stated(own, option) is not None for option in (*modes, "--config_file", "--config-file"))
     return [
@@ -58,7 +61,7 @@ def _accelerate(node: Node, own: Sequence[str]) -> List[str]:
     ]
 
 
-def _deepspeed(node: Node, _own: Sequence[str]) -> List[str]:
+def _deepspeed(node: LaunchNode, _own: Sequence[str]) -> List[str]:
     # It compares names with nothing under --no_ssh: each node finds itself by its number.
     return [
         *("--hostfile", node.host_file, "--no_ssh", "--node_rank", str(node.node_rank)),
@@ -66,55 +69,130 @@ def _deepspeed(node: Node, _own: Sequence[str]) -> List[str]:
     ]
 
 
-def _composer(node: Node, _own: Sequence[str]) -> List[str]:
+def _composer(node: LaunchNode, _own: Sequence[str]) -> List[str]:
     # Or else it keeps the output of all ranks but the first in files that it deletes.
     log = "%s/rank-{rank:04d}.log" % node.logs.replace("{", "{{").replace("}", "}}")
     return ["--stdout", log, "--stderr", log]
 
 
-def _tune(node: Node, _own: Sequence[str]) -> List[str]:
+def _tune(node: LaunchNode, _own: Sequence[str]) -> List[str]:
     # Without an option of torchrun's it starts one process, and without this one it takes its node for the only one.
     return ["--rdzv_endpoint", "%s:%d" % (node.address, node.port)]
 
 
 _TORCHRUN_NODES, _TORCHRUN_RANKS = ("--nnodes",), ("--nproc-per-node", "--nproc_per_node")
 _ALONE = ("--standalone",)
+_MASTER = ("--master_addr", "--master_port")
+_TORCHRUN_PLACE = (
+    *("--node_rank", "--rdzv_id", "--rdzv_backend", "--rdzv_endpoint", "--rdzv_conf", "--local_addr", "--role"),
+    *_MASTER,
+)
 # The first failure stands last in its report, as the root cause.
 _TORCHRUN_FAILURE = r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)"
 
 LAUNCHERS = (
     NodeLauncher(
-        *("torchrun", (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",))),
-        *(_TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+        *("torchrun", (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",), ("torchrun_xla",))),
+        *(_TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, _TORCHRUN_PLACE),
         failure=_TORCHRUN_FAILURE,
     ),
     NodeLauncher(
-        *("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+        *("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, _TORCHRUN_PLACE),
         failure=_TORCHRUN_FAILURE,
         options=_tune,
     ),
     NodeLauncher(
-        *("accelerate launch", (("accelerate", "launch"), ("accelerate.commands.launch",))),
-        *(("--num_machines", "--num-machines"), (), ("--num_processes", "--num-processes")),
+        "accelerate launch",
+        (
+            *(("accelerate", "launch"), ("accelerate-launch",), ("accelerate.commands.launch",)),
+            ("accelerate.commands.accelerate_cli", "launch"),
+        ),
+        *(("--num_machines", "--num-machines"), (), ("--num_processes", "--num-processes"), ()),
+        (
+            *("--machine_rank", "--main_process_ip", "--main_process_port", "--same_network", "--multi_gpu"),
+            *("--rdzv_backend", "--rdzv_conf", "--deepspeed_multinode_launcher", "--deepspeed_hostfile"),
+        ),
         failure=_TORCHRUN_FAILURE,
         options=_accelerate,
         starts_cpu_ranks=False,  # except through mpirun
     ),
     NodeLauncher(
-        "deepspeed", (("deepspeed",),), ("--num_nodes",), ("--num_gpus", "--num_accelerators"), options=_deepspeed
+        *("deepspeed", (("deepspeed",), ("deepspeed.launcher.runner",)), ("--num_nodes",)),
+        ("--num_gpus", "--num_accelerators"),
+        place_options=("--node_rank", "--hostfile", "--no_ssh", "--launcher", "--include", *_MASTER),
+        options=_deepspeed,
     ),
     NodeLauncher(
-        *("composer", (("composer",),), (), ("-n", "--nproc")),
+        *("composer", (("composer",), ("composer.cli.launcher",)), (), ("-n", "--nproc")),
         world_options=("--world_size",),
+        place_options=("--node_rank", "--base_rank", *_MASTER),
         failure=r"Rank (\d+) crashed with exit code (-?\d+)",
         options=_composer,
     ),
+)
+# Launchers that a job does not tell about its node: their own words state all of it.
+_OTHERS = (
+    NodeLauncher("colossalai run", (("colossalai", "run"),), ("--host",), _TORCHRUN_RANKS, place_options=_MASTER),
+    NodeLauncher(
+        *("fabric run", (("fabric", "run"),), ("--num_nodes", "--num-nodes"), ("--devices",)),
+        place_options=("--node_rank", "--node-rank", "--main_address", "--main_port"),
+    ),
+)
+# Options of launchers without a value; every other takes the next word.
+FLAGS = frozenset(
+    (
+        *(
+            "standalone",
+            "no_python",
+            "multi_gpu",
+            "use_deepspeed",
+            "use_fsdp",
+            "cpu",
+            "debug",
+            "module",
+            "m",
+            "run_path",
+        ),
+        *("use_env", "no_ssh", "save_pid", "autotuning", "dynamo_use_fullgraph", "dynamo_use_dynamic", "tpu", "mps"),
+        *("quiet", "verbose", "v", "same_network", "use_megatron_lm", "use_mps_device", "oversubscribe"),
+        *("allow_run_as_root", "signals_to_handle_default", "no_local_rank", "force_multi", "enable_each_rank_log"),
+        *("no_ssh_check", "q"),
+    )
+)
+# Programs that start a program on several nodes, and what stands for one in a batch file's words.
+MPI_STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "horovodrun")
+STARTS_ON_NODES = re.compile(
+    r"srun|mpirun|mpiexec\S*|horovodrun|pdsh|clush|parallel|pssh|prun|aprun|jsrun|ibrun|ssh|flux|orterun|dask\S*|"
+    r"submitit\S*|sbatch|poprun"
 )
 # Programs that start another one, whose words follow their own options.
 _WRAPPERS = ("uv", "poetry", "pixi", "conda", "mamba", "micromamba", "env", "exec", "time")
 
 
-class Found(NamedTuple):
+def _first_words() -> Dict[str, Tuple[str, Tuple[str, ...]]]:
+    """Return the name of the launcher that each first word belongs to, with the words of which one must follow."""
+    found: Dict[str, Tuple[str, Tuple[str, ...]]] = {}
+    for launcher in (*LAUNCHERS, *_OTHERS):
+        for first, *following in launcher.starts:
+            found[first] = (launcher.name.split()[0], tuple(following))
+    return found
+
+
+FIRST_WORDS = _first_words()
+NAMES = tuple(dict.fromkeys(name for name, _ in FIRST_WORDS.values()))
+
+
+def option_names(*kinds: str, of: str = "") -> Tuple[str, ...]:
+    """Return the options of these kinds (nodes, ranks, world, alone, place), without dashes and with underscores.
+
+    `of` is the name of one launcher; empty: of all.
+    """
+    rows = [row for row in (*LAUNCHERS, *_OTHERS) if not of or row.name.split()[0] == of]
+    options = [option for row in rows for kind in kinds for option in getattr(row, kind + "_options")]
+    return tuple(dict.fromkeys(option.lstrip("-").replace("-", "_") for option in options))
+
+
+class FoundLauncher(NamedTuple):
     """A launcher in a command."""
 
     launcher: NodeLauncher
@@ -125,7 +203,7 @@ class Found(NamedTuple):
         return list(command[self.end :])
 
 
-def find(command: Sequence[str]) -> Optional[Found]:
+def find(command: Sequence[str]) -> Optional[FoundLauncher]:
     """Return the launcher that a command begins with, behind `python -m` and `uv run` too; None if there is none."""
     words = [PurePath(word).name if index == 0 else word for index, word in enumerate(command)]
     for start, word in enumerate(words):
@@ -140,11 +218,11 @@ def find(command: Sequence[str]) -> Optional[Found]:
     return None
 
 
-def _at(words: Sequence[str], start: int) -> Optional[Found]:
+def _at(words: Sequence[str], start: int) -> Optional[FoundLauncher]:
     for launcher in LAUNCHERS:
         for own in launcher.starts:
             if tuple(words[start : start + len(own)]) == own:
-                return Found(launcher, start + len(own))
+                return FoundLauncher(launcher, start + len(own))
     return None
 
 
@@ -195,7 +273,7 @@ def contradiction(command: Sequence[str], nodes: int, ranks: int) -> Optional[Tu
     return None
 
 
-def environment(node: Node) -> Dict[str, str]:
+def environment(node: LaunchNode) -> Dict[str, str]:
     """Return what launchers read: torchrun and tune (PET_), composer and Lightning (NODE_RANK …), JAX.
 
     RANK and LOCAL_RANK are not among it: a launcher gives its ranks theirs.
@@ -220,7 +298,7 @@ def environment(node: Node) -> Dict[str, str]:
     }
 
 
-def on_node(command: Sequence[str], node: Node) -> List[str]:
+def on_node(command: Sequence[str], node: LaunchNode) -> List[str]:
     """Return the words of `command` on `node`: the launcher's options before those that the user states, which win."""
     found = find(command)
     if found is None:

@@ -1,9 +1,9 @@
-"""Run on an Apptainer machine: climbs the ladder of a private Slurm whose ranks run in a container.
+"""Run on an Apptainer machine: accepts a private Slurm whose ranks run in a container.
 
 The image has no torch, so it sees this interpreter and this checkout as others see a site's software. What
 `trainjob cluster accept` prints is printed, its evidence last.
 
-Usage: python apptainer_ladder.py BASE.tar [WORDS of `cluster accept`…]
+Usage: python apptainer_acceptance.py BASE.tar [WORDS of `cluster accept`…]
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIMIT_S = 1000.0
 
 
 def main(archive: str, *words: str) -> int:
-    """Climb, and return the exit code."""
+    """Accept it, and return the exit code."""
     home = unpacked(archive)
     file = home / "contained.yaml"
     checkout = Path(trainjob.__file__).parent.parent

@@ -1,4 +1,4 @@
-"""Names by which secrets are known: files that are not copied, and environment variables that are not recorded.
+"""Names and forms by which secrets are known: files that are not copied, and variables that are not recorded.
 
 The kinds are those of detect-secrets, gitleaks and gitrob, as far as they seldom stand for anything else in a project
 that trains.
@@ -77,3 +77,24 @@ def is_secret_file(path: str) -> bool:
     if _CODE.search(path):
         path = "/".join(folder for folder in path.split("/")[:-1] if folder.startswith("."))
     return re.search(_SECRET_PATH, "/" + path.lower()) is not None
+
+
+# Keys that services hand out, by their beginnings.
+_KEYS = (
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{12,}|"
+    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
+)
+_PLACEHOLDERS = (
+    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
+    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
+)
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value only stands where a secret is to be filled in, or is too plain to be one."""
+    return re.fullmatch(_PLACEHOLDERS, value) is not None
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text holds a key as services hand them out."""
+    return re.search(_KEYS, text) is not None and not is_placeholder(text.rpartition("=")[2])
