@@ -40,7 +40,7 @@ class _Count:
     def __init__(self) -> None:
         import fcntl
 
-        self.pid, self.is_new = os.getpid(), True
+        self.pid = os.getpid()
         self.updates = self.depth = 0
         self.began: Optional[int] = None  # the updates that the optimizer's state had before the first one
         self.first_at = self.last_at = 0.0
@@ -183,9 +183,9 @@ def _count_optimizers(kind: Any) -> None:
 
 def _count_steps(kind: Any) -> None:
     step = kind.step
-    if _mine().is_new and _LOADERS in sys.modules:
+    _mine()
+    if _LOADERS in sys.modules:
         _watch_passes(sys.modules[_LOADERS].DataLoader)
-    _mine().is_new = False
     if getattr(step, "_trainjob_counts", False):
         return
     compiler = getattr(sys.modules["torch"], "compiler", None)
