@@ -143,17 +143,38 @@ log_in_to() {
     fact no-ssh "$1: $(printf '%s' "$answer" | tail -n 1)"
 }
 
-# The interpreter runs in a folder of its own, which is gone afterwards.
+# What runs here does so in a folder of its own, which is gone afterwards.
+make_sandbox() {
+  if [ -n "$sandbox" ]; then return 0; fi
+  sandbox=$(mktemp -d) || return
+  trap 'rm -rf "$sandbox"' EXIT
+  mkdir "$sandbox/project"
+  if [ "$unpack" = yes ]; then tar -C "$sandbox" -xf - || fact task-error 'the project could not be unpacked'; fi
+}
+
+# The interpreter of a script: the program that is given, or the one that its first line names (torchrun).
+look_at_script() {
+  at=$1
+  case $at in */*) ;; *) at=$(found_on "$PATH" "$1") || return 0 ;; esac
+  case ${at##*/} in
+    python*) ;;
+    *) at=$(LC_ALL=C sed -n '1{s/^#! *\(\/[^ ]*python[0-9.]*\)$/\1/p;}' "$at" 2>/dev/null) ;;
+  esac
+  if [ -z "$at" ] || ! can_run "$at"; then return 0; fi
+  make_sandbox || return
+  (
+    cd "$sandbox" || exit
+    PYTHONDONTWRITEBYTECODE=1 exec "$at" -c "$script_report" "$script_questions" </dev/null
+  )
+}
+
 look_at_interpreter() {
   look_at_caller interpreter "$1"
   if ! can_run "$1"; then
     fact interpreter no
     return
   fi
-  sandbox=$(mktemp -d) || return
-  trap 'rm -rf "$sandbox"' EXIT
-  mkdir "$sandbox/project"
-  if [ "$unpack" = yes ]; then tar -C "$sandbox" -xf - || fact task-error 'the project could not be unpacked'; fi
+  make_sandbox || return
   (
     cd "$sandbox" || exit
     export PYTHONPATH=".${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
@@ -163,6 +184,9 @@ look_at_interpreter() {
 }
 
 unpack=no
+sandbox=''
+script_report=''
+script_questions=''
 report=''
 questions=''
 # shellcheck disable=SC3045 # ulimit -l: dash and busybox have it
@@ -194,6 +218,9 @@ for word in "$@"; do
     unpack=*) unpack=$value ;;
     report=*) report=$value ;;
     questions=*) questions=$value ;;
+    script-report=*) script_report=$value ;;
+    script-questions=*) script_questions=$value ;;
+    script-program=*) look_at_script "$(at_home "$value")" ;;
     python=*) look_at_interpreter "$(at_home "$value")" ;;
   esac
 done

@@ -12,15 +12,13 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from trainjob.contract.errors import UserError
 
 
-@dataclass(frozen=True)
-class Completed:
+class Completed(NamedTuple):
     """A command that has ended. `stdout` is bytes, because git's output and logs may contain any bytes."""
 
     arguments: tuple[str, ...]

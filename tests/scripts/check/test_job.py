@@ -322,3 +322,17 @@ def test_a_lock_that_is_missing_or_stale_is_a_problem(
     assert cures() == []
     write(tmp_path, "pyproject.toml", text=head + 'dependencies = ["numpy"]\n')
     assert cures() == [f"In {tmp_path}: uv lock"]
+
+
+def test_a_disk_must_hold_the_checkpoints_that_are_kept(tmp_path: Path) -> None:
+    """Checkpoints of this many are more than any disk has room for; one of the digits' model has 50 kB."""
+    cluster, job = cluster_of({"kind": "local"}), Job(keep_checkpoints=10**12)
+    project = find(tmp_path)
+    request = Request(cluster, "cluster file here.yaml", job, {}, plan("here", cluster, job), project.start)
+    context = Context(request, project, None, HERE)
+    (problem,) = problems(context, Depth(thorough=True))
+    assert problem.code == "disk"
+    assert (
+        "logs and 1000000000001 checkpoints of 1 MB (keep_checkpoints and the one being written) need" in problem.text
+    )
+    assert "disk" not in [one.code for one in problems(context)]

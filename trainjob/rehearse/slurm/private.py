@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import secrets
@@ -22,7 +21,7 @@ from trainjob.rehearse.slurm import configuration, releases, root
 from trainjob.rehearse.slurm.description import Description
 
 _INSIDE = Path(__file__).with_name("inside.sh")
-_READY_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0
 _READY_PER_NODE_S = 0.5
 _POLL_S = 0.02
 _PREFIX = "trainjob-slurm-"
@@ -74,7 +73,7 @@ class PrivateSlurm:
         placed = ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
         whole = root.in_namespaces_of(self.first_process, placed if is_root else root.as_ourselves(placed))
         # An error shows the command, not how it got into the namespaces.
-        ended = dataclasses.replace(process.run(whole, timeout_s=timeout_s, check=False), arguments=tuple(arguments))
+        ended = process.run(whole, timeout_s=timeout_s, check=False)._replace(arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
@@ -115,7 +114,7 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     release = description.release
     release_root = releases.root_of(release, accounting=description.accounting, say=say) if release else None
     nodes = len(description.nodes_at_work)
-    limit_s = _READY_WITHIN_S + nodes * _READY_PER_NODE_S
+    limit_s = READY_WITHIN_S + nodes * _READY_PER_NODE_S
     remove_leftovers()
     with new_folder() as folder:
         _write(description, folder, release_root)

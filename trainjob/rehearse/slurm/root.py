@@ -33,7 +33,7 @@ _PROGRAMS = {
     "mknod": "coreutils",
 }
 # Daemons are in folders that not every PATH has.
-_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def refuse_where_it_cannot_run(description: Description) -> None:
@@ -76,7 +76,7 @@ def has_accounting() -> bool:
 
 def where(program: str) -> str | None:
     """Return the path of a program or daemon; None if it is not installed."""
-    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOLDERS)))
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *FOLDERS)))
 
 
 class Rights(enum.Enum):
