@@ -7,8 +7,8 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs.secret_names import is_secret_file
@@ -23,8 +23,7 @@ _MOST_FILTERS = 1000
 _MB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(NamedTuple):
     """A project, as a run records it. `start` is the working folder, relative to `top`."""
 
     top: Path
@@ -177,8 +176,18 @@ def top_of_repository(folder: Path) -> Path | None:
     return Path(os.fsdecode(answer.stdout).removesuffix("\n")) if answer.code == 0 else None
 
 
-@dataclass(frozen=True)
-class Selection:
+def other_author(path: Path) -> str | None:
+    """Return the author of the last commit of a file, if that is not who commits here; None outside of git."""
+    folder = path.resolve().parent
+    if top_of_repository(folder) is None:
+        return None
+    words = ["log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
+    theirs = _git(words, folder, check=False).text.strip()
+    ours = _git(["config", "user.email"], folder, check=False).text.strip()
+    return theirs if theirs and theirs != ours else None
+
+
+class Selection(NamedTuple):
     """Relative paths of the files to copy, and of those left out, each with the reason."""
 
     files: tuple[str, ...]

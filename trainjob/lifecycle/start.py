@@ -104,9 +104,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
             index.add(paths)
         try:
             record = File(submission.to_json(paths), 0o644)
-            files = dataclasses.replace(
-                handover.rendered, files={**handover.rendered.files, paths.submission.name: record}
-            )
+            files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})
             folder.create(paths.folder, files, handover.project, handover.selection, handover.share)
         except folder.FolderError:
             index.forget(paths.id)
