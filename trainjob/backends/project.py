@@ -176,6 +176,17 @@ def top_of_repository(folder: Path) -> Path | None:
     return Path(os.fsdecode(answer.stdout).removesuffix("\n")) if answer.code == 0 else None
 
 
+def other_author(path: Path) -> str | None:
+    """Return the author of the last commit of a file, if that is not who commits here; None outside of git."""
+    folder = path.resolve().parent
+    if top_of_repository(folder) is None:
+        return None
+    words = ["log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
+    theirs = _git(words, folder, check=False).text.strip()
+    ours = _git(["config", "user.email"], folder, check=False).text.strip()
+    return theirs if theirs and theirs != ours else None
+
+
 class Selection(NamedTuple):
     """Relative paths of the files to copy, and of those left out, each with the reason."""
 
