@@ -21,6 +21,7 @@ RANKS = {
     "TRAINJOB_LIMITS": "what the prologue has set with `ulimit`, which holds for the ranks of every node",
     "TRAINJOB_LAUNCHER_LOG": "the log of a launcher that starts the ranks of its node, which leave it for their own",
     "TRAINJOB_STACKS": "where the rank's Python processes write their stacks when asked",
+    "TRAINJOB_COUNTS": "where the Python processes of rank 0 write how many updates they have made",
     "TRAINJOB_STARTED": "when the launcher began and when it started the rank, in seconds since 1970",
     "TRAINJOB_RECORD_UPDATES": "where `verify --resume` of a command records what each update left",
 }

@@ -42,6 +42,7 @@ def options_of(
     inject: str | None,
     stop_after_s: float | None,
     maps: tuple[str, ...],
+    writable: tuple[str, ...],
     gpus: bool,
     python: str | None,
     slurm: str,
@@ -60,6 +61,7 @@ def options_of(
         stop_after_s=STOP_AFTER_S if stop_after_s is None else stop_after_s,
         inject=inject,
         maps=dict(_mapped(text) for text in maps),
+        writable=tuple(_writable(text) for text in writable),
         has_gpus=gpus,
         python=python,
         slurm=slurm,
@@ -73,14 +75,23 @@ def _mapped(text: str) -> tuple[str, Path]:
     return there.rstrip("/"), Path(os.path.expanduser(here)).resolve()
 
 
-def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
+def _writable(text: str) -> Path:
+    folder = Path(os.path.expanduser(text)).resolve()
+    if not folder.is_dir() or folder == Path("/"):
+        raise typer.BadParameter(f"--writable {text}: expected a folder that is here, and not the root")
+    return folder
+
+
+def rehearse(options: BatchOptions, *, keep: bool, yes: bool, as_json: bool) -> bool:
     """Rehearse a batch file and print the verdict. Return whether it passed."""
     from dataclasses import replace
 
+    from batchfiles.commands.trust import agree_to_run
     from batchfiles.rehearsal import rehearsal
     from trainjob.contract.paths import home
     from trainjob.observe import index
 
+    agree_to_run(options.path, yes=yes)
     began_at = clock.monotonic()
     kept = home() / "rehearsals" / index.new_id(options.path.stem)
     options = replace(options, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
@@ -89,9 +100,9 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
     except KeyboardInterrupt:
         shutil.rmtree(kept, ignore_errors=True)
         raise
-    if verdict.passed and not keep:
+    has_files = kept.is_dir() and any(kept.iterdir()) and (keep or not verdict.passed)
+    if not has_files:
         shutil.rmtree(kept, ignore_errors=True)
-    has_files = kept.is_dir() and any(kept.iterdir())
     if as_json:
         show.as_json({**verdict.as_json(), "folder": str(kept) if has_files else None})
     else:

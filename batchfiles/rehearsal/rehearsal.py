@@ -39,6 +39,7 @@ class BatchOptions:
     has_gpus: bool = True
     python: str | None = None
     slurm: str = INSTALLED
+    writable: tuple[Path, ...] = ()
     keep: Path | None = None
     say: Callable[[str], None] = lambda _line: None
 
@@ -64,6 +65,7 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
         stop_after_s=options.stop_after_s,
         inject=options.inject,
         slurm=None if options.slurm == INSTALLED else options.slurm,
+        writable=options.writable,
         keep=options.keep,
         say=options.say,
     )

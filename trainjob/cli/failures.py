@@ -40,7 +40,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
             discard_output()
         elif "--json" in options:
             with suppress(OSError):
-                typer.echo(show.json_text(failure.as_json()))
+                typer.echo(show.json_text(show.versioned(failure.as_json())))
         with suppress(OSError):
             typer.echo(f"trainjob: {failure}", err=True)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)

@@ -111,16 +111,18 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-app = commands(cls=Commands)
+app = commands(
+    "Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent.", Commands
+)
 
 
-@app.callback(context_settings={"help_option_names": ["-h", "--help"]})
+@app.callback(context_settings={"help_option_names": ["--help", "-h"]})
 def root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent."""
+    """Take the options that stand before every command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -196,7 +196,7 @@ class _Making:
             self._sync()
         _refuse_links(self._folder, self._source)
         _keep_plain(self._folder)
-        _use_own_interpreter(self._folder / "bin")
+        use_own_interpreter(self._folder / "bin")
         if not (self._folder / "bin" / "python").exists():
             cure = (
                 "pack or name the folder that has bin/python, whose interpreter every node must have at the same path"
@@ -320,7 +320,7 @@ def _keep_plain(folder: Path) -> None:
                 os.chmod(path, stat.S_IMODE(facts.st_mode) & 0o777)
 
 
-def _use_own_interpreter(programs: Path) -> None:
+def use_own_interpreter(programs: Path) -> None:
     """Have the environment's programs, such as torchrun, run in this copy."""
     ours = os.fsencode(str(programs / "python"))
     for path in programs.glob("*"):

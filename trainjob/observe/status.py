@@ -61,6 +61,9 @@ class Snapshot:
     durable_update: int | None = None  # of the newest checkpoint on disk; 0: none yet
     passed_over: list[str] = field(default_factory=list)  # checkpoints that it did not resume from, and why
     checkpoints_not_written: int = 0  # by its newest attempt
+    sources: dict[str, str] = field(
+        default_factory=dict
+    )  # of a command's progress and figures: what each was read from
     damage: list[str] = field(default_factory=list)  # what its records hold that can't be: FILE: FIELD is VALUE
     excluded_nodes: list[dict[str, str]] = field(default_factory=list)  # node, attempt, why: what later attempts avoid
     retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
@@ -198,6 +201,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         durable_update=progress.durable_update,
         passed_over=progress.passed_over,
         checkpoints_not_written=progress.checkpoints_not_written,
+        sources=progress.sources,
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),

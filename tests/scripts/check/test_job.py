@@ -324,6 +324,7 @@ def test_a_lock_that_is_missing_or_stale_is_a_problem(
     assert cures() == [f"In {tmp_path}: uv lock"]
 
 
+@pytest.mark.imports_torch
 def test_a_disk_must_hold_the_checkpoints_that_are_kept(tmp_path: Path) -> None:
     """Checkpoints of this many are more than any disk has room for; one of the digits' model has 50 kB."""
     cluster, job = cluster_of({"kind": "local"}), Job(keep_checkpoints=10**12)

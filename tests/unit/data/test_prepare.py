@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.printed_json import reported
 from trainjob.cli.site.data import app
 from trainjob.contract.errors import UserError
 from trainjob.data import manifest
@@ -103,7 +103,7 @@ def run(*words: str) -> str:
 
 def test_the_command_takes_sizes(tmp_path: Path) -> None:
     words = ["--data-dir", str(tmp_path), "--samples", "40", "--held-out", "8", "--shape", "1x8x8", "--classes", "3"]
-    found = json.loads(run("prepare", "synthetic", *words, "--seed", "4", "--json"))
+    found = reported(run("prepare", "synthetic", *words, "--seed", "4", "--json"))
     assert found == {"name": "synthetic", "folder": str(tmp_path / "synthetic")}
     manifest = check_folder(tmp_path / "synthetic")
     assert (manifest.shape, manifest.classes, manifest.splits["train"].samples) == ((1, 8, 8), 3, 40)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from trainjob.launch.nodecheck.meeting import Work
     from trainjob.launch.nodecheck.verdict import NodeVerdict
 
-_LIMIT_S = 20.0
+LIMIT_S = 20.0
 # How much later than this node another one may find its fault.
 _OTHERS_S = 5.0
 _GPU_FIELDS = ("index", "uuid", "ecc.errors.uncorrected.volatile.total")
 _FURTHEST_CLOCK_S = 30.0
-_LEAST_FREE_BYTES = 1 << 30
+LEAST_FREE_BYTES = 1 << 30
 _FEWEST_FILES = 1024  # the default of most systems
 _RECENT_S = 3600.0
 _CURE = (
@@ -182,8 +182,8 @@ def _within_limit(what: str, look: Callable[[], Iterator[NodeFault]]) -> Optiona
             done.release()
 
     _thread.start_new_thread(run, ())
-    if not done.acquire(timeout=_LIMIT_S):
-        return NodeFault("%s did not answer within %g s" % (what, _LIMIT_S))
+    if not done.acquire(timeout=LIMIT_S):
+        return NodeFault("%s did not answer within %g s" % (what, LIMIT_S))
     return findings[0] if findings else None
 
 
@@ -264,5 +264,5 @@ def _needed_bytes(paths: RunPaths) -> int:
             from trainjob.records import checkpoints
 
             newest = checkpoints.newest(paths)
-            return sum(file.stat().st_size for file in newest.iterdir()) if newest else _LEAST_FREE_BYTES
-    return _LEAST_FREE_BYTES
+            return sum(file.stat().st_size for file in newest.iterdir()) if newest else LEAST_FREE_BYTES
+    return LEAST_FREE_BYTES
