@@ -65,6 +65,18 @@ def test_the_default_folder_of_runs_is_examined_as_a_named_one(tmp_path: Path, m
     assert (code, f"anybody can replace what is in {runs}. Run: chmod +t {runs}" in text) == ("runs-dir-open", True)
 
 
+def test_every_folder_above_the_runs_counts_and_where_links_lead(tmp_path: Path) -> None:
+    open_folder = tmp_path / "open"
+    (open_folder / "mine/runs").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(open_folder / "mine")
+    open_folder.chmod(0o777)
+    for runs in (open_folder / "mine/runs", open_folder / "mine/runs/new/deep", tmp_path / "link/runs"):
+        ((code, text),) = texts(tmp_path, {"runs_dir": str(runs)})
+        assert (code, f"anybody can replace what is in {open_folder}. " in text) == ("runs-dir-open", True)
+    open_folder.chmod(0o1777)
+    assert texts(tmp_path, {"runs_dir": str(tmp_path / "link/runs")}) == []
+
+
 def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", only_tools(tmp_path / "bin"))
     name = Path(sys.executable).name
