@@ -85,6 +85,7 @@ class RunPaths:
         self.events = self.folder / "events"  # time, attempt, what, detail: a line each
         self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
         self.bad_node = self.folder / ".bad_node"  # a node that the launcher blames for a failure, and why
+        self.node_faults = self.folder / ".node_faults"  # what each node found wrong: a file each, ATTEMPT.NODE
         self.out_of_memory = self.folder / ".out_of_memory"  # this attempt ran out of its host's memory
         self.stacks_request = self.folder / ".stacks"  # a word: launchers write down their ranks' stacks for it
         self.logs = self.folder / "logs"

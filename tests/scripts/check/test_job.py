@@ -309,7 +309,7 @@ def test_another_mpirun_is_not_open_mpis(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_directive_that_is_refused_is_a_problem_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "clusters/hpc.yaml", text="kind: slurm\nnodes: {count: 1, cpus: 4}\ndirectives: {arr: 0-2}\n")
     monkeypatch.chdir(tmp_path)
-    options = JobOptions("hpc", None, {"command": ["./no.sh"]}, ("./no.sh",), None, False)
+    options = JobOptions("hpc", None, {"command": ["./no.sh"]})
     listed = {problem.code: problem.text for problem in find_problems(prepare(options), Depth())}
     assert listed["directive"].startswith("directives.arr abbreviates array")
     assert "is not an executable file" in listed["command"]
