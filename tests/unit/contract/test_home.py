@@ -42,8 +42,10 @@ def test_a_user_without_any_is_told_so(value: str | None, monkeypatch: pytest.Mo
         monkeypatch.delenv("HOME")
     else:
         monkeypatch.setenv("HOME", value)
-    for ask in (lambda: with_home("~/a"), paths.home):
-        with pytest.raises(UserError, match=r"user 2000000000 has no home: .* set HOME"):
-            ask()
+    no_home = r"user 2000000000 has no home: .* set HOME"
+    with pytest.raises(UserError, match=no_home):
+        with_home("~/a")
+    with pytest.raises(UserError, match=no_home):
+        paths.home()
     with pytest.raises(UserError, match="there is no user nobody-here"):
         with_home("~nobody-here/x")
