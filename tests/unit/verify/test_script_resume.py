@@ -98,10 +98,10 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     tmp_path: Path, saved_after: int, codes: list[str]
 ) -> None:
     # Lightning counts batches, so no loader is asked for one more.
-    events = (ScriptEvent(updates.PAUSED, 4, {}), ScriptEvent(updates.SAVED, saved_after, {}))
+    events = (ScriptEvent(updates.PAUSED, 4, {}), ScriptEvent(updates.SAVED, saved_after, {"path": "last.pt"}))
     attempt = AttemptLog(1, WHOLE.updates[:saved_after], events)
     asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 4, ("USR1",), states.STOPPED)
-    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {}),))
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
     again = AttemptLog(2, WHOLE.updates[saved_after:])
     run = RunPaths(tmp_path)
     evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[whole]], [[attempt, again]])
