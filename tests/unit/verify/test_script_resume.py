@@ -14,6 +14,7 @@ from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.verify.scripts import final_states
+from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
 from trainjob.verify.scripts.interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
@@ -44,8 +45,8 @@ WHOLE = AttemptLog(1, tuple(update(number) for number in range(PASSES * LENGTH))
 
 def lost(updates: Sequence[ScriptUpdate], *, longer: bool = False) -> list[str]:
     """Return the codes of what an attempt that made `updates` has lost."""
-    first = script_resume.first_apart(WHOLE, [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(updates))])
-    return [] if first is None else [one.code for one in script_resume.lost(first, WHOLE, longer=longer)]
+    first = lost_module.first_apart(WHOLE, [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(updates))])
+    return [] if first is None else [one.code for one in lost_module.lost(first, WHOLE, longer=longer)]
 
 
 def changed(number: int, **changes: object) -> ScriptUpdate:

@@ -282,6 +282,8 @@ def _print_script(verdict: ScriptVerdict) -> None:
 
 def _print_ranks(verdict: RanksVerdict) -> None:
     typer.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
+    for note in verdict.notes:
+        typer.echo(f"note: {show.visible(note)}")
     _conclude(verdict, "the samples of every update, and the losses and gradients of the first")
 
 

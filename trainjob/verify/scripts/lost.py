@@ -304,23 +304,23 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
     The first log is what the others are compared with, as far as it goes, and then those before. `until`: the first
     update that differs, after which all do.
     """
-    known: dict[tuple[str, int], dict[str, set[str]]] = {}
+    known: dict[tuple[str, int, str], set[str]] = {}
+    kinds: dict[tuple[str, str], str | None] = {}
     told = set()
     for log, start in logs:
-        mine: dict[tuple[str, int], dict[str, set[str]]] = {}
+        mine: dict[tuple[str, int, str], set[str]] = {}
         for event in log.named(updates.SAVES):
             update, name = start + event.update, Path(str(event.fields["path"])).name
-            if not event.update or (until is not None and update >= until):
-                continue
-            place = re.sub(r"\d+", "#", name), update
-            for key, digest in event.fields["content"].items():
-                expected = known.get(place, {}).get(key)
-                code = OF_STATES.get(final_states.kind_of(name, (key,), is_tensor=key in event.fields["tensors"]))
-                mine.setdefault(place, {}).setdefault(key, set()).add(digest)
-                if expected and digest not in expected and code and code not in told:
-                    told.add(code)
-                    text = f"{name}: {key!r} is another after update {update}, which attempt {log.number} saved"
-                    yield finding(code, text)
-        for place, contents in mine.items():
-            for key, digests in contents.items():
-                known.setdefault(place, {}).setdefault(key, digests)
+            if event.update and (until is None or update < until):
+                for key, digest in event.fields["content"].items():
+                    mine.setdefault((name, update, key), set()).add(digest)
+                    kind = final_states.kind_of(name, (key,), is_tensor=key in event.fields["tensors"])
+                    kinds[name, key] = OF_STATES.get(kind)
+        for (name, update, key), digests in mine.items():
+            # A script may save twice after one update, and the first attempt have been killed in between.
+            expected = known.setdefault((re.sub(r"\d+", "#", name), update, key), digests)
+            code = kinds[name, key]
+            if code and code not in told and not digests & expected:
+                told.add(code)
+                text = f"{name}: {key!r} is another after update {update}, which attempt {log.number} saved"
+                yield finding(code, text)

@@ -13,7 +13,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.requests.workbench import Workbench
-from trainjob.verify.scripts import final_states, update_log
+from trainjob.verify.scripts import final_states, mistakes, update_log
 from trainjob.verify.scripts.final_states import Apart, Compared
 from trainjob.verify.scripts.interruptions import (
     KILL,
@@ -123,10 +123,15 @@ def verify_script(
         interruptions=evidence.interruptions(),
         compared=compared,
         findings=found,
-        notes=[*evidence.notes(), *_notes_of_states(compared, explained=bool(found))],
+        notes=[*_mistakes(logs), *evidence.notes(), *_notes_of_states(compared, explained=bool(found))],
         judged_by=judged_by,
         runs=runs,
     )
+
+
+def _mistakes(logs: Sequence[Sequence[AttemptLog]]) -> list[str]:
+    """Return what is wrong with the training itself, interrupted or not."""
+    return [f"{one.text} ({one.evidence}). {one.cure}" for one in mistakes.in_ranks([log[0] for log in logs])]
 
 
 # Findings that no noise can cause.
@@ -259,7 +264,7 @@ class ResumeEvidence:
             "not-resumed", f"attempt {attempt.number} began at update 1; {saved[newest]} updates were saved"
         )
         again = {str(event.fields["path"]): event.update for event in attempt.named(updates.SAVED)}
-        over = {path: update for path, update in again.items() if update < saved.get(path, 0)}
+        over = {path: update for path, update in again.items() if path in saved}
         if over:
             path = max(over, key=lambda one: saved[one])
             return replace(

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import time
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 _MOST_ELEMENTS = 4096  # of a tensor of weights or optimizer state; a real change touches nearly all of them
@@ -51,7 +52,7 @@ class _Recorder:
         self.steppers: Set[int] = set()  # the optimizers that have made a step
         self.weights = ""  # the digest that the last update left
         self.is_scaled = False  # the gradients since the last update
-        self.models: List[Any] = []  # in DistributedDataParallel
+        self.models: List[Any] = []  # references to those in DistributedDataParallel
         self.reduced = 0  # calls of all_reduce
         self.noted: Set[str] = set()
         self.failed = False
@@ -329,7 +330,7 @@ def _reduces(recorder: _Recorder, tensor: Any) -> None:
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         recorder.note("reduces-loss")
         return
-    for model in recorder.models:
+    for model in filter(None, (known() for known in recorder.models)):
         if not getattr(model, "require_backward_grad_sync", False):
             continue
         for weight in model.parameters():
@@ -635,7 +636,8 @@ def _in_parallel(module: Any) -> None:
     def recorded(self: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         if _recorder is not None:
-            _recorder.models.append(self)
+            # One that is kept beyond its script's end takes threads of its group along, and the process aborts.
+            _recorder.models.append(weakref.ref(self))
 
     module.DistributedDataParallel.__init__ = recorded
 
