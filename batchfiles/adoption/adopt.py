@@ -22,7 +22,7 @@ from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.cluster.reading import job_from_text
-from trainjob.contract import node_launchers
+from trainjob.contract.programs import launchers
 from trainjob.kinds.lookup import cluster_from_text
 
 _LONE_CR = re.compile(rb"\r(?!\n)")
@@ -82,6 +82,16 @@ def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = 
 
 def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
     """Return what a script becomes; `below_top` is `folder` relative to its project's top. Raises AdoptionError."""
+    try:
+        return _adopted(script, folder, known, below_top)
+    except RecursionError:
+        raise AdoptionError(
+            f"{script.path} has statements inside of others, deeper than they can be read",
+            "write the training outside of them",
+        ) from None
+
+
+def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> Adoption:
     path = script.path
     _refuse_carriage_returns(script)
     launch = main_launch(script)
@@ -103,7 +113,7 @@ def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top:
         keys.job["name"] = path.name  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
-    found = node_launchers.find(run.words)
+    found = launchers.find(run.words)
     by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
     if by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1):
         keys.job["command_per"] = start.per

@@ -8,59 +8,27 @@ from dataclasses import dataclass, field
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.start import AdoptedStart, is_once_per_node
-from batchfiles.bash.values import HOLE
+from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.options import LONG_NAMES, number
 from batchfiles.slurm.request import gres_entries
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
+from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 
-# What the job script decides by itself, and why nobody states it.
-_OURS = {
-    "nodes": "",
-    "ntasks": "",
-    "ntasks-per-node": "",
-    "ntasks-per-gpu": "",
-    "gpus-per-task": "",
-    "gpus": "",
-    "cpus-per-gpu": "",
+# What a job does by itself in place of options that its plan decides.
+_INSTEAD = {
     "output": "trainjob logs prints what it wrote, by rank",
     "error": "trainjob logs prints what it wrote, by rank",
     "open-mode": "the log is appended over attempts",
     "requeue": "the job is requeued at its time limit, and resumed",
     "parsable": "trainjob reads the job's id",
-    "quiet": "",
-    "verbose": "",
     "propagate": "the ranks get the nodes' limits",
     "gpu-bind": "each rank is given its GPU",
     "gpus-per-socket": "each rank is given its GPU",
     "accel-bind": "each rank is bound to the CPUs beside its GPU",
 }
-# Of the site, or of the account that uses it. Other options are the job's own.
-_OF_SITE = frozenset(
-    (
-        *("partition", "account", "qos", "constraint", "reservation", "exclusive", "licenses", "clusters", "mem"),
-        *("mem-per-cpu", "mem-per-gpu", "gres-flags", "threads-per-core", "network", "cluster-constraint"),
-        *("oversubscribe", "no-requeue", "prefer", "wckey"),
-    )
-)
 _MARGIN_S = 120  # between the signal and the time limit, where a cluster file states none
-_NOT_FOR_A_JOB = frozenset(("wait", "test-only", "hold", "export-file", "get-user-env", "input", "wrap", "ignore-pbs"))
-_CONTAINER_KEYS = frozenset(
-    ("container-image", "container-mounts", "container-workdir", "container-name", "environment", "image", "volume")
-)
-_KEPT_OF_STEP = frozenset(("cpu-bind", "mem-bind", "distribution", "mpi", "network", "wait", "hint"))
-# Of srun, and what a job decides by itself: how many ranks start where, on which devices, and where their output goes.
-_OF_STEP = frozenset(
-    (
-        *("nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus-per-gpu", "gres", "gpus"),
-        *("gpus-per-node", "gpus-per-task", "gpus-per-socket", "gpu-bind", "accel-bind", "kill-on-bad-exit", "jobid"),
-        *("label", "unbuffered", "output", "error", "open-mode", "verbose", "quiet", "exact", "overlap", "exclusive"),
-        *("job-name", "mem", "mem-per-cpu", "mem-per-gpu", "input", "threads-per-core", "het-group", "pty"),
-        *("container-workdir", "container-mount-home", "no-container-mount-home", "container-remap-root"),
-    )
-)
 _UNITS = {"": 1 / 1024, "M": 1 / 1024, "G": 1, "T": 1024, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _PLACEHOLDER = re.compile(r"[<{\[].*[>}\]]|.*\bx{3,}.*|YOUR.*", re.IGNORECASE)
 
@@ -182,30 +150,35 @@ def _gres(script: BatchScript, launch: LaunchedProgram) -> tuple[str | None, str
 def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str]:
     """Fill in what a directive says, and return what became of it."""
     name, value = one.name, one.value
-    if value is not None and "$" in value and name not in _OURS:
-        return Where.LOST, "neither sbatch nor trainjob expands variables in directives"
+    row = OPTIONS.get(name)
+    decided_by = row.directive if row is not None and row.of != "srun" else "plan" if name in _INSTEAD else ""
+    if value is not None and "$" in value and decided_by not in ("plan", "default"):
+        return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
     if value == "":
         return Where.NOWHERE, "it is empty"
     special = _SPECIAL.get(name)
     if special is not None:
         return special(start, keys, one)
-    if name in _OURS:
-        return _decided(name, start)
-    if name in _CONTAINER_KEYS:
+    if name in _INSTEAD:
+        return Where.TRAINJOB, _INSTEAD[name]
+    if decided_by == "default" or name in ("nodes", "ntasks", "ntasks-per-node"):
+        return _counted(name, start)
+    if decided_by == "container":
         return Where.CLUSTER, "container"
-    if name in _NOT_FOR_A_JOB:
+    if decided_by in ("plan", "never", "unneeded"):
         return Where.LOST, "a job is submitted without it"
-    if name not in LONG_NAMES:
+    refused = refusal(one.spelled)
+    if refused is not None and (row is not None or refused[1]):
+        return Where.LOST, refused[0]
+    if row is None or row.of == "plugin":
         own = keys.cluster.setdefault("plugin_options", [])
         assert isinstance(own, list)  # noqa: S101 - as above
         own.append(name)
         return _to(keys, one, job=False)
-    return _to(keys, one, job=name not in _OF_SITE)
+    return _to(keys, one, job=decided_by != "site")
 
 
-def _decided(name: str, start: AdoptedStart) -> tuple[Where, str]:
-    if _OURS[name]:
-        return Where.TRAINJOB, _OURS[name]
+def _counted(name: str, start: AdoptedStart) -> tuple[Where, str]:
     if name == "cpus-per-gpu":
         return Where.CLUSTER, "nodes: cpus"
     if name in ("gpus", "gpus-per-task") and start.gpus:
@@ -328,7 +301,8 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
     for name, value in (layer.options if layer is not None else {}).items():
         text = value.text if value is not None else ""
         shown = f"srun --{name}" + (f"={text}" if text else "")
-        if name in _OF_STEP or name in _CONTAINER_KEYS or (name == "export" and text in ("", "ALL")):
+        kept_by = OPTIONS[name].step if name in OPTIONS else "lost"
+        if kept_by in ("decided", "replaced", "container") or (name == "export" and text in ("", "ALL")):
             continue
         if name == "nodelist" and is_once_per_node(launch):
             account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
@@ -336,7 +310,7 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
             account.note(Where.NOWHERE, launch.line, shown, "it only prints")
         elif script.header.value(name) is not None and script.header.value(name) == text:
             continue
-        elif name not in _KEPT_OF_STEP or value is None or not value.known or "\n" in text:
+        elif kept_by != "kept" or value is None or not value.known or "\n" in text:
             account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), "ranks are started without it")
         else:
             keys.under("srun")[name] = int(text) if _is_number(text) else text or True

@@ -16,25 +16,16 @@ from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript
-from trainjob.contract.environment import RANK_NAMES
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import FOR_THE_LOG
+from trainjob.contract.programs.ranks import PLACE_VARIABLES
 
 # What the job states, or trainjob tells a launcher through its environment and options.
-_DECIDED = frozenset(
-    (
-        *("nnodes", "nproc_per_node", "node_rank", "rdzv_id", "rdzv_backend", "rdzv_endpoint", "rdzv_conf"),
-        *("master_addr", "master_port", "standalone", "num_processes", "num_machines", "machine_rank"),
-        *("main_process_ip", "main_process_port", "same_network", "multi_gpu", "num_nodes", "num_gpus"),
-        *("num_accelerators", "hostfile", "no_ssh", "launcher", "world_size", "nproc", "n", "base_rank", "local_addr"),
-        *("deepspeed_multinode_launcher", "deepspeed_hostfile", "role", "include"),
-    )
-)
-# Around the training of each rank or node, and of no use in a job.
-_PRINTS = ("echo", "printf", "hostname", "date", "nvidia-smi", "rocm-smi", "pwd", "env", "set", "ulimit", "sleep", "")
+_DECIDED = frozenset(launchers.option_names("nodes", "ranks", "world", "alone", "place"))
 _OF_ACCELERATE = """
 --multi_gpu --num_machines $NNODES --machine_rank $NODE_RANK --num_processes $WORLD_SIZE
 --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT
 """
-PLACE_NAMES = (*RANK_NAMES, "NODE_RANK", "NNODES", "NPROC_PER_NODE", "GROUP_RANK", "JAX_COORDINATOR_ADDRESS")
 
 
 @dataclass
@@ -131,7 +122,7 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
     lines: list[str] = []
     while launch is not None:
         for name, value in {**launch.command.settings, **launch.settings}.items():
-            if name in PLACE_NAMES:
+            if name in PLACE_VARIABLES:
                 continue
             if value.known:
                 found.setdefault(name, value.text)
@@ -151,7 +142,7 @@ def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> l
     first, last = launch.outer.line, max(launch.line, launch.outer.line)
     lines = []
     for one in inside:
-        if not first <= one.line <= last + 50 or "substitution" in one.within or one.name in _PRINTS:
+        if not first <= one.line <= last + 50 or "substitution" in one.within or one.name in FOR_THE_LOG:
             continue
         if _position(script, one) > _position(script, launch.command):
             account.note(Where.LOST, one.line, one.text.replace(HOLE, "…"), "it follows the training in each rank")
@@ -161,7 +152,7 @@ def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> l
             lines.append(_shell_words(script, launch, one.words))
     given = [one for one in script.assignments if not one.source and "called" in one.within]
     for each in given:
-        if each.name in PLACE_NAMES or not each.exported or not first <= each.line <= last + 50:
+        if each.name in PLACE_VARIABLES or not each.exported or not first <= each.line <= last + 50:
             continue
         lines.append(f"export {each.name}={_shell_word(each.value, each.text.partition('=')[2])}")
     return lines

@@ -11,25 +11,19 @@ from pathlib import Path
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
-from batchfiles.adoption.command import PLACE_NAMES, AdoptedCommand
+from batchfiles.adoption.command import AdoptedCommand
 from batchfiles.adoption.parts import Part, Parts, names_in, takes_arguments
 from batchfiles.adoption.start import AdoptedStart
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.values import Value
-from batchfiles.rules.around import holds_secret
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
-from trainjob.contract.secret_names import is_secret_variable
+from trainjob.contract.programs.helpers import LEAVES_NOTHING, WATCHES
+from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 
-_PRINTS = re.compile(
-    r"echo|printf|date|hostname|pwd|which|type|nvidia-smi|rocm-smi|amd-smi|env|printenv|lscpu|free|df|du|ls|cat|"
-    r"scontrol|squeue|sinfo|sleep|clear|true|false|:|uname|whoami|nvcc|head|tail|wc|id|nproc|numactl|seff|sacct|sstat|time|"
-    r"test|\[|\[\[|exit|return|wait|basename|dirname|grep|awk|sed|tr|cut|sort|uniq|tee|nslookup|getent|ip|ibstat|shuf|seq|"
-    r"jobs|trap|kill|ping|lspci|stat|readlink|realpath|shift|local|let|break|continue|comm|ss|nc|ncat|netstat|lsof|ifconfig|rocminfo|"
-    r"ibdev2netdev|jq|python3?|git"
-)
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -57,7 +51,6 @@ _OF_SLURM = {
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
-_MONITORS = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
 _MAY_FAIL = re.compile(
     r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
     r"huggingface-cli)\s"
@@ -153,7 +146,7 @@ def read_setup(
 
 def _log_in(sorting: _Sorting) -> None:
     """Let a login shell set what the file takes from the shell that submits it: variables of the site, conda."""
-    given = {one.name for one in sorting.script.assignments} | set(sorting.keys.of_job("env")) | set(PLACE_NAMES)
+    given = {one.name for one in sorting.script.assignments} | set(sorting.keys.of_job("env")) | set(PLACE_VARIABLES)
     given |= {word.text for one in sorting.script.named("read", "mapfile") for word in one.words}
     if not sorting.keys.job["env"]:
         del sorting.keys.job["env"]
@@ -209,11 +202,11 @@ def _assigned(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
 def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_modules: bool) -> tuple[Where, str] | None:
     """Return what became of a variable; None if the prologue has to keep its statement."""
     name, value = one.name, one.value
-    if name in PLACE_NAMES:
+    if name in PLACE_VARIABLES:
         return Where.TRAINJOB, _PLACE
     if name in _OF_SLURM:
         return Where.TRAINJOB, _OF_SLURM[name]
-    if holds_secret(one) or (is_secret_variable(name) and value.known):
+    if holds_secret(one.value.text) or (is_secret_variable(name) and value.known):
         return Where.LOST, _HIDDEN
     if name == "OMP_NUM_THREADS" and value.origins and _is_own(sorting, value):
         return Where.TRAINJOB, "each rank gets a thread for each of its CPUs"
@@ -242,7 +235,7 @@ def _is_own(sorting: _Sorting, threads: Value) -> bool:
 
 def tells_place(name: str) -> bool:
     """Return whether a variable of this name tells ranks, or what starts them, where they are and meet."""
-    return name in PLACE_NAMES or name in _OF_SLURM or _RENDEZVOUS.fullmatch(name) is not None
+    return name in PLACE_VARIABLES or name in _OF_SLURM or _RENDEZVOUS.fullmatch(name) is not None
 
 
 def _passes(name: str) -> bool:
@@ -277,7 +270,7 @@ def _is_about_places(one: Assignment) -> bool:
 
 def _commanded(sorting: _Sorting, part: Part) -> None:
     commands = [one for one in part.commands if "substitution" not in one.within]
-    is_secret = any(holds_secret(word) for one in commands for word in one.words)
+    is_secret = any(holds_secret(word.value.text) for one in commands for word in one.words)
     fate = (Where.LOST, _HIDDEN) if is_secret else _without_prologue(sorting, part, commands)
     if fate is None:
         _keep(sorting, part)
@@ -305,7 +298,7 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[ShellCom
     if readers and readers <= {"read", "mapfile", "readarray"} and not fills & sorting.needed:
         return Where.NOWHERE, "nothing that is kept uses it"
     if any(one.background for one in commands) and not sorting.launch.command.background:
-        if _MONITORS.search(part.text):
+        if WATCHES.search(part.text):
             return Where.NOWHERE, "`trainjob usage` shows what ranks use"
         return Where.LOST, "it runs beside the training"
     if sorting.needed.intersection(one.name for one in part.assignments):
@@ -369,9 +362,9 @@ def _prints(command: ShellCommand) -> bool:
     if command.name == "git":
         return words[1:2] in (["log"], ["rev-parse"], ["status"], ["describe"], ["diff"])
     if command.name == "srun":
-        inner = next((word for word in words[1:] if _PRINTS.fullmatch(word) and not word.startswith("-")), None)
+        inner = next((word for word in words[1:] if word in LEAVES_NOTHING), None)
         return inner is not None and not re.search(r"mkdir|cp|rsync|tar|\.sh\b", command.text)
-    return bool(_PRINTS.fullmatch(command.name))
+    return command.name in LEAVES_NOTHING
 
 
 def _trapped(command: ShellCommand) -> tuple[Where, str]:
@@ -488,7 +481,7 @@ def _comment(part: Part) -> str:
 
 def _say(sorting: _Sorting, part: Part, where: Where, what: str, *, hidden: bool = False) -> None:
     text = part.text.split("\n")[0]
-    if hidden or any(is_secret_variable(one.name) or holds_secret(one) for one in part.assignments):
+    if hidden or any(is_secret_variable(one.name) or holds_secret(one.value.text) for one in part.assignments):
         text = f"{text[:24].partition('=')[0]}…"
     sorting.account.note(where, part.line, text, what, part.last)
 

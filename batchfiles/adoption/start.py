@@ -9,9 +9,10 @@ from batchfiles.adoption.account import Account
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
+from trainjob.contract.programs import launchers
 from trainjob.planning.words import quantity
 
-_PROCESSES = ("nproc_per_node", "nproc", "n", "num_gpus", "num_accelerators")
+_PROCESSES = launchers.option_names("ranks")
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, unknown
-from batchfiles.slurm.layers import CONTAINERS
-from batchfiles.slurm.options import SRUN_SHORT, slurm_options
+from trainjob.contract.programs.helpers import CONTAINERS, SHELLS
+from trainjob.contract.programs.slurm_options import read_options
 
 if TYPE_CHECKING:
     from batchfiles.bash.shell import ShellReader
@@ -20,7 +20,6 @@ _SETS_UP_PROGRAMS = re.compile(
     r".*(?:activate|conda\.sh|mamba\.sh|bashrc|bash_profile|profile|modules?\.sh|lmod.*|"
     r"setvars\.sh|/init/\w+|setup-env\.sh|nvm\.sh)"
 )
-_SHELLS = ("bash", "sh", "zsh")
 
 
 def obey(shell: ShellReader, command: ShellCommand) -> None:
@@ -152,7 +151,7 @@ def _srun(shell: ShellReader, command: ShellCommand) -> None:
     """Read the shell that srun, or a container under srun, starts: there the variables of a rank are a rank's own."""
     words = command.words
     at = 1
-    for _, _, following in slurm_options([word.text for word in words[1:]], SRUN_SHORT):
+    for _, _, following in read_options([word.text for word in words[1:]], "srun"):
         at = 1 + following
     kept = shell.variables
     shell.variables = kept.copy()
@@ -169,7 +168,7 @@ def _inner_shell(shell: ShellReader, command: ShellCommand, start: int) -> None:
         name = words[at].text.rpartition("/")[2]
         follows = words[at + 1].text if at + 1 < len(words) else ""
         is_script = at == start and re.fullmatch(r"\.{0,2}/?[\w./-]+\.(?:sh|bash)", words[at].text)
-        if is_script or (name in _SHELLS and follows):
+        if is_script or (name in SHELLS and follows):
             inner = ShellCommand(words[at:], command.line, command.settings, shell.variables, command.options)
             if is_script:
                 _run_file(shell, inner, words[at])
@@ -190,7 +189,7 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "source": _source,
     ".": _source,
     "srun": _srun,
-    **dict.fromkeys(_SHELLS, _bash),
+    **dict.fromkeys(SHELLS, _bash),
     **dict.fromkeys(
         (*CONTAINERS, "env", "exec", "time", "nohup", "timeout"),
         lambda shell, command: _inner_shell(shell, command, 1),

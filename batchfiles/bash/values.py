@@ -117,3 +117,8 @@ def _calculated(node: ast.expr) -> int:
         if abs(result) < _LARGEST:
             return result
     raise ValueError
+
+
+def number(text: str | None) -> int | None:
+    """Return a whole number as written; None for anything else."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -35,6 +35,9 @@ def adopt(
         bool,
         typer.Option("--prove", help="Run both on a private Slurm on this machine, and compare what their ranks see."),
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --prove: run a file that somebody else has written.")
+    ] = False,
     cluster: Annotated[str | None, cluster_option("Use this cluster file, and write only a job file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,9 +47,14 @@ def adopt(
     from trainjob.backends import project as projects
 
     refuse_unreadable(file)
+    if prove:
+        from batchfiles.commands.trust import agree_to_run
+
+        agree_to_run(file, yes=yes)
     known = None if cluster is None else slurm_cluster(cluster)
     adoption = adopted(file, Path.cwd(), arguments or (), known, projects.find(Path.cwd()).start)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
+    _refuse_unplannable(file, texts, cluster)
     paths = {} if output is None else _write(output, texts)
     proof = _proof(file, tuple(arguments or ()), texts, cluster, quiet=as_json) if prove else None
     if as_json:
@@ -64,6 +72,24 @@ def adopt(
         used = cluster or os.path.join(".", paths[CLUSTER_FILE])
         typer.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
     fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
+
+
+def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) -> None:
+    """Raise UserError if what was adopted can't be planned and rendered: it would be refused when it is submitted."""
+    import tempfile
+
+    from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
+    from trainjob.requests.options import JobOptions
+    from trainjob.requests.prepared import prepare
+
+    with tempfile.TemporaryDirectory(prefix="trainjob-adopt-") as place:
+        for name, text in texts.items():
+            (Path(place) / name).write_text(text, encoding="utf-8")
+        known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
+        try:
+            prepare(JobOptions(known, Path(place) / JOB_FILE, {})).render()
+        except UserError as error:
+            raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
 
 
 def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluster: str | None, *, quiet: bool) -> Proof:

@@ -7,24 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.contract import node_launchers
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import CONTAINERS, ENVIRONMENTS
+from trainjob.contract.programs.ranks import (
+    LOCAL_RANK_VARIABLES,
+    RANK_VARIABLES,
+    SLURM_LOCAL_RANK,
+    WORLD_SIZE_VARIABLES,
+)
 from trainjob.records.files import read_first, read_json
 
 _MOST_CALL_BYTES = 1 << 22
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK")
-_WORLD_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
-_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "HOROVOD_LOCAL_RANK", "SLURM_LOCALID")
-# Programs that a rehearsal stands in for: what sets up an environment, and containers.
-ENVIRONMENTS = (
-    *("module", "ml", "spack", "conda", "mamba", "micromamba", "uv", "poetry", "pixi", "pip", "pip3", "virtualenv"),
-    *("ws_find", "ws_allocate", "jutil"),  # a folder of the user's, as many German sites have
-)
-COPIES = ("rsync", "cp", "tar", "unzip", "unsquashfs")
-CONTAINERS = ("apptainer", "singularity", "shifter")
+
 # Modules of `python -m` and programs that start ranks, or help to, and are none themselves.
 _NO_RANKS = (
-    *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "trainjob.launch"),
-    *("pip", "venv", "multiprocessing.resource_tracker"),
+    *(name for name in launchers.FIRST_WORDS if "." in name),
+    *("trainjob.launch", "pip", "venv", "multiprocessing.resource_tracker"),
 )
 
 
@@ -81,7 +79,7 @@ class RecordedProcess:
         if self.world is not None:
             return self.world.rank
         asked = self.meeting.rank if self.meeting else None
-        return asked if asked is not None else _first(self.environment, _RANK)
+        return asked if asked is not None else _first(self.environment, RANK_VARIABLES)
 
     @property
     def world_size(self) -> int | None:
@@ -89,12 +87,12 @@ class RecordedProcess:
         if self.world is not None:
             return self.world.size
         asked = self.meeting.world_size if self.meeting else None
-        return asked if asked is not None else _first(self.environment, _WORLD_SIZE)
+        return asked if asked is not None else _first(self.environment, WORLD_SIZE_VARIABLES)
 
     @property
     def local_rank(self) -> int | None:
         """Its number on its node, as it was told."""
-        return _first(self.environment, _LOCAL_RANK)
+        return _first(self.environment, (*LOCAL_RANK_VARIABLES, SLURM_LOCAL_RANK))
 
     @property
     def address(self) -> str | None:
@@ -119,7 +117,7 @@ class RecordedProcess:
         is_question = words[1:2] == ["-c"] and "\n" not in "".join(self.words[2:3]).strip()  # one line
         if is_question or any(word in _NO_RANKS for word in words):
             return "--multiprocessing-fork" not in self.words
-        return any(node_launchers.find(words[at:]) for at in range(min(2, len(words))))
+        return any(launchers.find(words[at:]) for at in range(min(2, len(words))))
 
     @property
     def command(self) -> str:
@@ -225,7 +223,7 @@ def _ranks(processes: Sequence[RecordedProcess]) -> list[RecordedProcess]:
     if met:
         return met
     candidates = [one for one in processes if not one.is_launcher]
-    told = [one for one in candidates if _first(one.environment, _RANK) is not None]
+    told = [one for one in candidates if _first(one.environment, RANK_VARIABLES) is not None]
     with_torch = [one for one in candidates if one.torch is not None]
     return told or with_torch or candidates
 

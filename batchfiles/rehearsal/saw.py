@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batchfiles.adoption.setup import COMMAND_WORDS, tells_place
+from batchfiles.bash.values import number
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
-from batchfiles.rules.around import holds_secret
-from batchfiles.slurm.options import number
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
-from trainjob.contract.secret_names import is_secret_variable
+from trainjob.contract.environment import LOCAL_RANK, RANK, WORLD_SIZE
+from trainjob.contract.programs.ranks import SLURM_LOCAL_RANK, SLURM_RANK, SLURM_WORLD_SIZE
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 from trainjob.rehearse.slurm import configuration
 
 # Of a process that nobody told its place, in the order in which they count.
-_RANK = ("RANK", "SLURM_PROCID")
-_WORLD = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID")
+_RANK = (RANK, SLURM_RANK)
+_WORLD = (WORLD_SIZE, SLURM_WORLD_SIZE)
+_LOCAL = (LOCAL_RANK, SLURM_LOCAL_RANK)
 _ROOT = package.companion("standins").parent
 # What `date` printed in each of the two.
 _WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
@@ -44,7 +45,7 @@ def requested(script: BatchScript) -> frozenset[str]:
     """Return the variables that the file exports for its ranks, but for those that tell them their place."""
     given = [one for one in script.assignments if one.exported and "called" not in one.within]
     # Words of a command line are compared as such.
-    names = {one.name for one in given if not holds_secret(one) and not COMMAND_WORDS.search(one.value.text)}
+    names = {one.name for one in given if not holds_secret(one.value.text) and not COMMAND_WORDS.search(one.value.text)}
     names |= {name for launch in script.training for name in launch.settings}
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
 

@@ -6,22 +6,16 @@ import re
 
 from batchfiles.adoption.account import Account
 from batchfiles.adoption.start import AdoptionError, main_launch, start_of
-from batchfiles.slurm.options import number
+from batchfiles.bash.values import number
 from batchfiles.slurm.request import gres_entries
 from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 
 _CPUS = 64
 _GPUS = 8  # of a node, where the file gives only the number of all GPUs
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-# Options that come from plugins of a site: pyxis, CSCS's containers, uenv and shifter.
-SITE_OPTIONS = (
-    *("container-image=", "container-mounts=", "container-workdir=", "container-name=", "container-save="),
-    *("container-env=", "container-mount-home", "no-container-mount-home", "container-remap-root"),
-    *("no-container-remap-root", "container-entrypoint", "no-container-entrypoint", "container-writable"),
-    *("container-readonly", "environment=", "uenv=", "view=", "image=", "volume=", "module="),
-)
 
 
 def nodes_of(script: BatchScript) -> int:
@@ -92,9 +86,10 @@ def _gpus_without_directives(script: BatchScript) -> int:
 
 
 def site_options(script: BatchScript) -> list[str]:
-    """Return the options of SITE_OPTIONS that the file mentions."""
+    """Return the options of plugins that the file mentions; one with a value ends in "="."""
     text = "\n".join(script.lines)
-    return [option for option in SITE_OPTIONS if re.search(rf"--{option.removesuffix('=')}\b", text)]
+    rows = [row for row in OPTIONS.values() if row.of == "plugin" and re.search(rf"--{row.name}\b", text)]
+    return [row.name if row.takes == "flag" else f"{row.name}=" for row in rows]
 
 
 def _gpu_type(script: BatchScript) -> str | None:

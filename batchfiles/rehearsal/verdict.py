@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from batchfiles.rehearsal.attempt import RehearsedAttempt
-from batchfiles.rehearsal.recording import CONTAINERS, ENVIRONMENTS, Recording
+from batchfiles.rehearsal.recording import Recording
 from batchfiles.rules.codes import Finding
+from trainjob.contract.programs.helpers import CONTAINERS, ENVIRONMENTS
 from trainjob.planning.words import quantity
 from trainjob.rehearse.slurm import configuration
 

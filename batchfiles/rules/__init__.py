@@ -10,6 +10,7 @@ from batchfiles.slurm.script import BatchScript
 
 RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     asked.refused,
+    asked.unknown_options,
     asked.ignored,
     asked.not_expanded,
     asked.cut,

@@ -5,53 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.commands import Assignment
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
-_SECRET_NAME = re.compile(
-    r"(?i)(?:.*_)?(?:API_?KEY|TOKEN|SECRET(?:_KEY|_ACCESS_KEY)?|PASSWORD|PASSWD|"
-    r"ACCESS_KEY(?:_ID)?|WANDB_KEY|CREDENTIALS?)"
-)
-_SECRET = re.compile(
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{12,}|"
-    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
-)
-_NOT_SECRET = re.compile(
-    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
-    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
-)
 
 
 def secrets(script: BatchScript) -> Iterator[Finding]:
     """Find keys and tokens; none is ever printed."""
     for one in script.assigned(r"\w+"):
         value = one.value.text
-        may_be_one = _SECRET_NAME.fullmatch(one.name) and one.value.fixed and not _NOT_SECRET.fullmatch(value)
+        may_be_one = is_secret_variable(one.name) and one.value.fixed and not is_placeholder(value)
         # A name or a number is one only if it is long and has digits.
         is_plain = (value.isidentifier() or value.isdigit()) and not re.fullmatch(r"(?=.*\d)[A-Za-z0-9_]{16,}", value)
-        if (may_be_one and not is_plain) or _SECRET.search(value):
+        if (may_be_one and not is_plain) or holds_secret(value):
             yield found("secret-in-script", one, f"{one.name} has a value in the file")
     for command in script.commands:
         for at, word in enumerate(command.words):
             before = command.words[at - 1].text if at else ""
-            logs_in = command.words[0].text in ("wandb",) and before == "login" and re.fullmatch(r"\w{30,}", word.text)
-            if (
-                not word.source.startswith("$")
-                and (_SECRET.search(word.text) or logs_in)
-                and not _NOT_SECRET.fullmatch(word.text.rpartition("=")[2])
-            ):
+            logs_in = command.words[0].text == "wandb" and before == "login" and re.fullmatch(r"\w{30,}", word.text)
+            if not word.source.startswith("$") and (holds_secret(word.text) or logs_in):
                 yield found("secret-in-script", command, f"{command.name} is given a key in the file")
                 break
-
-
-def holds_secret(one: Assignment | Word) -> bool:
-    """Return whether a value or a word looks like a key or token."""
-    text = one.value.text
-    return bool(_SECRET.search(text)) and not _NOT_SECRET.fullmatch(text.rpartition("=")[2])
 
 
 def devices(script: BatchScript) -> Iterator[Finding]:

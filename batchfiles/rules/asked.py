@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.rules.codes import Finding, found
+from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
+from trainjob.contract.programs.slurm_options import SHORT, refusal
 
 
 def refused(script: BatchScript) -> Iterator[Finding]:
@@ -25,6 +27,21 @@ def refused(script: BatchScript) -> Iterator[Finding]:
         later or 1,
         f"#! stands in line {later}" if later else f'the first line is "{script.lines[0][:40]}"',
     )
+
+
+def unknown_options(script: BatchScript) -> Iterator[Finding]:
+    """Find options that sbatch does not have."""
+    for one in script.header.directives:
+        refused = _refused_letter(one) if len(one.spelled) == 1 or one.spelled.startswith("-") else refusal(one.spelled)
+        if refused is not None:
+            text, better = refused
+            yield Finding("no-such-option", one.line, text + (f": did you mean --{better}?" if better else ""))
+
+
+def _refused_letter(one: Directive) -> tuple[str, str] | None:
+    if one.spelled.startswith("-"):
+        return f"{one.spelled} has one dash: sbatch reads it as -{one.spelled[1]}", one.name
+    return None if one.spelled in SHORT["sbatch"] else (f"sbatch has no option -{one.spelled}", "")
 
 
 def ignored(script: BatchScript) -> Iterator[Finding]:

@@ -71,6 +71,10 @@ _ERRORS = {
         "The ranks of several nodes meet at localhost, which is another machine on each node.",
         "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1).",
     ),
+    "no-such-option": (
+        "sbatch refuses the file: it has no option of this name, or knows two that begin so.",
+        "Write the name that the manual has; give srun's own options to srun.",
+    ),
     "directive-ignored": (
         "This line is a comment to sbatch, and its options have no effect.",
         "Write #SBATCH exactly, at the start of the line, above the first command. Write ##SBATCH for one that you switch off.",

@@ -10,6 +10,7 @@ from batchfiles.bash.values import HOLE, Value
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.ranks import SLURM_PLACE
 
 _ADDRESS_NAMES = (
     r"(?i:(?:PET_)?MASTER_?(?:ADDR|ADDRESS|IP|HOST|NODE(?:_IP|_ADDR)?)|HEAD_?NODE(?:_?IP|"
@@ -217,7 +218,6 @@ def world(script: BatchScript) -> Iterator[Finding]:
 _RANK = re.compile(
     r"(?i)(?:\b|_|--?)(?:node[-_]|machine[-_]|local[-_]|group[-_]|global[-_])?(?:rank|id)[\"']?[ =]+[\"']?0\b"
 )
-_RANK_VARIABLES = ("SLURM_PROCID", "SLURM_NODEID", "SLURM_LOCALID")
 
 
 def ranks(script: BatchScript) -> Iterator[Finding]:
@@ -232,12 +232,12 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
             or not _several(script, launch)
         ):
             continue
-        words = [word for word in launch.command.words if word.value.comes_from(*_RANK_VARIABLES)]
+        words = [word for word in launch.command.words if word.value.comes_from(*SLURM_PLACE)]
         text = " ".join(word.text for word in launch.command.words)
         # srun torchrun --node_rank $SLURM_NODEID; srun bash -c "… RANK=$SLURM_PROCID …"
         if words and _RANK.search(text):
             told = True
-            name = next(name for name in _RANK_VARIABLES if words[0].value.comes_from(name))
+            name = next(name for name in SLURM_PLACE if words[0].value.comes_from(name))
             # With a c10d rendezvous torchrun numbers nodes itself.
             harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
             lighter = Severity.NOTE if harmless else None
@@ -253,7 +253,7 @@ def _several(script: BatchScript, launch: LaunchedProgram) -> bool:
 def _exported_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find RANK=$SLURM_PROCID in the batch shell, which every rank inherits."""
     for one in script.assigned("RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK"):
-        if not (one.exported and one.value.known and one.value.comes_from(*_RANK_VARIABLES)) or "called" in one.within:
+        if not (one.exported and one.value.known and one.value.comes_from(*SLURM_PLACE)) or "called" in one.within:
             continue
         for launch in script.training:
             own = launch.command.variables.values.get(one.name)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.options import number
 from batchfiles.slurm.script import BatchScript
-
-_STARTERS = (
-    r"srun|mpirun|mpiexec\S*|horovodrun|pdsh|clush|parallel|pssh|prun|aprun|jsrun|ibrun|ssh|"
-    r"flux|orterun|dask\S*|submitit\S*|sbatch|poprun"
-)
+from trainjob.contract.programs.launchers import STARTS_ON_NODES, option_names
 
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
@@ -78,15 +74,13 @@ def processes_of(launch: LaunchedProgram) -> int | None:
         value = option(launcher, "nproc_per_node") or launch.settings.get("PET_NPROC_PER_NODE")
         value = value or launch.command.variables.values.get("PET_NPROC_PER_NODE")
         return 1 if value is None else number(value.text.strip())
-    if launcher.name == "accelerate":
-        processes = number_of(launcher, "num_processes")
-        machines = number_of(launcher, "num_machines") if "num_machines" in launcher.options else 1
-        return processes // machines if processes and machines and processes >= machines else None
-    if launcher.name == "deepspeed":
-        return number_of(launcher, "num_gpus")
-    if launcher.name == "composer":
-        return number_of(launcher, "n", "nproc")
-    return None
+    stated = number_of(launcher, *option_names("ranks", of=launcher.name))
+    if stated is not None:
+        return stated
+    world = number_of(launcher, *option_names("world", of=launcher.name))
+    nodes = option_names("nodes", of=launcher.name)
+    machines = number_of(launcher, *nodes) if set(nodes) & set(launcher.options) else 1
+    return world // machines if world and machines and world >= machines else None
 
 
 def gpus(script: BatchScript) -> Iterator[Finding]:
@@ -132,7 +126,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
     if any(
-        re.fullmatch(_STARTERS, command.name) and "substitution" not in command.within for command in script.commands
+        STARTS_ON_NODES.fullmatch(command.name) and "substitution" not in command.within for command in script.commands
     ):
         return
     if any(launch.layer("srun", "mpirun") for launch in script.training) or re.search(
@@ -274,8 +268,8 @@ def _highest_cpu(text: str) -> int | None:
     if maps:
         return max((int(one) for one in re.findall(r"\d{1,6}", maps[1])), default=None)
     if masks:
-        values = [int(one.removeprefix("0x") or "0", 16) for one in masks[1].split(",")]
-        return max(value.bit_length() - 1 for value in values)
+        values = [int(one, 16) for one in re.findall(r"(?:0x)?[0-9a-fA-F]+", masks[1])]
+        return max((value.bit_length() - 1 for value in values), default=None)
     return None
 
 

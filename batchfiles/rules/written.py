@@ -9,13 +9,7 @@ from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript
-
-# Those that no other command resembles: gunzip is no misspelt unzip.
-_COMMANDS = (
-    "module source export srun sbatch torchrun python python3 conda mkdir scontrol accelerate deepspeed nvidia-smi "
-    "apptainer singularity hostname activate echo"
-)
-_KNOWN_COMMANDS = frozenset(_COMMANDS.split())
+from trainjob.contract.programs.helpers import OFTEN_MISSPELT
 
 _JOB = (
     "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "
@@ -121,7 +115,7 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
     if following == "=" or (
         re.match(r"=[^=]", following)
-        and name not in _KNOWN_COMMANDS
+        and name not in OFTEN_MISSPELT
         and name.isidentifier()
         and not command.words[1].quoted
     ):
@@ -136,8 +130,8 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
         and len(command.words) > 2
     ):
         return f"{name} {following} …: a comment without its #?"
-    near = next((known for known in _KNOWN_COMMANDS if _differs_by_typing_error(name, known)), None)
-    if near is not None and name not in _KNOWN_COMMANDS and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
+    near = next((known for known in OFTEN_MISSPELT if _differs_by_typing_error(name, known)), None)
+    if near is not None and name not in OFTEN_MISSPELT and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
         return f"{name}: {near}?"
     return None
 

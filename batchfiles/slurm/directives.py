@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from batchfiles.slurm.options import slurm_options
+from trainjob.contract.programs.slurm_options import OPTIONS, options_of_word
 
 _MAGIC = "#SBATCH"
+_LONGEST = 1 << 16  # of a line with quotes
 _SPACE = "has a space after the #"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 # A letter too few, too many, wrong, or two swapped.
@@ -25,6 +27,7 @@ class Directive:
     line: int
     name: str  # the long name
     value: str | None
+    spelled: str = ""  # the name as the file has it, without its dashes
     written: str | None = None  # the value as the file has it, where an argument of the file stands in its place
 
 
@@ -44,6 +47,7 @@ class Header:
     """The part of a file that sbatch reads."""
 
     directives: list[Directive] = field(default_factory=list)
+    strays: list[Directive] = field(default_factory=list)  # words that are neither options nor values
     ignored: list[Ignored] = field(default_factory=list)
     first_command: int | None = None  # its line; sbatch reads no directive below
 
@@ -70,7 +74,9 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
     late: list[tuple[int, str]] = []
     for number, line in enumerate(lines, start=1):
         if line.startswith(_MAGIC) and header.first_command is None:
-            header.directives.extend(_options(number, line.removeprefix(_MAGIC)))
+            options = list(_options(number, line.removeprefix(_MAGIC)))
+            header.directives.extend(one for one in options if one.name)
+            header.strays.extend(one for one in options if not one.name)
         elif number in comments:
             late.append((number, line))
         elif line.strip() and not line.lstrip().startswith("#") and header.first_command is None:
@@ -102,17 +108,28 @@ def with_arguments(header: Header, arguments: Sequence[str]) -> Header:
 
 
 def _options(number: int, text: str) -> Iterator[Directive]:
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:
-        words = text.split()
+    """Yield the options of a line; a word that is neither an option nor a value is one without a name."""
+    words = [word for word in re.split(r"[ \t\r]+", text) if word]
+    # shlex takes time by the square of a word's length.
+    if len(text) < _LONGEST and re.search(r"""['"\\#]""", text):
+        with suppress(ValueError):
+            words = shlex.split(text, comments=True)
     at = 0
     while at < len(words):
-        following = at
-        for name, value, following_now in slurm_options(words[at:]):
-            yield Directive(number, name, value)
-            following = at + following_now
-        at = max(following, at + 1)
+        word = words[at]
+        one_dash = re.fullmatch(r"-(\w[\w-]+)(?:=.*)?", word)
+        if not word.startswith("-") or word in ("-", "--"):
+            yield Directive(number, "", word)
+            at += 1
+            continue
+        if one_dash is not None and one_dash[1] in OPTIONS:  # -gres=gpu:1: what its author means
+            words[at] = f"-{word}"
+        found, following = options_of_word(words, at)
+        for name, value in found:
+            letter = OPTIONS[name].short if name in OPTIONS else name
+            spelled = words[at][2:].partition("=")[0] if words[at].startswith("--") else letter
+            yield Directive(number, name, value, spelled if words[at] == word else word)
+        at = following
 
 
 def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
@@ -120,7 +137,7 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
     if match is None or not _TYPING_ERRORS.fullmatch(match["word"]):
         return
     marks, rest = match["marks"], match["rest"].strip()
-    meant = tuple(one.name for one in _options(number, rest))
+    meant = tuple(one.name for one in _options(number, rest) if one.name)
     spelled = match["word"] == "SBATCH"
     below = header.first_command is not None and number > header.first_command
     active = {one.name for one in header.directives}

@@ -8,28 +8,10 @@ from dataclasses import dataclass
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
-from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.layers import ONCE_A_NODE, Layer, taken_apart
-from batchfiles.slurm.options import number
-
-_HELPERS = re.compile(
-    r"hostname|nvidia-smi|rocm-smi|amd-smi|echo|printf|mkdir|rm|rmdir|cp|mv|cat|ls|env|"
-    r"printenv|sleep|true|date|test|\[|touch|chmod|ln|tar|"
-    r"unzip|unsquashfs|rsync|scp|df|du|free|lscpu|numactl|ulimit|which|pwd|whoami|uname|dcgmi|"
-    r"lspci|ip|ping|nc|ss|grep|sed|awk|head|tail|"
-    r"wc|sort|tee|pip3?|git|wget|curl|scontrol|squeue|sacct|sbatch|scancel|sbcast|killall|"
-    r"pkill|kill|nslookup|dig|getent|host|stat|find|"
-    r"enroot|seff|module|ml|conda|source|export|cd|set|trap|wait|ray|redis-server|export|exit|"
-    r"return|read|shift|local|:|dirname|basename|"
-    r"realpath|readlink|unset|if|then|eval|exec|bash|sh|singularity|apptainer|shifter|docker|"
-    r"podman|ibstat|nvcc|gcc|make|cmake|jq|"
-    r"clear|ibv_devinfo|huggingface-cli|hf|wandb|aws|gsutil|gcloud|rclone|md5sum|uv|seq|comm|"
-    r"shuf|tr|cut|xargs|\.|alias|type|time|"
-    r"command|hash|getopts|let|declare|typeset|readarray|mapfile|umask|pgrep|ps|top|watch|"
-    r"lsof|nproc|id|groups|sinfo|sstat|jobs|disown|"
-    r"tensorboard|vllm|nsys|spack|start_\w+|bc|expr|false|break|continue|logger|mail|sendmail|"
-    r"install|tput|truncate|mktemp|yes|dmesg"
-)
+from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.slurm.layers import Layer, taken_apart
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import SHELLS, helps
 
 # Programs of their own that train: nnUNetv2_train, fairseq-train, llamafactory-cli train.
 _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
@@ -58,7 +40,7 @@ class LaunchedProgram:
     @property
     def launcher(self) -> Layer | None:
         """The launcher that starts one process a GPU."""
-        return next((layer for layer in reversed(self.layers) if layer.name in ONCE_A_NODE), None)
+        return next((layer for layer in reversed(self.layers) if layer.name in launchers.NAMES), None)
 
     @property
     def has_unknown_options(self) -> bool:
@@ -95,7 +77,7 @@ class LaunchedProgram:
         name = self.program[0].text.rpartition("/")[2] if self.program else ""
         if self.is_python:
             return bool(name) and not _asks_python(self)
-        if not name or _HELPERS.fullmatch(name) or self.command.is_call:
+        if not name or helps(name) or self.command.is_call:
             return False
         words = (name, *(word.text for word in self.program[1:2]))
         return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
@@ -153,4 +135,4 @@ def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
 
 def _starts_shell(launch: LaunchedProgram) -> bool:
     name = launch.program[0].text if launch.program else ""
-    return name.rpartition("/")[2] in ("bash", "sh", "zsh") or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
+    return name.rpartition("/")[2] in SHELLS or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))

@@ -9,43 +9,15 @@ from dataclasses import dataclass, field
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.options import SRUN_SHORT, slurm_options
+from trainjob.contract.programs.helpers import CONTAINERS, RUNNERS
+from trainjob.contract.programs.launchers import FIRST_WORDS, FLAGS, MPI_STARTERS
+from trainjob.contract.programs.slurm_options import read_options
 
-LAUNCHERS = {
-    "torchrun": "torchrun",
-    "torch.distributed.run": "torchrun",
-    "torch.distributed.launch": "torchrun",
-    "torchrun_xla": "torchrun",
-    "accelerate": "accelerate",
-    "accelerate-launch": "accelerate",
-    "accelerate.commands.launch": "accelerate",
-    "accelerate.commands.accelerate_cli": "accelerate",
-    "deepspeed": "deepspeed",
-    "deepspeed.launcher.runner": "deepspeed",
-    "composer": "composer",
-    "composer.cli.launcher": "composer",
-    "tune": "tune",
-    "horovodrun": "mpi",
-    "mpirun": "mpi",
-    "mpiexec": "mpi",
-    "colossalai": "colossalai",
-    "fabric": "fabric",
-}
-CONTAINERS = ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "ch-run")
-ONCE_A_NODE = ("torchrun", "accelerate", "deepspeed", "composer", "tune", "colossalai", "fabric")
-_FLAG_WORDS = (
-    "standalone no_python multi_gpu use_deepspeed use_fsdp cpu debug module m run_path "
-    "use_env no_ssh save_pid autotuning dynamo_use_fullgraph "
-    "dynamo_use_dynamic tpu mps quiet verbose v same_network use_megatron_lm use_mps_device "
-    "oversubscribe allow_run_as_root"
-)
-_FLAGS = frozenset(_FLAG_WORDS.split())
-_RUNS = frozenset(("uv", "mamba", "conda", "micromamba", "poetry", "pixi", "hatch", "pipenv", "pdm", "rye"))
 # Programs that run another one, and their options that take the next word.
 _WRAPPERS_WITH_VALUES = {
     **dict.fromkeys(("numactl", "nohup", "stdbuf", "taskset", "command", "catchsegv", "setsid", "unbuffer"), r"$^"),
     **dict.fromkeys(
-        (*_RUNS, "nsys", "ncu"),
+        (*RUNNERS, "nsys", "ncu"),
         r"-n|-p|-o|-t|-e|--name|--prefix|--output|--trace|--with|--extra|--python|--project|"
         r"--directory|--group|-f|--set",
     ),
@@ -85,12 +57,12 @@ def taken_apart(command: ShellCommand) -> tuple[list[Layer], list[Word], dict[st
             key, _, text = words[0].text.partition("=")
             settings[key] = words[0].value.with_text(text)
             words = words[1:]
-        elif name in ("srun", "mpirun", "mpiexec", "mpiexec.hydra", "horovodrun"):
+        elif name == "srun" or name in MPI_STARTERS:
             words = _starter(name, words, layers)
         elif name in CONTAINERS:
             words = _container(name, words, layers)
-        elif LAUNCHERS.get(name) or re.fullmatch(r"\$\{?\w*TORCHRUN\w*\}?", words[0].source):
-            words = _launcher(LAUNCHERS.get(name, "torchrun"), name, words[1:], layers)
+        elif name in FIRST_WORDS or re.fullmatch(r"\$\{?\w*TORCHRUN\w*\}?", words[0].source):
+            words = _launcher(name, words[1:], layers)
             break
         elif _PYTHON.fullmatch(name) or re.fullmatch(r"\$\{?\w*PYTHON\w*\}?", words[0].source):
             words = _python(words, layers)
@@ -112,7 +84,7 @@ def _is_undecided(word: Word) -> bool:
 
 def _starts_another(word: Word) -> bool:
     name = word.text.rpartition("/")[2]
-    return name in LAUNCHERS or name in CONTAINERS or _PYTHON.fullmatch(name) is not None
+    return name in FIRST_WORDS or name in CONTAINERS or _PYTHON.fullmatch(name) is not None
 
 
 def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
@@ -121,14 +93,14 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     at = 1
     texts = [word.text for word in words[1:]]
     if name == "srun":
-        for option_name, value, following in slurm_options(texts, SRUN_SHORT):
+        for option_name, value, following in read_options(texts, "srun"):
             at = 1 + following
             stated = next((one.value for one in reversed(words[1:at]) if value and one.text.endswith(value)), Value())
             layer.options[option_name] = stated.with_text(value or "")
         return words[at:]
     while at < len(words) and words[at].text.startswith("-"):
         key = words[at].text.lstrip("-").replace("-", "_")
-        takes = 2 if key in ("mca", "gmca", "x_env") else 0 if key in _FLAGS or "=" in key else 1
+        takes = 2 if key in ("mca", "gmca", "x_env") else 0 if key in FLAGS or "=" in key else 1
         layer.options[key.partition("=")[0]] = words[at + 1].value if takes and at + 1 < len(words) else Value("")
         at += 1 + takes
     return words[at:]
@@ -168,15 +140,14 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     return []
 
 
-def _launcher(kind: str, name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
+def _launcher(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
+    kind, needs = FIRST_WORDS.get(name, ("torchrun", ()))
+    if needs:
+        if not words or words[0].text not in needs:
+            return words
+        words = words[1:]
     layer = Layer(kind, words=words)
     layers.append(layer)
-    if name in ("accelerate", "tune", "colossalai", "fabric", "accelerate.commands.accelerate_cli"):
-        if words and words[0].text in ("launch", "run"):
-            words = words[1:]
-        else:
-            layers.pop()
-            return words
     at = 0
     for key, value, following in launcher_options(words):
         layer.options[key] = value
@@ -193,7 +164,7 @@ def launcher_options(words: Sequence[Word]) -> Iterator[tuple[str, Value, int]]:
         word, at = words[at], at + 1
         if equals:
             yield key, word.value.with_text(text), at
-        elif key in _FLAGS or at >= len(words) or (words[at].text.startswith("--") and len(words[at].text) > 2):
+        elif key in FLAGS or at >= len(words) or (words[at].text.startswith("--") and len(words[at].text) > 2):
             yield key, Value(""), at
         else:
             at += 1
@@ -207,11 +178,10 @@ def _python(words: list[Word], layers: list[Layer]) -> list[Word]:
         text = words[at].text
         at += 1
         if text in ("-m", "-um") and at < len(words):
-            kind = LAUNCHERS.get(words[at].text)
-            if kind:
+            if words[at].text in FIRST_WORDS:
                 if words[at].text == "torch.distributed.launch":
                     layers.append(Layer("old-launcher"))
-                return _launcher(kind, words[at].text, words[at + 1 :], layers)
+                return _launcher(words[at].text, words[at + 1 :], layers)
             break
         if text in ("-c", "-uc"):
             python.options["c"] = Value("")
@@ -227,9 +197,9 @@ def _python(words: list[Word], layers: list[Layer]) -> list[Word]:
 
 def _wrapped(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     layers.append(Layer(name, words=words))
-    if name in _RUNS and words[1].text != "run":
+    if name in RUNNERS and words[1].text != "run":
         return []
-    at = 2 if name in _RUNS or name == "nsys" else 1
+    at = 2 if name in RUNNERS or name == "nsys" else 1
     while at < len(words) and (
         words[at].text.startswith("-") or (name == "numactl" and re.fullmatch(r"[\d,-]+", words[at].text))
     ):

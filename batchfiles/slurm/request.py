@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from batchfiles.bash.values import number
 from batchfiles.slurm.directives import Header
-from batchfiles.slurm.options import number
 from trainjob.cluster import slurm_text
 
 GPU_NAMES = ("gpu", "dcu", "npu", "mlu", "hcu", "xpu", "gcd", "hpu")

@@ -15,10 +15,9 @@ from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
-from batchfiles.bash.values import HOLE, Value
+from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
-from batchfiles.slurm.options import number
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
 from trainjob.records.files import read_first
 
@@ -130,7 +129,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     text = _text(raw)
     lines = text.split("\n")
     root = parse(text)
-    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
+    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in nodes_of(root, "comment")]
     whole_lines = {
         number
         for number, comment in comments
@@ -149,7 +148,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
-    error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
+    error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
     return BatchScript(path, raw, lines, header, request, shell, comments, site, error)
 
 
@@ -158,7 +157,8 @@ def _text(raw: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
 
 
-def _all(root: Node, kind: str) -> Iterator[Node]:
+def nodes_of(root: Node, kind: str) -> Iterator[Node]:
+    """Yield the nodes of one kind below `root`, in order, however deep they are."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

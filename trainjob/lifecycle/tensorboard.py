@@ -20,7 +20,7 @@ from trainjob.cluster.merging import by_setting
 from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.secret_names import is_secret_variable
+from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.observe.status import status
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs

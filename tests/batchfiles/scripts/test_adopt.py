@@ -40,3 +40,21 @@ def test_nothing_is_written_without_a_folder(tmp_path: Path) -> None:
     told = json.loads(trainjob(tmp_path, "adopt", "train.sbatch", "--json", "--", "c.yaml").stdout)
     assert set(told["files"]) == {"job.yaml", "cluster.yaml"}
     assert [path.name for path in tmp_path.iterdir()] == ["train.sbatch"]
+
+
+def test_a_job_that_would_be_refused_is_not_written(tmp_path: Path) -> None:
+    text = FILE.replace("$1", "c.yaml").replace("\nsrun", "\n#SBATCH --comment=-mine\nsrun")
+    (tmp_path / "train.sbatch").write_text(text)
+    ended = trainjob(tmp_path, "adopt", "train.sbatch", "-o", "new")
+    assert (ended.returncode, "the job would be refused" in ended.stderr) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.sbatch"]
+
+
+def test_what_sbatch_does_not_have_is_not_carried_over(tmp_path: Path) -> None:
+    text = FILE.replace("$1", "c.yaml").replace("\nsrun", "\n#SBATCH --kill-on-bad-exit=1\n#SBATCH --mpi=pmix\nsrun")
+    (tmp_path / "train.sbatch").write_text(text)
+    ended = trainjob(tmp_path, "adopt", "train.sbatch", "-o", "new")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.count("is an option of srun, and sbatch has none of that name") == 2
+    rendered = trainjob(tmp_path, "render", "--cluster", "./new/cluster.yaml", "--job", "new/job.yaml")
+    assert (rendered.returncode, rendered.stderr) == (0, "")

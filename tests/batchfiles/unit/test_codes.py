@@ -86,6 +86,15 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("$MASTER_ADDR", "127.0.0.1")), RIGHT_JOB),
         (job(RIGHT.replace("--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--master-addr=$MASTER_ADDR")), RIGHT_JOB),
     ],
+    "no-such-option": [
+        (job(RIGHT, "#SBATCH --kill-on-bad-exit=1"), job(RIGHT, "#SBATCH --disable-dcgm")),
+        (job(RIGHT, "#SBATCH --mpi=pmix"), job(RIGHT, "#SBATCH --tasks-per-node=1")),
+        (job(RIGHT, "#SBATCH --cpu-bind=cores"), job(RIGHT, "#SBATCH --mem-bind=local")),
+        (job(RIGHT, "#SBATCH --parition=x"), job(RIGHT, "#SBATCH --part=x")),
+        (job(RIGHT, "#SBATCH --node=2"), job(RIGHT, "#SBATCH --mail-u=x")),
+        (job(RIGHT, "#SBATCH -gres=gpu:4"), job(RIGHT, "#SBATCH -pgpu")),
+        (job(RIGHT, "#SBATCH -K1"), job(RIGHT, "#SBATCH -vH")),
+    ],
     "directive-ignored": [
         (RIGHT_JOB.replace("#SBATCH --exclusive", "#SBATCh --exclusive"), RIGHT_JOB),
         (RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --requeue", "#SBATCH --requeue\n##SBATCH --mem=4G")),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.contract import node_launchers
-from trainjob.contract.node_launchers import LaunchNode
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.launchers import LaunchNode
 
 NODE = LaunchNode(
     nodes=2,
@@ -40,14 +40,14 @@ NODE = LaunchNode(
     ],
 )
 def test_a_launcher_is_found_where_a_command_begins(command: str, name: str | None) -> None:
-    found = node_launchers.find(command.split())
+    found = launchers.find(command.split())
     assert (found and found.launcher.name) == name
 
 
 def test_torchrun_reads_all_from_its_environment() -> None:
     command = ["torchrun", "--max-restarts", "2", "train.py", "--lr", "0.1"]
-    assert node_launchers.on_node(command, NODE) == command
-    environment = node_launchers.environment(NODE)
+    assert launchers.on_node(command, NODE) == command
+    environment = launchers.environment(NODE)
     assert (environment["PET_NNODES"], environment["PET_NODE_RANK"]) == ("2", "1")
     assert environment["PET_NPROC_PER_NODE"] == "4"
     assert environment["PET_RDZV_ENDPOINT"] == "10.0.0.1:23456"
@@ -55,7 +55,7 @@ def test_torchrun_reads_all_from_its_environment() -> None:
 
 
 def test_accelerate_gets_options_before_those_of_the_user() -> None:
-    words = node_launchers.on_node(["accelerate", "launch", "--mixed_precision", "bf16", "train.py"], NODE)
+    words = launchers.on_node(["accelerate", "launch", "--mixed_precision", "bf16", "train.py"], NODE)
     assert words[:3] == ["accelerate", "launch", "--multi_gpu"]
     assert words[-3:] == ["--mixed_precision", "bf16", "train.py"]
     assert words[words.index("--num_processes") + 1] == "8"
@@ -63,7 +63,7 @@ def test_accelerate_gets_options_before_those_of_the_user() -> None:
 
 
 def test_composer_writes_what_ranks_print_into_their_logs() -> None:
-    words = node_launchers.on_node(["composer", "train.py"], NODE)
+    words = launchers.on_node(["composer", "train.py"], NODE)
     assert words[words.index("--stdout") + 1].format(rank=5) == "/runs/k3xq/logs/rank-0005.log"
     assert words[words.index("--stderr") + 1] == words[words.index("--stdout") + 1]
 
@@ -106,18 +106,18 @@ Root Cause (first observed failure):
 def test_the_rank_that_failed_first_is_read_from_a_launchers_report(
     command: str, printed: str, failed: tuple[int, int] | None
 ) -> None:
-    assert node_launchers.failed_rank(command.split(), printed) == failed
+    assert launchers.failed_rank(command.split(), printed) == failed
 
 
 @pytest.mark.parametrize("mode", ["--use_fsdp", "--config_file=fsdp.yaml", "--use_deepspeed"])
 def test_a_mode_that_the_user_states_stays(mode: str) -> None:
-    assert "--multi_gpu" not in node_launchers.on_node(["accelerate", "launch", mode, "train.py"], NODE)
+    assert "--multi_gpu" not in launchers.on_node(["accelerate", "launch", mode, "train.py"], NODE)
 
 
 def test_deepspeed_reads_its_nodes_from_a_file_and_needs_no_ssh() -> None:
-    words = node_launchers.on_node(["deepspeed", "train.py", "--deepspeed_config", "ds.json"], NODE)
+    words = launchers.on_node(["deepspeed", "train.py", "--deepspeed_config", "ds.json"], NODE)
     assert words[1:4] == ["--hostfile", "/runs/k3xq/hostfile", "--no_ssh"]
-    assert node_launchers.host_file(2, 4) == "node-0 slots=4\nnode-1 slots=4\n"
+    assert launchers.host_file(2, 4) == "node-0 slots=4\nnode-1 slots=4\n"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_deepspeed_reads_its_nodes_from_a_file_and_needs_no_ssh() -> None:
     ],
 )
 def test_a_contradiction_is_told_with_both_numbers(command: str, both: tuple[str, str]) -> None:
-    found = node_launchers.contradiction(command.split(), nodes=2, ranks=4)
+    found = launchers.contradiction(command.split(), nodes=2, ranks=4)
     assert found is not None
     values, cure = found
     assert all(part in values for part in both)
@@ -152,8 +152,8 @@ def test_a_contradiction_is_told_with_both_numbers(command: str, both: tuple[str
     ],
 )
 def test_what_agrees_or_is_the_scripts_own_is_accepted(command: str) -> None:
-    assert node_launchers.contradiction(command.split(), nodes=2, ranks=4) is None
+    assert launchers.contradiction(command.split(), nodes=2, ranks=4) is None
 
 
 def test_one_node_may_stand_alone() -> None:
-    assert node_launchers.contradiction(["torchrun", "--standalone", "train.py"], nodes=1, ranks=4) is None
+    assert launchers.contradiction(["torchrun", "--standalone", "train.py"], nodes=1, ranks=4) is None

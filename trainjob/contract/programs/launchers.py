@@ -1,4 +1,6 @@
-"""Launchers that start the ranks of their node themselves: torchrun, accelerate, deepspeed, composer, tune.
+"""Programs that start ranks: launchers, which start those of their node, and programs that start processes on nodes.
+
+A launcher's row has its words, and the options by which a user states the nodes, the ranks, and where they meet.
 
 A job starts such a command once per node. Each launcher learns where its node stands through what it reads: variables,
 else options behind its own words. What the user states wins, and is refused where it contradicts the plan. Sources: the
@@ -42,6 +44,7 @@ class NodeLauncher(NamedTuple):
     ranks_options: Tuple[str, ...]  # the number of ranks per node
     world_options: Tuple[str, ...] = ()  # or the number of all ranks
     alone_options: Tuple[str, ...] = ()  # that its node is the only one
+    place_options: Tuple[str, ...] = ()  # which node it is on, and where all meet
     starts_cpu_ranks: bool = True
     failure: str = ""  # an expression for its report of the rank that failed first, and its code; "": it has none
     options: Callable[[LaunchNode, Sequence[str]], List[str]] = lambda _node, _own: []
@@ -79,39 +82,114 @@ def _tune(node: LaunchNode, _own: Sequence[str]) -> List[str]:
 
 _TORCHRUN_NODES, _TORCHRUN_RANKS = ("--nnodes",), ("--nproc-per-node", "--nproc_per_node")
 _ALONE = ("--standalone",)
+_MASTER = ("--master_addr", "--master_port")
+_TORCHRUN_PLACE = (
+    *("--node_rank", "--rdzv_id", "--rdzv_backend", "--rdzv_endpoint", "--rdzv_conf", "--local_addr", "--role"),
+    *_MASTER,
+)
 # The first failure stands last in its report, as the root cause.
 _TORCHRUN_FAILURE = r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+) \(pid: \d+\)"
 
 LAUNCHERS = (
     NodeLauncher(
-        *("torchrun", (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",))),
-        *(_TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+        *("torchrun", (("torchrun",), ("torch.distributed.run",), ("torch.distributed.launch",), ("torchrun_xla",))),
+        *(_TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, _TORCHRUN_PLACE),
         failure=_TORCHRUN_FAILURE,
     ),
     NodeLauncher(
-        *("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE),
+        *("tune run", (("tune", "run"),), _TORCHRUN_NODES, _TORCHRUN_RANKS, (), _ALONE, _TORCHRUN_PLACE),
         failure=_TORCHRUN_FAILURE,
         options=_tune,
     ),
     NodeLauncher(
-        *("accelerate launch", (("accelerate", "launch"), ("accelerate.commands.launch",))),
-        *(("--num_machines", "--num-machines"), (), ("--num_processes", "--num-processes")),
+        "accelerate launch",
+        (
+            *(("accelerate", "launch"), ("accelerate-launch",), ("accelerate.commands.launch",)),
+            ("accelerate.commands.accelerate_cli", "launch"),
+        ),
+        *(("--num_machines", "--num-machines"), (), ("--num_processes", "--num-processes"), ()),
+        (
+            *("--machine_rank", "--main_process_ip", "--main_process_port", "--same_network", "--multi_gpu"),
+            *("--rdzv_backend", "--rdzv_conf", "--deepspeed_multinode_launcher", "--deepspeed_hostfile"),
+        ),
         failure=_TORCHRUN_FAILURE,
         options=_accelerate,
         starts_cpu_ranks=False,  # except through mpirun
     ),
     NodeLauncher(
-        "deepspeed", (("deepspeed",),), ("--num_nodes",), ("--num_gpus", "--num_accelerators"), options=_deepspeed
+        *("deepspeed", (("deepspeed",), ("deepspeed.launcher.runner",)), ("--num_nodes",)),
+        ("--num_gpus", "--num_accelerators"),
+        place_options=("--node_rank", "--hostfile", "--no_ssh", "--launcher", "--include", *_MASTER),
+        options=_deepspeed,
     ),
     NodeLauncher(
-        *("composer", (("composer",),), (), ("-n", "--nproc")),
+        *("composer", (("composer",), ("composer.cli.launcher",)), (), ("-n", "--nproc")),
         world_options=("--world_size",),
+        place_options=("--node_rank", "--base_rank", *_MASTER),
         failure=r"Rank (\d+) crashed with exit code (-?\d+)",
         options=_composer,
     ),
 )
+# Launchers that a job does not tell about its node: their own words state all of it.
+_OTHERS = (
+    NodeLauncher("colossalai run", (("colossalai", "run"),), ("--host",), _TORCHRUN_RANKS, place_options=_MASTER),
+    NodeLauncher(
+        *("fabric run", (("fabric", "run"),), ("--num_nodes", "--num-nodes"), ("--devices",)),
+        place_options=("--node_rank", "--node-rank", "--main_address", "--main_port"),
+    ),
+)
+# Options of launchers without a value; every other takes the next word.
+FLAGS = frozenset(
+    (
+        *(
+            "standalone",
+            "no_python",
+            "multi_gpu",
+            "use_deepspeed",
+            "use_fsdp",
+            "cpu",
+            "debug",
+            "module",
+            "m",
+            "run_path",
+        ),
+        *("use_env", "no_ssh", "save_pid", "autotuning", "dynamo_use_fullgraph", "dynamo_use_dynamic", "tpu", "mps"),
+        *("quiet", "verbose", "v", "same_network", "use_megatron_lm", "use_mps_device", "oversubscribe"),
+        *("allow_run_as_root", "signals_to_handle_default", "no_local_rank", "force_multi", "enable_each_rank_log"),
+        *("no_ssh_check", "q"),
+    )
+)
+# Programs that start a program on several nodes, and what stands for one in a batch file's words.
+MPI_STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "horovodrun")
+STARTS_ON_NODES = re.compile(
+    r"srun|mpirun|mpiexec\S*|horovodrun|pdsh|clush|parallel|pssh|prun|aprun|jsrun|ibrun|ssh|flux|orterun|dask\S*|"
+    r"submitit\S*|sbatch|poprun"
+)
 # Programs that start another one, whose words follow their own options.
 _WRAPPERS = ("uv", "poetry", "pixi", "conda", "mamba", "micromamba", "env", "exec", "time")
+
+
+def _first_words() -> Dict[str, Tuple[str, Tuple[str, ...]]]:
+    """Return the name of the launcher that each first word belongs to, with the words of which one must follow."""
+    found: Dict[str, Tuple[str, Tuple[str, ...]]] = {}
+    for launcher in (*LAUNCHERS, *_OTHERS):
+        for first, *following in launcher.starts:
+            found[first] = (launcher.name.split()[0], tuple(following))
+    return found
+
+
+FIRST_WORDS = _first_words()
+NAMES = tuple(dict.fromkeys(name for name, _ in FIRST_WORDS.values()))
+
+
+def option_names(*kinds: str, of: str = "") -> Tuple[str, ...]:
+    """Return the options of these kinds (nodes, ranks, world, alone, place), without dashes and with underscores.
+
+    `of` is the name of one launcher; empty: of all.
+    """
+    rows = [row for row in (*LAUNCHERS, *_OTHERS) if not of or row.name.split()[0] == of]
+    options = [option for row in rows for kind in kinds for option in getattr(row, kind + "_options")]
+    return tuple(dict.fromkeys(option.lstrip("-").replace("-", "_") for option in options))
 
 
 class FoundLauncher(NamedTuple):

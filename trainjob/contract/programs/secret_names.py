@@ -1,4 +1,4 @@
-"""Names by which secrets are known: files that are not copied, and environment variables that are not recorded.
+"""Names and forms by which secrets are known: files that are not copied, and variables that are not recorded.
 
 The kinds are those of detect-secrets, gitleaks and gitrob, as far as they seldom stand for anything else in a project
 that trains.
@@ -50,8 +50,12 @@ _CODE = re.compile(r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z")
 _NAMES_OF_SECRETS = r"""(?x)
     (?:^|_)(?:
         SECRETS? | [A-Z]*PASSWORDS? | PASSWD | PASSPHRASE | PASSCODE | CREDENTIALS? | CREDS? | JWT | SSHPASS
-      | [A-Z]*APIKEY | PRIVKEY | (?:API|APP|APPLICATION|ACCESS|ACCOUNT|AUTH|CLIENT|DATABASE|DB|DEPLOY|ENCRYPTION|HF
-          |LICENSE|MASTER|OPENAI|PRIV|PRIVATE|SECRET|SERVICE|SESSION|SIGNING|SSH|STORAGE|WANDB)_KEY
+      | [A-Z]*APIKEY | PRIVKEY
+      # Django hides every setting with AUTH or KEY in its name. Here they count as last words, but for keys of data.
+      | (?<=_)(?<!CACHE_)(?<!SORT_)(?<!PRIMARY_)(?<!FOREIGN_)(?<!PUBLIC_)(?<!LABEL_)(?<!IMAGE_)(?<!TEXT_)(?<!INPUT_)
+        (?<!OUTPUT_)(?<!TARGET_)(?<!DATA_)(?<!FEATURE_)(?<!METRIC_)(?<!LOSS_)(?<!STATE_)(?<!GROUP_)(?<!COLUMN_)
+        (?<!FIELD_)(?<!DICT_)(?<!CONFIG_)(?<!PROMPT_)(?<!RESPONSE_)(?<!QUERY_)(?<!PARTITION_)(?<!MODEL_)(?<!JOIN_)KEY
+      | (?<=_)(?<!USE_)(?<!NO_)(?<!ENABLE_)(?<!DISABLE_)(?<!SKIP_)(?<!REQUIRE_)AUTH(?:_CONFIG)?
       | (?<!PAD_)(?<!EOS_)(?<!BOS_)(?<!SOS_)(?<!EOT_)(?<!UNK_)(?<!MASK_)(?<!SEP_)(?<!CLS_)(?<!PER_)(?<!STOP_)
         (?<!START_)(?<!END_)(?<!NEXT_)(?<!LAST_)(?<!FIRST_)(?<!IMAGE_)(?<!SPECIAL_)(?<!BLANK_)(?<!NUM_)(?<!MAX_)TOKEN
       | (?:GH|GITHUB|GITLAB|AZURE|DEVOPS|EXT|CR|REGISTRY|USER)_PAT | PWD | BEARER | BASIC_AUTH | AUTHORIZATION
@@ -77,3 +81,24 @@ def is_secret_file(path: str) -> bool:
     if _CODE.search(path):
         path = "/".join(folder for folder in path.split("/")[:-1] if folder.startswith("."))
     return re.search(_SECRET_PATH, "/" + path.lower()) is not None
+
+
+# Keys that services hand out, by their beginnings.
+_KEYS = (
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{12,}|"
+    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
+)
+_PLACEHOLDERS = (
+    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
+    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
+)
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value only stands where a secret is to be filled in, or is too plain to be one."""
+    return re.fullmatch(_PLACEHOLDERS, value) is not None
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text holds a key as services hand them out."""
+    return re.search(_KEYS, text) is not None and not is_placeholder(text.rpartition("=")[2])
