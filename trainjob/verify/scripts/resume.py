@@ -264,13 +264,13 @@ class ResumeEvidence:
             "not-resumed", f"attempt {attempt.number} began at update 1; {saved[newest]} updates were saved"
         )
         again = {str(event.fields["path"]): event.update for event in attempt.named(updates.SAVED)}
-        over = {path: update for path, update in again.items() if path in saved}
+        over = [path for path in again if path in saved]
         if over:
             path = max(over, key=lambda one: saved[one])
             return replace(
                 found,
-                evidence=f"{found.evidence}, and {self._shown(path)} of update {saved[path]} was written over with "
-                f"that of update {over[path]}",
+                evidence=f"{found.evidence}, and {self._shown(path)}, saved after update {saved[path]}, was then "
+                "written over by the training that began again",
                 cure="Load the newest checkpoint whatever else has been loaded (base weights, say), before anything is "
                 "saved",
             )
