@@ -293,6 +293,38 @@ def _position(first: FirstApart, taken: LoadedBatch, text: str) -> LikelyCause:
     return found
 
 
+def seen_twice(resumed: Sequence[Resumption], whole: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield why the rest of an epoch, after a resume, has samples that were taken before it.
+
+    The uninterrupted run says only how many updates an epoch has, and that it takes each sample once.
+    """
+    epochs = [one.batches[-1].loader_pass if one.batches else 0 for one in whole.updates]
+    for one in resumed:
+        if not one.start or one.start >= len(epochs) or not one.attempt.updates or not epochs[one.start]:
+            continue
+        epoch = epochs[one.start]
+        every = [
+            sample for update, at in zip(whole.updates, epochs, strict=True) if at == epoch for sample in _of(update)
+        ]
+        begin, end = epochs.index(epoch), len(epochs) - epochs[::-1].index(epoch)
+        before = one.way[begin : one.start]
+        after = [sample for update in one.attempt.updates[: end - one.start] for sample in _of(update)]
+        again = set(after) & {sample for update in before for sample in _of(update)}
+        if len(set(every)) < len(every) or not again:
+            continue
+        where = f"attempt {one.attempt.number}, from update {one.start + 1} on"
+        text = f"{where}: {len(again)} of {len(after)} samples of the rest of epoch {epoch} had been taken in it before"
+        if one.attempt.updates[0].samples in [update.samples for update in before]:
+            yield finding("sampler-position", text)
+        else:
+            yield finding("rng" if _sampler(whole, epoch) == "RandomSampler" else "sampler-epoch", text)
+        return
+
+
+def _of(update: ScriptUpdate) -> list[str]:
+    return [sample for batch in update.batches for sample in batch.samples]
+
+
 def _sampler(whole: AttemptLog, number: int) -> str | None:
     passes = (event.fields for event in whole.named(updates.PASS))
     return next((one["sampler"] for one in passes if one["number"] == number), None)

@@ -35,6 +35,7 @@ from trainjob.verify.scripts.lost import (
     first_apart_from_itself,
     first_saved_apart,
     lost,
+    seen_twice,
 )
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
 from trainjob.verify.tasks.diagnosis import NOISE, UNSEEN, DiagnosedVerdict, LikelyCause
@@ -190,7 +191,9 @@ class ResumeEvidence:
             way = AttemptLog(0, tuple(self._way()), self._whole.events) if self._is_alone else self._whole
             longer = not self._is_alone and self._is_longer()
             found += lost(self.first, way, longer=longer, saves=self._saves_before(self.first.attempt.number))
-        elif self.first is None and not self._broken.crashed and not shards and not self._is_alone:
+        elif self.first is None and self._is_alone and not shards:
+            found += seen_twice(self._resumed, self._whole)
+        elif self.first is None and not self._broken.crashed and not shards:
             found += self._too_short()
         yield from found
         codes = {one.code for one in found}
