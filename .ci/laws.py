@@ -239,6 +239,41 @@ def _flags_of(command: Any) -> Iterator[str]:
         yield from _flags_of(below)
 
 
+# -- private names in tests ---------------------------------------------------------------------
+
+_OUR_PACKAGES = (*CODE, "standins", "simulation", "benchmarks", "docs", "tests", "poptorch", "trainjob_gpu")
+_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
+
+
+def private_names(source: Source) -> Iterator[Break]:
+    """Yield where a test imports, reads or replaces a name that begins with an underscore, and is not its own."""
+    foreign = {"self", "cls"}  # names that are not ours, and what a test's own class has
+    for node in source.nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+            if module.partition(".")[0] not in _OUR_PACKAGES:
+                foreign |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+            elif any(_is_private(alias.name) for alias in node.names):
+                yield _place(node)
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and _root_of(node) not in foreign:
+            yield _place(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("setattr"):
+            words = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            if any(isinstance(word, str) and _is_private(word.rpartition(".")[2]) for word in words):
+                yield _place(node)
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in _OF_NAMED_TUPLES
+
+
+def _root_of(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 # -- the laws -----------------------------------------------------------------------------------
 
 
@@ -257,6 +292,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             {
                 "trainjob/contract/clock.py": "is the one place",
                 "trainjob/launch/hooks/trainjob_hooks/batch.py": "runs without our package",
+                "trainjob/launch/hooks/trainjob_hooks/counting.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/recording.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/startup.py": "runs without our package",
                 "trainjob/train/measure/probe.py": "runs without our package",
@@ -290,6 +326,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/train/stalling.py": "ranks that stall tell each other so, and keep torch's flight record",
                 "trainjob/observe/report/page.py": "shows the job script as it is",
                 "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
+                "batchfiles/commands/trust.py": "reads batch files that others wrote, and notes which may run",
                 "batchfiles/slurm/script.py": "reads batch files that others wrote",
                 "batchfiles/rehearsal/recording.py": "reads what programs of a rehearsal wrote into its folder",
                 "trainjob/verify/scripts/saved_states.py": "reads what scripts of users saved, and no record of ours",
@@ -305,6 +342,23 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             lambda name: name.endswith(".py") and not name.startswith("batchfiles/"),
         ),
     ]
+
+
+OF_TESTS = Law(
+    "tests touch no private names",
+    private_names,
+    exceptions={
+        "tests/standins/gpu/programs/fsdp2.py": "is written as other people write a script: torch's own name",
+        **{
+            f"tests/standins/ipu/test_{name}.py": "programs use these names of PopTorch, which has no others"
+            for name in ("device", "operations", "options", "statements")
+        },
+        "tests/unit/launch/test_observe.py": "asks about a rank between two looks of its watch",
+        "tests/unit/launch/witness/test_quiet.py": "asks about ranks between two looks of their watch",
+        "tests/unit/verify/test_interrupted.py": "interrupts nothing: a real run takes minutes",
+        "tests/batchfiles/unit/test_running.py": "submits nothing: that takes a private Slurm",
+    },
+)
 
 
 def _place(node: Any) -> Break:
@@ -327,21 +381,23 @@ def broken(sources: Sequence[Source], laws: Sequence[Law]) -> Iterator[str]:
             yield f"{name}: is no exception any more from: {law.rule}"
 
 
-def read_sources() -> list[Source]:
-    """Return every file that laws hold in: Python and shell of the packages, and the templates."""
-    files = [file for folder in CODE for suffix in ("py", "sh") for file in (ROOT / folder).rglob(f"*.{suffix}")]
-    files += (ROOT / "templates").rglob("*.j2")
+def read_sources(*patterns: str) -> list[Source]:
+    """Return the files that match one of the patterns, from the root."""
+    files = [file for pattern in patterns for file in ROOT.glob(pattern)]
     return [Source(str(file.relative_to(ROOT)), file.read_text(encoding="utf-8")) for file in sorted(files)]
 
 
 def main() -> int:
     """Check every law; return the exit code."""
-    sources = read_sources()
+    sources = read_sources(
+        *(f"{folder}/**/*.{suffix}" for folder in CODE for suffix in ("py", "sh")), "templates/**/*.j2"
+    )
+    tests = read_sources("tests/**/*.py")
     every = laws(sources)
-    found = list(broken(sources, every))
+    found = [*broken(sources, every), *broken(tests, [OF_TESTS])]
     for line in found:
         print(line)
-    print(f"{len(every)} laws over {len(sources)} files: {len(found)} broken")
+    print(f"{len(every) + 1} laws over {len(sources) + len(tests)} files: {len(found)} broken")
     return 1 if found else 0
 
 

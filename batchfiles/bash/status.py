@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # A status: of the command that fails, 0, another than 0, or one that only a run can tell.
 FAILED, ZERO, OTHER, UNKNOWN = "failed", "0", "other", "unknown"
 _MOST_PATHS = 48
+_MOST_STEPS = 20_000
 _MOST_TURNS = 3
 _MOST_CALLS = 6
 _OWN_VALUE = re.compile(r"\"?\$\{?(\w+|\?|!)(?::-[^}]*)?\}?\"?")
@@ -58,7 +59,10 @@ def ends(root: Node, failing: Collection[tuple[int, str]]) -> set[ScriptEnd]:
     `failing`: the line of the command and its first word; an empty word stands for all commands of that line.
     """
     walk = _Walk(dict(failing))
-    reached = [state for state in walk.block(root.children, [_State()], tested=False) if state.met]
+    try:
+        reached = [state for state in walk.block(root.children, [_State()], tested=False) if state.met]
+    except RecursionError:  # brackets inside brackets, or loops inside loops: nobody can tell
+        return set()
     return {ScriptEnd(state.last, *state.by) for state in reached}
 
 
@@ -72,7 +76,7 @@ class _Walk:
     def __init__(self, lines: dict[int, str]) -> None:
         self.lines = lines
         self.functions: dict[str, Node] = {}
-        self.depth = 0
+        self.depth = self.steps = 0
         self.once = False  # in a loop over cases the command fails in the first
 
     def block(self, nodes: list[Node], states: list[_State], *, tested: bool) -> list[_State]:
@@ -89,6 +93,9 @@ class _Walk:
         return states
 
     def statement(self, node: Node, states: list[_State], *, tested: bool) -> list[_State]:
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            raise RecursionError
         reader = _READERS.get(node.type)
         if reader is not None:
             return _few(reader(self, node, states, tested))

@@ -10,11 +10,11 @@ from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    pass
 
 _JOB = (
     "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "
@@ -105,18 +105,9 @@ def _of_commands(script: BatchScript) -> set[int]:
             lines |= set(range(node.start_point.row + 1, node.end_point.row + 2))
         if node.type not in ("string", "raw_string", "heredoc_body", "comment"):
             waiting.extend(node.children)
-    for node in _all(script.root, "raw_string", "string"):
+    for node in nodes_of(script.root, "raw_string", "string"):
         lines -= set(range(node.start_point.row + 1, node.end_point.row + 1))
     return lines
-
-
-def _all(root: Node, *kinds: str) -> Iterator[Node]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node.type in kinds:
-            yield node
-        waiting.extend(reversed(node.children))
 
 
 # Set outside, or by programs that only look like commands.
@@ -129,7 +120,7 @@ def never_set(script: BatchScript) -> Iterator[Finding]:
         return
     text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
     told: set[str] = set()
-    for node in _all(script.root, "simple_expansion", "expansion"):
+    for node in nodes_of(script.root, "simple_expansion", "expansion"):
         match = re.fullmatch(r"\$(?:([a-z][a-z0-9_]*)|\{([a-z][a-z0-9_]*)(?:\[[^\]]*\])?\})", text_of(node).strip())
         name = (match[1] or match[2]) if match else ""
         if not name or name in told or _FROM_OUTSIDE.fullmatch(name) or _is_set(name, text):
@@ -174,7 +165,7 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
         return
     comments = " ".join(comment for _, comment in script.comments if "sbatch" in comment)
     told: set[str] = set()
-    for node in _all(script.root, "simple_expansion", "expansion"):
+    for node in nodes_of(script.root, "simple_expansion", "expansion"):
         match = re.fullmatch(r"\$\{?(\w+)\}?", text_of(node).strip())
         name, line = match[1] if match else "", node.start_point.row + 1
         options = _OF_OPTIONS.get(name, ())

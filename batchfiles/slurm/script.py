@@ -134,7 +134,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     placeholders = [(number, line.strip()) for number, line in enumerate(lines, 1) if _TO_FILL_IN.match(line)]
     # bash would read from a file of that name, and what was meant would be lost.
     root = parse("\n".join(_filled_in(line) for line in lines) if placeholders else text)
-    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
+    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in nodes_of(root, "comment")]
     whole_lines = {
         number
         for number, comment in comments
@@ -153,7 +153,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
-    error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
+    error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
     return BatchScript(path, raw, lines, header, request, shell, comments, site, root, placeholders, error)
 
 
@@ -166,11 +166,12 @@ def _filled_in(line: str) -> str:
     return re.sub(r"<([A-Za-z][\w.-]*)>", r"_\1_", line) if _TO_FILL_IN.match(line) else line
 
 
-def _all(root: Node, kind: str) -> Iterator[Node]:
+def nodes_of(root: Node, *kinds: str) -> Iterator[Node]:
+    """Yield the nodes of these kinds below `root`, in order, however deep they are."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if node.type == kind:
+        if node.type in kinds:
             yield node
         waiting.extend(reversed(node.children))
 

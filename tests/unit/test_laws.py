@@ -112,6 +112,22 @@ def test_a_flag_that_no_command_has() -> None:
     assert seen(breaks, 'f"take --micro-batch {1} or --stall-timeout 3"') == ["--stall-timeout"]
 
 
+@pytest.mark.parametrize(
+    ("text", "is_private"),
+    [
+        ("from trainjob.observe import index\nindex._link", True),
+        ("from trainjob.observe.index import _link", True),
+        ("monkeypatch.setattr(index, '_link', 1)", True),
+        ("monkeypatch.setattr('trainjob.observe.index._link', 1)", True),
+        ("import os\nos._exit(1)", False),
+        ("from trainjob.records import events\nevents.Attempt()._replace(state='')", False),
+        ("class Fake:\n    def run(self):\n        return self._state", False),
+    ],
+)
+def test_a_test_that_touches_a_private_name(text: str, is_private: bool) -> None:
+    assert bool(seen(laws.private_names, text, "tests/unit/test_module.py")) == is_private
+
+
 def test_a_break_is_told_unless_the_file_is_an_exception_and_so_is_an_exception_that_nothing_needs() -> None:
     law = laws.Law("errors have cures", laws.errors_without_cure, exceptions={"a.py": "old", "b.py": "old"})
     wrong = "x = 1\nraise UserError('wrong')"

@@ -7,10 +7,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.contract.programs.secret_names import is_secret_file
 from trainjob.machines import process
 from trainjob.machines.process import Completed
@@ -23,8 +24,7 @@ _MOST_FILTERS = 1000
 _MB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(NamedTuple):
     """A project, as a run records it. `start` is the working folder, relative to `top`."""
 
     top: Path
@@ -155,15 +155,16 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     if folder is not None and not folder.is_dir():
         raise UserError(f"--project {folder} is not a folder", "give the top folder of your project")
     current = working_folder.resolve()
-    git_top = _git_top(folder.resolve() if folder else current)
+    git_top = top_of_repository(folder.resolve() if folder else current)
     top = folder.resolve() if folder else git_top or current
     start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
-    secrets = None if secrets_file is None else Path(os.path.expanduser(secrets_file)).resolve()
+    secrets = None if secrets_file is None else with_home(secrets_file).resolve()
     own = os.path.relpath(secrets, top) if secrets is not None and secrets.is_relative_to(top) else None
     return Project(top, start, in_git=git_top is not None, secrets_file=own)
 
 
-def _git_top(folder: Path) -> Path | None:
+def top_of_repository(folder: Path) -> Path | None:
+    """Return the top level of the git repository that `folder` is in; None if it is in none, or git is not there."""
     if "GIT_DIR" not in os.environ and not any(os.path.exists(above / ".git") for above in (folder, *folder.parents)):
         return None  # no process is needed to know it
     try:
@@ -176,8 +177,18 @@ def _git_top(folder: Path) -> Path | None:
     return Path(os.fsdecode(answer.stdout).removesuffix("\n")) if answer.code == 0 else None
 
 
-@dataclass(frozen=True)
-class Selection:
+def other_author(path: Path) -> str | None:
+    """Return the author of the last commit of a file, if that is not who commits here; None outside of git."""
+    folder = path.resolve().parent
+    if top_of_repository(folder) is None:
+        return None
+    words = ["log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
+    theirs = _git(words, folder, check=False).text.strip()
+    ours = _git(["config", "user.email"], folder, check=False).text.strip()
+    return theirs if theirs and theirs != ours else None
+
+
+class Selection(NamedTuple):
     """Relative paths of the files to copy, and of those left out, each with the reason."""
 
     files: tuple[str, ...]
@@ -190,7 +201,7 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
     In git: those that `git ls-files` names, untracked files by choice. Never secrets, nor files larger than 10 MB,
     which count as data. Raises UserError when the rest is larger than 500 MB, or would be the whole home or disk.
     """
-    if not project.in_git and project.top in (Path.home().resolve(), Path(project.top.anchor)):
+    if not project.in_git and project.top in (with_home("~").resolve(), Path(project.top.anchor)):
         raise UserError(
             f"the project would be all of {project.top}", "change into its folder, or give --project FOLDER"
         )

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainjob.backends import containers
-from trainjob.check import requirements
+from trainjob.check import requirements, script
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
+from trainjob.machines.access import HERE
 from trainjob.machines.process import path_of_ranks
 from trainjob.machines.ssh import onward
 from trainjob.machines.ssh.failures import SshError
@@ -104,6 +105,8 @@ def ask_hosts(
     facts = requirements.of_machine(request)
     has_interpreter = containers.find(request) is None
     first = requirements.of_interpreter(request, imports_task=True) if has_interpreter else {}
+    # After the other's questions, of which `unpack` may be "no".
+    first |= script.of_interpreter(request, project, selection) if has_interpreter else {}
     # Only the first host imports the task. The other hosts' virtualenvs are compared with its versions.
     others = requirements.of_interpreter(request, imports_task=False) if has_interpreter else {}
     stdin = _packed(first, project, selection)
@@ -111,6 +114,11 @@ def ask_hosts(
         pending = [pool.submit(_ask, hosts[0], {**facts, **first}, stdin, logins)]
         pending += [pool.submit(_ask, target, {**facts, **others}, logins=logins) for target in hosts[1:]]
         return tuple(future.result() for future in pending)
+
+
+def ask_here(questions: Mapping[str, str], project: Project, selection: Selection | None) -> ProbeAnswer:
+    """Return the answer of this machine, with the environment of this process."""
+    return _ask(ProbeTarget(HERE.name, HERE), questions, _packed(questions, project, selection))
 
 
 def ask_container(request: Request, machine: Machine, project: Project, selection: Selection | None) -> ProbeAnswer:
@@ -125,7 +133,10 @@ def ask_container(request: Request, machine: Machine, project: Project, selectio
 
 
 def _packed(questions: Mapping[str, str], project: Project, selection: Selection | None) -> bytes:
-    """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task."""
+    """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task.
+
+    For a script it has the project's Python files alone.
+    """
     if questions.get("unpack") != "yes":
         return b""
 
@@ -134,10 +145,12 @@ def _packed(questions: Mapping[str, str], project: Project, selection: Selection
 
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for name in ("__init__.py", *package.RUNTIME_PACKAGES):
+        is_task = "script-program" not in questions
+        for name in ("__init__.py", *package.RUNTIME_PACKAGES) if is_task else ():
             archive.add(package.folder() / name, arcname=f"trainjob/{name}", filter=source)
         for name in selection.files if selection else ():
-            archive.add(project.top / name, arcname=f"project/{name}", recursive=False)
+            if is_task or name.endswith(".py"):
+                archive.add(project.top / name, arcname=f"project/{name}", recursive=False)
     return stream.getvalue()
 
 

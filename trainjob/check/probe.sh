@@ -83,6 +83,20 @@ look_at_disk() {
   fi
 }
 
+# Others may rename what is in a folder that they may write in, unless it has the sticky bit: every folder above counts.
+find_open_folder() {
+  at=$1
+  while
+    # shellcheck disable=SC2012 # stat has other options on every system
+    case $(ls -ldL -- "$at" | cut -c 1-10) in
+      d???????w[!tT]) fact runs-dir-open "$at"; return 1 ;;
+    esac
+    [ "$at" != / ]
+  do
+    at=$(dirname -- "$at")
+  done
+}
+
 # The nearest folder above that exists must be able to take a new one.
 look_at_runs_dir() {
   case $1 in
@@ -91,11 +105,8 @@ look_at_runs_dir() {
   esac
   above=$1
   while [ ! -e "$above" ]; do above=$(dirname -- "$above"); done
-  # Others may rename what is in a folder that they may write in, unless it has the sticky bit.
-  # shellcheck disable=SC2012 # stat has other options on every system
-  case $(ls -ldL -- "$above" | cut -c 1-10) in
-    d???????w[!tT]) fact runs-dir-open "$above" ;;
-  esac
+  # By its name, and where the links in it lead.
+  if find_open_folder "$above"; then (cd -P -- "$above" 2>/dev/null && find_open_folder "$PWD") || :; fi
   fact runs-mb "$(free_mb "$above")"
   if [ ! -d "$above" ]; then
     fact runs-dir "file $above"
@@ -143,17 +154,38 @@ log_in_to() {
     fact no-ssh "$1: $(printf '%s' "$answer" | tail -n 1)"
 }
 
-# The interpreter runs in a folder of its own, which is gone afterwards.
+# What runs here does so in a folder of its own, which is gone afterwards.
+make_sandbox() {
+  if [ -n "$sandbox" ]; then return 0; fi
+  sandbox=$(mktemp -d) || return
+  trap 'rm -rf "$sandbox"' EXIT
+  mkdir "$sandbox/project"
+  if [ "$unpack" = yes ]; then tar -C "$sandbox" -xf - || fact task-error 'the project could not be unpacked'; fi
+}
+
+# The interpreter of a script: the program that is given, or the one that its first line names (torchrun).
+look_at_script() {
+  at=$1
+  case $at in */*) ;; *) at=$(found_on "$PATH" "$1") || return 0 ;; esac
+  case ${at##*/} in
+    python*) ;;
+    *) at=$(LC_ALL=C sed -n '1{s/^#! *\(\/[^ ]*python[0-9.]*\)$/\1/p;}' "$at" 2>/dev/null) ;;
+  esac
+  if [ -z "$at" ] || ! can_run "$at"; then return 0; fi
+  make_sandbox || return
+  (
+    cd "$sandbox" || exit
+    PYTHONDONTWRITEBYTECODE=1 exec "$at" -c "$script_report" "$script_questions" </dev/null
+  )
+}
+
 look_at_interpreter() {
   look_at_caller interpreter "$1"
   if ! can_run "$1"; then
     fact interpreter no
     return
   fi
-  sandbox=$(mktemp -d) || return
-  trap 'rm -rf "$sandbox"' EXIT
-  mkdir "$sandbox/project"
-  if [ "$unpack" = yes ]; then tar -C "$sandbox" -xf - || fact task-error 'the project could not be unpacked'; fi
+  make_sandbox || return
   (
     cd "$sandbox" || exit
     export PYTHONPATH=".${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
@@ -163,6 +195,9 @@ look_at_interpreter() {
 }
 
 unpack=no
+sandbox=''
+script_report=''
+script_questions=''
 report=''
 questions=''
 # shellcheck disable=SC3045 # ulimit -l: dash and busybox have it
@@ -194,6 +229,9 @@ for word in "$@"; do
     unpack=*) unpack=$value ;;
     report=*) report=$value ;;
     questions=*) questions=$value ;;
+    script-report=*) script_report=$value ;;
+    script-questions=*) script_questions=$value ;;
+    script-program=*) look_at_script "$(at_home "$value")" ;;
     python=*) look_at_interpreter "$(at_home "$value")" ;;
   esac
 done

@@ -16,6 +16,7 @@ from trainjob.cli import complete
 from trainjob.contract import exits
 
 OTHER = "Options"
+_ARGUMENTS = "Positional arguments"
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 
@@ -31,19 +32,21 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: arguments as they were declared, without typer's braces."""
-        arguments = [one.make_metavar(ctx) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
+        arguments = [one.metavar or str(one.name) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
         return ["[OPTIONS]", *arguments]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write each group of options under its title."""
-        groups: dict[str, list[tuple[str, str]]] = {OTHER: []}
+        """Write the arguments, and each group of options under its title."""
+        groups: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], OTHER: []}
         for parameter in self.get_params(ctx):
-            record = None if isinstance(parameter, TyperArgument) else parameter.get_help_record(ctx)
-            if record is not None:
+            if isinstance(parameter, TyperArgument):
+                groups[_ARGUMENTS].append((parameter.metavar or str(parameter.name), parameter.help or ""))
+            elif (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHER, []).append(record)
         for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
         """Write the examples, one a line, never wrapped."""
@@ -52,7 +55,7 @@ class Command(TyperCommand):
 
 def commands(about: str | None = None, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """Return what takes the commands of a module; with `about`, a command that has them below it."""
-    app = typer.Typer(cls=cls, help=about, rich_markup_mode=None, add_completion=False)
+    app = typer.Typer(cls=cls, help=about, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
     if about is not None:
         app.callback()(lambda: None)
     return app

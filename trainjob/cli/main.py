@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 import trainjob
 from trainjob.cli import complete, failures
 from trainjob.cli.command import commands
+from trainjob.contract.paths import with_home
 from trainjob.watch import show
 
 # heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command,
@@ -111,16 +112,18 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-app = commands(cls=Commands)
+app = commands(
+    "Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent.", Commands
+)
 
 
-@app.callback(context_settings={"help_option_names": ["-h", "--help"]})
+@app.callback(context_settings={"help_option_names": ["--help", "-h"]})
 def root(
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent."""
+    """Take the options that stand before every command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -129,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if complete.VARIABLE in os.environ:
         complete.know_shells()
     with show.protected(), failures.handled(asked):
+        # For libraries and programs that take an empty one for the root, or write a folder of the name ~.
+        if not os.path.isabs(os.environ.get("HOME", "")) and not {"--help", "-h", "--version"}.intersection(asked):
+            os.environ["HOME"] = str(with_home("~"))
         try:
             typer.main.get_command(app).main(args=asked, prog_name="trainjob")
         finally:

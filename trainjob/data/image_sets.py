@@ -34,7 +34,7 @@ LISTERS: Dict[str, Callable[[Path], ListedImages]] = {
 RESIZED, PACKED, INDEX = STORES = ("resized", "packed", "index")
 # Of photographs, as ImageNet's are usually normalised.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_AT_ONCE = 256  # images in memory
+AT_ONCE = 256  # images in memory
 _MOST_NAMED = 10  # damaged files in a message
 
 Made = TypeVar("Made")
@@ -187,9 +187,9 @@ class _Filling:
 
         count, progress = 0, WorkProgress(self._say)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for start in range(0, len(listing.places), _AT_ONCE):
+            for start in range(0, len(listing.places), AT_ONCE):
                 progress("%d of %d images read" % (start, len(listing.places)))
-                for outcome in pool.map(attempt, listing.places[start : start + _AT_ONCE]):
+                for outcome in pool.map(attempt, listing.places[start : start + AT_ONCE]):
                     if isinstance(outcome, str):
                         self._damaged.append(outcome)
                     else:

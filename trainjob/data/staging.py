@@ -70,7 +70,7 @@ def stage(name: str, data_dir: Optional[Path], disk: Path, say: Say) -> Staged:
         make_own_folder(target)
         lock = open_own(disk / (target.name + ".lock"))
         try:
-            _make(data_set, target, lock, say)
+            make_copy(data_set, target, lock, say)
         except BaseException:
             os.close(lock)
             raise
@@ -88,7 +88,7 @@ def stage(name: str, data_dir: Optional[Path], disk: Path, say: Say) -> Staged:
         ) from None
 
 
-def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
+def make_copy(data_set: Shards, target: Path, lock: int, say: Say) -> None:
     """Copy, unless it has been done, and return with the lock shared."""
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)

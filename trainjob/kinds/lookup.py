@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import platformdirs
 
@@ -23,8 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class UnreadClusterFile:
+class UnreadClusterFile(NamedTuple):
     """A cluster file with its name, not yet read. Errors call the file `shown`."""
 
     name: str
@@ -37,8 +36,7 @@ class UnreadClusterFile:
         return NamedCluster(self.name, self.path, self.origin_word, read_cluster(self.path, self.shown))
 
 
-@dataclass(frozen=True)
-class NamedCluster:
+class NamedCluster(NamedTuple):
     """A cluster and its origin. `origin_word` holds no path of this machine, so scripts may contain it."""
 
     name: str

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str]) -> int:
     """Return the exit code of the first rank that failed, or of all ranks if none did."""
     try:
+        if os.environ.get(environment.LIMITS):
+            from trainjob.launch import limits
+
+            limits.set_as_in_prologue(os.environ[environment.LIMITS])
         return Launch(parse(arguments)).run()
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)

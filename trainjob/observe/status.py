@@ -61,6 +61,9 @@ class Snapshot:
     durable_update: int | None = None  # of the newest checkpoint on disk; 0: none yet
     passed_over: list[str] = field(default_factory=list)  # checkpoints that it did not resume from, and why
     checkpoints_not_written: int = 0  # by its newest attempt
+    sources: dict[str, str] = field(
+        default_factory=dict
+    )  # of a command's progress and figures: what each was read from
     damage: list[str] = field(default_factory=list)  # what its records hold that can't be: FILE: FIELD is VALUE
     excluded_nodes: list[dict[str, str]] = field(default_factory=list)  # node, attempt, why: what later attempts avoid
     retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
@@ -143,12 +146,12 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
 def _snapshots(runs: Sequence[RunPaths], asking: Asking) -> list[Snapshot]:
     unadopted = asking.adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
-    stale = mirror.refresh(one.paths for one in seen if one.is_open)
+    stale = asking.refresh(one.paths for one in seen if one.is_open)
     seen = [look(one.paths) if one.is_open else one for one in seen]
     unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
     answers = asking.answers(unsure)
     # They may have ended, or begun again, between the two looks: their files have the last word.
-    mirror.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
+    asking.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
     for one in unsure:
         answer = answers[one.paths.folder]
         if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
@@ -198,6 +201,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         durable_update=progress.durable_update,
         passed_over=progress.passed_over,
         checkpoints_not_written=progress.checkpoints_not_written,
+        sources=progress.sources,
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),

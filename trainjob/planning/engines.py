@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import nearest
@@ -29,8 +29,7 @@ PROFILED = "the ranks to profile are ranks of the job"
 SUM_ORDER = "the order of sums is fixed only by engines that do the sums themselves"
 
 
-@dataclass(frozen=True)
-class EngineAbilities:
+class EngineAbilities(NamedTuple):
     """The abilities of one engine."""
 
     devices: tuple[str, ...]

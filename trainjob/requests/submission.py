@@ -80,7 +80,7 @@ def submit(
     files = prepared.render()
     named = prepared.named_cluster
     refuse_missing_facts(named.name, named.cluster, named.path)
-    _refuse_no_job(prepared)
+    refuse_no_job(prepared)
     if check:
         refuse_problems(prepared)
     remote = prepared.remote()
@@ -118,7 +118,7 @@ def refuse_secrets(prepared: Prepared) -> None:
         )
 
 
-def _refuse_no_job(prepared: Prepared) -> None:
+def refuse_no_job(prepared: Prepared) -> None:
     """Raise UserError if no job is given: the default task is only for a first try on the user's own machine."""
     job = prepared.request.job
     if job.task is None and job.command is None and prepared.named_cluster.cluster.is_shared:

@@ -244,7 +244,7 @@ def test_a_program_with_a_second_name_elsewhere_is_replaced_and_not_changed(tmp_
     shutil.copytree(venv, copy, symlinks=True)
     os.link(copy / "bin/tell", cache)  # as uv links files of its cache
     before = cache.read_bytes()
-    environments._use_own_interpreter(copy / "bin")
+    environments.use_own_interpreter(copy / "bin")
     assert cache.read_bytes() == before
     assert (copy / "bin/tell").read_bytes().startswith(b"#!%s/bin/python" % os.fsencode(copy))
     assert (copy / "bin/tell").stat().st_mode & 0o111

@@ -152,8 +152,8 @@ def test_sinfo_of_a_site_with_several_kinds_of_node_is_read() -> None:
     ],
 )
 def test_a_controller_that_is_down_is_told_from_a_refusal(said: str, is_lost: bool) -> None:
-    assert commands._DOWN.search(said)
-    assert bool(commands._LOST.search(said)) == is_lost
+    assert commands.DOWN.search(said)
+    assert bool(commands.LOST.search(said)) == is_lost
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_a_controller_that_is_down_is_told_from_a_refusal(said: str, is_lost: bo
     ],
 )
 def test_a_refusal_is_no_controller_that_is_down(said: str) -> None:
-    assert not commands._DOWN.search(said)
+    assert not commands.DOWN.search(said)

@@ -125,7 +125,7 @@ def test_a_job_that_is_told_to_stop_too_late_for_a_checkpoint(home: Path) -> Non
 
 def test_plan_and_status_show_earlier_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--cluster", "local", "--instances", "2", "--epochs", "2"]
-    monkeypatch.setattr(project, "_git_top", lambda _: None)  # git is a process
+    monkeypatch.setattr(project, "top_of_repository", lambda _: None)  # git is a process
     monkeypatch.chdir(home)
 
     def shown(app: typer.Typer, *words: str) -> str:

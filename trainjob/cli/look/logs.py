@@ -82,7 +82,7 @@ def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:
     Split at line feeds alone: a progress bar's carriage returns stay inside their line.
     """
     write = sys.stdout.write
-    write(show.json_text(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
+    write(show.json_text(show.versioned(head), indent=1).removesuffix("\n}") + ',\n "lines": [')
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_first, is_open = True, False
     for piece in itertools.chain(pieces, [b""]):

@@ -14,6 +14,7 @@ import typer
 from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import clock
+from trainjob.contract.paths import with_home
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -51,6 +52,16 @@ def rehearse(
             help="Of a batch file: a folder that only the cluster has, and one that is here.",
         ),
     ] = None,
+    writable: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
+    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run directory (default: removed if the rehearsal passes).")
     ] = False,
@@ -97,14 +108,16 @@ def rehearse(
             inject=inject,
             stop_after_s=stop_after,
             maps=tuple(maps or ()),
+            writable=tuple(writable or ()),
             gpus=gpus is not False,
             python=chosen,
             slurm=slurm,
         )
-        fail_unless(batch_file.rehearse(options, keep=keep, as_json=as_json))
+        fail_unless(batch_file.rehearse(options, keep=keep, yes=yes, as_json=as_json))
         return
-    if stop_after is not None or maps:
-        raise typer.BadParameter("--stop-after and --map are for batch files: trainjob rehearse train.sbatch")
+    if stop_after is not None or maps or writable or yes:
+        of_files = "--stop-after, --map, --writable and --yes"
+        raise typer.BadParameter(f"{of_files} are for batch files: trainjob rehearse train.sbatch")
     if shell or flags.words[:1] == ("poprun",):
         raise typer.Exit(_by_hand(flags, python, shell=shell))
     from trainjob.contract.paths import RunPaths
@@ -191,7 +204,7 @@ def _asked(
 def _chosen(python: str | None) -> dict[str, str]:
     if python is None:
         return {}
-    program = shutil.which(os.path.expanduser(python))
+    program = shutil.which(with_home(python))
     if program is None:
         raise typer.BadParameter(f"--python {python}: that program can't be run here")
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}

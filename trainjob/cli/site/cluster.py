@@ -44,7 +44,7 @@ def show_command(name: ClusterName, as_json: AsJson = False) -> None:
 
     found = find(name)
     if as_json:
-        show.as_json(found.cluster.as_values())
+        show.document(found.cluster.as_values())
     else:
         typer.echo(found.path.read_text(encoding="utf-8"), nl=False)
 
@@ -260,4 +260,4 @@ def inventory(name: ClusterName, _json: AsJson = False) -> None:
     from trainjob.kinds.lookup import find
     from trainjob.provision.inventory import inventory as made
 
-    show.as_json(made(find(name)).as_json())
+    show.document(made(find(name)).as_json())

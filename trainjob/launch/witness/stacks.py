@@ -21,6 +21,7 @@ from trainjob.launch import processes
 from trainjob.launch.host import node_name, text
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
+from trainjob.launch.reading.counts import Counts, Look
 from trainjob.launch.witness import node_ranks
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _QUIET_IF_IT_RUNS_S = 0.3
 _MOST_COMMAND = 200
 _MOST_NOTED = 1 << 20
 # What processes note about themselves goes into the same file.
-_NOTES = r"(?m)^(?:ended|imported|met|read|compiled) \d[\d. ]*\n"
+_NOTES = r"(?m)^(?:ended|imported|met|read|compiled|torch|other|counts) \d[\d. ]*\n"
 
 
 class Stacks:
@@ -43,8 +44,10 @@ class Stacks:
 
     def __init__(self) -> None:
         self._file: Optional[IO[bytes]] = None
+        self._counts = Counts(None)
         try:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the ranks run
+            self._counts = Counts(tempfile.TemporaryFile())  # noqa: SIM115 - as well
         except OSError:
             return  # no folder for temporary files: ranks run, but their stacks can't be shown
 
@@ -55,6 +58,7 @@ class Stacks:
         theirs = environ.get("PYTHONPATH")
         return {
             STACKS: "/proc/%d/fd/%d" % (os.getpid(), self._file.fileno()),
+            **self._counts.environment(),
             "PYTHONPATH": os.pathsep.join([str(_HOOKS), *([theirs] if theirs else [])]),
         }
 
@@ -74,6 +78,10 @@ class Stacks:
     def noted(self) -> str:
         """Return what the processes of this launcher's ranks have noted so far; stacks of theirs may stand between."""
         return "" if self._file is None else os.pread(self._file.fileno(), _MOST_NOTED, 0).decode("utf-8", "replace")
+
+    def counted(self) -> Look:
+        """Return the updates that rank 0 has made, if it is a rank of this launcher."""
+        return self._counts.look(self.noted())
 
     def _of(self, pid: int) -> Optional[str]:
         # Any other program, started without our hook, may use the signal itself.

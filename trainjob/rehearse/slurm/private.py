@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import secrets
@@ -22,7 +21,7 @@ from trainjob.rehearse.slurm import configuration, releases, root
 from trainjob.rehearse.slurm.description import Description
 
 _INSIDE = Path(__file__).with_name("inside.sh")
-_READY_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0
 _READY_PER_NODE_S = 0.5
 _POLL_S = 0.02
 _PREFIX = "trainjob-slurm-"
@@ -49,7 +48,7 @@ class PrivateSlurm:
     ) -> Completed:
         """Return what a command left that ran on its login node, as us, in `folder`.
 
-        Of the environment it has what `sudo` leaves and `environment`. Raises CommandError.
+        Of the environment it has what a login sets, and `environment`. Raises CommandError.
         """
         environ = {**root.our_environment(), **(environment or {})}
         return self._run(arguments, folder, environ, timeout_s, check=check, is_root=False)
@@ -74,7 +73,9 @@ class PrivateSlurm:
         placed = ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
         whole = root.in_namespaces_of(self.first_process, placed if is_root else root.as_ourselves(placed))
         # An error shows the command, not how it got into the namespaces.
-        ended = dataclasses.replace(process.run(whole, timeout_s=timeout_s, check=False), arguments=tuple(arguments))
+        # Jobs can read what the processes beside them were started with.
+        ended = process.run(whole, timeout_s=timeout_s, environment=root.our_environment(), check=False)
+        ended = ended._replace(arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
@@ -115,12 +116,12 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     release = description.release
     release_root = releases.root_of(release, accounting=description.accounting, say=say) if release else None
     nodes = len(description.nodes_at_work)
-    limit_s = _READY_WITHIN_S + nodes * _READY_PER_NODE_S
+    limit_s = READY_WITHIN_S + nodes * _READY_PER_NODE_S
     remove_leftovers()
     with new_folder() as folder:
         _write(description, folder, release_root)
         words = ["sh", str(_INSIDE), str(folder), *description.nodes_at_work]
-        kept = process.keep(root.in_new_namespaces(words), log=folder / "log")
+        kept = process.keep(root.in_new_namespaces(words), log=folder / "log", environment=root.our_environment())
         try:
             deadline = clock.monotonic() + limit_s
             while not (folder / "started").exists():

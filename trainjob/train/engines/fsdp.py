@@ -75,7 +75,7 @@ class FsdpEngine(TorchEngine):
         # This moves a unit's parameters to the device one unit at a time: it may have no room for all of them.
         for module in [*(modules[name] for name in names), model]:
             fully_shard(module, mesh=mesh, reshard_after_forward=True, **self._how(module))
-            self._count_waits(module)
+            self.count_waits(module)
             if self.settings.allow_unused_parameters:
                 module.register_forward_pre_hook(self._watch_use)
         if self.settings.allow_unused_parameters:
@@ -89,7 +89,7 @@ class FsdpEngine(TorchEngine):
             cast(Any, model).set_reduce_scatter_unused_params(True)
         return model
 
-    def _count_waits(self, unit: nn.Module) -> None:
+    def count_waits(self, unit: nn.Module) -> None:
         """Have the collectives of a unit counted as communication on CPUs, where the rank does nothing else meanwhile.
 
         Older torch can't be told which collectives to call.

@@ -92,7 +92,7 @@ class CheckpointWriter:
             self._before_commit()
             if os.path.lexists(str(folder)):
                 # Only a damaged checkpoint is ever written a second time.
-                _remove(folder)
+                remove(folder)
             os.rename(str(staging), str(folder))
             sync_folder(folder.parent)
         except OSError as error:
@@ -113,7 +113,7 @@ class CheckpointWriter:
             mine = [old for old in every if checkpoints.update_of(old) <= update]
             for old in set(every) - set(mine[: self._keep]):
                 with contextlib.suppress(OSError):
-                    _remove(old)
+                    remove(old)
         return True
 
     def _run(self) -> str:
@@ -236,7 +236,8 @@ def _fill(staging: Path, state: State, update: int, part: int = 0, parts: int = 
     return files
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
+    """Remove a checkpoint, at once for whoever looks for checkpoints."""
     hidden = folder.with_name(".%s.removed" % folder.name)
     _delete(hidden)
     os.rename(str(folder), str(hidden))

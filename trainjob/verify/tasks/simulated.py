@@ -154,7 +154,7 @@ def on_simulated_gpus(prepared: Prepared) -> Iterator[Prepared]:
     count = max(prepared.request.plan.topology.instances, cluster.accelerators_per_host or 0)
     here = cluster_of({"kind": "local", "accelerator": "gpu", "accelerators": count})
     job = prepared.request.job.changed(hosts=None)
-    found = dataclasses.replace(prepared.named_cluster, cluster=here)
+    found = prepared.named_cluster._replace(cluster=here)
     request = dataclasses.replace(prepared.request, cluster=here, job=job, plan=plan(found.name, here, job))
     with gpus.visible_here(sys.executable, count, cluster.accelerator_type):
         yield dataclasses.replace(prepared, named_cluster=found, request=request)

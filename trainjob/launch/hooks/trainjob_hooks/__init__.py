@@ -4,6 +4,7 @@
 |---|---|---|
 | `stacks` | TRAINJOB_STACKS | writes all threads' stacks when the launcher asks, and notes that the script has ended |
 | `startup` | TRAINJOB_STACKS and RANK | notes when frameworks are imported, and what delays the first update |
+| `counting` | TRAINJOB_COUNTS and RANK=0 | counts weight updates at `Optimizer.step` |
 | `compiler` | TRAINJOB_STACKS | leaves torch's compiler on disk until something compiles |
 | `recording` | TRAINJOB_RECORD_UPDATES | records updates and saves for `verify`, and waits where it interrupts |
 | `batch` | TRAINJOB_SEEN | records what each process of a rehearsed batch file sees |
@@ -52,6 +53,10 @@ ACTORS = {
         *("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"),  # the first since torch 2.3
     ),
     "batch": ("torch", _C10D, "torch.distributed.elastic.rendezvous.utils"),
+    "counting": (
+        *("torch.optim.optimizer", _LOADER),
+        *("jax", "keras", "tensorflow", "paddle", "mxnet"),  # whose updates are not torch's
+    ),
     "startup": (
         *("torch", "torchvision", "transformers", "datasets", "accelerate", "lightning", "pytorch_lightning"),
         *("deepspeed", "composer", "jax", _C10D, _LOADER, "torch._dynamo.callback"),
@@ -71,6 +76,8 @@ def _is_on(name: str) -> bool:
     environ = os.environ
     if name == "recording":
         return bool(environ.get("TRAINJOB_RECORD_UPDATES") and environ.get("TRAINJOB_RUN_DIR"))
+    if name == "counting":
+        return "TRAINJOB_COUNTS" in environ and environ.get("RANK") == "0"
     if name == "batch":
         return os.path.isdir(environ.get("TRAINJOB_SEEN", ""))
     return bool(environ.get("TRAINJOB_STACKS")) and (name != "startup" or "RANK" in environ)
