@@ -124,7 +124,7 @@ def test_more_steps_up_to_the_same_count_are_a_lost_count(
     assert [one.code for one in found] == codes
 
 
-def saving(after: int, path: str = "last.pt", **content: str) -> ScriptEvent:
+def saving(after: int, path: str = "last.pt", **content: object) -> ScriptEvent:
     """Return the event of a save; the weights were others than any that it has under a name of an average."""
     tensors = {key: digest for key, digest in content.items() if key in ("ema", "model")}
     return ScriptEvent(updates.SAVES, after, {"path": path, "content": content, "tensors": tensors, "weights": "raw"})
@@ -233,3 +233,10 @@ def test_an_epoch_whose_rest_has_samples_of_its_beginning_is_told(taken: tuple[i
     attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(rest))]
     found = lost_module.seen_twice(list(update_log.resumptions(attempts)), WHOLE)
     assert [one.code for one in found] == codes
+
+
+@pytest.mark.parametrize(("step", "codes"), [(7, []), (3, ["step-counter"])])
+def test_a_saved_count_has_to_grow_with_the_updates(step: int, codes: list[str]) -> None:
+    whole = dataclasses.replace(WHOLE, events=(saving(4, step=4, epoch=1, size=8), saving(8, step=8, epoch=2, size=8)))
+    again = AttemptLog(2, WHOLE.updates[4:], (saving(3, step=step, epoch=1, size=8),))
+    assert [one.code for one in lost_module.lost_counts(whole, [(again, 4)])] == codes

@@ -336,11 +336,11 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
     The first log is what the others are compared with, as far as it goes, and then those before. `until`: the first
     update that differs, after which all do.
     """
-    known: dict[tuple[str, int, str], set[str]] = {}
+    known: dict[tuple[str, int, str], set[object]] = {}
     kinds: dict[tuple[str, str], str | None] = {}
     told = set()
     for log, start in logs:
-        mine: dict[tuple[str, int, str], set[str]] = {}
+        mine: dict[tuple[str, int, str], set[object]] = {}
         for event in log.named(updates.SAVES):
             update, name = start + event.update, Path(str(event.fields["path"])).name
             if event.update and (until is None or update < until):
@@ -356,3 +356,23 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
                 told.add(code)
                 text = f"{name}: {key!r} is another after update {update}, which attempt {log.number} saved"
                 yield finding(code, text)
+
+
+def lost_counts(whole: AttemptLog, logs: Sequence[tuple[AttemptLog, int]]) -> Iterator[LikelyCause]:
+    """Yield a saved count that grows by one an update in the uninterrupted run, and is behind or ahead in an attempt."""
+    ahead: dict[str, set[int]] = {}
+    for event in whole.named(updates.SAVES):
+        for key, value in event.fields["content"].items():
+            if type(value) is int:
+                ahead.setdefault(key, set()).add(value - event.update)
+    saved = {event.update for event in whole.named(updates.SAVES)}
+    steady = {key: next(iter(found)) for key, found in ahead.items() if len(found) == 1 and len(saved) > 1}
+    for log, start in logs:
+        for event in log.named(updates.SAVES):
+            for key, offset in steady.items():
+                value, update = event.fields["content"].get(key), start + event.update
+                if type(value) is int and value != update + offset:
+                    name = Path(str(event.fields["path"])).name
+                    text = f"{name}: {key!r} is {value} after update {update}, uninterrupted {update + offset}"
+                    yield finding("step-counter", f"{text} (attempt {log.number})")
+                    return

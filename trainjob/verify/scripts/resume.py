@@ -35,6 +35,7 @@ from trainjob.verify.scripts.lost import (
     first_apart_from_itself,
     first_saved_apart,
     lost,
+    lost_counts,
     seen_twice,
 )
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
@@ -209,10 +210,13 @@ class ResumeEvidence:
         return [event for one in self._attempts if one.number < number for event in one.named(updates.SAVES)]
 
     def _saved_apart(self) -> Iterator[LikelyCause]:
-        """Look at the values of saves after the same update."""
-        logs = [] if self._is_alone else [(self._whole, 0)]
-        logs += [(one, start) for one in self._attempts if (start := self._starts[one.number]) is not None]
-        return first_saved_apart(logs, self.first.update if self.first is not None else None)
+        """Look at the values of saves: at counts, and at what several attempts saved after the same update."""
+        mine = [(one, start) for one in self._attempts if (start := self._starts[one.number]) is not None]
+        counts = list(lost_counts(self._whole, mine)) if self.first is None else []
+        yield from counts
+        logs = mine if self._is_alone else [(self._whole, 0), *mine]
+        apart = first_saved_apart(logs, self.first.update if self.first is not None else None)
+        yield from (one for one in apart if not counts or one.code != "step-counter")
 
     def _crash(self) -> Iterator[LikelyCause]:
         for one in self._broken.torn:

@@ -444,7 +444,10 @@ def _saves(recorder: _Recorder, path: Optional[str], content: Any) -> None:
     recorder.write(
         "saves",
         path=path,
-        content={str(key): _digest(value, _MOST_ELEMENTS) for key, value in inside.items()},
+        # Counts as they are: they have to grow with the updates, also where no other save is at the same one.
+        content={
+            str(key): value if type(value) is int else _digest(value, _MOST_ELEMENTS) for key, value in inside.items()
+        },
         tensors={key: _digest(found, _MOST_ELEMENTS) for key, found in tensors.items() if len(found) > 1},
         weights=recorder.weights,
     )
