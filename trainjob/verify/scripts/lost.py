@@ -359,7 +359,7 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
 
 
 def lost_counts(whole: AttemptLog, logs: Sequence[tuple[AttemptLog, int]]) -> Iterator[LikelyCause]:
-    """Yield a saved count that grows by one an update in the uninterrupted run, and is behind or ahead in an attempt."""
+    """Yield a saved count that grows by one an update when nothing interrupts, and is another in an attempt."""
     ahead: dict[str, set[int]] = {}
     for event in whole.named(updates.SAVES):
         for key, value in event.fields["content"].items():
