@@ -151,13 +151,14 @@ def rehearse(
 
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
     from trainjob.contract.paths import expanded
+    from trainjob.kinds.choice import choose
     from trainjob.kinds.lookup import find
     from trainjob.rehearse import pod
     from trainjob.rehearse.base import redirects
 
     if shell and flags.words:
         raise typer.BadParameter("--shell opens a shell and takes no command: give one of the two")
-    found = find(flags.cluster)
+    found = find(choose(flags.cluster, flags.file).value)
     here = find("local").cluster.data_dir
     redirected = redirects(found.cluster, os.environ, None, expanded(here) if here else None, flags.words)
     redirected |= _chosen(python)

@@ -162,7 +162,7 @@ def _prepared(flags: JobOptions) -> Prepared:
     from trainjob.requests.workbench import refuse_unfit
     from trainjob.verify.tasks.simulated import has_simulated_gpus
 
-    prepared = prepare(flags)
+    prepared = prepare(flags.on_this_machine())
     cluster = prepared.named_cluster.cluster
     if cluster.ipu_keys is None and not has_simulated_gpus(cluster):
         refuse_unfit(prepared)
