@@ -16,7 +16,7 @@ _WEAK_READINGS = 3
 _MORE_READINGS = 2.0
 _MOST_SOURCES = 64
 _LEAST_UPDATES = 3  # that must be seen before a printed count is known to be theirs
-_SURE = 2  # between the least and the most that it may be ahead by
+_SURE = 3  # between the least and the most that it may be ahead by
 
 
 class Position(NamedTuple):
@@ -242,8 +242,8 @@ class Pace:
     @property
     def offset(self) -> Optional[int]:
         """How much it is ahead by; None while that is not known to the update."""
-        middle = (self._least + self._most) // 2
-        return middle if self._most - self._least <= _SURE and self.is_ahead_by(middle) else None
+        nearest = self._least + 1
+        return nearest if self._most - self._least <= _SURE and self.is_ahead_by(nearest) else None
 
     def is_at(self, updates: int) -> bool:
         """Return whether as much was printed last as has been counted in the end."""

@@ -303,7 +303,7 @@ class ScriptProgress:
         if total is not None:
             return total, "updates of a pass over the loader, times epochs"
         for pace in self._paces.values():
-            if pace.times is not None and pace.total is not None and pace.times > _MANY_TIMES:
+            if pace.times is not None and pace.times > _MANY_TIMES:
                 text = "unknown: what is printed (%s) rises %.3g times as fast as updates are made: samples?"
                 return None, text % (pace.label, pace.times)
         return None, "unknown"
