@@ -99,13 +99,10 @@ class Counter:
             self._total = reading.total
         if reading.epoch is not None and (reading.update is None or reading.is_bar or reading.within_epoch):
             self._note_epoch(reading)
-        if reading.update is not None:
-            self._count(reading)
-        elif reading.source == "epoch":
-            self._count_epochs(reading)
-        else:
+        if reading.update is None:
             return None
-        return None if self._counting is None else self._position(*self._counting)
+        self._count(reading)
+        return None if self._counting is None else self._position(*self._counting, self._epochs or self._bar_of_epochs)
 
     @property
     def epochs(self) -> Optional[int]:
@@ -120,7 +117,9 @@ class Counter:
     def of(self, reading: Reading) -> Optional[Position]:
         """Return what the source of this reading alone counts."""
         source = self._sources.get(reading.source)
-        return None if source is None or reading.update is None else self._position(reading.source, source)
+        if source is None or reading.update is None:
+            return None
+        return self._position(reading.source, source, self.epochs)
 
     def _note_epoch(self, reading: Reading) -> None:
         self._epoch = reading.epoch
@@ -172,14 +171,6 @@ class Counter:
         if moved.counts_epochs and moved.size:
             self._bar_of_epochs = moved.size
 
-    def _count_epochs(self, reading: Reading) -> None:
-        """Take an epoch as a share of the updates that are known to come; the end of one is no update."""
-        if self._epochs and self._total:
-            count = round((reading.epoch or 0.0) / self._epochs * self._total)
-            source = self._sources.setdefault(reading.source, _Source(reading, _EPOCHS))
-            source.take(reading._replace(update=count, total=self._total), None, None)
-            self._choose()
-
     def _choose(self) -> None:
         able = [(name, one) for name, one in self._sources.items() if one.can_count]
         best = max(able, key=lambda pair: (self._rank(pair[1]), pair[1].readings), default=None)
@@ -195,10 +186,9 @@ class Counter:
     def _rank(source: _Source) -> int:
         return _EPOCHS if source.counts_epochs else source.rank
 
-    def _position(self, name: str, source: _Source) -> Position:
+    def _position(self, name: str, source: _Source, epochs: Optional[int]) -> Position:
         total = source.size
         if source.is_within or source.before or self._is_one_of_epochs(source):
-            epochs = self._epochs or self._bar_of_epochs
             total = source.size * epochs if source.size and epochs else None
         update = source.before + source.last
         total = total if total is not None else (self._total if source.rank == _GLOBAL else None)

@@ -53,16 +53,12 @@ _WITHIN = re.compile(
     r"(?:\[|[:|]\s{1,12}|,\s)\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)(?![\w.])(?!/)" % (_WHOLE, _WHOLE)
 )
 _BRACKET = re.compile(r"\[\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)\]" % (_WHOLE, _WHOLE))
-_EPOCH_AND_COUNT = re.compile(r"\s{0,8}\[(?P<epoch>\d{1,6}),\s{0,8}(?P<count>%s)\]\s" % _WHOLE)
 _LEADING = re.compile(r"\s{0,8}(?:[IWE]\d{4} [^\]]{0,80}\]\s)?\[(?P<count>%s)\]\s" % _WHOLE)
-# Counts between words of one framework: ESPnet, MXNet, CatBoost.
+# Counts between words of one framework: MXNet, CatBoost.
 _AMONG_WORDS = (
-    re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<count>%s)batch:" % _WHOLE),
     re.compile(r"\bEpoch\[(?P<epoch>\d{1,6})\]\s{0,4}Batch\s{0,4}\[(?P<count>%s)\]" % _WHOLE),
     re.compile(r"\A\s{0,8}(?P<count>%s):\s{1,4}learn: " % _WHOLE),
 )
-# Ultralytics: the epoch of all epochs, then what the GPU holds.
-_TABLE_EPOCH = re.compile(r"\s{0,12}(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})\s{1,12}[\d.]{1,8}G\s")
 
 _WORDS_BEFORE = r"(?:(?:\w{1,20} )?(?:train|training|train_inner|completed|global|current|optimizer|at|info|on) ?)?"
 # What counts updates, the surest first.
@@ -184,16 +180,14 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     if count is None or _HELD_OUT.search(lower):
         return Reading("aside")
     said = _Said("%s , %s" % (before, rest))
-    row = _TABLE_EPOCH.match(before)
-    epoch = _number(row["epoch"]) if row else said.epoch
-    epochs = _whole(_number(row["epochs"])) if row else said.epochs
+    epoch, epochs = said.epoch, said.epochs
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.
         epoch, epochs = epoch + 1, epochs + 1
     label = re.sub(r"[\d.,]+", "#", before).strip()
     # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
     source = "%s %s" % (kind, label[:80] or of or "")
-    within = kind == "keras" or epoch is not None or bool(re.match(r"\d+\|\d+\|", before))
+    within = kind == "keras" or epoch is not None
     return Reading(source, count, of, epoch, epochs, within, is_bar=True, figures=said.figures, held_out=said.held_out)
 
 
@@ -206,14 +200,9 @@ def _of_pairs(text: str) -> Optional[Reading]:
             return Reading("words", count, None, epoch, None, epoch is not None, figures=said.figures)
     head = text[: said.begins_at].lower()
     is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
-    if said.update is None and said.epoch is None:
-        for shape in (_EPOCH_AND_COUNT, _LEADING):
-            match = shape.match(text)
-            if match is not None and said.figures:
-                epoch = _number(match.groupdict().get("epoch"))
-                within = epoch is not None
-                count = _whole(_number(match["count"]))
-                return Reading("brackets", count, None, epoch, None, within, figures=said.figures)
+    leading = _LEADING.match(text) if said.update is None and said.epoch is None and said.figures else None
+    if leading is not None:
+        return Reading("brackets", _whole(_number(leading["count"])), figures=said.figures)
     within_match = None
     if said.update is None and said.epoch is not None:
         within_match = _WITHIN.search(text, said.epoch_at)

@@ -105,7 +105,7 @@ class ScriptProgress:
         self._epoch: Optional[int] = None
         self._sources: Dict[str, str] = {}  # where each value comes from
         self._heading = ""  # the line before, if it says that the next one is of an evaluation
-        self._names_held_out = False
+        self._names_held_out = self._has_fractions = False  # in what is printed of evaluations, and of epochs
         self._figures: Dict[str, float] = {}
         self._held_out: Dict[str, float] = {}
         self._output_counts = self._output_has_loss = False
@@ -226,6 +226,7 @@ class ScriptProgress:
             self._sources.update(dict.fromkeys(reading.figures, label))
         if reading.epoch is not None:
             self._epoch, self._sources["epoch"] = counter.epoch, label
+            self._has_fractions |= reading.epoch != int(reading.epoch)
         if counted is not None and not is_stated:
             own = counter.of(reading)
             if own is not None:
@@ -294,12 +295,17 @@ class ScriptProgress:
 
     def _total(self, counted: Counted, base: int, is_last: bool) -> Tuple[Optional[int], str]:
         """Return how many updates the run has, None if that is unknown, and where that comes from."""
+        epochs = self._outputs[0][1].epochs
+        # What is printed may begin again with each epoch, which only the length of a pass tells in the first one.
+        has_epochs = (self._epoch is not None and not self._has_fractions) or (counted.epochs or epochs or 1) > 1
         for pace in self._paces.values():
-            if pace.total is not None and (pace.is_ahead_by(base) or (is_last and pace.is_at(counted.updates))):
+            is_of_all = pace.total != counted.per_pass and (counted.per_pass is not None or not has_epochs)
+            is_known = pace.is_ahead_by(base) or (is_last and pace.is_at(counted.updates))
+            if pace.total is not None and is_of_all and is_known:
                 return pace.total, pace.label
         if self._earlier is not None:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
-        total = counted.total(self._outputs[0][1].epochs)
+        total = counted.total(epochs)
         if total is not None:
             return total, "updates of a pass over the loader, times epochs"
         for pace in self._paces.values():

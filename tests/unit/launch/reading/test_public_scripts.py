@@ -57,12 +57,6 @@ def hugging_face() -> Script:
     return Script("transformers run_clm", looks, 120, 120, 1.8, 1.3, 3)
 
 
-def hugging_face_without_bars() -> Script:
-    looks = ["***** Running training *****\n  Num examples = 320\n  Num Epochs = 3\n  Total optimization steps = 120\n"]
-    looks += [f"{{'loss': '{3 - step / 100:.4f}', 'epoch': '{step / 40:g}'}}\n" for step in range(10, 121, 10)]
-    return Script("transformers, tqdm disabled", looks, 120, 120, 1.8, epoch=3)
-
-
 def lightning() -> Script:
     looks = [bar(2, 2, "Sanity Checking DataLoader 0: ") + "\n"]
     for epoch in range(3):
@@ -118,7 +112,6 @@ def by_epoch(name: str, form: str, first: int, *, size: int = 100, after: str = 
 STEPS = range(10, 201, 10)
 SCRIPTS = [
     hugging_face(),
-    hugging_face_without_bars(),
     lightning(),
     lightning_rich(),
     keras(2),
@@ -155,7 +148,6 @@ SCRIPTS = [
     by_epoch(
         "word language model", "| epoch {epoch:3d} | {step:5d}/  100 batches | lr 20.00 | loss {loss} | ppl 9.1", 1
     ),
-    by_epoch("PyTorch tutorial", "[{epoch}, {step:5d}] loss: {loss}", 1),
     by_epoch("Epoch [1/2], Step [10/100]", "Epoch [{epoch}/2], Step [{step}/100], Loss: {loss}", 1, total=200),
     by_epoch("Composer", "[epoch={epoch}][batch={step}/100]:\n\t Train loss/train/total: {loss}", 1),
     counted(
@@ -218,22 +210,6 @@ SCRIPTS = [
         "JAX with clu", "I0101 00:00:00.000000 123 logging_writer.py:48] [{step}] accuracy=0.9, loss={loss}", STEPS
     ),
     counted("XGBoost", "[{step}]\ttrain-logloss:{loss}\teval-logloss:0.6", STEPS),
-    Script(
-        "Ultralytics",
-        [
-            bar(step, 50, f"        {epoch}/4      2.1G      1.234      2.345        10        640: ")
-            + (
-                "\n"
-                + bar(9, 9, "                 Class     Images  Instances      Box(P          R      mAP50: ")
-                + "\n"
-            )
-            * (step == 50)
-            for epoch in range(1, 5)
-            for step in (10, 30, 50)
-        ],
-        *(200, 200, None, None, 4),
-    ),
-    Script("torchtune", [bar(step, 200, f"1|{step}|Loss: 1.5: ") for step in STEPS], 200, None, 1.5),
     Script(
         "bars of epochs and batches",
         [bar(0, 2, "Epochs: ")]
@@ -454,6 +430,15 @@ def test_a_count_that_moves_as_the_updates_do_gives_their_total(tmp_path: Path, 
     assert sources["total_updates"] == sources["loss"] == "printed: step #/# loss #"
 
 
+def test_a_bar_of_each_epoch_gives_no_total(tmp_path: Path, clock: Clock) -> None:
+    """In the first epoch its count moves as the updates do: the length of the loader says that it is of one pass."""
+    looks = [(made, bar(made % 40 or 40, 40) + "\n" * (made % 40 == 0)) for made in range(5, 81, 5)]
+    assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, looks, per_pass=40)} == {None}
+    (tmp_path / "stated").mkdir()
+    shown = beside_counted(RunPaths(tmp_path / "stated"), clock, looks, per_pass=40, epochs=2)
+    assert {total for _, total in shown} == {80}
+
+
 def test_samples_epochs_and_bars_of_something_else_are_no_updates(tmp_path: Path, clock: Clock) -> None:
     samples = [(10 * n, f"Train Epoch: 1 [{320 * n}/6400 (5%)]\tLoss: 2.5\n") for n in range(1, 8)]
     assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, samples)} == {None}
@@ -530,3 +515,22 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
     looks = [(10 * n, "Loss: 2.5\n") for n in range(1, 5)]
     beside_counted(RunPaths(tmp_path), clock, looks, evaluates=True)
     assert {line.loss for line in metrics.read(RunPaths(tmp_path))} == {None}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'loss': '2.5', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.25'}\n",
+        "[1,  2000] loss: 2.5\n",
+        bar(5, 20, "1|5|Loss: 2.5: ") + "\n",
+        bar(5, 20, "", ", loss (batch)=2.5") + "\n",
+        "INFO: 1epoch:train:1-10batch: iter_time=1.2e-04, loss_ctc=30.1, loss=2.5, acc=0.5, train_time=1.2\n",
+        "84: 2.5299\n",
+        "error: 0.86\n",
+    ],
+)
+def test_lines_without_a_count_give_their_loss_or_none(line: str, tmp_path: Path, clock: Clock) -> None:
+    shown = beside_counted(RunPaths(tmp_path), clock, [(10 * n, line) for n in range(1, 5)])
+    assert [update for update, _ in shown] == [10, 20, 30, 40, 40]
+    losses = {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train" and line.update > 1}
+    assert losses == ({2.5} if "oss" in line else {None})
