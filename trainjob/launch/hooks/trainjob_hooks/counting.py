@@ -20,7 +20,7 @@ from .stacks import note
 _PLACE = 256  # bytes of a process, at its number
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
-_MOST_FRAMES, _MOST_NAMES = 40, 400
+_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES = 40, 400, 100
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 _SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
@@ -246,8 +246,8 @@ def _ended(optimizer: Any) -> None:
             count.left_out()
     elif found is not None:
         count.skipped = found.detach().clone() if count.skipped is None else count.skipped.add_(found)
-        if count.last_at - count.read_skipped_at >= 1.0:
-            # Rarely: reading waits for the GPU.
+        if count.updates <= _FIRST_UPDATES or count.last_at - count.read_skipped_at >= 1.0:
+            # Rarely, once the scale has been found: reading waits for the GPU.
             count.updates -= int(count.skipped)
             count.skipped, count.read_skipped_at = None, count.last_at
     count.write()
