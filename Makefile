@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 
-.PHONY: stats simulate matrix help install wheel demo test test-all test-full test-gpu test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
+.PHONY: stats simulate matrix help install wheel demo test test-rest test-all test-full test-gpu test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -44,14 +44,16 @@ demo: install ## Train on real handwritten digits with two processes
 # There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free. Of the others, those of a
 # file run in one worker, because they share services that are slow to start.
 PYTEST := $(BIN)/pytest -n 3
-QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts
+QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
 SLOW := tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
-	$(PYTEST) --dist worksteal $(QUICK) tests/training/test_end_to_end.py -m "not full"
-
-test-all: .venv/installed-dev ## Run all tests but the longest; tests whose service is missing are skipped
 	$(PYTEST) --dist worksteal $(QUICK) -m "not full"
+
+test-all: test ## Run all tests but the longest; tests whose service is missing are skipped
+	$(MAKE) --no-print-directory test-rest
+
+test-rest: .venv/installed-dev ## Run what test-all runs after test
 	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW) -m "not full"
 
 # Launchers and frameworks have a virtualenv of their own, so that other tests don't find them installed. It is made once, in minutes.

@@ -292,6 +292,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
             {
                 "trainjob/contract/clock.py": "is the one place",
                 "trainjob/launch/hooks/trainjob_hooks/batch.py": "runs without our package",
+                "trainjob/launch/hooks/trainjob_hooks/counting.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/recording.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/startup.py": "runs without our package",
                 "trainjob/train/measure/probe.py": "runs without our package",
@@ -325,6 +326,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/train/stalling.py": "ranks that stall tell each other so, and keep torch's flight record",
                 "trainjob/observe/report/page.py": "shows the job script as it is",
                 "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
+                "batchfiles/commands/trust.py": "reads batch files that others wrote, and notes which may run",
                 "batchfiles/slurm/script.py": "reads batch files that others wrote",
                 "batchfiles/rehearsal/recording.py": "reads what programs of a rehearsal wrote into its folder",
                 "trainjob/verify/scripts/saved_states.py": "reads what scripts of users saved, and no record of ours",

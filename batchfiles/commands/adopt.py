@@ -35,6 +35,9 @@ def adopt(
         bool,
         typer.Option("--prove", help="Run both on a private Slurm on this machine, and compare what their ranks see."),
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --prove: run a file that somebody else has written.")
+    ] = False,
     cluster: Annotated[str | None, cluster_option("Use this cluster file, and write only a job file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,6 +47,10 @@ def adopt(
     from trainjob.backends import project as projects
 
     refuse_unreadable(file)
+    if prove:
+        from batchfiles.commands.trust import agree_to_run
+
+        agree_to_run(file, yes=yes)
     known = None if cluster is None else slurm_cluster(cluster)
     adoption = adopted(file, Path.cwd(), arguments or (), known, projects.find(Path.cwd()).start)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
@@ -80,7 +87,7 @@ def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) 
             (Path(place) / name).write_text(text, encoding="utf-8")
         known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
         try:
-            prepare(JobOptions(known, Path(place) / JOB_FILE, {}, (), None, untracked=False)).render()
+            prepare(JobOptions(known, Path(place) / JOB_FILE, {})).render()
         except UserError as error:
             raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trainjob.contract import clock
+from trainjob.contract.paths import with_home
 from trainjob.records.files import read_first
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -42,6 +42,7 @@ def options_of(
     inject: str | None,
     stop_after_s: float | None,
     maps: tuple[str, ...],
+    writable: tuple[str, ...],
     gpus: bool,
     python: str | None,
     slurm: str,
@@ -60,6 +61,7 @@ def options_of(
         stop_after_s=STOP_AFTER_S if stop_after_s is None else stop_after_s,
         inject=inject,
         maps=dict(_mapped(text) for text in maps),
+        writable=tuple(_writable(text) for text in writable),
         has_gpus=gpus,
         python=python,
         slurm=slurm,
@@ -68,19 +70,28 @@ def options_of(
 
 def _mapped(text: str) -> tuple[str, Path]:
     there, equals, here = text.partition("=")
-    if not equals or not there.startswith("/") or not Path(os.path.expanduser(here)).is_dir():
+    if not equals or not there.startswith("/") or not with_home(here).is_dir():
         raise typer.BadParameter(f"--map {text}: expected /FOLDER/OF/THE/CLUSTER=HERE, where HERE is a folder")
-    return there.rstrip("/"), Path(os.path.expanduser(here)).resolve()
+    return there.rstrip("/"), with_home(here).resolve()
 
 
-def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
+def _writable(text: str) -> Path:
+    folder = with_home(text).resolve()
+    if not folder.is_dir() or folder == Path("/"):
+        raise typer.BadParameter(f"--writable {text}: expected a folder that is here, and not the root")
+    return folder
+
+
+def rehearse(options: BatchOptions, *, keep: bool, yes: bool, as_json: bool) -> bool:
     """Rehearse a batch file and print the verdict. Return whether it passed."""
     from dataclasses import replace
 
+    from batchfiles.commands.trust import agree_to_run
     from batchfiles.rehearsal import rehearsal
     from trainjob.contract.paths import home
     from trainjob.observe import index
 
+    agree_to_run(options.path, yes=yes)
     began_at = clock.monotonic()
     kept = home() / "rehearsals" / index.new_id(options.path.stem)
     options = replace(options, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
@@ -89,9 +100,9 @@ def rehearse(options: BatchOptions, *, keep: bool, as_json: bool) -> bool:
     except KeyboardInterrupt:
         shutil.rmtree(kept, ignore_errors=True)
         raise
-    if verdict.passed and not keep:
+    has_files = kept.is_dir() and any(kept.iterdir()) and (keep or not verdict.passed)
+    if not has_files:
         shutil.rmtree(kept, ignore_errors=True)
-    has_files = kept.is_dir() and any(kept.iterdir())
     if as_json:
         show.as_json({**verdict.as_json(), "folder": str(kept) if has_files else None})
     else:

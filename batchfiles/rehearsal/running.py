@@ -34,6 +34,7 @@ _PROGRAMS = (
     *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname", "python", "python3"),
     *dict.fromkeys(row.starts[0][0] for row in launchers.LAUNCHERS),
 )
+_READ_ONLY = "it writes outside of its project, the home and /tmp, which a rehearsal keeps as they are (--writable)"
 _ELEMENTS = 2  # of an array
 _RANKS = 64  # that two cores start in some minutes
 _GB_PER_RANK = 0.3  # with torch
@@ -41,7 +42,7 @@ _GB_PER_RANK = 0.3  # with torch
 
 @dataclass(frozen=True)
 class BatchRun:
-    """A batch file to run. Jobs write into copies in memory of `folder` and of the mapped folders, never into them."""
+    """A batch file to run. Jobs write into copies in memory of `folder`, of the home and of the mapped folders."""
 
     script: BatchScript
     folder: Path  # from which sbatch is called
@@ -58,6 +59,7 @@ class BatchRun:
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
     programs: Path | None = None  # a folder of programs that PATH names last
+    writable: tuple[Path, ...] = ()  # folders in which jobs write, besides those of temporary files
     keep: Path | None = None  # a folder that gets what the job wrote
     say: Callable[[str], None] = lambda _line: None
 
@@ -75,8 +77,17 @@ def record(run: BatchRun) -> Recording:
         settings = {**description.settings, **_settings(run, place)}
         files, folders = _not_here(run)
         overlays += [(str(run.folder), target) for target in folders]
+        if run.keep is not None:
+            run.keep.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            run.keep.mkdir(mode=0o700)
+        writable = [str(one) for one in (*run.writable, run.keep) if one is not None]
         description = replace(
-            description, overlays=overlays, empty_files=files, settings=settings, has_every_address=True
+            description,
+            overlays=overlays,
+            writable=writable,
+            empty_files=files,
+            settings=settings,
+            has_every_address=True,
         )
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
@@ -92,11 +103,13 @@ def record(run: BatchRun) -> Recording:
             stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
             jobs = job.ended()
             if run.keep is not None:
-                _keep(slurm, run.keep)
+                written = f"{slurm.folder}/{configuration.PRIVATE}/overlays/{len(overlays) - 1}/."
+                slurm.run(["cp", "--recursive", "--preserve=timestamps", written, str(run.keep)], check=False)
         notes = [
             *(gpus.Usage.read(place).notes() if has_gpus else ()),
             *(f"{path} does not exist here; an empty file was used instead" for path in files),
             *(f"{path} does not exist here; the folder of the submission was used instead" for path in folders),
+            *([_READ_ONLY] if any("Read-only file system" in job.output for job in jobs) else ()),
         ]
         return Recording(
             jobs=jobs,
@@ -248,12 +261,3 @@ def _first_elements(array: str) -> str | None:
             return None
         numbers += range(int(first), int(last or first) + 1, int(step) if step.isdigit() and int(step) else 1)
     return ",".join(map(str, numbers[:_ELEMENTS])) if len(numbers) > _ELEMENTS else None
-
-
-def _keep(slurm: PrivateSlurm, target: Path) -> None:
-    """Copy what the job wrote to its project into `target`."""
-    target.mkdir(parents=True, exist_ok=True)
-    newest = slurm.run(
-        ["sh", "-c", f"ls -d {slurm.folder}/{configuration.PRIVATE}/overlays/[0-9]* | sort -V | tail -n1"]
-    )
-    slurm.run(["cp", "--recursive", "--preserve=mode,timestamps", f"{newest.text.strip()}/.", str(target)], check=False)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from trainjob.contract.programs.slurm_options import OPTIONS, options_of_word
 
 _MAGIC = "#SBATCH"
+_LONGEST = 1 << 16  # of a line with quotes
 _SPACE = "has a space after the #"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 # A letter too few, too many, wrong, or two swapped.
@@ -84,9 +86,6 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
                 late.append((number, line))
     for number, line in late:
         header.ignored.extend(_ignored(number, line, header))
-    # Who switches one directive off with "# SBATCH" does so with all.
-    if any(one.on_purpose and one.why == _SPACE for one in header.ignored):
-        header.ignored = [replace(one, on_purpose=one.on_purpose or one.why == _SPACE) for one in header.ignored]
     return header
 
 
@@ -107,10 +106,11 @@ def with_arguments(header: Header, arguments: Sequence[str]) -> Header:
 
 def _options(number: int, text: str) -> Iterator[Directive]:
     """Yield the options of a line; a word that is neither an option nor a value is one without a name."""
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:
-        words = text.split()
+    words = [word for word in re.split(r"[ \t\r]+", text) if word]
+    # shlex takes time by the square of a word's length.
+    if len(text) < _LONGEST and re.search(r"""['"\\#]""", text):
+        with suppress(ValueError):
+            words = shlex.split(text, comments=True)
     at = 0
     while at < len(words):
         word = words[at]
@@ -138,11 +138,11 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
     spelled = match["word"] == "SBATCH"
     below = header.first_command is not None and number > header.first_command
     active = {one.name for one in header.directives}
-    if not meant or not marks:
+    if not meant or not marks or _is_usage(match["marks"], line, rest, number):
         return
     if marks.count("#") > 1 and spelled:
-        yield Ignored(number, line, "is commented out", meant, on_purpose=True)
-    elif below and spelled and re.fullmatch(r"\s*#SBATCH.*", line):
+        return  # ##SBATCH switches a directive off, and says so
+    if below and spelled and re.fullmatch(r"\s*#SBATCH.*", line):
         yield Ignored(
             number,
             line,
@@ -150,8 +150,16 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
             meant,
         )
     elif spelled and re.fullmatch(r"#\s+SBATCH\s.*", line):
-        on_purpose = below or set(meant) <= active
-        yield Ignored(number, line, _SPACE, meant, on_purpose=on_purpose)
+        # Where others are read, it was switched off; where none is, all were meant.
+        yield Ignored(number, line, _SPACE, meant, on_purpose=below or bool(active))
     elif not below:
         why = "does not begin at the start of its line" if spelled and line[:1].isspace() else "is not spelled #SBATCH"
         yield Ignored(number, line, why, meant)
+
+
+def _is_usage(marks: str, line: str, rest: str, number: int) -> bool:
+    """Return whether a comment shows how to call sbatch: in lower case, behind a blank or with a file."""
+    if not re.match(r"\W*sbatch\b", line):
+        return False
+    words = [one.value or "" for one in _options(number, rest) if not one.name]
+    return bool(re.match(r"\s*#+\s", line)) or any(re.search(r"[./$<]", word) for word in words) or "!" in marks

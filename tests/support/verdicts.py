@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support.local_runs import Here
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 from tests.support.runs_at_work import log, train
 from trainjob.backends.folder import create
@@ -29,7 +29,7 @@ def verify(here: Here, *words: str, code: int = 0, limit_s: float = 300) -> Any:
     """Return what `trainjob verify --json` printed; it has to exit with `code`."""
     command = [TRAINJOB, "verify", "--json", *words]
     ended = ran(command, folder=here.project, environ=here.environ, timeout_s=limit_s, code=code)
-    return json.loads(ended.stdout)
+    return reported(ended.stdout)
 
 
 def verify_task(here: Here, task: str, *words: str, code: int = 0, limit_s: float = 300) -> Any:
@@ -69,5 +69,5 @@ def judge(folder: Path, task: str, updates: int = 4, dtype: str = "float64", **s
     (project / "wrong_tasks.py").write_text(_WRONG_TASKS)
     job = {"task": f"wrong_tasks:{task}", "samples": 32, "micro_batch": 4, "instances": 2, **settings}
     with contextlib.chdir(project):
-        prepared = prepare(JobOptions("local", None, job, (), None, True))
+        prepared = prepare(JobOptions("local", None, job, untracked=True))
         return instances.verify(ForkedRuns(prepared, folder / "runs"), instances=2, updates=updates, dtype=dtype)

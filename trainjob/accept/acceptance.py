@@ -15,7 +15,6 @@ from typing import Any
 import trainjob
 from trainjob.accept import steps
 from trainjob.accept.steps import Rank, Result, StepOutcome, Trial
-from trainjob.cluster import slurm_text
 from trainjob.contract import clock, states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.kinds.lookup import NamedCluster
@@ -80,8 +79,7 @@ def _devices(job: PlannedJob) -> int:
 
 
 def _limit_s(job: PlannedJob) -> int:
-    request = job.prepared.request
-    return slurm_text.seconds(request.job.time_limit or request.cluster.time_limit_of(request.job) or "") or 0
+    return job.prepared.request.times.limit_s or 0
 
 
 def plan_steps(

@@ -94,8 +94,8 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     where = f"partition {partition.name}"
     if not partition.is_up:
         yield Problem("partition", f"{where} is down or takes no jobs now", "Wait, or take another partition")
-    time = cluster.time_limit_of(request.job)
-    time_s, most_s = seconds(time) if time else 0, seconds(partition.max_time)
+    time, most_s = request.times.limit, seconds(partition.max_time)
+    time_s = request.times.limit_s if time else 0
     if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
         yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from trainjob.cli import complete
+from trainjob.cli import complete, wrong_words
 from trainjob.contract import exits
 
 OTHER = "Options"
@@ -30,9 +30,19 @@ class Command(TyperCommand):
         """The command lines that end its help."""
         return (self.epilog or "").splitlines()
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for another tool's option, with ours."""
+        own = {name for one in self.params for name in (*one.opts, *one.secondary_opts)}
+        before = args[: args.index("--")] if "--" in args else args
+        for word in before:
+            name = word.partition("=")[0]
+            if name not in own and name in wrong_words.OPTIONS and wrong_words.fits(name, own):
+                ctx.fail(f"There is no option {name}. Here it is: {wrong_words.OPTIONS[name]}")
+        return super().parse_args(ctx, args)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: arguments as they were declared, without typer's braces."""
-        arguments = [one.make_metavar(ctx) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
+        arguments = [one.metavar or str(one.name) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
         return ["[OPTIONS]", *arguments]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -40,7 +50,7 @@ class Command(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], OTHER: []}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, TyperArgument):
-                groups[_ARGUMENTS].append((parameter.make_metavar(ctx), parameter.help or ""))
+                groups[_ARGUMENTS].append((parameter.metavar or str(parameter.name), parameter.help or ""))
             elif (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHER, []).append(record)
         for title, records in groups.items():
@@ -84,7 +94,9 @@ def fail_unless(good: bool) -> None:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
 
-def cluster_option(about: str = "Cluster file: a name or a path.") -> Any:
+def cluster_option(
+    about: str = "Cluster file: a name or a path. Default: the one in use (trainjob cluster use), else local.",
+) -> Any:
     """Return the option --cluster, which completes to the names of cluster files."""
     return typer.Option("--cluster", "-c", help=about, autocompletion=complete.clusters)
 
@@ -99,6 +111,16 @@ RunNames = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN…", help="Run ids, unique prefixes of them, last, or paths.", autocompletion=complete.runs
+    ),
+]
+# Where a command that changes nothing may be given none.
+RunOrLast = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN]",
+        help="Run id, a unique prefix of one, last, or a path. Default: last.",
+        autocompletion=complete.runs,
+        show_default=False,
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")]

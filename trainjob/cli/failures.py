@@ -40,9 +40,11 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
             discard_output()
         elif "--json" in options:
             with suppress(OSError):
-                typer.echo(show.json_text(failure.as_json()))
+                typer.echo(show.json_text(show.versioned(failure.as_json())))
         with suppress(OSError):
             typer.echo(f"trainjob: {failure}", err=True)
+        if expected is not None and expected.is_out_of_reach:
+            sys.exit(exits.OUT_OF_REACH)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)
 
 
@@ -94,10 +96,10 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     from trainjob.contract import clock
     from trainjob.contract.paths import home
 
-    folder = home() / "bugs"
     try:
+        folder = home() / "bugs"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, UserError):
         folder = Path(tempfile.gettempdir())
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())

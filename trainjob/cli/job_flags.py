@@ -38,13 +38,13 @@ def _source(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A command of your own, after --.")
     ] = None,
-    cluster: Annotated[str, cluster_option()] = "local",
+    cluster: Annotated[str | None, cluster_option()] = None,
     job: Annotated[Path | None, typer.Option(help="Job file; flags override it.")] = None,
     project: Annotated[Path | None, typer.Option(help="Top folder of your project.")] = None,
     untracked: Annotated[bool, typer.Option("--untracked", help="Copy files that git does not track, too.")] = False,
 ) -> JobOptions:
     """Return where a job comes from, without its settings."""
-    return JobOptions(cluster, job, {_WORDS: list(words)} if words else {}, tuple(words or ()), project, untracked)
+    return JobOptions(cluster, job, {_WORDS: words} if words else {}, project, untracked)
 
 
 def takes_a_job(

@@ -221,14 +221,19 @@ class Kept:
             self._process.wait(timeout_s)
 
 
-def keep(arguments: Sequence[str], *, log: Path) -> Kept:
+def keep(arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None) -> Kept:
     """Return the command, started with its input kept open by us and its output appended to `log`.
 
     Raises CommandError when it can't be started. Ctrl-C does not reach it; the caller ends it.
     """
     with log.open("ab", buffering=0) as stream, _starting(arguments[0]):
         process = subprocess.Popen(
-            list(arguments), stdin=subprocess.PIPE, stdout=stream, stderr=stream, process_group=0
+            list(arguments),
+            env=None if environment is None else dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            process_group=0,
         )
     return Kept(process)
 

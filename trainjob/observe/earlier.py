@@ -11,7 +11,6 @@ from trainjob.contract import states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.planning.limits import limit_margin_s
 from trainjob.planning.words import seconds
 from trainjob.records import attempts, checkpoints, events
 from trainjob.records import job as jobs
@@ -66,7 +65,7 @@ def record_of(request: Request) -> JobRecord:
 
 def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
     """Yield a problem if the job is told to stop too late for a checkpoint as slow as those of earlier runs."""
-    margin_s = limit_margin_s(request.cluster, request.job)
+    margin_s = request.times.asked_before_s
     if margin_s is None or request.plan.batch is None or request.elements:
         return
     slowest_s = max((_slowest_checkpoint_s(paths) for paths, _ in _same_work(record_of(request))), default=0.0)

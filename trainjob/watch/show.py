@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # marks of Unicode; and the halves of characters, which no stream can encode.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _RUN = re.compile(f"{_CONTROL.pattern}+")
+JSON_VERSION = 1
 
 
 def visible(text: str) -> str:
@@ -42,8 +43,18 @@ def json_text(value: object, indent: int | None = None) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def as_json(value: object) -> None:
-    """Print `value` as indented JSON."""
+def as_json(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    """Print what a command reports as indented JSON: an object, in which a list stands under `rows`."""
+    document(versioned(value if isinstance(value, Mapping) else {"rows": value}))
+
+
+def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` after the version of their form, which grows when a name changes its meaning or goes."""
+    return {"json_version": JSON_VERSION, **values}
+
+
+def document(value: object) -> None:
+    """Print a document, which has a form of its own, as indented JSON."""
     typer.echo(json_text(value, indent=1))
 
 
@@ -103,9 +114,18 @@ def time_left(now: Snapshot) -> str:
     return f"{seconds(left_s)} left"
 
 
+_is_quiet = threading.Event()
+
+
+def be_quiet() -> None:
+    """Print no progress from now on."""
+    _is_quiet.set()
+
+
 def progress(line: str) -> None:
-    """Print progress where it does not mix with the output of a command."""
-    typer.echo(line, err=True)
+    """Print progress where it does not mix with the output of a command, unless nobody wants it."""
+    if not _is_quiet.is_set():
+        typer.echo(line, err=True)
 
 
 def write_lines(lines: Iterable[bytes]) -> None:

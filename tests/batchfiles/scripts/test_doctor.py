@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.printed_json import reported
 from tests.support.programs import ran
 
 WRONG = """\
@@ -88,7 +89,7 @@ def test_warnings_fail_only_with_strict(folder: Path) -> None:
 
 
 def test_json_has_every_finding(folder: Path) -> None:
-    [told] = json.loads(doctor(folder, "--json", "train.sbatch").stdout)
+    [told] = reported(doctor(folder, "--json", "train.sbatch").stdout)
     error = next(one for one in told["findings"] if one["severity"] == "error")
     assert (error["code"], error["line"], Path(error["path"]).name) == ("nnodes-missing", 2, "run.sh")
     assert error["happens"]

@@ -82,6 +82,40 @@ srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=2 --rdzv-backend=c10d --rd
     assert not Path("/elsewhere").exists()
 
 
+def test_a_file_changes_nothing_outside_and_learns_nothing_of_the_environment(
+    rehearse: Rehearse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/authorized_keys").write_text("mine\n")
+    opened = tmp_path / "home/opened"
+    opened.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("WANDB_API_KEY", "leaked-value")
+    monkeypatch.setenv("ANYTHING", "leaked-value")
+    script = f"""
+set +e
+echo theirs >> ~/.ssh/authorized_keys && cat ~/.ssh/authorized_keys > copy
+rm -rf ~/.ssh
+for place in /etc /usr /var /root; do touch $place/trainjob-was-here 2>> refused; done
+mount -o remount,bind,rw /etc && touch /etc/trainjob-was-here
+touch {opened}/here
+{{ env; cat /proc/[0-9]*/environ; }} | tr '\\0' '\\n' > environment
+grep -a leaked-value environment > learned
+srun {EACH_A_RANK}
+"""
+    _, verdict = rehearse(script, TOLD, "--keep", "--writable", str(opened))
+    kept = Path(verdict["folder"])
+    assert (kept / "copy").read_text() == "mine\ntheirs\n"
+    assert (kept / "learned").read_text() == ""
+    assert "PATH=" in (kept / "environment").read_text(errors="replace")
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert (home / ".ssh/authorized_keys").read_text() == "mine\n"
+    assert [path for path in ("/etc", "/usr", "/var", "/root") if Path(path, "trainjob-was-here").exists()] == []
+    assert (opened / "here").exists()
+    assert any("--writable" in fact for fact in verdict["facts"]) or "Read-only" in (kept / "refused").read_text()
+
+
 def test_what_only_the_cluster_has_ends_no_script_of_sh(rehearse: Rehearse) -> None:
     script = (
         HEAD.replace("bash", "sh")

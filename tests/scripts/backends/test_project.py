@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.submit_cases import everything_below, git, repository, write
-from trainjob.backends.project import Project, Selection, copy, find, select
+from trainjob.backends.project import Project, Selection, copy, find, other_author, select
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import read_json, write_json
@@ -540,4 +540,19 @@ def test_git_runs_no_program_that_a_submodule_names(tmp_path: Path, program: str
     write(top / "inner", "inner.py", text="changed\n")
     assert "+Subproject commit" in (looked_at(top)["diff"] or "")
     assert "inner/inner.py" in taken(find(top), untracked=True)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_the_last_author_of_a_file_is_told_if_it_is_somebody_else(tmp_path: Path, program: str) -> None:
+    top = repository(tmp_path / "p", "train.sbatch", "sub/other.sbatch")
+    git(top, "config", "log.showSignature", "true")
+    git(top, "config", "gpg.program", program)
+    author = git(top, "log", "-1", "--no-show-signature", "--format=%ae").strip()
+    git(top, "config", "user.email", author)
+    assert other_author(top / "train.sbatch") is None
+    git(top, "config", "user.email", "else@there")
+    assert other_author(top / "sub/other.sbatch") == author
+    write(top, "new.sbatch")
+    assert other_author(top / "new.sbatch") is None  # nobody has committed it
+    assert other_author(tmp_path / "elsewhere.sbatch") is None
     assert not (tmp_path / "canary").exists()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 import pytest
 
+from tests.support.printed_json import reported
 from trainjob.cli import failures
 from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
@@ -91,7 +91,7 @@ def test_each_fault_of_a_file_and_of_flags_has_its_own_cure() -> None:
 def test_json_of_the_command_line_has_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end, failures.handled(["plan", "--json"]):
         raise UserError("no such host", "name another", "host")
-    answer = json.loads(capsys.readouterr().out)
+    answer = reported(capsys.readouterr().out)
     assert (end.value.code, answer["error"]) == (1, "no such host: name another")
     assert (answer["code"], answer["text"], answer["cure"]) == ("host", "no such host", "name another")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.printed_json import reported
 from trainjob.cli.site.data import app
 from trainjob.contract.errors import UserError
 from trainjob.data import manifest
@@ -103,7 +105,7 @@ def run(*words: str) -> str:
 
 def test_the_command_takes_sizes(tmp_path: Path) -> None:
     words = ["--data-dir", str(tmp_path), "--samples", "40", "--held-out", "8", "--shape", "1x8x8", "--classes", "3"]
-    found = json.loads(run("prepare", "synthetic", *words, "--seed", "4", "--json"))
+    found = reported(run("prepare", "synthetic", *words, "--seed", "4", "--json"))
     assert found == {"name": "synthetic", "folder": str(tmp_path / "synthetic")}
     manifest = check_folder(tmp_path / "synthetic")
     assert (manifest.shape, manifest.classes, manifest.splits["train"].samples) == ((1, 8, 8), 3, 40)
@@ -115,3 +117,14 @@ def test_the_command_that_prepares_a_data_set_is_whole() -> None:
     assert tuple(WAYS) == manifest.BUILT_IN
     assert manifest.how_to_prepare("cifar10") == "trainjob data prepare cifar10"
     assert manifest.how_to_prepare("novels") == "trainjob data prepare novels --kind KIND --from SOURCE"
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_a_data_set_has_the_same_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        folder = prepare("digits", tmp_path / "data")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder)} == {0o755}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}

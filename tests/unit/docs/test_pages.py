@@ -41,6 +41,13 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+def test_the_first_screen_of_the_readme_has_the_two_commands_and_ci_runs_the_second() -> None:
+    first_screen = (ROOT / "README.md").read_text().splitlines()[:25]
+    shown = {line.partition("#")[0].strip() for line in first_screen}
+    assert {"make demo", "make test"} <= shown
+    assert "make test" in (ROOT / ".ci/run").read_text().splitlines()
+
+
 def test_every_page_is_in_the_navigation() -> None:
     listed = set(re.findall(r"- ([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
     assert listed == {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunName, command, commands
+from trainjob.cli.command import AsJson, RunOrLast, command, commands
 from trainjob.contract import clock, states
 from trainjob.watch import show
 
@@ -20,7 +20,7 @@ app = commands()
 
 @command(app, "trainjob logs last --follow --tail 20", "trainjob logs k3xq --rank 3 --grep Error")
 def logs(
-    run: RunName,
+    run: RunOrLast = "last",
     rank: Annotated[int | None, typer.Option(help="Only this rank, its bytes as they are.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends.")] = False,
     tail: Annotated[
@@ -82,7 +82,7 @@ def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:
     Split at line feeds alone: a progress bar's carriage returns stay inside their line.
     """
     write = sys.stdout.write
-    write(show.json_text(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
+    write(show.json_text(show.versioned(head), indent=1).removesuffix("\n}") + ',\n "lines": [')
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_first, is_open = True, False
     for piece in itertools.chain(pieces, [b""]):

@@ -59,7 +59,7 @@ def print_rendered(rendered: Rendered, *, as_json: bool, everything: bool = Fals
 
     if as_json:
         files = {name: file.content.decode() for name, file in rendered.files.items()}
-        show.as_json({**files, **(library.texts() if everything else {})})
+        show.document({**files, **(library.texts() if everything else {})})
         return
     sys.stdout.buffer.write(rendered.files[rendered.script].content)
     if everything:

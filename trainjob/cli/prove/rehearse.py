@@ -14,6 +14,7 @@ import typer
 from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import clock
+from trainjob.contract.paths import with_home
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
-    from trainjob.verify.tasks.diagnosis import LikelyCause
 
 app = commands()
 
@@ -51,6 +51,16 @@ def rehearse(
             help="Of a batch file: a folder that only the cluster has, and one that is here.",
         ),
     ] = None,
+    writable: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
+    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run directory (default: removed if the rehearsal passes).")
     ] = False,
@@ -97,19 +107,21 @@ def rehearse(
             inject=inject,
             stop_after_s=stop_after,
             maps=tuple(maps or ()),
+            writable=tuple(writable or ()),
             gpus=gpus is not False,
             python=chosen,
             slurm=slurm,
         )
-        fail_unless(batch_file.rehearse(options, keep=keep, as_json=as_json))
+        fail_unless(batch_file.rehearse(options, keep=keep, yes=yes, as_json=as_json))
         return
-    if stop_after is not None or maps:
-        raise typer.BadParameter("--stop-after and --map are for batch files: trainjob rehearse train.sbatch")
+    if stop_after is not None or maps or writable or yes:
+        of_files = "--stop-after, --map, --writable and --yes"
+        raise typer.BadParameter(f"{of_files} are for batch files: trainjob rehearse train.sbatch")
     if shell or flags.words[:1] == ("poprun",):
         raise typer.Exit(_by_hand(flags, python, shell=shell))
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
-    from trainjob.verify.scripts.ranks import of_run
+    from trainjob.verify.scripts.ranks import notes_of_run, of_run
 
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = clock.monotonic()
@@ -122,6 +134,7 @@ def rehearse(
             verdict = kinds.rehearse(asked)
         # Stand-in GPUs note the files themselves, with the line that writes them.
         findings = [one for one in of_run(RunPaths(asked.folder)) if not (asked.has_gpus and one.code == "all-save")]
+        notes = notes_of_run(RunPaths(asked.folder))
     except KeyboardInterrupt:
         shutil.rmtree(asked.folder, ignore_errors=True)
         raise
@@ -129,22 +142,23 @@ def rehearse(
     if not kept:
         shutil.rmtree(asked.folder, ignore_errors=True)
     if as_json:
-        found = {"findings": [asdict(one) for one in findings]}
+        found = {"findings": [asdict(one) for one in findings], "notes": notes}
         show.as_json({**verdict.as_json(), **found, "kept": kept, "redirects": dict(asked.redirects)})
     else:
-        _print(verdict, findings, kept=kept)
+        _print(verdict, [*notes, *(f"{one.text} ({one.evidence}). {one.cure}" for one in findings)], kept=kept)
     fail_unless(verdict.passed)
 
 
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
     from trainjob.contract.paths import expanded
+    from trainjob.kinds.choice import choose
     from trainjob.kinds.lookup import find
     from trainjob.rehearse import pod
     from trainjob.rehearse.base import redirects
 
     if shell and flags.words:
         raise typer.BadParameter("--shell opens a shell and takes no command: give one of the two")
-    found = find(flags.cluster)
+    found = find(choose(flags.cluster, flags.file).value)
     here = find("local").cluster.data_dir
     redirected = redirects(found.cluster, os.environ, None, expanded(here) if here else None, flags.words)
     redirected |= _chosen(python)
@@ -191,20 +205,20 @@ def _asked(
 def _chosen(python: str | None) -> dict[str, str]:
     if python is None:
         return {}
-    program = shutil.which(os.path.expanduser(python))
+    program = shutil.which(with_home(python))
     if program is None:
         raise typer.BadParameter(f"--python {python}: that program can't be run here")
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _print(verdict: RehearsalVerdict, findings: Sequence[LikelyCause], *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, kept: bool) -> None:
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()
     for line in verdict.gpus:
         typer.echo(line)
-    for found in findings:
-        typer.echo(show.visible(f"note: {found.text} ({found.evidence}). {found.cure}"))
+    for note in notes:
+        typer.echo(show.visible(f"note: {note}"))
     if verdict.same_bytes:
         typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
     typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")

@@ -18,15 +18,16 @@ _EVERY_S = 5.0
 
 @command(app, "trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json")
 def devices(
-    cluster: Annotated[str, cluster_option()] = "local",
+    cluster: Annotated[str | None, cluster_option()] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
+    from trainjob.kinds.choice import choose
     from trainjob.kinds.lookup import find
     from trainjob.machines.devices import devices as listing
 
-    found = find(cluster)
+    found = find(choose(cluster).value)
     while True:
         listed = listing(found.name, found.cluster)
         if as_json:
@@ -34,7 +35,7 @@ def devices(
         else:
             head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
             show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
-            typer.echo(f"{sum(not one.process for one in listed)} of {len(listed)} free")
+            typer.echo(f"{sum(one.is_free for one in listed)} of {len(listed)} free")
         if not watch:
             return
         clock.sleep(_EVERY_S)

@@ -71,9 +71,12 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     yield "cpus-per-task", cpus_per_task(request, cluster), request.cluster_origin
     yield from _memory(request, cluster)
     yield from _accelerators(request, cluster)
-    time_limit = cluster.time_limit_of(request.job)
-    if time_limit is not None:
-        yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
+    if request.times.limit is not None:
+        yield (
+            "time",
+            request.times.limit,
+            request.origin("time_limit") if request.job.time_limit else request.cluster_origin,
+        )
     if request.job.array is not None:
         yield "array", slurm_text.parse_array(request.job.array).text, request.origin("array")
     # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.

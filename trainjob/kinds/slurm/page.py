@@ -14,7 +14,6 @@ from trainjob.kinds.poprun import PoprunLine, PoprunOption, option
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.planning.limits import times
 from trainjob.render.container import ContainerError
 from trainjob.render.context import common, one_interface
 from trainjob.render.record import environment
@@ -72,7 +71,7 @@ def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:
         return None
     retry = parse_retry(request.job.retry)
     larger = [] if retry.mem is None else directives.larger_memory(request, cluster, retry.mem, retry.attempts)
-    longer = [f"--time={limit}" for limit in times(cluster, request.job)]
+    longer = [f"--time={limit}" for limit in request.times.longer(retry)]
     return {
         "attempts": Sourced(retry.attempts, request.origin("retry.attempts")),
         "mem": [Sourced(option, request.origin("retry.mem")) for option in larger],

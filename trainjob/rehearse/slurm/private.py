@@ -48,7 +48,7 @@ class PrivateSlurm:
     ) -> Completed:
         """Return what a command left that ran on its login node, as us, in `folder`.
 
-        Of the environment it has what `sudo` leaves and `environment`. Raises CommandError.
+        Of the environment it has what a login sets, and `environment`. Raises CommandError.
         """
         environ = {**root.our_environment(), **(environment or {})}
         return self._run(arguments, folder, environ, timeout_s, check=check, is_root=False)
@@ -73,7 +73,9 @@ class PrivateSlurm:
         placed = ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
         whole = root.in_namespaces_of(self.first_process, placed if is_root else root.as_ourselves(placed))
         # An error shows the command, not how it got into the namespaces.
-        ended = process.run(whole, timeout_s=timeout_s, check=False)._replace(arguments=tuple(arguments))
+        # Jobs can read what the processes beside them were started with.
+        ended = process.run(whole, timeout_s=timeout_s, environment=root.our_environment(), check=False)
+        ended = ended._replace(arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
@@ -119,7 +121,7 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     with new_folder() as folder:
         _write(description, folder, release_root)
         words = ["sh", str(_INSIDE), str(folder), *description.nodes_at_work]
-        kept = process.keep(root.in_new_namespaces(words), log=folder / "log")
+        kept = process.keep(root.in_new_namespaces(words), log=folder / "log", environment=root.our_environment())
         try:
             deadline = clock.monotonic() + limit_s
             while not (folder / "started").exists():
