@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 
-.PHONY: stats simulate matrix help install wheel demo test test-all test-full test-gpu test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
+.PHONY: stats simulate matrix help install wheel demo test test-rest test-all test-full test-gpu test-newest check docs docs-outputs docs-pictures bench bench-scripts golden clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -41,16 +41,20 @@ demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
-# The tests of a file run in one worker, because they share services that are slow to start. There are more workers than cores,
-# because many tests wait.
-PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+# There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free. Of the others, those of a
+# file run in one worker, because they share services that are slow to start.
+PYTEST := $(BIN)/pytest -n 3
+QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
+SLOW := tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
-	$(PYTEST) tests/unit tests/scripts tests/training/test_end_to_end.py -m "not full"
+	$(PYTEST) --dist worksteal $(QUICK) -m "not full"
 
-test-all: .venv/installed-dev ## Run all tests but the longest; tests whose service is missing are skipped
-	$(MAKE) --no-print-directory test-newest
-	$(PYTEST) -m "not full"
+test-all: test ## Run all tests but the longest; tests whose service is missing are skipped
+	$(MAKE) --no-print-directory test-rest
+
+test-rest: .venv/installed-dev ## Run what test-all runs after test
+	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW) -m "not full"
 
 # Launchers and frameworks have a virtualenv of their own, so that other tests don't find them installed. It is made once, in minutes.
 LAUNCHERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainjob/launchers-$(shell $(PYTHON) -c 'import sys; print("py%d.%d" % sys.version_info[:2])')-$(subst ==,,$(lastword $(TORCH)))
@@ -64,16 +68,17 @@ $(LAUNCHERS)/complete:
 
 test-full: export TRAINJOB_LAUNCHERS_VENV ?= $(LAUNCHERS)
 test-full: export TRAINJOB_FRAMEWORKS_VENV ?= $(LAUNCHERS)
-test-full: .venv/installed-dev $(LAUNCHERS)/complete ## Run all tests, also those that take longer than CI allows
+test-full: .venv/installed-dev $(LAUNCHERS)/complete ## Run all tests, also those that take longer than CI allows: every night
 	$(MAKE) --no-print-directory test-newest
-	$(PYTEST)
+	$(PYTEST) --dist worksteal --hypothesis-profile nightly $(QUICK)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW)
 
 test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips with a reason where there is none
 	$(BIN)/pytest -rs tests/services/gpu
 
 SEEDS ?= 1000
 simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
-	$(BIN)/trainjob-simulate --seeds $(SEEDS) --first $(or $(FIRST),1)
+	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
 	TRAINJOB_MATRIX_PAGE=docs/slurm-matrix.md $(BIN)/pytest -q -n 4 --dist loadgroup tests/services/matrix
@@ -82,12 +87,13 @@ test-newest: .venv/installed-dev ## Run tests/unit on the newest Python of this 
 	newest=$$(.ci/newest-python $(BIN)/python) && \
 	  { [ -z "$$newest" ] || $$newest -m pytest -q -n 2 -p no:cacheprovider tests/unit; }
 
-check: .venv/installed-check ## Check style, types, import rules, playbooks, and every rendered script with shellcheck
+check: .venv/installed-check ## Check style, types, import rules, laws, playbooks, and every rendered script with shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 trainjob/contract trainjob/records trainjob/data trainjob/launch trainjob/train standins
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/laws.py
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
 
@@ -108,19 +114,19 @@ golden: .venv/installed-dev ## Update the golden scripts; read the difference be
 	$(BIN)/pytest -q tests/scripts/render/test_golden.py --write-golden
 
 bench: .venv/installed-dev ## Run the benchmarks; every ratio is measured within one run
-	$(BIN)/python bench/startup.py
-	$(BIN)/python bench/loader.py
-	$(BIN)/python bench/images.py
-	$(BIN)/python bench/overhead.py
-	$(BIN)/python bench/checkpoint.py
-	$(BIN)/python -m bench.records
-	$(BIN)/python bench/gpus.py
-	$(BIN)/python bench/launching.py
-	$(BIN)/python -m bench.many_ranks
-	$(BIN)/python bench/environments.py
+	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/loader.py
+	$(BIN)/python benchmarks/images.py
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/checkpoint.py
+	$(BIN)/python -m benchmarks.records
+	$(BIN)/python benchmarks/gpus.py
+	$(BIN)/python benchmarks/launching.py
+	$(BIN)/python -m benchmarks.many_ranks
+	$(BIN)/python benchmarks/environments.py
 
 bench-scripts: .venv/installed-dev ## Measure doctor: FOLDER=… has batch files, VERDICTS=… a table of what is wrong with them; PROVE=1 runs their jobs, too
-	$(BIN)/python bench/batch_scripts.py "$(FOLDER)" "$(VERDICTS)" $(if $(PROVE),--prove)
+	$(BIN)/python benchmarks/batch_scripts.py "$(FOLDER)" "$(VERDICTS)" $(if $(PROVE),--prove)
 
 clean: ## Remove .venv, build results and caches
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

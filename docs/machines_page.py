@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import yaml
 
+from batchfiles.slurm.directives import read_header
 from trainjob.cluster.job import Job
-from trainjob.kinds.lookup import Candidate, sites
+from trainjob.kinds.lookup import UnreadClusterFile, sites
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
-from trainjob.scripts.directives import read_header
 
 PUBLISHED = Path(__file__).with_name("published.yaml")
 # Every job has them, at every site: see docs/design.md.
@@ -53,7 +53,7 @@ def published() -> dict[str, Published]:
     return {name: Published(**facts) for name, facts in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8")).items()}
 
 
-def request_of(site: Candidate, asked: Published) -> Request:
+def request_of(site: UnreadClusterFile, asked: Published) -> Request:
     """Return the job of a site's example, with the account and QOS that a user would fill in."""
     facts = asked.directives
     filled = {name: facts.get(name, "yours") for name in ("account", "qos")}
@@ -67,7 +67,7 @@ def request_of(site: Candidate, asked: Published) -> Request:
     return Request(cluster, site.origin_word, job, {}, plan(site.name, cluster, job))
 
 
-def rows(site: Candidate, asked: Published) -> Iterator[Row]:
+def rows(site: UnreadClusterFile, asked: Published) -> Iterator[Row]:
     """Yield the options that the example or the rendered script has, in the example's order."""
     request = request_of(site, asked)
     cluster = SlurmCluster.of(request.cluster)

@@ -36,7 +36,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 # What a command prints every ten seconds: how often depends on the machine.
 _WAITING = re.compile(r"  (?:… .*|(?:update \d+ of \d+, )?\d+ s(?:, about .* left)?)")
 _UNTIL_S = 300.0
-_POLL_S = 0.5
+POLL_S = 0.5
 
 
 class WrongOutputError(Exception):
@@ -140,7 +140,7 @@ def _prepare(place: Place, command: str, following: str) -> None:
             return
         if time.monotonic() > deadline:
             raise WrongOutputError(f"`{command}` did not print {awaited!r} within {_UNTIL_S:.0f} s:\n{text}")
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def shortened(text: str, head: int | None, tail: int | None) -> str:

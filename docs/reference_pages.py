@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import click
+import typer
+import typer.main
 
+from batchfiles.rules.codes import CODES, Severity
 from docs import machines_page, variables
 from trainjob.cli.command import OTHER, Command
-from trainjob.cli.main import root
+from trainjob.cli.main import app
 from trainjob.contract import environment, settings
-from trainjob.contract.settings import Row
+from trainjob.contract.errors import SEVERITIES
+from trainjob.contract.settings import SettingRow
 from trainjob.kinds.schema import cluster_schema
 from trainjob.records import causes
-from trainjob.scripts.codes import CODES, Severity
 
 
 def reference() -> dict[str, str]:
@@ -28,6 +31,27 @@ def reference() -> dict[str, str]:
         "reference/causes.md": _page("Causes of failure", _causes()),
         "reference/batch-codes.md": _page("Faults of batch files", _batch_codes()),
         "reference/machines.md": _page("Public machines", machines_page.page()),
+        "reference/problem.schema.json": json.dumps(problem_schema(), indent=1) + "\n",
+    }
+
+
+def problem_schema() -> dict[str, Any]:
+    """Return the JSON schema of what `--json` prints of each problem, whichever command finds it."""
+    about = {
+        "code": "A stable word for machines.",
+        "severity": "How much it matters.",
+        "where": "A line of a file, a key, a host, a rank and its update; empty where the text says all.",
+        "text": "What was read, and the rule that it breaks. Texts may change.",
+        "cure": "What to do about it.",
+    }
+    properties: dict[str, Any] = {name: {"type": "string", "description": text} for name, text in about.items()}
+    properties["severity"]["enum"] = list(SEVERITIES)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A problem that trainjob reports",
+        "type": "object",
+        "required": list(properties),
+        "properties": properties,
     }
 
 
@@ -51,7 +75,7 @@ def _settings() -> str:
     return "\n".join([*lines, ""])
 
 
-def _setting_row(row: Row) -> str:
+def _setting_row(row: SettingRow) -> str:
     is_command = row.facts.form == "words"
     kind = "words" if is_command else "NAME=VALUE" if row.is_mapping else row.type_in_words.replace("|", "\\|")
     flag = "-- COMMAND…" if is_command else "" if row.facts.file_only else row.flag
@@ -63,29 +87,29 @@ def _commands() -> Iterator[str]:
     yield ""
     yield "Exit codes: 0 done; 1 you or the cluster can fix it; 2 wrong usage; 3 a bug in trainjob (the message names a"
     yield "log file); 130 interrupted. A run's own exit code is in `trainjob status`."
-    for name, command in _walk(root, "trainjob"):
-        usage = " ".join(command.collect_usage_pieces(click.Context(command)))
+    for name, command in _walk(typer.main.get_command(app), "trainjob"):
+        usage = " ".join(command.collect_usage_pieces(typer.Context(command)))
         yield from ("", f"## {name}", "", f"`{name} {usage}`", "", inspect.cleandoc(command.help or ""), "")
-        rows = [row for parameter in command.params if (row := _option(parameter)) is not None]
+        rows = [row for parameter in command.params if (row := _option(parameter, typer.Context(command))) is not None]
         yield from _table(("option", "value", "default", "what"), rows)
         yield from ("", *(f"    {line}" for line in command.examples))
 
 
-def _walk(command: click.Command | None, name: str) -> Iterator[tuple[str, Command]]:
+def _walk(command: Any, name: str) -> Iterator[tuple[str, Command]]:
     if isinstance(command, Command):
         yield name, command
-    elif isinstance(command, click.Group):
-        context = click.Context(command)
+    else:
+        context = typer.Context(command)
         for word in command.list_commands(context):
             yield from _walk(command.get_command(context, word), f"{name} {word}")
 
 
-def _option(parameter: Any) -> tuple[str, str, str, str] | None:
+def _option(parameter: Any, context: typer.Context) -> tuple[str, str, str, str] | None:
     """Return flags, value, default and help of a command's own parameter; a job's settings have a page of their own."""
-    if getattr(parameter, "group", OTHER) != OTHER:
+    if parameter.rich_help_panel not in (None, OTHER):
         return None
     names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-"))
-    value, default = parameter.make_metavar(click.Context(root)), parameter.to_info_dict()["default"]
+    value, default = parameter.make_metavar(context), parameter.default
     is_flag = getattr(parameter, "is_flag", False)
     shown = "" if is_flag or default in (None, (), []) else f"`{default}`"
     return names or f"`{value}`", "" if is_flag or not names else f"`{value}`", shown, parameter.help or ""
@@ -190,7 +214,7 @@ def _causes() -> Iterator[str]:
     rows = [
         (
             f"`{row.code}`",
-            row.text % {"who": "a rank", "node": "NODE", "why": "…"},
+            row.text % {"who": "a rank", "node": "NODE", "why": "…", "program": "PROGRAM"},
             row.cure,
             "yes" if row.resume else "no",
         )

@@ -18,8 +18,10 @@ RANKS = {
     "TRAINJOB_TOKEN": "a random word of this start, the same for all its ranks",
     "TRAINJOB_RANK_DEVICE": "the device of the rank: cpu, cuda:N or ipu",
     "TRAINJOB_COMPILE_ONLY": "not empty: a task compiles for its devices, and ends",
+    "TRAINJOB_LIMITS": "what the prologue has set with `ulimit`, which holds for the ranks of every node",
     "TRAINJOB_LAUNCHER_LOG": "the log of a launcher that starts the ranks of its node, which leave it for their own",
     "TRAINJOB_STACKS": "where the rank's Python processes write their stacks when asked",
+    "TRAINJOB_COUNTS": "where the Python processes of rank 0 write how many updates they have made",
     "TRAINJOB_STARTED": "when the launcher began and when it started the rank, in seconds since 1970",
     "TRAINJOB_RECORD_UPDATES": "where `verify --resume` of a command records what each update left",
 }
@@ -46,7 +48,8 @@ REHEARSALS = {
 # Set and read by the shell library of one job script.
 _LIBRARY = """
 ALWAYS_FORWARDED ALWAYS_HANDED_IN CONTAINED DEVICES ENABLE ENGINE FILE FOLDER FORWARDED FOR_APPTAINER GROUP HANDED_IN
-HOST_PYTHON KEPT LABEL MOUNTS MPI_GLOBAL MPI_LOCAL NAME NETWORK NODE NODES NUMBER OF_GPUS OF_GROUPS OF_REHEARSAL
+HOST_PYTHON KEPT LABEL LIMITS_FOUND LINE MOUNTS MPI_GLOBAL MPI_LOCAL NAME NETWORK NODE NODES NUMBER OF_GPUS OF_GROUPS
+OF_REHEARSAL
 OF_SLURM OF_SYSTEM ON_EACH_NODE OPTIONS OWN_PARTITION PAIRS PARENT PARTITION PREFIX READ REMOVES_PARTITION RUN_ID SDK
 SHELL SHOWN SIGNS SLURM_NAMES SRUN SRUN_AT SRUN_OPTIONS STANDARD_PATH STEPS SUBMITTED_IN TARGETS TOLD TRIES
 """

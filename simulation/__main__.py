@@ -1,6 +1,6 @@
 """Runs the real commands and job scripts in a simulated cluster, where clients, nodes and Slurm fail as a seed says.
 
-The command is `trainjob-simulate`; in a checkout that is not installed, `python -m simulation`.
+The command is `python -m simulation`, in a clone: `make simulate` runs many seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.dont_write_bytecode = True  # a file that Python writes would count as a com
 def main() -> int:
     """Return 1 if a history breaks an invariant."""
     parser = argparse.ArgumentParser(
-        prog="trainjob-simulate",
+        prog="python -m simulation",
         description=__doc__.partition("\n")[0],
         epilog="Exit code 1: a history breaks an invariant. A version gives the same history of a seed on any machine.",
     )
@@ -108,7 +108,7 @@ def _many(seeds: list[int], about: str, processes: int, *, until_found: bool) ->
     print(
         f"{count} histories in {time.monotonic() - began:.0f} s ({each:.2f} s each, at most {longest:.2f} s): "
         + (
-            f"{len(failed)} break an invariant: trainjob-simulate --seed {failed[0]}"
+            f"{len(failed)} break an invariant: python -m simulation --seed {failed[0]}"
             + (f" --about '{about}'" if about else "")
             if failed
             else "every invariant holds"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulation.commands import Clients, Command
+from simulation.jobs import Job
 from simulation.programs import MIN_JOB_AGE_S
 from simulation.ranks import UPDATES, Step
 from simulation.scripts import Script
-from simulation.slurm import Job, Slurm
+from simulation.slurm import Slurm
 from simulation.world import World
 from trainjob.contract import states
 from trainjob.contract.errors import UserError

@@ -1,7 +1,7 @@
-"""What befalls a run, and where it is then: noted in an ordinary history, and played to a run of any world.
+"""Faults of a run and the moment of each, recorded from one simulated history and replayed in another world.
 
-A seed's history runs in the simulated world. What befalls its run there becomes a list: which attempt it meets, and how
-far that has come. Whoever plays the list to a run (`Stage`) lets it come that far, and does what befalls it there.
+A seed's history runs in the simulated world. The faults of its run become a list: which attempt each one meets, and how
+far that attempt has come. What replays the list to a run (`Stage`) lets it come that far, and then injects the fault.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 
 from simulation import history, ranks
 from simulation.commands import Command
+from simulation.jobs import Job
 from simulation.ranks import Step
-from simulation.slurm import Job
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import cancel as cancelling
@@ -38,7 +38,7 @@ TRAINS, HAS_CHECKPOINT, HALF = -2.0, -1.0, 0.5
 
 
 class Happening(NamedTuple):
-    """What befalls the run, and where its attempt is then."""
+    """A fault of the run, and where its attempt is then."""
 
     place: float
     what: str
@@ -66,7 +66,7 @@ class Stage(Protocol):
     def reaches(self, place: float) -> bool:
         """Let the run go on until it is there; return False where it gets past it, or does not get there."""
 
-    def befalls(self, what: str) -> str:
+    def meets(self, what: str) -> str:
         """Have it happen, and return once its attempt has ended, if it ends that; return what a command told."""
 
     def ends(self) -> str:
@@ -77,14 +77,14 @@ class Stage(Protocol):
 
 
 def played(stage: Stage, happenings: Sequence[Happening]) -> Outcome:
-    """Return what becomes of the run that all this befalls, and that is resumed until it is complete."""
+    """Return the end of the run that meets all these faults and is resumed until it is complete."""
     told = [
-        f"{what}: {stage.befalls(what) if stage.reaches(place) else 'the run was elsewhere'}"
+        f"{what}: {stage.meets(what) if stage.reaches(place) else 'the run was elsewhere'}"
         for place, what in happenings
     ]
     ended_as = [stage.ends()]
     while ended_as[-1] != states.COMPLETED and len(ended_as) < _MOST_ROUNDS:
-        stage.befalls("resume")
+        stage.meets("resume")
         ended_as.append(stage.ends())
     return stage.outcome(told, ended_as)
 
@@ -105,7 +105,7 @@ def _place(one: history.History, paths: RunPaths) -> float:
 
 
 class Recorded(history.History):
-    """An ordinary history that notes what befalls its first run: as `happenings` what a real Slurm can have, too."""
+    """An ordinary history that records the faults of its first run: in `happenings` those of a real Slurm."""
 
     def __init__(self, seed: int, where: history.Place) -> None:
         super().__init__(seed, where)
@@ -147,13 +147,13 @@ class Recorded(history.History):
         return noting
 
     def _note(self, what: str, job: Job | None) -> None:
-        """Note what befalls the job; None: the first run, whatever its job does."""
+        """Record a fault of the job; None: of the first run, whatever its job does."""
         if self.world.is_calm or not self.runs():
             return
         paths = self.runs()[0]
         place = _place(self, paths)
         if job is not None and (job.folder != paths.folder or place % 3 == 3 - HALF):
-            self.left_out["befalls another run, or an attempt that ends"] += 1
+            self.left_out["meets another run, or an attempt that ends"] += 1
         else:
             # Beginnings are short: it comes as soon as the ranks train. A command waits for the end of what ends.
             self.happenings.append(Happening(place + HALF if place % 1 else place, what))
@@ -214,7 +214,7 @@ class SimulatedStage:
         one.slurm.is_held = True
         return _place(one, self._paths) == place
 
-    def befalls(self, what: str) -> str:
+    def meets(self, what: str) -> str:
         one, paths, told = self._one, self._paths, ""
         place = _place(one, paths)
         job = next((job for job in one.slurm.of_run(paths.folder) if job.state == "RUNNING"), None)
@@ -256,7 +256,7 @@ class SimulatedStage:
         self._one.slurm.is_held = False
         self._run(self._is_over, "the end of the run")
         self._one.slurm.is_held = True
-        return self.befalls("status")
+        return self.meets("status")
 
     def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         one, paths = self._one, self._paths

@@ -16,9 +16,10 @@ from simulation import plan as faults
 from simulation import ranks
 from simulation.checker import Checker, locks
 from simulation.commands import Clients, Command
+from simulation.jobs import Job, Site
 from simulation.ranks import Step
 from simulation.scripts import Scripts, StuckError
-from simulation.slurm import Job, Site, Slurm
+from simulation.slurm import Slurm
 from simulation.storage import Storage
 from simulation.world import World
 from trainjob.contract import states

@@ -8,13 +8,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from simulation.commands import Answer, Command
+from simulation.jobs import Controller, Job
 from trainjob.machines.process import Completed
-
-if TYPE_CHECKING:
-    from simulation.slurm import Job, Slurm
 
 MIN_JOB_AGE_S = 300.0
 ASKED_AGAIN_S = 60.0
@@ -28,7 +25,7 @@ _GARBAGE = ("<html>502 Bad Gateway</html>\n", "Welcome to the cluster! Maintenan
 class Programs:
     """What job scripts and commands call. Answers are late, lost, repeated or no answers as often as the site says."""
 
-    def __init__(self, slurm: Slurm) -> None:
+    def __init__(self, slurm: Controller) -> None:
         self._slurm, self.world = slurm, slurm.world
         self.calls: list[tuple[float, str, str]] = []  # when, who, what
         self.troubles: list[tuple[float, str, str]] = []  # answers that were not as they should be: when, who, what

@@ -1,6 +1,6 @@
 """Replays one in a hundred histories on a real Slurm: `python -m simulation.replay --first 700000 --seeds 2000`.
 
-What befalls the run of a seed (`happenings.py`) is played twice, to a run of the simulated world and to one of a
+The faults of a seed's run (`happenings.py`) are replayed twice, to a run of the simulated world and to one of a
 private Slurm, whose ranks train for real, and what becomes of both is compared.
 """
 
@@ -47,7 +47,7 @@ from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 _EVERY = 100
 _POLL_S = 0.5
 _NODES = 8  # no dead one comes back
-# An update takes as long as the run directory's file `pace` says: what befalls the ranks finds them at work. One fails
+# An update takes as long as the run directory's file `pace` says: a fault finds the ranks at work. One fails
 # as the file `fails` says. A rank that trains says in which attempt.
 _TASK = """\
 import os, signal, time
@@ -143,7 +143,7 @@ class RealStage:
         submitted = self._trainjob("submit", "--cluster", "real", "--no-check", *_JOB, "--json")
         self._paths = RunPaths(Path(json.loads(submitted)["folder"]))
         self._durable: list[int] = []
-        self._jobs: dict[str, queue.Job] = {}
+        self._jobs: dict[str, queue.QueuedJob] = {}
         self._attempt, self._durable_before = 0, 0
 
     def _trainjob(self, *words: str) -> str:
@@ -165,7 +165,7 @@ class RealStage:
             self._restart_controller(f"cd {self._private}; rm -rf kept; cp -a state kept", "TERM")
         self._hold("UP")
 
-    def _see(self) -> list[queue.Job]:
+    def _see(self) -> list[queue.QueuedJob]:
         """Return the run's jobs that have not ended."""
         shown = self._slurm.run(["scontrol", "show", "job", "-o"], check=False).text
         self._jobs.update((job.id, job) for job in queue.parse_shown(shown) if job.folder == str(self._paths.folder))
@@ -223,7 +223,7 @@ class RealStage:
             return "refused"
         return "done"
 
-    def befalls(self, what: str) -> str:
+    def meets(self, what: str) -> str:
         place, told = self._place(), ""
         job = next((job for job in self._see() if job.state == "RUNNING"), None)
         if what in ("cancel", "stop"):
@@ -235,7 +235,7 @@ class RealStage:
         elif job is None:
             return "no job runs"
         else:
-            self._befalls_job(what, job)
+            self._meets_in_job(what, job)
         if what in ENDS_ATTEMPT and place % 3:
             self._set_pace(_WALKS)
             settled = 3.0 * -(-place // 3)
@@ -250,7 +250,7 @@ class RealStage:
     def _nodes_are_empty(self) -> bool:
         return self._slurm.run_as_root(["pgrep", "slurmstepd"], check=False).code != 0
 
-    def _befalls_job(self, what: str, job: queue.Job) -> None:
+    def _meets_in_job(self, what: str, job: queue.QueuedJob) -> None:
         slurm = self._slurm
         if what in NODE_FAULTS:
             index, is_cut = NODE_FAULTS[what]
@@ -285,7 +285,7 @@ class RealStage:
         self._release(_RUNS)
         self._until(self._is_over, "the end of the run")
         self._hold()
-        return self.befalls("status")
+        return self.meets("status")
 
     def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         last = attempts.current(self._paths)

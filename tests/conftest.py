@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests.support import services
 from tests.support.attack import Attack, counted, table
+from tests.support.examples import register_profiles
 from tests.support.local_runs import Here
 from tests.support.recording_engines import Engines, on_path
 
@@ -28,9 +28,7 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
-# How long an example takes says how busy the machine is.
-hypothesis.settings.register_profile("trainjob", deadline=None)
-hypothesis.settings.load_profile("trainjob")
+register_profiles()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,10 +36,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with the name of its folder: `-m "unit or scripts"`."""
+    """Mark every test with the names of its folders: `-m "unit or scripts"`, and of those `-m batchfiles`."""
     folder = Path(__file__).parent
     for item in items:
-        item.add_marker(item.path.relative_to(folder).parts[0])
+        for name in item.path.relative_to(folder).parts[: 2 if item.path.is_relative_to(folder / "batchfiles") else 1]:
+            item.add_marker(name)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,11 +10,11 @@ loaded before it is used, and Python 3.8 reads it.
 
 __version__ = "0.1.0"
 
-_PUBLIC = ("PlannedJob", "Run", "UserError", "plan", "run", "runs", "submit")
+__all__ = ("PlannedJob", "Run", "UserError", "plan", "run", "runs", "submit")
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PUBLIC:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
@@ -22,4 +22,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> "list[str]":
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*globals(), *__all__])

@@ -7,7 +7,7 @@ import os
 
 _LINES = 8
 _LONGEST_COMMAND = 160
-_LITTLE_ROOM_MB = 50.0
+LITTLE_ROOM_MB = 50.0
 # What a command says -> what to do. The first that fits is shown, else the cure that the task names: a program words
 # its messages anew with every release.
 _CURES = (
@@ -47,6 +47,6 @@ def of_room(place):
         place = os.path.dirname(place)
     found = os.statvfs(place)
     left_mb = found.f_bavail * found.f_frsize / 1e6
-    if left_mb >= _LITTLE_ROOM_MB:
+    if left_mb >= LITTLE_ROOM_MB:
         return ""
     return "Only %.1f MB are left at %s: make room there, or choose another path" % (left_mb, place)

@@ -2,7 +2,7 @@
 # Job ; touch canary; $(touch canary) # on bad\ntouch canary\n: 2 instances on 2 hosts, engine command
 # Ranks run, as job.json has it: echo '' ' ' - -- -x --instances=9 --parent 'a b' 'it'"'"'s' 'say "hi"' '$HOME' '$(touch canary)' '`touch canary`' '; touch canary #' '&& touch canary' '| touch … (420 characters)
 # By hand: on the host that starts jobs, bash job.sh
-# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
+# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC1112,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 [[ -e job.json && -d code/trainjob/launch/shell ]] ||

@@ -2,7 +2,7 @@
 # Job mine on full: 4 instances on 1 host, engine command
 # Ranks run, as job.json has it: python train.py --lr 0.1 --note 'a b'
 # By hand: bash job.sh
-# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
+# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC1112,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 [[ -e job.json && -d code/trainjob/launch/shell ]] ||

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Job digits-cnn on pod64: 8 instances on 4 hosts, 64 replicas, global batch 256, engine ipu
 # By hand: on the pod's launch host, bash job.sh
-# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
+# shellcheck disable=SC1003,SC1010,SC1090,SC1091,SC1112,SC2016,SC2034,SC2088,SC2089,SC2090,SC2154
 set -euo pipefail
 CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 [[ -e job.json && -d code/trainjob/launch/shell ]] ||

@@ -9,7 +9,7 @@ from tests.support import services
 
 @pytest.fixture
 def lacking(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "_found", lambda _: None)
+    monkeypatch.setattr(services, "find_service", lambda _: None)
 
 
 @pytest.mark.usefixtures("lacking")
@@ -31,4 +31,4 @@ def test_ci_sees_a_failure(monkeypatch: pytest.MonkeyPatch, demanded: str) -> No
 
 
 def test_every_service_has_a_cure() -> None:
-    assert services._FINDERS.keys() == services._CURES.keys()
+    assert services.FINDERS.keys() == services.CURES.keys()

@@ -11,7 +11,7 @@ import pytest
 from tests.support.programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("trainjob", "standins", "playbooks", "containers")
+FOLDERS = ("trainjob", "batchfiles", "standins", "playbooks", "containers")
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.sh"))
 # Newer than bash 4.2, which clusters still have.
 TOO_NEW = (

@@ -18,6 +18,7 @@ from tests.support.backend_runs import Run
 from tests.support.backend_scripts import CODES, STAY
 from tests.support.local_runs import Here
 from tests.support.network_hosts import NetworkHosts
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 
 Needs = Callable[[str], Path]
@@ -70,7 +71,7 @@ class Place(ABC):
 
     def json(self, *words: str, code: int = 0) -> Any:
         at = words.index("--") if "--" in words else len(words)
-        return json.loads(self.trainjob(*words[:at], "--json", *words[at:], code=code))
+        return reported(self.trainjob(*words[:at], "--json", *words[at:], code=code))
 
     def submit(self, *words: str, code: int = 0) -> Run:
         """Return a run that was handed over. `words` are further flags and, behind `--`, a command."""

@@ -24,7 +24,7 @@ while True:
 IMPORTER = """
 import importlib, sys
 sys.path.insert(0, sys.argv[1])
-REFUSED = {"click", "yaml", "jinja2", "rich", "platformdirs", "numpy", "torch", "tqdm"}
+REFUSED = {"typer", "click", "yaml", "jinja2", "rich", "platformdirs", "numpy", "torch", "tqdm"}
 class Refusing:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in REFUSED:

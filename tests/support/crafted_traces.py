@@ -11,7 +11,7 @@ import torch
 from trainjob.contract.paths import RunPaths
 from trainjob.records.trace import TracePaths
 from trainjob.train.recording import safetensors
-from trainjob.verify import traces
+from trainjob.verify.tasks import traces
 
 GRADIENT = (1.0, 2.0, -3.0)
 # One update's micro batches by rank.

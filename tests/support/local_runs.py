@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import forked_commands
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 from trainjob.launch.witness import watching
@@ -260,7 +261,7 @@ class Here:
     def json(self, *words: str, code: int = 0, folder: str = ".") -> Any:
         """Return what `trainjob … --json` printed; --json comes before a command of the user's own."""
         at = words.index("--") if "--" in words else len(words)
-        return json.loads(self.run(*words[:at], "--json", *words[at:], code=code, folder=folder).stdout)
+        return reported(self.run(*words[:at], "--json", *words[at:], code=code, folder=folder).stdout)
 
     def submit(self, *words: str, instances: int = 2, folder: str = ".", flags: tuple[str, ...] = ()) -> Run:
         """Hand a command over and return its run, which has begun."""

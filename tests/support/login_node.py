@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainjob.machines.ssh.connection import Target
+from trainjob.machines.ssh.connection import SshTarget
 
 LIMIT_S = 30.0
 
@@ -153,5 +153,5 @@ class LoginNode:
 
 def disconnect() -> None:
     """Close the connection to the host `login` that machines share, if there is one."""
-    options = Target("login", None).options
+    options = SshTarget("login", None).options
     subprocess.run(["ssh", *options, "-O", "exit", "--", "login"], check=False, capture_output=True, timeout=60)

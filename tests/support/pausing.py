@@ -1,4 +1,4 @@
-"""Runs that stay at one of their losses until a test lets them continue: whatever befalls them finds them at work."""
+"""Runs that stay at one of their losses until a test lets them continue: a fault finds them at work."""
 
 from __future__ import annotations
 

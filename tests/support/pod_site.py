@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.support.local_runs import command_of, every_process, kill, marked, oldest_first, parent_of
 from tests.support.login_node import LoginNode, free_port
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 from trainjob.rehearse import pod
@@ -134,7 +135,7 @@ class PodSite:
 
     def json(self, *words: str, code: int | None = 0) -> Any:
         at = words.index("--") if "--" in words else len(words)
-        return json.loads(self.trainjob(*words[:at], "--json", *words[at:], code=code).stdout)
+        return reported(self.trainjob(*words[:at], "--json", *words[at:], code=code).stdout)
 
     def submit(self, *words: str, cluster: str = "pod") -> str:
         """Return the id of a new run of four instances."""

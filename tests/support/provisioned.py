@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 from tests.support.sshd_hosts import Site
 from tests.support.waiting import until
@@ -38,7 +38,7 @@ class Ended:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.said)
+        return reported(self.said)
 
 
 class Administrator:

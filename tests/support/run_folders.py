@@ -14,7 +14,7 @@ from tests.support.records import record
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import processes
 from trainjob.machines.machine import Machine
-from trainjob.machines.processes import Script
+from trainjob.machines.processes import StartedScript
 from trainjob.observe import index
 
 HOST = socket.gethostname()
@@ -25,7 +25,7 @@ ALIVE: dict[str, Any] = {"pid": 4321, "started": 1234, "host": HOST}
 def only_one_is_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the job script ALIVE be the one that runs on this host, without asking the system."""
 
-    def running(_: Machine, scripts: Sequence[Script], signal: str = "") -> list[bool | None]:
+    def running(_: Machine, scripts: Sequence[StartedScript], signal: str = "") -> list[bool | None]:
         return [script[:3] == tuple(ALIVE.values()) if script.host == HOST else None for script in scripts]
 
     monkeypatch.setattr(processes, "running", running)

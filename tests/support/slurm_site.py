@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.login_node import LoginNode
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
@@ -99,7 +100,7 @@ class Site:
     def json(self, *words: str, environment: Mapping[str, str] | None = None) -> Any:
         ended = self.trainjob(*words, "--json", environment=environment)
         assert ended.code in (0, 1), ended.err
-        return json.loads(ended.out)
+        return reported(ended.out)
 
     def submit(self, cluster: str, *words: str) -> str:
         """Return the id of a new run."""

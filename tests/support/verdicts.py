@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support.local_runs import Here
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 from tests.support.runs_at_work import log, train
 from trainjob.backends.folder import create
@@ -18,8 +18,8 @@ from trainjob.render.request import Request
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import prepare, rendered
 from trainjob.requests.workbench import Workbench
-from trainjob.verify import instances
-from trainjob.verify.instances import InstancesVerdict
+from trainjob.verify.tasks import instances
+from trainjob.verify.tasks.instances import InstancesVerdict
 
 _MICRO_BATCH = ("--micro-batch", "4")
 _WRONG_TASKS = Path(__file__).with_name("wrong_tasks.py").read_text()
@@ -29,7 +29,7 @@ def verify(here: Here, *words: str, code: int = 0, limit_s: float = 300) -> Any:
     """Return what `trainjob verify --json` printed; it has to exit with `code`."""
     command = [TRAINJOB, "verify", "--json", *words]
     ended = ran(command, folder=here.project, environ=here.environ, timeout_s=limit_s, code=code)
-    return json.loads(ended.stdout)
+    return reported(ended.stdout)
 
 
 def verify_task(here: Here, task: str, *words: str, code: int = 0, limit_s: float = 300) -> Any:

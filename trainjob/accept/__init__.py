@@ -1,1 +1,1 @@
-"""Accepts a cluster: a ladder of small real jobs, each the cheapest that can show its point."""
+"""Accepts a cluster: a series of small real jobs, each the cheapest that can show its point."""

@@ -21,7 +21,7 @@ from trainjob.kinds import table
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE, machine_at
 from trainjob.machines.machine import Machine
-from trainjob.machines.processes import Script
+from trainjob.machines.processes import StartedScript
 from trainjob.machines.ssh import onward
 from trainjob.records import attempts
 from trainjob.records import job as jobs
@@ -97,8 +97,8 @@ def _place(native: Native) -> tuple[str | None, str | None]:
     return native.get("ssh"), native.get("user")
 
 
-def _script(native: Native) -> Script:
-    return Script(native["pid"], native["started"], native["host"], native.get("folder", ""))
+def _script(native: Native) -> StartedScript:
+    return StartedScript(native["pid"], native["started"], native["host"], native.get("folder", ""))
 
 
 def look_for(paths: RunPaths) -> Native | None:  # noqa: ARG001 - see BackEnd
@@ -157,7 +157,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     containers.remove_partitions(paths)
 
 
-def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s: float) -> bool:
+def _ends_when_asked(paths: RunPaths, machine: Machine, script: StartedScript, grace_s: float) -> bool:
     """Return whether the script has ended by itself, and so has cleaned up. It is asked twice, as a person would do."""
     for patience_s in (grace_s, min(grace_s, _TRAP_S)):
         alive = processes.running(machine, [script], signal="TERM")[0]
@@ -173,7 +173,7 @@ def _ends_when_asked(paths: RunPaths, machine: Machine, script: Script, grace_s:
     return False
 
 
-def _is_gone_within(machine: Machine, script: Script, limit_s: float) -> bool:
+def _is_gone_within(machine: Machine, script: StartedScript, limit_s: float) -> bool:
     deadline = clock.monotonic() + limit_s
     while processes.running(machine, [script])[0]:
         if clock.monotonic() > deadline:
@@ -197,7 +197,7 @@ def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, 
         )
 
 
-def _kill_on(paths: RunPaths, hosts: Sequence[str | None], spared: Script | None = None) -> dict[str, str]:
+def _kill_on(paths: RunPaths, hosts: Sequence[str | None], spared: StartedScript | None = None) -> dict[str, str]:
     """Kill the run's processes on these hosts (None: its machine); return why that failed, by host."""
     machine, folder = place_of(paths)
 

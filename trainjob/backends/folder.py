@@ -56,7 +56,7 @@ def create(
         _copy_runtime(paths.code / "trainjob")
         if project is not None and selection is not None:
             projects.copy(project, selection, paths.project)
-        _write_rendered(paths, rendered)
+        write_rendered(paths, rendered)
         staging.chmod(MODES[share])
         _refuse_taken(target)
         staging.replace(target)
@@ -84,10 +84,11 @@ def write_again(paths: RunPaths, rendered: Rendered) -> None:
         (paths.code / "trainjob").replace(old)
     fresh.replace(paths.code / "trainjob")
     shutil.rmtree(old, ignore_errors=True)
-    _write_rendered(paths, rendered)
+    write_rendered(paths, rendered)
 
 
-def _write_rendered(paths: RunPaths, rendered: Rendered) -> None:
+def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
+    """Write the rendered files into the run directory. Raises OSError."""
     for name, file in rendered.files.items():
         (paths.folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(paths.folder / name, file.content, file.mode)

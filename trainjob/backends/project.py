@@ -7,11 +7,11 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.secret_names import is_secret_file
+from trainjob.contract.programs.secret_names import is_secret_file
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
@@ -19,11 +19,11 @@ from trainjob.machines.process import Completed
 _NEVER = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache", ".pytest_cache", ".tox"}
 DATA_FILE_MB = 10
 _TOTAL_MB = 500
+_MOST_FILTERS = 1000
 _MB = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(NamedTuple):
     """A project, as a run records it. `start` is the working folder, relative to `top`."""
 
     top: Path
@@ -43,24 +43,39 @@ class Project:
         }
 
     def _diff(self) -> str | None:
-        # Programs that the project's own configuration defines by a name of their choice: `git diff` would run filters
-        # on each changed file. Those of the user's own configuration, such as Git LFS, stay.
+        off = self._own_programs()
+        if off and _git(["config", "--get", off[0]], self.top, off, check=False).code != 0:
+            return "git is older than 2.31 and would run filters that the project names, so it is not kept"
+        # As `git apply` reads it, whatever the user configures for diffs. Of submodules only the commit: more could be
+        # told only by a git that reads the submodule's own configuration.
+        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short"]
+        words = ["diff", "HEAD", "--no-renames", *plain]
+        changed = _git([*words, "--relative", "--name-only", "-z"], self.top, off, check=False).stdout.split(b"\0")
+        # What is left out of the copy is left out of the record as well.
+        secret = [f":(exclude,literal){name}" for name in map(os.fsdecode, changed) if self._is_secret(name)]
+        answer = _git([*words, "--", ".", *secret], self.top, off, check=False)
+        if len(answer.stdout) > DATA_FILE_MB * _MB:
+            return f"larger than {DATA_FILE_MB} MB, so it is not kept"
+        return answer.text if answer.code == 0 else None
+
+    def _own_programs(self) -> list[str]:
+        """Return the keys by which the project's own configuration defines programs with names of their choice.
+
+        `git diff` would run filters on each changed file. Those of the user's own configuration, such as Git LFS, stay.
+        The first key is none of git's: only a git that knows these pairs answers it. Raises UserError for too many.
+        """
         listed: dict[str, None] = {}
         for where in ("--local", "--worktree"):
             words = ["config", where, "--includes", "--name-only", "-z", "--get-regexp", r"^(filter|lfs|hook)\."]
             listed |= dict.fromkeys(os.fsdecode(_git(words, self.top, check=False).stdout).split("\0"))
-        off = [word for name in listed if name for word in ("-c", f"{name}=")]
-        # As `git apply` reads it, whatever the user configures for diffs. Of submodules only the commit: more could be
-        # told only by a git that reads the submodule's own configuration.
-        plain = ["--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short"]
-        words = [*off, "diff", "HEAD", "--no-renames", *plain]
-        changed = _git([*words, "--relative", "--name-only", "-z"], self.top, check=False).stdout.split(b"\0")
-        # What is left out of the copy is left out of the record as well.
-        secret = [f":(exclude,literal){name}" for name in map(os.fsdecode, changed) if self._is_secret(name)]
-        answer = _git([*words, "--", ".", *secret], self.top, check=False)
-        if len(answer.stdout) > DATA_FILE_MB * _MB:
-            return f"larger than {DATA_FILE_MB} MB, so it is not kept"
-        return answer.text if answer.code == 0 else None
+        names = [name for name in listed if name]
+        if len(names) > _MOST_FILTERS:
+            raise UserError(
+                f"the git configuration of {self.top} has {len(names):,} settings of filters, and at most "
+                f"{_MOST_FILTERS:,} can be switched off while its state is recorded",
+                "remove those that are not needed: `git config --local --list` shows them",
+            )
+        return ["trainjob.pairs", *names] if names else []
 
     def files(self, *, untracked: bool) -> Iterator[str]:
         """Yield the files of the project: those in git, or outside of it those in its folder."""
@@ -104,15 +119,25 @@ class Project:
         return None
 
 
-def _git(arguments: Sequence[str], folder: Path, *, check: bool = True) -> Completed:
-    """Return git's result; no program runs that the project's own configuration names, and nothing is fetched."""
+def _git(arguments: Sequence[str], folder: Path, empty: Sequence[str] = (), *, check: bool = True) -> Completed:
+    """Return git's result, with the keys `empty` set to nothing.
+
+    No program runs that the project's own configuration names, and nothing is fetched.
+    """
     off = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "safe.bareRepository=explicit")
     words = ["git", "--no-pager", *(word for one in off for word in ("-c", one)), *arguments]
     # A partial clone fetches what it lacks, by programs that its configuration names. Older releases of git don't know
     # GIT_NO_LAZY_FETCH; an empty list of protocols, unlike protocol.allow, leaves the project's own no exception.
     # Without optional locks, no index is written, which would call a hook.
-    offline = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_OPTIONAL_LOCKS": "0"}
-    return process.run(words, folder=folder, environment={**os.environ, **offline}, check=check)
+    environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "GIT_OPTIONAL_LOCKS": "0"}
+    if empty:
+        # `-c` takes a key up to its first =, which may stand in a name. The user's own pairs come first.
+        before = environment.get("GIT_CONFIG_COUNT", "")
+        first = int(before) if before.isdecimal() else 0
+        for at, name in enumerate(empty, first):
+            environment |= {f"GIT_CONFIG_KEY_{at}": name, f"GIT_CONFIG_VALUE_{at}": ""}
+        environment["GIT_CONFIG_COUNT"] = str(first + len(empty))
+    return process.run(words, folder=folder, environment=environment, check=check)
 
 
 def _is_run(folder: Path) -> bool:
@@ -129,7 +154,7 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     if folder is not None and not folder.is_dir():
         raise UserError(f"--project {folder} is not a folder", "give the top folder of your project")
     current = working_folder.resolve()
-    git_top = _git_top(folder.resolve() if folder else current)
+    git_top = top_of_repository(folder.resolve() if folder else current)
     top = folder.resolve() if folder else git_top or current
     start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
     secrets = None if secrets_file is None else Path(os.path.expanduser(secrets_file)).resolve()
@@ -137,7 +162,8 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     return Project(top, start, in_git=git_top is not None, secrets_file=own)
 
 
-def _git_top(folder: Path) -> Path | None:
+def top_of_repository(folder: Path) -> Path | None:
+    """Return the top level of the git repository that `folder` is in; None if it is in none, or git is not there."""
     if "GIT_DIR" not in os.environ and not any(os.path.exists(above / ".git") for above in (folder, *folder.parents)):
         return None  # no process is needed to know it
     try:
@@ -150,8 +176,18 @@ def _git_top(folder: Path) -> Path | None:
     return Path(os.fsdecode(answer.stdout).removesuffix("\n")) if answer.code == 0 else None
 
 
-@dataclass(frozen=True)
-class Selection:
+def other_author(path: Path) -> str | None:
+    """Return the author of the last commit of a file, if that is not who commits here; None outside of git."""
+    folder = path.resolve().parent
+    if top_of_repository(folder) is None:
+        return None
+    words = ["log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
+    theirs = _git(words, folder, check=False).text.strip()
+    ours = _git(["config", "user.email"], folder, check=False).text.strip()
+    return theirs if theirs and theirs != ours else None
+
+
+class Selection(NamedTuple):
     """Relative paths of the files to copy, and of those left out, each with the reason."""
 
     files: tuple[str, ...]

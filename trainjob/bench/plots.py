@@ -16,38 +16,31 @@ from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
     from trainjob.bench.parts import Loading, Reduction
-    from trainjob.bench.scaling import Amdahl, Scale
+    from trainjob.bench.scaling import Scale
 
 
-def draw_scaling(rows: Sequence[Scale], law: Amdahl | None, target: Path) -> None:
-    """Draw samples a second over instances with 90 % intervals, beside perfect scaling and the fitted law."""
+def draw_scaling(rows: Sequence[Scale], target: Path) -> None:
+    """Draw samples a second over instances with 90 % intervals, beside perfect scaling."""
     with _plot(target, "Training speed by number of instances", "instances", "samples/s") as axes:
         instances = [row.instances for row in rows]
         axes.set_xticks(sorted(set(instances)))
         perfect = [row.instances * rows[0].samples_per_s / rows[0].instances for row in rows]
         axes.plot(instances, perfect, linestyle="--", color="grey", label="perfect")
         rates = [row.samples_per_s for row in rows]
-        if law is not None:
-            fitted = [rates[0] * law.speed_up(number) for number in instances]
-            label = f"Amdahl's law, {100 * law.serial_share:.0f} % serial"
-            axes.plot(instances, fitted, linestyle=":", color="black", label=label)
         below = [max(0.0, row.samples_per_s - row.samples_per_s_low) for row in rows]
         above = [max(0.0, row.samples_per_s_high - row.samples_per_s) for row in rows]
         axes.errorbar(instances, rates, yerr=[below, above], marker="o", capsize=4, label="measured, 90 % interval")
         axes.set_ylim(bottom=0)
 
 
-def draw_loader(rows: Sequence[Loading], training_rate: float | None, target: Path) -> None:
-    """Draw samples a second over instances, one line a number of workers, beside what the devices train on."""
+def draw_loader(rows: Sequence[Loading], target: Path) -> None:
+    """Draw samples a second over instances, one line a number of workers."""
     instances = sorted({row.instances for row in rows})
     with _plot(target, "Samples loaded, without training", "instances", "samples/s") as axes:
         axes.set_xticks(instances)
         for workers in dict.fromkeys(row.workers for row in rows):
             rates = [(row.instances, row.samples_per_s) for row in rows if row.workers == workers]
             axes.plot(*zip(*rates, strict=True), marker="o", label=f"{workers} workers")
-        if training_rate is not None:
-            trained = [number * training_rate for number in instances]
-            axes.plot(instances, trained, linestyle="--", color="grey", label="trained on")
         axes.set_yscale("log")
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from trainjob.contract.batch import Batch
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.predictions.model import student_95
 from trainjob.records import metrics
 from trainjob.requests.workbench import Workbench
 
@@ -54,19 +53,6 @@ class Epoch:
         return sum(self.seconds.values())
 
 
-@dataclass(frozen=True)
-class Amdahl:
-    """Amdahl's law, fitted to the rows: the speed-up of N instances is 1 ÷ (serial + (1 − serial) ÷ N)."""
-
-    serial_share: float
-    most_speed_up: float | None  # of any number of instances; None: no part is serial
-    error: float  # root mean square of the differences between measured and fitted speed-up, as a share
-
-    def speed_up(self, instances: float) -> float:
-        """Return how many times faster than one instance `instances` are."""
-        return 1 / (self.serial_share + (1 - self.serial_share) / instances)
-
-
 def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int, repeats: int = 1) -> list[Scale]:
     """Return one row for each number of instances, in order; every instance takes the requested micro batch.
 
@@ -93,23 +79,6 @@ def scaling(workbench: Workbench, numbers: Sequence[int], *, epochs: int, repeat
             row = replace(row, noise=implausible(row, first))
         rows.append(row)
     return rows
-
-
-def amdahl(rows: Sequence[Scale]) -> Amdahl | None:
-    """Return the law that fits the rows' samples/s best.
-
-    None unless the rows begin with one instance and have another, and where noise hides it.
-    """
-    first = rows[0]
-    if len(rows) < 2 or first.instances != 1 or any(row.noise for row in rows):
-        return None
-    # 1 ÷ speed-up is linear in the serial share s: y − x = s (1 − x), with x the share that one instance has left.
-    pairs = [(1 / row.instances, first.samples_per_s / row.samples_per_s) for row in rows[1:]]
-    serial = sum((1 - x) * (y - x) for x, y in pairs) / sum((1 - x) ** 2 for x, _ in pairs)
-    serial = min(1.0, max(0.0, serial))
-    fitted = Amdahl(serial, 1 / serial if serial else None, 0.0)
-    errors = [(fitted.speed_up(1 / x) * y - 1) ** 2 for x, y in pairs]
-    return replace(fitted, error=math.sqrt(statistics.fmean(errors)))
 
 
 def implausible(row: Scale, first: Scale) -> str | None:
@@ -195,14 +164,7 @@ def interval(rates: Sequence[Sequence[float]]) -> tuple[float, float]:
     return middle / factor, middle * factor
 
 
-def law_in_words(law: Amdahl | None, rows: Sequence[Scale]) -> str:
-    """Return what Amdahl's law says about the rows, or why it can't be fitted to them."""
-    if law is None:
-        reason = "noise hides it" if any(row.noise for row in rows) else "that takes one instance as well: --at 1"
-        return f"Amdahl's law is not fitted: {reason}"
-    most = "no bound on the speed-up" if law.most_speed_up is None else f"at most {law.most_speed_up:.1f} times faster"
-    twice = 2 * max(row.instances for row in rows)
-    return (
-        f"Amdahl's law: {100 * law.serial_share:.1f} % serial, {most}; it fits within {100 * law.error:.1f} %, and "
-        f"predicts {law.speed_up(twice):.2f} times the speed of one instance for {twice}"
-    )
+def student_95(freedom: float) -> float:
+    """Return the 95 % quantile of Student's t, by its expansion about the normal distribution: within 6 % from 2 on."""
+    z = 1.6449  # 95 % of a normal distribution are below
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

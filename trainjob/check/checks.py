@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from trainjob.backends import containers
-from trainjob.check import memory, pod, project, requirements, slurm, software, storage
+from trainjob.check import memory, pod, project, requirements, script_problems, slurm, software, storage
 from trainjob.check.context import Context, Depth
 from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import Problem, UserError, of_error
@@ -63,6 +63,7 @@ _OF_HOSTS = (
     Check("task", software.task),
     Check("units", software.units),
     Check("optimizer", software.optimizer),
+    Check("script", script_problems.find, _is_command),
     Check("module", software.module, _is_command),
     Check("program", software.program, _is_command),
     Check("mpirun", software.mpirun),
@@ -85,8 +86,21 @@ _OF_HOSTS = (
     Check("different", software.different),
     Check("vipu", pod.partition, _IS_POD),
 )
-# and by the scheduler's own state and limits.
+# and by the scheduler's own state and limits; else only whether it can be asked at all.
 _OF_SCHEDULER = (Check("slurm", slurm.live, _HAS_SCHEDULER),)
+_BESIDE_SCHEDULER = (Check("slurm", slurm.missing, _HAS_SCHEDULER),)
+
+
+def of_rehearsal(context: Context, python: str, brought: Collection[str]) -> list[Problem]:
+    """Return what keeps the job's own script from being rehearsed here by the interpreter `python`.
+
+    `brought` are the modules that the rehearsal adds to those that it has.
+    """
+    if not context.request.job.command:
+        return []
+    finders = (project.missing_script, project.own_program, project.left_behind)
+    found = [problem for find in finders for problem in find(context)]
+    return found or list(script_problems.by(python, context, brought=brought))
 
 
 def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
@@ -96,8 +110,9 @@ def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
     is_reachable = requirements.is_reachable(context.request)
-    checks = (*_OF_FILES, *(_OF_HOSTS if is_reachable else ()))
-    checks += _OF_SCHEDULER if is_reachable and depth.scheduler else ()
+    checks: tuple[Check, ...] = _OF_FILES
+    if is_reachable:
+        checks += (*_OF_HOSTS, *(_OF_SCHEDULER if depth.scheduler else _BESIDE_SCHEDULER))
     try:
         for check in checks:
             if not ((check.before_submit or depth.thorough) and check.applies(context)):

@@ -13,8 +13,10 @@ from trainjob.contract.errors import Problem
 from trainjob.machines import container_engines
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainjob.backends.project import Project, Selection
-    from trainjob.check.probe import Answer
+    from trainjob.check.probe import ProbeAnswer
     from trainjob.machines.machine import Machine
     from trainjob.render.request import Request
 
@@ -32,6 +34,7 @@ class Context:
     """A job that is about to be submitted on `machine`.
 
     `script` is the job script; None if it was not rendered, or can't be rendered, as `refused` says.
+    `cluster_file` is where the cluster is described; None if it is in no file.
     """
 
     request: Request
@@ -40,6 +43,7 @@ class Context:
     machine: Machine
     script: bytes | None = None
     refused: Problem | None = None
+    cluster_file: Path | None = None
 
     @property
     def interpreter_key(self) -> str:
@@ -47,12 +51,12 @@ class Context:
         return self.request.cluster.interpreter_key
 
     @functools.cached_property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[ProbeAnswer, ...]:
         """The answer of each host to a probe, which runs once, on first use. Raises SshError without a connection."""
         return probe.ask_hosts(self.request, self.machine, self.project, self.selection)
 
     @functools.cached_property
-    def interpreters(self) -> tuple[Answer, ...]:
+    def interpreters(self) -> tuple[ProbeAnswer, ...]:
         """The answers of the ranks' interpreters: on the hosts, or in one container, which represents all."""
         if containers.find(self.request) is None:
             return self.answers

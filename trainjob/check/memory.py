@@ -51,6 +51,19 @@ def measured(request: Request, project: Path) -> MemoryFigures:
     return typed.from_json(MemoryFigures, json.loads(ended.stdout))
 
 
+def checkpoint_mb(context: Context) -> float | None:
+    """Return the size of one checkpoint in MB: weights, optimizer state and averaged weights; None if it is unknown."""
+    request = context.request
+    if request.job.command or request.plan.engine == "ipu":
+        return None
+    try:
+        figures = measured(request, context.project.top)
+    except UserError:
+        return None
+    averaged = figures.weights if request.job.average_decay else 0
+    return (figures.weights + figures.optimizer + averaged) / 1024**2
+
+
 def too_little(context: Context) -> Iterator[Problem]:
     """Yield a problem if an instance needs more memory than a device has, with the settings that would fit."""
     request, limit_gb = context.request, context.request.cluster.device_memory_gb

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trainjob.backends import containers
-from trainjob.check import requirements
+from trainjob.check import requirements, script
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
+from trainjob.machines.access import HERE
 from trainjob.machines.process import path_of_ranks
 from trainjob.machines.ssh import onward
 from trainjob.machines.ssh.failures import SshError
@@ -23,21 +24,35 @@ if TYPE_CHECKING:
     from trainjob.machines.process import Completed
     from trainjob.render.request import Request
 
-_SDK = package.program(str(package.folder() / "launch" / "main.py"), "shell/sdk.sh")
+_LAUNCH = str(package.folder() / "launch" / "main.py")
+_SDK = package.program(_LAUNCH, "shell/sdk.sh")
 _PROBE = package.program(__file__, "probe.sh")
+# What a scheduler's job does first: without it, the probe would find what only the submitting shell has.
+_CLEAN = f"{package.program(_LAUNCH, 'shell/slurm_environment.sh')}\nclean_environment\n"
+_AS_JOB = {
+    "caller": "",
+    "clean": f"path_of_caller=$PATH\n{_CLEAN}",
+    "login": f"login_environment=1\n{_CLEAN}",
+}
+# A login shell begins with nothing of the shell that calls it.
+_LOGIN = (
+    'exec env -i HOME="$HOME" USER="$(id -un)" LOGNAME="$(id -un)" SHELL="${SHELL:-/bin/bash}" '
+    'path_of_caller="$PATH" bash -l -c "$@"'
+)
 # Importing torch from a busy file server can take minutes.
 _ANSWER_S, _IMPORT_S = 120.0, 300.0
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Target:
+class ProbeTarget:
     """One machine to ask. `hop`: `machine` reaches it by ssh; `prefix`: the words that start a shell on it."""
 
     name: str
     machine: Machine
     hop: bool = False
     prefix: tuple[str, ...] = ("bash",)
+    environment: str = "caller"  # of a job's script there, as the cluster says
 
     def run(self, words: Sequence[str], *, stdin: bytes = b"", timeout_s: float = _ANSWER_S) -> Completed:
         """Return the result of a shell with these words on the machine; callers check the exit code."""
@@ -48,28 +63,29 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """The answer of one machine. `why`: the reason if it gave none; `unreachable`: ssh failed."""
 
-    target: Target
+    target: ProbeTarget
     facts: Mapping[str, str] = field(default_factory=dict)
     cannot_reach: tuple[str, ...] = ()  # hosts that the machine can't log in to, each with the reason
     why: str | None = None
     unreachable: bool = False
 
 
-def targets(request: Request, machine: Machine) -> list[Target]:
+def targets(request: Request, machine: Machine) -> list[ProbeTarget]:
     """Return the hosts that the cluster file names; else the machine on which jobs are submitted."""
     names = requirements.host_names(request)
     # The only host of a pod is the machine on which jobs are submitted.
     if not names or (len(names) == 1 and request.cluster.ranks_by == "poprun"):
         path = f"PATH={path_of_ranks(is_command=bool(request.job.command))}"
         prefix = ("env", path, "bash") if request.cluster.trains_here else ("bash",)
-        return [Target(f"host {names[0]}" if names else machine.name, machine, prefix=prefix)]
-    return [Target(name, machine, hop=True) for name in names]
+        name = f"host {names[0]}" if names else machine.name
+        return [ProbeTarget(name, machine, prefix=prefix, environment=request.cluster.job_environment)]
+    return [ProbeTarget(name, machine, hop=True) for name in names]
 
 
-def listed(answers: Sequence[Answer]) -> str:
+def listed(answers: Sequence[ProbeAnswer]) -> str:
     """Return the names of machines for a message: "this machine", "login", "hosts h1, h2"."""
     names = ", ".join(answer.target.name for answer in answers)
     if not answers[0].target.hop:
@@ -77,7 +93,9 @@ def listed(answers: Sequence[Answer]) -> str:
     return f"{'host' if len(answers) == 1 else 'hosts'} {names}"
 
 
-def ask_hosts(request: Request, machine: Machine, project: Project, selection: Selection | None) -> tuple[Answer, ...]:
+def ask_hosts(
+    request: Request, machine: Machine, project: Project, selection: Selection | None
+) -> tuple[ProbeAnswer, ...]:
     """Return the answer of every host. For a host that is down, the answer says so.
 
     Raises SshError if `machine` itself can't be reached.
@@ -87,6 +105,8 @@ def ask_hosts(request: Request, machine: Machine, project: Project, selection: S
     facts = requirements.of_machine(request)
     has_interpreter = containers.find(request) is None
     first = requirements.of_interpreter(request, imports_task=True) if has_interpreter else {}
+    # After the other's questions, of which `unpack` may be "no".
+    first |= script.of_interpreter(request, project, selection) if has_interpreter else {}
     # Only the first host imports the task. The other hosts' virtualenvs are compared with its versions.
     others = requirements.of_interpreter(request, imports_task=False) if has_interpreter else {}
     stdin = _packed(first, project, selection)
@@ -96,11 +116,16 @@ def ask_hosts(request: Request, machine: Machine, project: Project, selection: S
         return tuple(future.result() for future in pending)
 
 
-def ask_container(request: Request, machine: Machine, project: Project, selection: Selection | None) -> Answer:
+def ask_here(questions: Mapping[str, str], project: Project, selection: Selection | None) -> ProbeAnswer:
+    """Return the answer of this machine, with the environment of this process."""
+    return _ask(ProbeTarget(HERE.name, HERE), questions, _packed(questions, project, selection))
+
+
+def ask_container(request: Request, machine: Machine, project: Project, selection: Selection | None) -> ProbeAnswer:
     """Return the answer of the image's interpreter, in a container that is removed afterwards."""
     container = request.cluster.container
     flags = ("--rm", "--interactive", "--network", "none", "--pull", "never", "--entrypoint", "sh")
-    target = Target(
+    target = ProbeTarget(
         f"image {container.image}", machine, prefix=(container.runtime, "run", *flags, str(container.image))
     )
     questions = requirements.of_interpreter(request, imports_task=True)
@@ -108,7 +133,10 @@ def ask_container(request: Request, machine: Machine, project: Project, selectio
 
 
 def _packed(questions: Mapping[str, str], project: Project, selection: Selection | None) -> bytes:
-    """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task."""
+    """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task.
+
+    For a script it has the project's Python files alone.
+    """
     if questions.get("unpack") != "yes":
         return b""
 
@@ -117,27 +145,34 @@ def _packed(questions: Mapping[str, str], project: Project, selection: Selection
 
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for name in ("__init__.py", *package.RUNTIME_PACKAGES):
+        is_task = "script-program" not in questions
+        for name in ("__init__.py", *package.RUNTIME_PACKAGES) if is_task else ():
             archive.add(package.folder() / name, arcname=f"trainjob/{name}", filter=source)
         for name in selection.files if selection else ():
-            archive.add(project.top / name, arcname=f"project/{name}", recursive=False)
+            if is_task or name.endswith(".py"):
+                archive.add(project.top / name, arcname=f"project/{name}", recursive=False)
     return stream.getvalue()
 
 
-def _ask(target: Target, questions: Mapping[str, str], stdin: bytes = b"", logins: Sequence[str] = ()) -> Answer:
+def _ask(
+    target: ProbeTarget, questions: Mapping[str, str], stdin: bytes = b"", logins: Sequence[str] = ()
+) -> ProbeAnswer:
     """Return a machine's answer. Raises SshError if the machine on which jobs are submitted can't be reached."""
     words = [*logins, *(f"{name}={value}" for name, value in questions.items())]
     try:
         # A container has no SDK to enable, and perhaps no bash.
-        program = _PROBE if target.prefix != ("bash",) else f"{_SDK}\n{_PROBE}"
-        ended = target.run(["-c", program, "sh", *words], stdin=stdin, timeout_s=_IMPORT_S if stdin else _ANSWER_S)
+        program = _PROBE if target.prefix != ("bash",) else f"{_AS_JOB[target.environment]}{_SDK}\n{_PROBE}"
+        line = ["-c", program, "sh", *words]
+        if target.environment == "login":
+            line = ["-c", _LOGIN, "bash", *line[1:]]
+        ended = target.run(line, stdin=stdin, timeout_s=_IMPORT_S if stdin else _ANSWER_S)
     except SshError:
         raise
     except UserError as error:
-        return Answer(target, why=str(error))
+        return ProbeAnswer(target, why=str(error))
     pairs = [line.split(" ", 1) for line in ended.text.splitlines() if " " in line]
     facts = {name: value for name, value in pairs if name != "no-ssh"}
     if "complete" not in facts:
         last = (ended.stderr.strip().splitlines() or [f"exit code {ended.code}"])[-1]
-        return Answer(target, why=last, unreachable=target.hop and ended.code == onward.FAILED)
-    return Answer(target, facts, tuple(value for name, value in pairs if name == "no-ssh"))
+        return ProbeAnswer(target, why=last, unreachable=target.hop and ended.code == onward.FAILED)
+    return ProbeAnswer(target, facts, tuple(value for name, value in pairs if name == "no-ssh"))

@@ -22,14 +22,27 @@ at_home() {
 can_run() {
   case $1 in
     */*) [ ! -d "$1" ] && [ -x "$1" ] ;;
-    *) (
-      IFS=:
-      for folder in $PATH; do
-        [ ! -d "$folder/$1" ] && [ -x "$folder/$1" ] && exit 0
-      done
-      exit 1
-    ) ;;
+    *) found_on "$PATH" "$1" >/dev/null ;;
   esac
+}
+
+# found_on PATH PROGRAM: prints where it is.
+found_on() (
+  IFS=:
+  for folder in $1; do
+    if [ ! -d "$folder/$2" ] && [ -x "$folder/$2" ]; then
+      printf '%s' "$folder/$2"
+      exit 0
+    fi
+  done
+  exit 1
+)
+
+# A job does not have the PATH of the shell that submits it: where that shell finds another program of this name.
+look_at_caller() {
+  case $2 in */*) return ;; esac
+  at=$(found_on "${path_of_caller:-}" "$2") || return 0
+  if [ "$at" != "$(found_on "$PATH" "$2")" ]; then fact "$1-of-caller" "$at"; fi
 }
 
 # enable_sdk is that of launch/shell/sdk.sh, which stands before this file where a machine has an SDK.
@@ -43,6 +56,7 @@ look_at_sdk() {
 look_at_program() {
   program=$1
   if can_run "$1"; then fact program yes; else fact program no; fi
+  look_at_caller program "$1"
 }
 
 # Whether the program, an interpreter, has the module: found, and not imported.
@@ -129,16 +143,38 @@ log_in_to() {
     fact no-ssh "$1: $(printf '%s' "$answer" | tail -n 1)"
 }
 
-# The interpreter runs in a folder of its own, which is gone afterwards.
-look_at_interpreter() {
-  if ! can_run "$1"; then
-    fact interpreter no
-    return
-  fi
+# What runs here does so in a folder of its own, which is gone afterwards.
+make_sandbox() {
+  if [ -n "$sandbox" ]; then return 0; fi
   sandbox=$(mktemp -d) || return
   trap 'rm -rf "$sandbox"' EXIT
   mkdir "$sandbox/project"
   if [ "$unpack" = yes ]; then tar -C "$sandbox" -xf - || fact task-error 'the project could not be unpacked'; fi
+}
+
+# The interpreter of a script: the program that is given, or the one that its first line names (torchrun).
+look_at_script() {
+  at=$1
+  case $at in */*) ;; *) at=$(found_on "$PATH" "$1") || return 0 ;; esac
+  case ${at##*/} in
+    python*) ;;
+    *) at=$(LC_ALL=C sed -n '1{s/^#! *\(\/[^ ]*python[0-9.]*\)$/\1/p;}' "$at" 2>/dev/null) ;;
+  esac
+  if [ -z "$at" ] || ! can_run "$at"; then return 0; fi
+  make_sandbox || return
+  (
+    cd "$sandbox" || exit
+    PYTHONDONTWRITEBYTECODE=1 exec "$at" -c "$script_report" "$script_questions" </dev/null
+  )
+}
+
+look_at_interpreter() {
+  look_at_caller interpreter "$1"
+  if ! can_run "$1"; then
+    fact interpreter no
+    return
+  fi
+  make_sandbox || return
   (
     cd "$sandbox" || exit
     export PYTHONPATH=".${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
@@ -148,12 +184,17 @@ look_at_interpreter() {
 }
 
 unpack=no
+sandbox=''
+script_report=''
+script_questions=''
 report=''
 questions=''
 # shellcheck disable=SC3045 # ulimit -l: dash and busybox have it
 for word in "$@"; do
   value=${word#*=}
   case $word in
+    export=*) export "${value?}" ;;
+    first-on-path=*) PATH=$(at_home "$value"):$PATH ;;
     sdk=*) look_at_sdk "$(at_home "$value")" ;;
     poprun=*) if can_run poprun; then fact poprun yes; else fact poprun no; fi ;;
     program=*) look_at_program "$(at_home "$value")" ;;
@@ -177,6 +218,9 @@ for word in "$@"; do
     unpack=*) unpack=$value ;;
     report=*) report=$value ;;
     questions=*) questions=$value ;;
+    script-report=*) script_report=$value ;;
+    script-questions=*) script_questions=$value ;;
+    script-program=*) look_at_script "$(at_home "$value")" ;;
     python=*) look_at_interpreter "$(at_home "$value")" ;;
   esac
 done

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 
 from trainjob.check.context import Context
-from trainjob.cluster.base import refuse_missing_facts
 from trainjob.contract.errors import Problem, UserError, of_error
+from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.machines import process
 
 _BYTES_PER_WORD = 9  # beside the word itself: its final NUL and a pointer to it
@@ -18,7 +18,7 @@ _MOST_BYTES = 1_900_000  # of 2 MiB; the environment takes the rest
 def missing_facts(context: Context) -> Iterator[Problem]:
     """Yield the facts about the site that the cluster file lacks."""
     try:
-        refuse_missing_facts(context.request.plan.cluster, context.request.cluster)
+        refuse_missing_facts(context.request.plan.cluster, context.request.cluster, context.cluster_file)
     except UserError as error:
         yield of_error("facts", error)
 

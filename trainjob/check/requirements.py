@@ -14,9 +14,12 @@ from trainjob.contract.optimizers import is_own
 from trainjob.contract.paths import expanded
 from trainjob.data import manifest
 from trainjob.planning.engines import needs_mpirun
+from trainjob.render.record import environment
 from trainjob.render.request import Request
 
 _REPORT = package.program(__file__, "interpreter.py")
+# The job's variables that decide what a program is and what an interpreter imports.
+_FIND_PROGRAMS = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
 _PYTHON = re.compile(r"python[0-9.]*")
 
 
@@ -39,7 +42,11 @@ def of_machine(request: Request) -> dict[str, str]:
         # On this machine the path may be relative to the working folder.
         runs_dir = os.path.abspath(expanded(runs_dir))
     is_elsewhere = cluster.has_scheduler or cluster.container.runtime != "none"
+    named = request.cluster.interpreter or ""
     questions = {
+        # As the job script does, in this order.
+        **{f"export={name}": environment(request).get(name) for name in _FIND_PROGRAMS},
+        "first-on-path": os.path.dirname(named) if named.startswith(("/", "~/")) else None,
         "program": program(request),
         "module": module(request),
         "data": manifest_path(request),

@@ -14,7 +14,7 @@ from trainjob.kinds.slurm.directives import cpus_per_task, memory_options, of_ea
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands, drafted, partitions
-from trainjob.machines.slurm.partitions import Nodes, Partition
+from trainjob.machines.slurm.partitions import Partition, PartitionNodes
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 
@@ -62,6 +62,12 @@ def _memory(request: Request, cluster: SlurmCluster) -> tuple[str, float] | None
 # -- the live cluster ---------------------------------------------------------------------------
 
 
+def missing(context: Context) -> Iterator[Problem]:
+    """Raise UserError if jobs can't be submitted to Slurm from the machine. The controller isn't asked."""
+    commands.call(context.machine, ["sinfo", "--version"])
+    yield from ()
+
+
 def live(context: Context) -> Iterator[Problem]:
     """Yield requests that the live partition would refuse. Raises UserError if Slurm does not answer."""
     machine, request = context.machine, context.request
@@ -88,8 +94,8 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     where = f"partition {partition.name}"
     if not partition.is_up:
         yield Problem("partition", f"{where} is down or takes no jobs now", "Wait, or take another partition")
-    time = cluster.time_limit_of(request.job)
-    time_s, most_s = seconds(time) if time else 0, seconds(partition.max_time)
+    time, most_s = request.times.limit, seconds(partition.max_time)
+    time_s = request.times.limit_s if time else 0
     if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
         yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)
@@ -207,7 +213,7 @@ def _of_nodes(
 ) -> Iterator[Change]:
     ours, kind = cluster.node, cluster.node.gres_name
 
-    def likeness(nodes: Nodes) -> tuple[bool, bool, int]:
+    def likeness(nodes: PartitionNodes) -> tuple[bool, bool, int]:
         return nodes.accelerators(kind) == ours.accelerators, nodes.cpus == ours.cpus, nodes.count
 
     whole = max(found.nodes, key=likeness)

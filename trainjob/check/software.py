@@ -92,8 +92,20 @@ def interpreter(context: Context) -> Iterator[Problem]:
         yield Problem(
             "interpreter",
             f"{python} is not an interpreter that can be started on {where}",
-            f"Give the path of one that has torch ({context.interpreter_key} in the cluster file)",
+            _of_callers_shell(context, "interpreter")
+            or f"Give the path of one that has torch ({context.interpreter_key} in the cluster file)",
         )
+
+
+def _of_callers_shell(context: Context, fact: str) -> str | None:
+    """Return the cure for a program that only the submitting shell finds; None if that finds no other one."""
+    for path, where in context.by_value(f"{fact}-of-caller"):
+        python = path if fact == "interpreter" else f"{path.rpartition('/')[0]}/python3"
+        return (
+            f"Your shell on {where} finds {path}, and a job has a PATH of its own: "
+            f"write {context.interpreter_key} {python} in the cluster file, and that folder comes first on it"
+        )
+    return None
 
 
 class Interpreter(NamedTuple):
@@ -111,7 +123,7 @@ class Interpreter(NamedTuple):
 
 def interpreters(context: Context) -> list[Interpreter]:
     """Return the ranks' interpreters as far as they are known; machines with equal ones are listed together."""
-    by_facts: dict[tuple[str, str, str | None], list[probe.Answer]] = {}
+    by_facts: dict[tuple[str, str, str | None], list[probe.ProbeAnswer]] = {}
     try:
         all_answers = context.interpreters
     except SshError:  # the check "unreachable" reports it
@@ -129,7 +141,10 @@ def torch(context: Context) -> Iterator[Problem]:
         return
     python = requirements.interpreter_of(context.request)
     install = f"{python} -m pip install torch numpy tqdm"
-    cure = f"Install it there ({install}), or name another interpreter ({context.interpreter_key})"
+    cure = (
+        _of_callers_shell(context, "interpreter")
+        or f"Install it there ({install}), or name another interpreter ({context.interpreter_key})"
+    )
     where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
     if where:
         yield Problem("torch", f"{python} on {where} has no torch, which a task needs", cure)
@@ -232,7 +247,8 @@ def program(context: Context) -> Iterator[Problem]:
     where = context.where(lambda facts: facts.get("program") == "no")
     if where:
         name = requirements.program(context.request)
-        yield Problem("command", f"command {name!r} is not a program that can be started on {where}", _COMMAND_CURE)
+        text = f"command {name!r} is not a program that can be started on {where}"
+        yield Problem("command", text, _of_callers_shell(context, "program") or _COMMAND_CURE)
 
 
 def mpirun(context: Context) -> Iterator[Problem]:

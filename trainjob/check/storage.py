@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 
-from trainjob.check import probe, requirements
+from trainjob.check import memory, probe, requirements
 from trainjob.check.context import Context
 from trainjob.contract import package, ports
 from trainjob.contract.errors import Problem, UserError, of_error
@@ -82,16 +82,27 @@ def runs_dir(context: Context) -> Iterator[Problem]:
 
 
 def free_space(context: Context) -> Iterator[Problem]:
-    """Yield machines whose disk of run directories is nearly full."""
+    """Yield machines whose disk of run directories has no room for the job's checkpoints and logs."""
+    request, needed_mb, why = context.request, float(LEAST_FREE_MB), "logs and checkpoints"
+    one_mb = memory.checkpoint_mb(context)
+    if one_mb is not None:
+        # The oldest is removed once the newest is there.
+        count = (request.job.keep_checkpoints + 1) * max(1, len(request.elements))
+        needed_mb += one_mb * count
+        why = (
+            f"logs and {count} checkpoints of {max(1, round(one_mb)):,} MB (keep_checkpoints and the one being written)"
+        )
 
     def is_short(facts: Mapping[str, str]) -> bool:
         free_mb = facts.get("runs-mb", "")
-        return free_mb.isdigit() and int(free_mb) < LEAST_FREE_MB
+        return free_mb.isdigit() and int(free_mb) < needed_mb
 
     where = context.where(is_short)
     if where:
-        text = f"runs_dir {context.request.cluster.runs_folder} on {where}: less than {LEAST_FREE_MB} MB are free"
-        cure = "Free some space for checkpoints and logs (trainjob prune removes old runs), or set runs_dir elsewhere"
+        free = min(int(mb) for mb, _ in context.by_value("runs-mb") if mb.isdigit())
+        text = f"runs_dir {request.cluster.runs_folder} on {where} has {free:,} MB free, and {why} need "
+        text += f"{needed_mb:,.0f} MB"
+        cure = "Free some space (trainjob prune removes old runs), keep fewer checkpoints, or set runs_dir elsewhere"
         yield Problem("disk", text, cure)
 
 

@@ -1,101 +1,105 @@
-"""Declares commands: click's, with options in groups, two examples each, and the options that many of them share."""
+"""Declares commands: typer's, with options in groups, two examples each, and the parameters that many of them share.
+
+Help is plain text: typer's panels load rich, which takes longer than `plan`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
-import click
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from trainjob.cli import complete
 from trainjob.contract import exits
 
 OTHER = "Options"
-PATH = click.Path(path_type=Path)
+_ARGUMENTS = "Positional arguments"
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
 
 
-class Option(click.Option):
-    """An option that --help lists under the title of its group."""
+# The contexts and formatters that typer hands over are of classes without a public name: Any.
+class Command(TyperCommand):
+    """A command that lists its options by their `rich_help_panel`, its own first, and ends its help with examples."""
 
-    def __init__(self, *declarations: Any, group: str = OTHER, **settings: Any) -> None:
-        super().__init__(*declarations, **settings)
-        self.group = group
+    @property
+    def examples(self) -> list[str]:
+        """The command lines that end its help."""
+        return (self.epilog or "").splitlines()
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line: arguments as they were declared, without typer's braces."""
+        arguments = [one.make_metavar(ctx) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
+        return ["[OPTIONS]", *arguments]
 
-class Command(click.Command):
-    """A command that lists its options in groups, its own first, and ends its help with examples."""
-
-    def __init__(self, *words: Any, examples: Sequence[str] = (), **settings: Any) -> None:
-        super().__init__(*words, **settings)
-        self.examples = examples
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each group of options under its title."""
-        groups: dict[str, list[tuple[str, str]]] = {OTHER: []}
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and each group of options under its title."""
+        groups: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], OTHER: []}
         for parameter in self.get_params(ctx):
-            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(getattr(parameter, "group", OTHER), []).append(record)
+            if isinstance(parameter, TyperArgument):
+                groups[_ARGUMENTS].append((parameter.make_metavar(ctx), parameter.help or ""))
+            elif (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHER, []).append(record)
         for title, records in groups.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
         """Write the examples, one a line, never wrapped."""
         formatter.write("\n".join(["", "Examples:", *(f"  {example}" for example in self.examples), ""]))
 
 
-class Group(click.Group):
-    """Commands that are listed in the order in which they were declared."""
-
-    command_class = Command
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names."""
-        return list(self.commands)
+def commands(about: str | None = None, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """Return what takes the commands of a module; with `about`, a command that has them below it."""
+    app = typer.Typer(cls=cls, help=about, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+    if about is not None:
+        app.callback()(lambda: None)
+    return app
 
 
-def command(*examples: str, **settings: Any) -> Callable[[Callable[..., None]], Command]:
+def command(app: typer.Typer, *examples: str, **settings: Any) -> Callable[[_Function], _Function]:
     """Make a function a command with these examples; its name is the function's, without an ending `_command`."""
-    return click.command(cls=Command, examples=examples, **settings)
+
+    def declared(function: _Function) -> _Function:
+        name = function.__name__.removesuffix("_command")
+        return app.command(name, cls=Command, epilog="\n".join(examples), **settings)(function)
+
+    return declared
 
 
-class FiniteRange(click.FloatRange):
-    """A number in a range, which is neither infinite nor nan."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
+def finite(value: float | None) -> float | None:
+    """Return a number of the command line. Raises BadParameter for one that is infinite or nan."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
 
 
 def fail_unless(good: bool) -> None:
     """End the command with the exit code of what the user or the cluster can fix, unless all is good."""
     if not good:
-        raise click.exceptions.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
+        raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
 
-def cluster_option(about: str = "Cluster file: a name or a path.", **settings: Any) -> Callable[..., Any]:
+def cluster_option(about: str = "Cluster file: a name or a path.") -> Any:
     """Return the option --cluster, which completes to the names of cluster files."""
-    return click.option("--cluster", "-c", help=about, shell_complete=complete.clusters, **settings)
+    return typer.Option("--cluster", "-c", help=about, autocompletion=complete.clusters)
 
 
-run_argument = click.argument(
-    "run", metavar="RUN", help="Run id, a unique prefix of one, last, or a path.", shell_complete=complete.runs
-)
-runs_argument = click.argument(
-    "runs",
-    nargs=-1,
-    required=True,
-    metavar="RUN…",
-    help="Run ids, unique prefixes of them, last, or paths.",
-    shell_complete=complete.runs,
-)
-follow_option = click.option(
-    "--follow", "-f", is_flag=True, help="Wait for the end of the run; Ctrl-C leaves it running."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="Run id, a unique prefix of one, last, or a path.", autocompletion=complete.runs
+    ),
+]
+RunNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN…", help="Run ids, unique prefixes of them, last, or paths.", autocompletion=complete.runs
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

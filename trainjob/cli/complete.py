@@ -7,28 +7,38 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import typer
 
 if TYPE_CHECKING:
     import ast
+
+# A shell sets it where words are to be completed.
+VARIABLE = "_TRAINJOB_COMPLETE"
 
 # The names of files are among the words, and the scripts of some shells evaluate what they get.
 _PLAIN = re.compile(r"[\w@%+=,./:-]+", re.ASCII)
 
 
-def completer(
-    words: Callable[[click.Context], Iterable[str]],
-) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return click's callback that offers those of `words` that begin with what was typed."""
+def know_shells() -> None:
+    """Make the shells known to typer, which knows them only once it has made options of its own for them."""
+    import typer.main
 
-    def fitting(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    typer.main.get_install_completion_arguments()
+
+
+def completer(
+    words: Callable[[typer.Context], Iterable[str]],
+) -> Callable[[typer.Context, str], list[str]]:
+    """Return typer's callback that offers those of `words` that begin with what was typed."""
+
+    def fitting(ctx: typer.Context, incomplete: str) -> list[str]:
         return [word for word in words(ctx) if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
 
     return fitting
 
 
 @completer
-def runs(_ctx: click.Context) -> Iterable[str]:
+def runs(_ctx: typer.Context) -> Iterable[str]:
     """Return the run ids and the names of jobs."""
     from trainjob.observe import index
 
@@ -37,7 +47,7 @@ def runs(_ctx: click.Context) -> Iterable[str]:
 
 
 @completer
-def clusters(_ctx: click.Context) -> Iterable[str]:
+def clusters(_ctx: typer.Context) -> Iterable[str]:
     """Return the names of cluster files."""
     from trainjob.kinds import lookup
 
@@ -45,7 +55,7 @@ def clusters(_ctx: click.Context) -> Iterable[str]:
 
 
 @completer
-def sites(_ctx: click.Context) -> Iterable[str]:
+def sites(_ctx: typer.Context) -> Iterable[str]:
     """Return the names of public machines."""
     from trainjob.kinds import lookup
 
@@ -53,7 +63,7 @@ def sites(_ctx: click.Context) -> Iterable[str]:
 
 
 @completer
-def tasks(_ctx: click.Context) -> Iterable[str]:
+def tasks(_ctx: typer.Context) -> Iterable[str]:
     """Return the built-in tasks."""
     from trainjob.contract.tasks import BUILT_IN
 
@@ -61,7 +71,7 @@ def tasks(_ctx: click.Context) -> Iterable[str]:
 
 
 @completer
-def options_of_task(ctx: click.Context) -> Iterator[str]:
+def options_of_task(ctx: typer.Context) -> Iterator[str]:
     """Yield NAME= for each option of the task that `--task` names, by its source: importing it may load torch."""
     import ast
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import click
+import typer
 
 import trainjob
 from trainjob.contract import exits
@@ -18,7 +18,7 @@ from trainjob.watch import show
 
 
 class ReaderLeftError(Exception):
-    """The reader of the output has gone; not an OSError, which click would turn into exit code 1."""
+    """The reader of the output has gone; not an OSError, which typer would turn into exit code 1."""
 
 
 @contextmanager
@@ -26,12 +26,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
     """End the process with the exit code of whatever is raised inside; no traceback is ever printed."""
     try:
         yield
-    except click.exceptions.Exit as end:
-        sys.exit(end.exit_code)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(exits.USAGE)
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     except (BrokenPipeError, ReaderLeftError):
         # `trainjob logs RUN | head`
@@ -45,9 +40,9 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
             discard_output()
         elif "--json" in options:
             with suppress(OSError):
-                click.echo(show.json_text(failure.as_json()))
+                typer.echo(show.json_text(show.versioned(failure.as_json())))
         with suppress(OSError):
-            click.echo(f"trainjob: {failure}", err=True)
+            typer.echo(f"trainjob: {failure}", err=True)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)
 
 
@@ -58,7 +53,7 @@ def told_at_least(line: str) -> Iterator[None]:
         yield
     except (OSError, ReaderLeftError, show.OutputLostError):
         with suppress(OSError):
-            click.echo(line, err=True)
+            typer.echo(line, err=True)
         raise
 
 
@@ -112,7 +107,8 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     where = f"{system.sysname} {system.release} {system.machine}"
     head = f"trainjob {trainjob.__version__}, Python {platform.python_version()}, {where}"
     try:
-        log.write_text(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
+        with log.open("x") as stream:  # never through a link that waits under the name
+            stream.write(f"{head}\ncommand: {list(arguments)}\n\n{traceback.format_exc()}")
         where = f"Details: {log}"
     except OSError as refused:
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
+import typer
 
 from trainjob.backends import mirror
 from trainjob.cli import failures
@@ -19,7 +19,7 @@ from trainjob.observe import arrays, logs
 from trainjob.observe.status import Snapshot, between_looks_s, poll
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records.metrics import Line
+from trainjob.records.metrics import MetricsLine
 from trainjob.watch import show
 
 _BETWEEN_LINES_S = 30.0
@@ -29,13 +29,13 @@ def started(paths: RunPaths, said: str, following_steps: str = "", *, follow: bo
     """Say that a run has started, and what the user may do next; with `follow` stay, and end as the run does."""
     with failures.told_at_least(said):
         if not as_json:
-            click.echo(said)
+            typer.echo(said)
         if follow:
-            raise click.exceptions.Exit(to_the_end(paths, as_json=as_json))
+            raise typer.Exit(to_the_end(paths, as_json=as_json))
         if as_json:
             show.as_json({"id": paths.id, "folder": str(paths.folder)})
         elif following_steps:
-            click.echo(f"next: {following_steps}")
+            typer.echo(f"next: {following_steps}")
         sys.stdout.flush()
 
 
@@ -55,15 +55,15 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         # A disk that stays full refuses one checkpoint after the other.
         before, trouble = trouble, re.sub(r"[0-9]+", "", now.trouble or "")
         if trouble and trouble != before:
-            click.echo(now.at_risk, err=True)
+            typer.echo(now.at_risk, err=True)
         for line in now.passed_over:
             if line not in said:
                 said.add(line)
-                click.echo(line, err=True)
+                typer.echo(line, err=True)
         if now.note and now.state in (states.PENDING, states.REQUEUED) and not (now.is_stale or now.elements):
             before, why = why, now.note.partition("; may start")[0]
             if why != before:
-                click.echo(f"{now.state}: {now.note}", err=True)
+                typer.echo(f"{now.state}: {now.note}", err=True)
         draw(now)
         return _has_ended(now)
 
@@ -76,17 +76,17 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         if as_json:
             show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(paths).as_json()})})
         elif ended.elements:
-            click.echo()
+            typer.echo()
             print_or_json(paths, as_json=False)
         else:
             _say_how_it_ended(paths, ended)
     except (BrokenPipeError, show.OutputLostError) as lost:
         failures.discard_output()
         if isinstance(lost, show.OutputLostError):
-            click.echo(f"run {paths.id} continues: {lost}", err=True)
+            typer.echo(f"run {paths.id} continues: {lost}", err=True)
         ended = poll(paths, _has_ended, pause)
     except KeyboardInterrupt:
-        click.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
+        typer.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
     return exits.DONE if ended.state == states.COMPLETED else exits.USER_OR_CLUSTER_CAN_FIX
 
@@ -98,7 +98,7 @@ def _has_ended(now: Snapshot) -> bool:
 def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
     print_report(made(paths))
     if ended.checkpoints_not_written:
-        click.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
+        typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
     print_failure(ended)
     steps = f"trainjob logs {paths.id}"
     if ended.state != states.COMPLETED:
@@ -110,7 +110,7 @@ def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
         )
     elif _has_weights(ended):
         steps = f"trainjob export {paths.id} -o model.safetensors · {steps}"
-    click.echo(f"\nnext: {steps}")
+    typer.echo(f"\nnext: {steps}")
 
 
 def _has_weights(ended: Snapshot) -> bool:
@@ -145,7 +145,7 @@ class _Counts:
     def look(self, now: Snapshot) -> None:
         """Print the counts if they have changed."""
         if now.note != self._last:
-            click.echo(now.note)
+            typer.echo(now.note)
             self._last = now.note
 
 
@@ -187,7 +187,7 @@ class _Lines:
             self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
 
     def _say(self, text: str, left: str) -> None:
-        click.echo(f"{text} · {left}" if left else text)
+        typer.echo(f"{text} · {left}" if left else text)
         self._said_at = clock.monotonic()
 
 
@@ -195,7 +195,7 @@ def _epoch(epoch: int | None) -> str:
     return "" if epoch is None else f"epoch {epoch} · "
 
 
-def _loss(line: Line) -> str:
+def _loss(line: MetricsLine) -> str:
     """Return the loss of an interval of training; nothing for any other line."""
     return f" · loss {line.loss:.4f}" if line.kind == "train" and line.loss is not None else ""
 

@@ -6,38 +6,45 @@ They are made from the rows of `trainjob.contract.settings`, without reading any
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
+import typer
 
 from trainjob.cli import complete
-from trainjob.cli.command import PATH, Option, cluster_option
-from trainjob.contract.settings import HOST_RANGE, Row, Scalar, rows
+from trainjob.cli.command import cluster_option
+from trainjob.contract.settings import HOST_RANGE, Scalar, SettingRow, rows
 from trainjob.requests.options import JobOptions
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 # Of the commands that write a script to stay.
-secret_option = click.option(
-    "--allow-secret-env", is_flag=True, help="Let the environment have variables whose names look like secrets'."
-)
+AllowSecretEnv = Annotated[
+    bool,
+    typer.Option("--allow-secret-env", help="Let the environment have variables whose names look like secrets'."),
+]
 
 _HOST_COUNT = "host-count"
 
 # Neither a value nor a list of NAME=VALUE: the command stands after --.
 _WORDS = "command"
 
-_OPTIONS = (
-    click.argument("words", nargs=-1, metavar="[-- COMMAND…]", help="A command of your own, after --."),
-    cluster_option(default="local", show_default=True),
-    click.option("--job", "job_file", type=PATH, help="Job file; flags override it."),
-    click.option("--project", type=PATH, help="Top folder of your project."),
-    click.option("--untracked", is_flag=True, help="Copy files that git does not track, too."),
-)
+
+def _source(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A command of your own, after --.")
+    ] = None,
+    cluster: Annotated[str, cluster_option()] = "local",
+    job: Annotated[Path | None, typer.Option(help="Job file; flags override it.")] = None,
+    project: Annotated[Path | None, typer.Option(help="Top folder of your project.")] = None,
+    untracked: Annotated[bool, typer.Option("--untracked", help="Copy files that git does not track, too.")] = False,
+) -> JobOptions:
+    """Return where a job comes from, without its settings."""
+    return JobOptions(cluster, job, {_WORDS: list(words)} if words else {}, tuple(words or ()), project, untracked)
 
 
 def takes_a_job(
@@ -53,69 +60,62 @@ def takes_a_job(
         for row in rows().values()
         if row.name not in (_WORDS, *without) and row.facts.group not in groups_without and not row.facts.file_only
     ]
+    of_source = inspect.signature(_source, eval_str=True).parameters
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_flags(
-            words: tuple[str, ...],
-            cluster: str,
-            job_file: Path | None,
-            project: Path | None,
-            untracked: bool,
-            **arguments: Any,
-        ) -> None:
+        def with_flags(**arguments: Any) -> None:
+            source = _source(**{name: arguments.pop(name) for name in of_source})
             values = {row.name: _value(row, arguments.pop(row.name)) for row in settings}
             given = {name: value for name, value in values.items() if value is not None}
-            if words:
-                given[_WORDS] = list(words)
-            command(JobOptions(cluster, job_file, given, words, project, untracked), **arguments)
+            command(source._replace(values={**given, **source.values}), **arguments)
 
-        for add in reversed((*_OPTIONS, *map(_option, settings))):
-            add(with_flags)
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [*of_source.values(), *map(_parameter, settings), *own]
+        keyword_only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        with_flags.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]  # any function takes it
         return with_flags
 
     return decorated
 
 
-def _option(row: Row) -> Callable[..., Any]:
+def _parameter(row: SettingRow) -> inspect.Parameter:
     """Return the option of a setting. A word that is none of its choices is refused when the job is read."""
-    is_text = row.is_mapping or not isinstance(row.type, type) or row.facts.form == _HOST_COUNT
+    is_text = not isinstance(row.type, type) or row.facts.form == _HOST_COUNT
     choices = f" One of {', '.join(row.choices)}." if row.choices else ""
     completions = {"task": complete.tasks, "set": complete.options_of_task}
-    return click.option(
+    option = typer.Option(
         row.flag,
-        row.name,
-        cls=Option,
-        group=row.facts.group,
-        type=str if is_text else row.type,
-        is_flag=row.type is bool,
-        default=None,
-        multiple=row.is_mapping,
         metavar="NAME=VALUE" if row.is_mapping else None,
         help=f"{row.facts.help}{choices} Default: {row.default_in_words}.",
-        shell_complete=completions.get(row.name) or complete.completer(lambda _ctx: row.choices),
+        rich_help_panel=row.facts.group,
+        autocompletion=completions.get(row.name) or (complete.completer(lambda _ctx: row.choices) if choices else None),
+    )
+    kind: Any = list[str] if row.is_mapping else str if is_text else row.type
+    return inspect.Parameter(
+        row.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
     )
 
 
-def _value(row: Row, value: Any) -> Any:
+def _value(row: SettingRow, value: Any) -> Any:
     """Return the value of a setting; None if it was not given."""
     if row.is_mapping:
-        return dict(pair(text, row) for text in value) or None
+        return dict(pair(text, row) for text in value or ()) or None
     if value is None or row.facts.form not in (_HOST_COUNT, "updates-or-auto"):
         return value
     # A number is as good as a word here.
     if _WHOLE.fullmatch(value):
         return int(value)
     if row.facts.form == _HOST_COUNT and not HOST_RANGE.fullmatch(value):
-        raise click.BadParameter(f"{row.flag} {value!r}: expected a whole number, or a range as in 2-8")
+        raise typer.BadParameter(f"{row.flag} {value!r}: expected a whole number, or a range as in 2-8")
     return value
 
 
-def pair(text: str, row: Row) -> tuple[str, Scalar]:
+def pair(text: str, row: SettingRow) -> tuple[str, Scalar]:
     """Return name and value of NAME=VALUE, the value as the type that it is written in where the setting wants that."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{row.flag} {text!r}: expected NAME=VALUE")
+        raise typer.BadParameter(f"{row.flag} {text!r}: expected NAME=VALUE")
     if row.facts.form == "environment" or (row.facts.form == "directives" and value not in ("true", "false")):
         return name, value
     if value in ("true", "false"):

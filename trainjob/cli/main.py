@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-import click
+import typer
+import typer.main
+from typer.core import TyperGroup
 
 import trainjob
-from trainjob.cli import failures
-from trainjob.cli.command import Group
-from trainjob.contract import exits
+from trainjob.cli import complete, failures
+from trainjob.cli.command import commands
 from trainjob.watch import show
 
 # heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command,
@@ -21,7 +23,6 @@ from trainjob.watch import show
 HEADINGS: dict[str, dict[str, str]] = {
     "Plan": {
         "plan": "Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch.",
-        "predict": "Predict time, memory, checkpoint size and attempts of a job, with 90 % intervals.",
         "render": "Print or write the bytes that would run.",
         "check": "Find problems before a job is queued.",
         "doctor": "Find what is wrong with batch files for Slurm that you wrote or were given.",
@@ -31,7 +32,7 @@ HEADINGS: dict[str, dict[str, str]] = {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
         "resume": "Continue a run that ended early, from its newest checkpoint.",
         "cancel": "End every process of a run, and no other.",
-        "export": "Write the trained model as plain weights, or metrics for TensorBoard and MLflow.",
+        "export": "Write the trained model as plain weights, or metrics for TensorBoard.",
         "prune": "Remove old runs that you choose.",
     },
     "Look": {
@@ -49,7 +50,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     "Prove": {
         "rehearse": "Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.",
         "verify": "Check that N instances train exactly as one does; with --resume, that interruptions change nothing.",
-        "bench": "Measure data loading, all-reduce, single updates, and how a job scales, on this machine.",
+        "bench": "Measure data loading, all-reduce, and how a job scales, on this machine.",
     },
     "Site": {
         "cluster": "List, show, create and check cluster files.",
@@ -61,60 +62,80 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
 }
 _SHARED = {"list": "status", "wait": "status", "usage": "ranks", "stacks": "ranks", "shell": "ranks"}
+# Commands of a package beside this one, which nothing here imports.
+_BESIDE = {"doctor": "batchfiles.commands.doctor", "adopt": "batchfiles.commands.adopt"}
 COMMANDS = {
-    command: f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}"
+    command: _BESIDE.get(command, f"trainjob.cli.{heading.lower()}.{_SHARED.get(command, command)}")
     for heading, commands in HEADINGS.items()
     for command in commands
 }
 
 
-class Commands(Group):
+class Commands(TyperGroup):
     """The commands of the table, each imported when it is called: `--help` reads the table alone."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # Read for "did you mean" alone: a command comes from get_command.
+        # Read for "did you mean" and for completion alone: a command comes from get_command.
         self.commands: Any = dict.fromkeys(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
         """Return the command, importing its module; None for an unknown name."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
-    def invoke(self, ctx: click.Context) -> object:
+    def invoke(self, ctx: Any) -> object:
         """Run the command. Raises ReaderLeftError if the reader of its output has gone."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             raise failures.ReaderLeftError from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """Write the table without importing a single command."""
         widest = max(len(command) for command in COMMANDS)
-        for heading, commands in HEADINGS.items():
+        for heading, listed in HEADINGS.items():
             with formatter.section(heading):
-                formatter.write_dl([(command.ljust(widest), text) for command, text in commands.items()])
+                formatter.write_dl([(command.ljust(widest), text) for command, text in listed.items()])
 
 
-def load(name: str) -> click.Command:
+def load(name: str) -> Any:
     """Import and return a command of the table."""
-    found = vars(importlib.import_module(COMMANDS[name])).values()
-    return next(one for one in found if isinstance(one, click.Command) and one.name == name)
+    loaded = typer.main.get_command(importlib.import_module(COMMANDS[name]).app)
+    # A module with several commands has them by name.
+    return vars(loaded).get("commands", {}).get(name, loaded)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(trainjob.__version__, message="trainjob %(version)s", help="Print the version and end.")
-def root() -> None:
-    """Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent."""
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"trainjob {trainjob.__version__}")
+        raise typer.Exit
+
+
+app = commands(
+    "Take one training job from a laptop to a cluster, and prove it before a cluster hour is spent.", Commands
+)
+
+
+@app.callback(context_settings={"help_option_names": ["--help", "-h"]})
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Take the options that stand before every command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
+    if complete.VARIABLE in os.environ:
+        complete.know_shells()
     with show.protected(), failures.handled(asked):
-        code = root.main(args=asked, prog_name="trainjob", standalone_mode=False)
-        # The interpreter would look at every object once more before it ends: 10 % of the time of `render`.
-        gc.freeze()
-        sys.exit(code if isinstance(code, int) else exits.DONE)
+        try:
+            typer.main.get_command(app).main(args=asked, prog_name="trainjob")
+        finally:
+            # The interpreter would look at every object once more before it ends: 10 % of the time of `render`.
+            gc.freeze()
 
 
 if __name__ == "__main__":

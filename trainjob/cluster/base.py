@@ -22,7 +22,7 @@ from trainjob.cluster.common import (
     Ssh,
     Vipu,
 )
-from trainjob.cluster.faults import ClusterError, JobError
+from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity, Node
 from trainjob.cluster.provisioning import Hosts, Provision
@@ -212,6 +212,11 @@ class Cluster(Strict):
         return 0
 
     @property
+    def job_environment(self) -> Literal["caller", "clean", "login"]:
+        """The environment of a job script: that of the shell that starts it, a clean one, or that of a login shell."""
+        return "caller"
+
+    @property
     def restarts_preempted(self) -> bool:
         """Whether its scheduler starts a job again that it has preempted."""
         return False
@@ -296,12 +301,3 @@ def with_directives(name: str, cluster: Cluster, job: Job) -> Cluster:
             "leave it out, or choose a cluster of kind slurm",
         )
     return changed
-
-
-def refuse_missing_facts(name: str, cluster: Cluster) -> None:
-    """Raise ClusterError, naming every fact that a submission to the cluster `name` needs and its file lacks."""
-    if cluster.missing_facts:
-        raise ClusterError(
-            f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(cluster.missing_facts)}",
-            f"add them, or draft a file that shows where they go: trainjob cluster init NAME {cluster.draft_option}",
-        )

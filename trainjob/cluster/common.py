@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
-from trainjob.contract.environment import RANK_NAMES, TRY_ON_CPUS
+from trainjob.contract.environment import RANK_NAMES, STANDIN_HANG_S, TRY_ON_CPUS
 from trainjob.contract.errors import RuleError
 
 _OUR_PREFIX = "TRAINJOB_"
@@ -27,7 +27,7 @@ def refuse_name(name: str) -> None:
     """Raise RuleError for a variable that can't be set for a rank."""
     if name in RANK_NAMES:
         raise RuleError(f"{name} is set by the launcher, to a different value for each rank", "take it out")
-    if name.startswith(_OUR_PREFIX):
+    if name.startswith(_OUR_PREFIX) and name != STANDIN_HANG_S:
         text = f"{name} begins with {_OUR_PREFIX}, and these names are reserved for trainjob"
         raise RuleError(text, TRY_ON_CPUS if name == "TRAINJOB_DEVICE" else "choose another name")
     if name.startswith(("SLURM_", "SLURMD_", "SBATCH_")):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import yaml
@@ -57,8 +56,7 @@ for _kind in (_Loader, _FastLoader):
 _FAST_UP_TO = 8192
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """The values of a mapping, the nodes they come from, and the problems; `values` is empty if it can't be read."""
 
     values: dict[str, object]

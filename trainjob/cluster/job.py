@@ -21,7 +21,7 @@ from trainjob.cluster.common import (
 from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
 from trainjob.contract.forms import parse_environment, parse_pattern, parse_ranks, parse_updates
-from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, Row, rows
+from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, SettingRow, rows
 from trainjob.contract.steps import parse, parse_retry
 
 _Scope = Annotated[str, Rule("^(job|node)$", "job or node")]
@@ -93,7 +93,7 @@ class Job(Strict, JobSettings):
         }
 
 
-def _annotation(row: Row) -> Any:
+def _annotation(row: SettingRow) -> Any:
     facts = row.facts
     plain = FORMS[facts.form] if facts.form else row.type
     rule = Rule(at_least=facts.at_least, above=facts.above, at_most=facts.at_most, below=facts.below)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainjob.cluster.faults import InvalidError, JobError
 from trainjob.cluster.job import Job
@@ -18,8 +17,7 @@ _NAMED = tuple(row.name for row in settings.rows().values() if row.is_mapping)
 _PARTNER = {one: other for pair in settings.EXCLUSIVE for one, other in (pair, pair[::-1])}
 
 
-@dataclass(frozen=True)
-class MergedJob:
+class MergedJob(NamedTuple):
     """A job, and the origin of each setting that was given: "flag --hosts", "job file mine.yaml".
 
     Keys of `origins` are the job's keys, set.NAME and env.NAME. Settings without an origin have their defaults.
@@ -50,7 +48,7 @@ def merge_job(file: Path | None, flags: Mapping[str, object]) -> MergedJob:
             key, *rest = (str(step) for step in fault.path)
             where = _flag(key) if key == "command" else _flag(".".join((key, *rest)))
             where += f", word {int(rest[0]) + 1}" if key == "command" and rest else ""
-            problems.append(Problem(JobError.code, f"{where}: {fault.text}", fault.cure))
+            problems.append(Problem(JobError.code, f"{where}: {fault.text}", fault.cure, where=where))
         raise JobError.of_all(problems) from None
     from_file = read_job(file).given() if file is not None else {}
     in_file = {key: value for key, value in from_file.items() if value is not None}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from trainjob.cluster.common import Count, DirectiveName, Line, Number, Word
 from trainjob.cluster.strict import BreachError, Strict, key, required
@@ -61,8 +60,7 @@ class Nodes(Node):
         return self.gres or self.accelerator
 
 
-@dataclass(frozen=True)
-class Capacity:
+class Capacity(NamedTuple):
     """The hosts and devices that jobs may use. `slots` are the `device_word`s of one host; None if it sets no limit."""
 
     device_word: str  # "IPU" | "GPU" | "CPU"

@@ -8,34 +8,11 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
-from trainjob.cluster.common import Line, Port
-from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
+from trainjob.cluster.common import Line
+from trainjob.cluster.strict import BreachError, Rule, Strict, key
 
 Event = Literal["ended", "failed", "stalled", "limit"]
 Seconds = Annotated[float, Rule(above=0)]
-
-
-class Mail(Strict):
-    """A mail, sent through the user's own server."""
-
-    to: list[Line] = required("Addresses that get the mail.")
-    sender: Line = required("Address of the sender.")
-    server: Line = key("localhost", "Host that accepts mail.")
-    port: Port = key(25, "Port of that host: usually 587 with starttls, 465 with tls.")
-    security: Literal["none", "starttls", "tls"] = key("none", "How the connection is encrypted.")
-    user: Line | None = key(None, "User name on that host. Absent: the server needs none.")
-    secrets_file: Line | None = key(
-        None, "File with the line SMTP_PASSWORD=…, mode 0600. Needed with user, and read when a mail is sent."
-    )
-
-    def enforce_rules(self) -> None:
-        """Raise BreachError for a user without a password, and for a password that would be sent in clear text."""
-        if (self.user is None) != (self.secrets_file is None):
-            raise BreachError("user", "and secrets_file need each other", "give both, or neither")
-        if self.user is not None and self.security == "none":
-            raise BreachError(
-                "security", "is none, which would send the password in clear text", "choose tls or starttls"
-            )
 
 
 class Notify(Strict):
@@ -46,7 +23,6 @@ class Notify(Strict):
         None, "A program and its arguments, word by word; the message is in its environment and on its input."
     )
     webhook: Line | None = key(None, "Address that gets the message as JSON. The file must have mode 0600 then.")
-    mail: Mail | None = key(None, "A mail.")
     stalled_after_s: Seconds = key(900.0, "Seconds without a sign of life after which a run counts as stalled.")
     limit_within_s: Seconds = key(1800.0, "Seconds before its time limit at which the event limit occurs.")
     every_s: Seconds = key(60.0, "Seconds between two checks of the runs.")
@@ -56,8 +32,8 @@ class Notify(Strict):
         """Raise BreachError for an invalid webhook, and if nobody would be notified."""
         if self.webhook is not None and urlsplit(self.webhook).scheme not in ("http", "https"):
             raise BreachError("webhook", "is not an address", "begin it with https:// or http://")
-        if not (self.command or self.webhook or self.mail):
-            raise BreachError("command", "is missing, and so are webhook and mail", "give at least one")
+        if not (self.command or self.webhook):
+            raise BreachError("command", "is missing, and so is webhook", "give at least one")
 
 
 class Preferences(Strict):

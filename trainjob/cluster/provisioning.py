@@ -40,7 +40,7 @@ class Venv(Strict):
             )
 
 
-class DataSet(Strict):
+class ProvisionedDataSet(Strict):
     """One data set, as `trainjob data prepare` writes it."""
 
     name: Word = required("digits, cifar10 or synthetic.")
@@ -68,7 +68,7 @@ class Provision(Strict):
     interpreter: Line | None = key(None, "Python that Ansible runs on the hosts. Absent: Ansible finds one.")
     venv: Venv | None = key(None, "The virtualenv that jobs use.")
     horovod: bool = key(False, "Horovod in the virtualenv, built once for all hosts.")
-    data_sets: list[DataSet] = key([], "Data sets under data_dir.")
+    data_sets: list[ProvisionedDataSet] = key([], "Data sets under data_dir.")
     shared_data: bool = key(False, "data_dir is on storage that the hosts share: one host prepares it, all check it.")
     pod_hosts: PodHosts | None = key(None, "What poprun over several hosts needs.")
 

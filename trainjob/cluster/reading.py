@@ -101,5 +101,5 @@ def problems_of(error: type[UserError], where: str, mistakes: Iterable[Mistake])
     for mistake in sorted(mistakes, key=lambda each: each.line):
         place = f"{where}:{mistake.line}" + (f":{mistake.column}" if mistake.column else "")
         key = f"{dotted(mistake.path)}: " if mistake.path else ""
-        problems.append(Problem(error.code, f"{place}: {key}{mistake.text}", mistake.cure))
+        problems.append(Problem(error.code, f"{place}: {key}{mistake.text}", mistake.cure, where=place))
     return problems

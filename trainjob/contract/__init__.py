@@ -1,4 +1,4 @@
-"""The vocabulary of the command line and the runtime: settings, states, exit codes, names, paths and arithmetic.
+"""Travels to the cluster. The vocabulary of both halves: settings, states, exit codes, names, paths, arithmetic.
 
-Standard library only, Python 3.8: every run directory carries a copy of this package.
+Standard library only, Python 3.8.
 """

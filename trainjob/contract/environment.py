@@ -12,9 +12,13 @@ TOKEN = "TRAINJOB_TOKEN"  # noqa: S105 - a variable's name
 RANK_DEVICE = "TRAINJOB_RANK_DEVICE"
 # Where a rank's Python processes write their stacks when their launcher asks for them: see launch/witness/stacks.py.
 STACKS = "TRAINJOB_STACKS"
+# Where the Python processes of rank 0 count their updates: see launch/reading/counts.py.
+COUNTS = "TRAINJOB_COUNTS"
 LAUNCHER_LOG = "TRAINJOB_LAUNCHER_LOG"
 # When the launcher began and when it started the rank: two times since 1970, with a comma between them.
 STARTED = "TRAINJOB_STARTED"
+# What the prologue has set with `ulimit`: pairs LETTER=VALUE.
+LIMITS = "TRAINJOB_LIMITS"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 
@@ -22,6 +26,8 @@ COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 STANDIN_VIPU = "TRAINJOB_STANDIN_VIPU"
 STANDIN_USER = "TRAINJOB_STANDIN_USER"
 STANDIN_HOSTS = "TRAINJOB_STANDIN_HOSTS"
+# The one of these that users set, in a job's env: how long ranks on stand-in GPUs wait for another.
+STANDIN_HANG_S = "TRAINJOB_STANDIN_HANG_S"
 
 # These are read by scripts written for torchrun; nothing else does the ranking.
 RANK = "RANK"

@@ -9,23 +9,30 @@ Error = TypeVar("Error", bound="UserError")
 _LIKE_ENOUGH = 0.6
 
 
-class Problem:
-    """One thing that is wrong (or, as a warning, probably not meant).
+ERROR, WARNING, NOTE = "error", "warning", "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
 
-    `text` says what was read and which rule it breaks, with both values; `cure` says what to do about it. `code` is a
+
+class Problem:
+    """One thing that is wrong (or, as a warning, probably not meant): every command reports it in this shape.
+
+    `text` says what was read and which rule it breaks, with both values; `cure` says what to do about it. `where` is
+    what shows it: a line of a file, a key, a host, a rank and its update; empty where the text says all. `code` is a
     stable kebab-case word for machines; texts may change.
     """
 
     # No dataclass: every launcher imports this module, and to load dataclasses takes as long as Python to start.
-    __slots__ = ("code", "cure", "text")
+    __slots__ = ("code", "cure", "severity", "text", "where")
 
-    def __init__(self, code: str, text: str, cure: str = "") -> None:
+    def __init__(self, code: str, text: str, cure: str = "", severity: str = ERROR, where: str = "") -> None:
         self.code = code
         self.text = text
         self.cure = cure
+        self.severity = severity
+        self.where = where
 
-    def _fields(self) -> Tuple[str, str, str]:
-        return (self.code, self.text, self.cure)
+    def _fields(self) -> Tuple[str, str, str, str, str]:
+        return (self.code, self.severity, self.where, self.text, self.cure)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Problem) and self._fields() == other._fields()
@@ -40,8 +47,8 @@ class Problem:
         return joined(self.text, self.cure)
 
     def as_json(self) -> Dict[str, str]:
-        """Return the problem for `--json`."""
-        return {"code": self.code, "text": self.text, "cure": self.cure}
+        """Return the problem for `--json`: docs/reference/problem.schema.json describes it."""
+        return dict(zip(("code", "severity", "where", "text", "cure"), self._fields()))
 
 
 class UserError(Exception):
@@ -61,7 +68,9 @@ class UserError(Exception):
     def of_all(cls: Type[Error], problems: Sequence[Problem], separator: str = "\n") -> Error:
         """Return one error that reports all `problems`, each with its own cure."""
         if len(problems) == 1:
-            return cls(problems[0].text, problems[0].cure, problems[0].code)
+            error = cls(problems[0].text, problems[0].cure, problems[0].code)
+            error.problem = problems[0]
+            return error
         error = cls(separator.join(str(problem) for problem in problems))
         error._several = tuple(problems)
         return error
@@ -84,7 +93,7 @@ class UserError(Exception):
     def as_json(self) -> Dict[str, Any]:
         """Return the error for `--json`: the whole message, its parts, and all problems where there are several."""
         several = [problem.as_json() for problem in self.problems] if len(self.problems) > 1 else None
-        whole = {"error": str(self), "code": self.problem.code, "text": self.text, "cure": self.cure}
+        whole = dict(self.problem.as_json(), error=str(self))
         return whole if several is None else dict(whole, problems=several)
 
 

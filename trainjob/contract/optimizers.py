@@ -9,7 +9,7 @@ from trainjob.contract.errors import UserError, did_you_mean
 from trainjob.contract.settings import Scalar
 
 
-class Option(NamedTuple):
+class OptimizerOption(NamedTuple):
     """An option's default, whose type its values have, and its bounds."""
 
     default: Scalar
@@ -19,35 +19,35 @@ class Option(NamedTuple):
     below: Optional[float] = None
 
 
-Options = Dict[str, Option]
+Options = Dict[str, OptimizerOption]
 
 _ADAPTIVE: Options = {
-    "beta1": Option(0.9, at_least=0, below=1),
-    "beta2": Option(0.999, at_least=0, below=1),
-    "eps": Option(1e-8, at_least=0),
+    "beta1": OptimizerOption(0.9, at_least=0, below=1),
+    "beta2": OptimizerOption(0.999, at_least=0, below=1),
+    "eps": OptimizerOption(1e-8, at_least=0),
 }
 # Any other optimizer is a class that the job names as module:attribute.
 OPTIMIZERS: Dict[str, Options] = {
-    "sgd": {"nesterov": Option(False), "dampening": Option(0.0, at_least=0, at_most=1)},
+    "sgd": {"nesterov": OptimizerOption(False), "dampening": OptimizerOption(0.0, at_least=0, at_most=1)},
     "adamw": _ADAPTIVE,
-    "lamb": {**_ADAPTIVE, "eps": Option(1e-6, at_least=0)},
-    "lars": {"trust": Option(0.001, above=0)},
+    "lamb": {**_ADAPTIVE, "eps": OptimizerOption(1e-6, at_least=0)},
+    "lars": {"trust": OptimizerOption(0.001, above=0)},
 }
 # Those that torch implements in several ways: fused, foreach and for-loop.
 SEVERAL = ("sgd", "adamw")
 
-_END = Option(0.0, at_least=0, at_most=1)
+_END = OptimizerOption(0.0, at_least=0, at_most=1)
 # Learning rates are shares of the peak; parts of a training are shares of its updates after the warm-up.
 SCHEDULES: Dict[str, Options] = {
     "constant": {},
     "linear": {"end": _END},
     "cosine": {"end": _END},
-    "step": {"every_epochs": Option(30.0, above=0), "factor": Option(0.1, above=0, at_most=1)},
-    "warmup-stable-decay": {"decay": Option(0.2, above=0, at_most=1), "end": _END},
+    "step": {"every_epochs": OptimizerOption(30.0, above=0), "factor": OptimizerOption(0.1, above=0, at_most=1)},
+    "warmup-stable-decay": {"decay": OptimizerOption(0.2, above=0, at_most=1), "end": _END},
     "one-cycle": {
-        "rise": Option(0.3, above=0, below=1),
-        "start": Option(0.04, above=0, at_most=1),
-        "end": Option(4e-6, at_least=0, at_most=1),
+        "rise": OptimizerOption(0.3, above=0, below=1),
+        "start": OptimizerOption(0.04, above=0, at_most=1),
+        "end": OptimizerOption(4e-6, at_least=0, at_most=1),
     },
 }
 HAS_OWN_WARMUP = "one-cycle"
@@ -109,7 +109,7 @@ def _options(kind: str, name: str, table: Mapping[str, Options], stated: Mapping
     }
 
 
-def _misfit(row: Option, value: Scalar) -> str:
+def _misfit(row: OptimizerOption, value: Scalar) -> str:
     """Return, in words, the values that an option may have; nothing if `value` is one of them."""
     if isinstance(row.default, bool):
         return "" if isinstance(value, bool) else "true or false"

@@ -9,7 +9,7 @@ from typing import List
 # What runs on a cluster. Every run carries these in its code/, images for IPUs contain them, and `check` sends them.
 RUNTIME_PACKAGES = ("contract", "records", "data", "launch", "train")
 # Folders that lie beside the package in a checkout, and inside it in a wheel.
-COMPANIONS = ("containers", "playbooks", "simulation", "standins", "templates")
+COMPANIONS = ("containers", "playbooks", "standins", "templates")
 
 
 def folder() -> Path:

@@ -47,7 +47,6 @@ class RunPaths:
         self.attempt = self.folder / "attempt"
         self.state = self.folder / "state"
         self.exit_code = self.folder / "exit_code"
-        self.prediction = self.folder / "prediction.json"
         self.progress = self.folder / "progress.json"
         self.outlived = self.folder / "outlived.json"
         self.failure = self.folder / "failure.json"

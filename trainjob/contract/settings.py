@@ -379,21 +379,21 @@ class JobSettings(RuntimeSettings):
     )
     on_stall: Literal["tell", "end"] = setting(
         "tell",
-        "What happens to a command that makes no progress for much longer than usual, and in which nothing moves.",
+        "What to do with a command that has stopped making progress: report it, or end it.",
         group=RECORDS,
         shared=True,
     )
     exit_grace_s: float = setting(
         60.0,
-        "Seconds after which a rank is ended that does nothing any more, although all others have ended or the last "
-        "update is made and saved; commands only.",
+        "Seconds to wait for a rank that is idle after all others have ended, or after the last update was saved; "
+        "commands only.",
         group=RECORDS,
         shared=True,
         above=0,
     )
     idle_timeout_s: float = setting(
         600.0,
-        "Seconds after which the log tells of a command that does not use the GPUs it has.",
+        "Seconds of unused GPUs after which the log warns; commands only.",
         group=RECORDS,
         shared=True,
         above=0,
@@ -438,8 +438,8 @@ class JobSettings(RuntimeSettings):
     )
     retry: Dict[str, Scalar] = setting(
         {},
-        "What the next attempt asks more of: mem=+50% after one that ran out of its host's memory, time=+50% after one "
-        "that its time limit ended; attempts=2: how many attempts may (1).",
+        "Resources to increase for the next attempt: mem=+50% after an out-of-memory failure, time=+50% after a "
+        "time-out; attempts=2: for how many attempts (1).",
         group=SLURM,
         absent="every attempt asks for the same",
         shared=True,
@@ -476,7 +476,7 @@ class JobSettings(RuntimeSettings):
     )
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """One setting, as lists of settings show it."""
 
     name: str
@@ -515,9 +515,9 @@ class Row(NamedTuple):
 
 
 @functools.lru_cache(maxsize=None)
-def rows(table: type = JobSettings) -> Dict[str, Row]:
+def rows(table: type = JobSettings) -> Dict[str, SettingRow]:
     """Return the rows of `table` by name: group by group, and those that the plan works out before the others."""
-    listed: List[Row] = []
+    listed: List[SettingRow] = []
     for field in dataclasses.fields(table):
         if "setting" in field.metadata:
             kinds = getattr(field.type, "__args__", ()) if getattr(field.type, "__origin__", None) is Union else ()
@@ -525,7 +525,7 @@ def rows(table: type = JobSettings) -> Dict[str, Row]:
             is_optional = len(plain) == 1 and len(kinds) == 2
             default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
             kind = plain[0] if is_optional else field.type
-            listed.append(Row(field.name, kind, default, field.metadata["setting"], is_optional))
+            listed.append(SettingRow(field.name, kind, default, field.metadata["setting"], is_optional))
     as_stated = names(RuntimeSettings)
     return {
         row.name: row for row in sorted(listed, key=lambda row: (GROUPS.index(row.facts.group), row.name in as_stated))

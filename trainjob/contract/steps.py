@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MORE = re.compile(r"\+([0-9]{1,4})%")
 
 
-class Step(NamedTuple):
+class OnceStep(NamedTuple):
     """One step. `command` is a program and its arguments, of a shell line `bash -c LINE`."""
 
     scope: str
@@ -31,12 +31,12 @@ class Step(NamedTuple):
         return "step %s (once.%s)" % (self.name, self.scope)
 
 
-def parse(once: Mapping[str, List[Dict[str, Any]]]) -> List[Step]:
+def parse(once: Mapping[str, List[Dict[str, Any]]]) -> List[OnceStep]:
     """Return the steps of a job, those of the job before those of each node. Raises RuleError."""
     return [_step(scope, number, dict(keys)) for scope in SCOPES for number, keys in enumerate(once.get(scope, []), 1)]
 
 
-def _step(scope: str, number: int, keys: Dict[str, Any]) -> Step:
+def _step(scope: str, number: int, keys: Dict[str, Any]) -> OnceStep:
     where = "%s[%d]" % (scope, number - 1)
     words, shell, name, lock = (keys.get(key) for key in ("run", "shell", "name", "lock"))
     timeout_s = keys.get("timeout_s", TIMEOUT_S)
@@ -61,7 +61,7 @@ def _step(scope: str, number: int, keys: Dict[str, Any]) -> Step:
         expected = "the whole path of a folder, from / or ~/ on"
         raise RuleError("%s.lock is %r, expected %s" % (where, lock, expected), "write it as /shared/hf/.trainjob-lock")
     program = _NAME.match(os.path.basename(words[0]) if words else "shell")
-    return Step(
+    return OnceStep(
         scope,
         number,
         name or (program[0] if program else "step"),

@@ -1,4 +1,4 @@
-"""Prepared data sets: raw uint8 images and labels in memory-mapped files, with a JSON manifest.
+"""Travels to the cluster. Prepared data sets: raw uint8 images and labels in memory-mapped files, with a manifest.
 
-Python 3.8 and numpy: every run directory carries a copy of this package.
+Python 3.8 and numpy.
 """

@@ -75,7 +75,7 @@ def _damaged(folder: Path, name: str, facts: FileFacts, what: str, expected: str
     )
 
 
-class Progress:
+class WorkProgress:
     """Says how far long work has come, every few seconds."""
 
     def __init__(self, say: Say) -> None:
@@ -89,7 +89,7 @@ class Progress:
             self._say(text)
 
 
-class Listed(NamedTuple):
+class ListedDataSet(NamedTuple):
     """One line of `trainjob data list`."""
 
     name: str
@@ -98,7 +98,7 @@ class Listed(NamedTuple):
     bytes: int
 
 
-def list_prepared(data_dir: Optional[Path]) -> List[Listed]:
+def list_prepared(data_dir: Optional[Path]) -> List[ListedDataSet]:
     """Return the data sets that a run would find, by name."""
     listed = []
     for name in names(data_dir):
@@ -106,5 +106,5 @@ def list_prepared(data_dir: Optional[Path]) -> List[Listed]:
         manifest = None if folder is None else read_manifest(folder)
         if folder is not None and manifest is not None:  # else it was removed while we look
             samples = {split: facts.samples for split, facts in manifest.splits.items()}
-            listed.append(Listed(name, folder, samples, sum(facts.bytes for facts in files_of(manifest))))
+            listed.append(ListedDataSet(name, folder, samples, sum(facts.bytes for facts in files_of(manifest))))
     return listed

@@ -33,7 +33,7 @@ _CHUNK = 1 << 20
 _MOST_BYTES = 1 << 28  # of one batch: an official one has 31 MB
 
 
-class Batch(NamedTuple):
+class CifarBatch(NamedTuple):
     """One pickle of the archive."""
 
     images: np.ndarray  # (n, 3, 32, 32) uint8
@@ -174,7 +174,7 @@ def _unpickled(content: bytes, what: str) -> object:
 # -- the data set ------------------------------------------------------------------------------
 
 
-def _batch(name: str, content: object, classes: int) -> Batch:
+def _batch(name: str, content: object, classes: int) -> CifarBatch:
     """Return one pickle's images and labels. Raises UserError if it is not of the official form."""
     images = content.get(b"data") if isinstance(content, dict) else None
     labels = content.get(b"labels") if isinstance(content, dict) else None
@@ -184,7 +184,7 @@ def _batch(name: str, content: object, classes: int) -> Batch:
         raise UserError("%s has %d images and no b'labels' of as many" % (name, len(images)), "is it CIFAR-10?")
     if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
         raise UserError("%s has labels outside 0 to %d" % (name, classes - 1), "is it CIFAR-10?")
-    return Batch(images.reshape((-1, *_SHAPE)), np.array(labels, dtype=np.uint8))
+    return CifarBatch(images.reshape((-1, *_SHAPE)), np.array(labels, dtype=np.uint8))
 
 
 def _write(folder: Path, pickles: Dict[str, object], sha256: str) -> Manifest:
@@ -212,7 +212,7 @@ def _write(folder: Path, pickles: Dict[str, object], sha256: str) -> Manifest:
     )
 
 
-def _statistics(batches: List[Batch]) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
+def _statistics(batches: List[CifarBatch]) -> Tuple[Tuple[float, ...], Tuple[float, ...]]:
     """Return mean and standard deviation of each channel, from counts of its values: no rounding adds up."""
     counts = np.zeros((3, 256))
     for batch in batches:

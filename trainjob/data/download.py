@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import Progress, Say
+from trainjob.data.checking import Say, WorkProgress
 from trainjob.records.checkpoints import sha256_of
 from trainjob.records.files import remove_if_there, sync_folder
 
@@ -49,7 +49,7 @@ class _Download:
     def __init__(self, url: str, stream: BinaryIO, say: Say) -> None:
         self._url, self._stream, self._say = url, stream, say
         self._total: Optional[int] = None  # None: the server does not say
-        self._progress = Progress(say)
+        self._progress = WorkProgress(say)
 
     def run(self) -> None:
         """Try until the file is complete, or further attempts bring no more bytes."""

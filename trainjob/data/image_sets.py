@@ -16,9 +16,9 @@ import numpy as np
 
 from trainjob.contract.errors import UserError
 from trainjob.data import pictures
-from trainjob.data.checking import Progress, Say
+from trainjob.data.checking import Say, WorkProgress
 from trainjob.data.encoded import SAMPLES, IndexedFile, write_index
-from trainjob.data.listing import Listed, Listing, Place, image_folder, web_dataset
+from trainjob.data.listing import ImagePlace, ListedImages, Listing, image_folder, web_dataset
 from trainjob.data.manifest import ENCODED, IMAGES, Manifest, SplitFacts
 from trainjob.data.pictures import DamagedImageError
 from trainjob.data.sizes import MOST_CLASSES
@@ -26,7 +26,7 @@ from trainjob.data.tables import parquet
 from trainjob.data.writing import write_array, write_file
 from trainjob.records.checkpoints import sha256_of
 
-LISTERS: Dict[str, Callable[[Path], Listed]] = {
+LISTERS: Dict[str, Callable[[Path], ListedImages]] = {
     "imagefolder": image_folder,
     "webdataset": web_dataset,
     "parquet": parquet,
@@ -34,7 +34,7 @@ LISTERS: Dict[str, Callable[[Path], Listed]] = {
 RESIZED, PACKED, INDEX = STORES = ("resized", "packed", "index")
 # Of photographs, as ImageNet's are usually normalised.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_AT_ONCE = 256  # images in memory
+AT_ONCE = 256  # images in memory
 _MOST_NAMED = 10  # damaged files in a message
 
 Made = TypeVar("Made")
@@ -45,10 +45,10 @@ class Encoded(NamedTuple):
 
     content: bytes
     label: int
-    place: Place
+    place: ImagePlace
 
 
-class Request(NamedTuple):
+class ImageSetRequest(NamedTuple):
     """The data set that is to be made."""
 
     name: str
@@ -62,7 +62,7 @@ class Request(NamedTuple):
 
 def fill(staging: Path, say: Say, **options: Any) -> Manifest:
     """Write the data set that a Request of these options asks for. Raises UserError, naming what is damaged."""
-    request = Request(**options)
+    request = ImageSetRequest(**options)
     if request.kind == "parquet" and request.store == INDEX:
         raise UserError(
             "rows of Parquet and Arrow files can't be read at random fast enough, and --store is index",
@@ -91,7 +91,7 @@ def fill(staging: Path, say: Say, **options: Any) -> Manifest:
 
 
 class _Filling:
-    def __init__(self, staging: Path, say: Say, listed: Listed, request: Request) -> None:
+    def __init__(self, staging: Path, say: Say, listed: ListedImages, request: ImageSetRequest) -> None:
         self._staging, self._say, self._listed, self._request = staging, say, listed, request
         self._root = Path(request.source)
         self._damaged: List[str] = []
@@ -178,18 +178,18 @@ class _Filling:
     def _each(self, listing: Listing, work: Callable[[Encoded], Made]) -> Iterator[Tuple[Encoded, Made]]:
         """Yield every sound image with what `work` makes of it, in order; note those that are damaged."""
 
-        def attempt(place: Place) -> Union[Tuple[Encoded, Made], str]:
+        def attempt(place: ImagePlace) -> Union[Tuple[Encoded, Made], str]:
             try:
                 image = self._read(listing, place)
                 return image, work(image)
             except (DamagedImageError, OSError) as error:
                 return "%s: %s" % (self._name(listing, place), error)
 
-        count, progress = 0, Progress(self._say)
+        count, progress = 0, WorkProgress(self._say)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for start in range(0, len(listing.places), _AT_ONCE):
+            for start in range(0, len(listing.places), AT_ONCE):
                 progress("%d of %d images read" % (start, len(listing.places)))
-                for outcome in pool.map(attempt, listing.places[start : start + _AT_ONCE]):
+                for outcome in pool.map(attempt, listing.places[start : start + AT_ONCE]):
                     if isinstance(outcome, str):
                         self._damaged.append(outcome)
                     else:
@@ -198,7 +198,7 @@ class _Filling:
         if not count:
             raise UserError("no image in %s can be decoded: %s" % (self._root, self._damaged[-1]), "correct --from")
 
-    def _read(self, listing: Listing, place: Place) -> Encoded:
+    def _read(self, listing: Listing, place: ImagePlace) -> Encoded:
         if listing.read is not None:
             content = listing.read(place)
             return Encoded(content, place.label, place._replace(bytes=len(content)))
@@ -208,7 +208,7 @@ class _Filling:
             content = stream.read(place.bytes)
         return Encoded(content, place.label, place)
 
-    def _name(self, listing: Listing, place: Place) -> str:
+    def _name(self, listing: Listing, place: ImagePlace) -> str:
         path = self._root / listing.files[place.file]
         if listing.read is not None:
             return "%s, row %d" % (path, place.offset)

@@ -14,7 +14,7 @@ from trainjob.data.pictures import SUFFIXES
 _SPLITS = {"train": ("train", "training"), "test": ("val", "valid", "validation", "test")}
 
 
-class Place(NamedTuple):
+class ImagePlace(NamedTuple):
     """The position of one image's bytes."""
 
     file: int  # of the listing's files
@@ -27,11 +27,11 @@ class Listing(NamedTuple):
     """The images of one split, in a fixed order."""
 
     files: List[str]  # relative to the root
-    places: List[Place]
-    read: Optional[Callable[[Place], bytes]] = None  # where the bytes are not simply a part of the file
+    places: List[ImagePlace]
+    read: Optional[Callable[[ImagePlace], bytes]] = None  # where the bytes are not simply a part of the file
 
 
-class Listed(NamedTuple):
+class ListedImages(NamedTuple):
     """The splits of a folder, and the number of classes."""
 
     splits: Dict[str, Listing]
@@ -41,7 +41,7 @@ class Listed(NamedTuple):
 # -- folders by class --------------------------------------------------------------------------
 
 
-def image_folder(root: Path) -> Listed:
+def image_folder(root: Path) -> ListedImages:
     """Return the images in ROOT/train/CLASS/… and ROOT/val/CLASS/…, or in ROOT/CLASS/…: classes in order of name."""
     folders: Dict[str, Path] = {}
     for split, names in _SPLITS.items():
@@ -60,7 +60,7 @@ def image_folder(root: Path) -> Listed:
     for split, folder in folders.items():
         if not splits[split].files:
             raise UserError("no folder in %s has an image (%s)" % (folder, ", ".join(SUFFIXES)), "correct --from")
-    return Listed(splits, len(classes))
+    return ListedImages(splits, len(classes))
 
 
 def _classes(folder: Path) -> List[str]:
@@ -72,7 +72,7 @@ def _classes(folder: Path) -> List[str]:
 
 def _of_folder(root: Path, folder: Path, labels: Dict[str, int]) -> Listing:
     files: List[str] = []
-    places: List[Place] = []
+    places: List[ImagePlace] = []
     for name in _classes(folder):
         if name not in labels:
             raise UserError(
@@ -81,7 +81,7 @@ def _of_folder(root: Path, folder: Path, labels: Dict[str, int]) -> Listing:
         for parent, folders, listed in os.walk(str(folder / name)):
             folders.sort()
             for path in [os.path.join(parent, file) for file in sorted(listed) if file.lower().endswith(SUFFIXES)]:
-                places.append(Place(len(files), 0, os.path.getsize(path), labels[name]))
+                places.append(ImagePlace(len(files), 0, os.path.getsize(path), labels[name]))
                 files.append(os.path.relpath(path, str(root)))
     return Listing(files, places)
 
@@ -89,7 +89,7 @@ def _of_folder(root: Path, folder: Path, labels: Dict[str, int]) -> Listing:
 # -- tar shards --------------------------------------------------------------------------------
 
 
-def web_dataset(root: Path) -> Listed:
+def web_dataset(root: Path) -> ListedImages:
     """Return the images in the tar shards below `root`: a sample is KEY.jpg (or .png …) and KEY.cls, its label."""
     shards: Dict[str, List[str]] = {}
     for path in sorted(root.rglob("*.tar*")) if root.is_dir() else []:
@@ -100,14 +100,14 @@ def web_dataset(root: Path) -> Listed:
         raise UserError("%s has no tar shards to train on" % root, "give the folder of the shards, train-000000.tar …")
     splits: Dict[str, Listing] = {}
     for split, files in shards.items():
-        places: List[Place] = []
+        places: List[ImagePlace] = []
         for number, file in enumerate(files):
             in_shard = _of_shard(root / file, number)
             if not in_shard:
                 raise UserError("shard %s has no images" % (root / file), "remove it, or make it again")
             places += in_shard
         splits[split] = Listing(files, places)
-    return Listed(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
+    return ListedImages(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
 
 
 def split_of(path: Path) -> str:
@@ -116,7 +116,7 @@ def split_of(path: Path) -> str:
     return "test" if any(word.startswith(_SPLITS["test"]) for word in words) else "train"
 
 
-def _of_shard(path: Path, number: int) -> List[Place]:
+def _of_shard(path: Path, number: int) -> List[ImagePlace]:
     images: Dict[str, Tuple[int, int]] = {}
     labels: Dict[str, int] = {}
     try:
@@ -143,4 +143,4 @@ def _of_shard(path: Path, number: int) -> List[Place]:
             raise UserError(
                 "shard %s: sample %s is cut off, or its label is below 0" % (path, key), "make or fetch the shard again"
             )
-    return [Place(number, *place, labels[key]) for key, place in images.items()]
+    return [ImagePlace(number, *place, labels[key]) for key, place in images.items()]

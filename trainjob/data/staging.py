@@ -12,18 +12,18 @@ import errno
 import fcntl
 import os
 import shutil
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
-from trainjob.data.checking import Progress, Say, files_of
+from trainjob.data.checking import Say, WorkProgress, files_of
 from trainjob.data.manifest import FILE_NAME, SOURCE, find, not_prepared
 from trainjob.data.shards import Shards, open_data_set
 from trainjob.records.checkpoints import sha256_of
 from trainjob.records.files import remove_if_there
+from trainjob.records.own import make_own_folder, open_own
 
 _CHUNK = 1 << 22
 _COPIES = 8  # at once: small files take longer to open than to copy
@@ -67,10 +67,10 @@ def stage(name: str, data_dir: Optional[Path], disk: Path, say: Say) -> Staged:
     data_set = open_data_set(folder)
     target = disk / ("trainjob-%d-%s" % (os.getuid(), data_set.identity()[:16]))
     try:
-        _make_own(target)
-        lock = os.open(str(disk / (target.name + ".lock")), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        make_own_folder(target)
+        lock = open_own(disk / (target.name + ".lock"))
         try:
-            _make(data_set, target, lock, say)
+            make_copy(data_set, target, lock, say)
         except BaseException:
             os.close(lock)
             raise
@@ -88,7 +88,7 @@ def stage(name: str, data_dir: Optional[Path], disk: Path, say: Say) -> Staged:
         ) from None
 
 
-def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
+def make_copy(data_set: Shards, target: Path, lock: int, say: Say) -> None:
     """Copy, unless it has been done, and return with the lock shared."""
     while True:
         fcntl.flock(lock, fcntl.LOCK_SH)
@@ -106,15 +106,8 @@ def _make(data_set: Shards, target: Path, lock: int, say: Say) -> None:
             _copy(data_set, target, say)
 
 
-def _make_own(target: Path) -> None:
-    target.mkdir(mode=0o700, exist_ok=True)
-    facts = os.lstat(str(target))
-    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
-        raise UserError("%s belongs to another user" % target, "Remove it, or give --stage another folder")
-
-
 def _copy(data_set: Shards, target: Path, say: Say) -> None:
-    _make_own(target)  # again: a run that has ended since it was opened may have removed it
+    make_own_folder(target)  # again: a run that has ended since it was opened may have removed it
     manifest, name = data_set.manifest, data_set.manifest.name
     folder = target / data_set.folder.name
     files = [
@@ -130,7 +123,7 @@ def _copy(data_set: Shards, target: Path, say: Say) -> None:
     free = shutil.disk_usage(str(target)).free
     if needed > free:
         raise _full(name, target.parent, "%s are missing, and it has %s free" % (_shown(needed), _shown(free)))
-    total, copied, progress = sum(one.bytes for one in missing), 0, Progress(say)
+    total, copied, progress = sum(one.bytes for one in missing), 0, WorkProgress(say)
     for parent in {one.copy.parent for one in missing} | {folder}:
         parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_COPIES) as pool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from trainjob.contract.errors import UserError
-from trainjob.data.listing import Listed, Listing, Place, split_of
+from trainjob.data.listing import ImagePlace, ListedImages, Listing, split_of
 
 _IMAGE = ("image", "img", "jpg", "png", "picture")
 _LABEL = ("label", "labels", "fine_label", "cls", "target")
@@ -28,7 +28,7 @@ class _Columns(NamedTuple):
     label: str
 
 
-def parquet(root: Path) -> Listed:
+def parquet(root: Path) -> ListedImages:
     """Return the rows of all .parquet and .arrow files below `root`. Raises UserError, naming what does not fit."""
     _arrow("pyarrow")
     files: Dict[str, List[str]] = {}
@@ -42,12 +42,12 @@ def parquet(root: Path) -> Listed:
     splits: Dict[str, Listing] = {}
     for split, names in files.items():
         places = [
-            Place(number, row, 0, label)
+            ImagePlace(number, row, 0, label)
             for number, name in enumerate(names)
             for row, label in enumerate(reader.labels(name))
         ]
         splits[split] = Listing(names, places, functools.partial(reader.image, names))
-    return Listed(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
+    return ListedImages(splits, 1 + max(place.label for listing in splits.values() for place in listing.places))
 
 
 def _arrow(module: str) -> Any:
@@ -92,7 +92,7 @@ class _Reader:
             )
         return labels
 
-    def image(self, names: List[str], place: Place) -> bytes:
+    def image(self, names: List[str], place: ImagePlace) -> bytes:
         """Return the encoded image at `place` in one of the files `names`; nothing if there is none."""
         name, row = names[place.file], place.offset
         starts = self._starts[name]

@@ -87,6 +87,7 @@ def copy_package(target: Path, parts: Sequence[str] = ()) -> None:
             shutil.copytree(package.folder() / name, target / name, ignore=ignore)
         return
     shutil.copytree(package.folder(), target, ignore=ignore)
+    shutil.copytree(package.folder().with_name("batchfiles"), target.with_name("batchfiles"), ignore=ignore)
     for name in package.COMPANIONS:
         shutil.copytree(package.companion(name), target / name, ignore=ignore, dirs_exist_ok=True)
     # What importlib.metadata reads; without the README, whose changes would build every image again.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import platformdirs
 
@@ -23,8 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _MARKED = re.compile(r"^ *# (\S+):.*# fill in", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Candidate:
+class UnreadClusterFile(NamedTuple):
     """A cluster file with its name, not yet read. Errors call the file `shown`."""
 
     name: str
@@ -37,8 +36,7 @@ class Candidate:
         return NamedCluster(self.name, self.path, self.origin_word, read_cluster(self.path, self.shown))
 
 
-@dataclass(frozen=True)
-class NamedCluster:
+class NamedCluster(NamedTuple):
     """A cluster and its origin. `origin_word` holds no path of this machine, so scripts may contain it."""
 
     name: str
@@ -61,26 +59,29 @@ def find(value: str) -> NamedCluster:
     raise ClusterError(f'no cluster is called "{value}"', _known(value, all_candidates))
 
 
-def candidates() -> tuple[Candidate, ...]:
+def candidates() -> tuple[UnreadClusterFile, ...]:
     """Return one candidate for every name: the file that `find` would read. Reads no file."""
-    here = (Candidate(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
+    here = (UnreadClusterFile(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
     users = (
-        Candidate(path.stem, path, f"user's cluster file {path.name}", str(path)) for path in _files(user_folder())
+        UnreadClusterFile(path.stem, path, f"user's cluster file {path.name}", str(path))
+        for path in _files(user_folder())
     )
-    by_name: dict[str, Candidate] = {}
+    by_name: dict[str, UnreadClusterFile] = {}
     for candidate in (*here, *users, *catalog(), *sites()):
         by_name.setdefault(candidate.name, candidate)
     return tuple(by_name.values())
 
 
-def catalog() -> tuple[Candidate, ...]:
+def catalog() -> tuple[UnreadClusterFile, ...]:
     """Return the ready cluster files that come with trainjob, without those of `sites`."""
-    return tuple(Candidate(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG))
+    return tuple(
+        UnreadClusterFile(path.stem, path, f"catalog {path.stem}", f"catalog {path.stem}") for path in _files(CATALOG)
+    )
 
 
-def sites() -> tuple[Candidate, ...]:
+def sites() -> tuple[UnreadClusterFile, ...]:
     """Return the cluster files of public machines, every line with its source."""
-    return tuple(Candidate(path.stem, path, f"site {path.stem}", f"site {path.stem}") for path in _files(SITES))
+    return tuple(UnreadClusterFile(path.stem, path, f"site {path.stem}", f"site {path.stem}") for path in _files(SITES))
 
 
 def user_folder() -> Path:
@@ -96,7 +97,7 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.yaml"), key=pod4_before_pod16)
 
 
-def _at_path(value: str) -> Candidate:
+def _at_path(value: str) -> UnreadClusterFile:
     path = Path(value)
     if not path.exists():
         by_name = {candidate.name: candidate for candidate in candidates()}
@@ -104,10 +105,10 @@ def _at_path(value: str) -> Candidate:
         cure = f"is --cluster {close} meant ({by_name[close].origin_word})?" if close else "correct the path"
         raise ClusterError(f"{value}: there is no such file", cure)
     # An absolute path exists only on this machine, so scripts contain only the file's name.
-    return Candidate(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
+    return UnreadClusterFile(path.stem, path, f"cluster file {path.name if path.is_absolute() else path}", value)
 
 
-def _known(value: str, clusters: tuple[Candidate, ...]) -> str:
+def _known(value: str, clusters: tuple[UnreadClusterFile, ...]) -> str:
     close = nearest(value, [candidate.name for candidate in clusters])
     meant = f"is {close} meant? Known" if close else "known"
     ready = [one.name for one in clusters if one.path.parent == CATALOG]
@@ -175,6 +176,25 @@ def source_of_kind(kind: str) -> str:
 def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:
     """Return the line (from 1) and the key of every place in `text` that the site must fill in."""
     return tuple((text.count("\n", 0, match.start()) + 1, match[1]) for match in _MARKED.finditer(text))
+
+
+def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) -> None:
+    """Raise ClusterError, naming every fact that a submission to the cluster `name` needs and its file lacks.
+
+    `path` is that file, whose lines to fill in are named.
+    """
+    missing = cluster.missing_facts
+    if not missing:
+        return
+    if path is None or path.parent == CATALOG:
+        cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME {cluster.draft_option}"
+    elif path.parent == SITES:
+        cure = f"draft a file of your own, which shows where they go: trainjob cluster init --site {name}"
+    else:
+        marked = {key: line for line, key in places_to_fill_in(path.read_text(encoding="utf-8"))}
+        lines = [f"{path}:{marked[key]}: {key}" for fact in missing if (key := fact.rpartition(".")[2]) in marked]
+        cure = f"fill in {', '.join(lines)}" if lines else f"add them to {path}"
+    raise ClusterError(f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}", cure)
 
 
 def write_draft(path: Path, text: str) -> None:

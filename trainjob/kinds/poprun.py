@@ -16,18 +16,18 @@ from trainjob.render.sourced import Sourced, SourcedShell
 OWN_CACHE = Shell('"$TRAINJOB_RUN_DIR"/executables')
 
 
-class Option(NamedTuple):
+class PoprunOption(NamedTuple):
     """One option of poprun; `value` None is a bare flag."""
 
     flag: Shell
     value: object | None
 
 
-def option(name: str, value: object, origin: str) -> Option:
+def option(name: str, value: object, origin: str) -> PoprunOption:
     """Return the option --`name`; its origin names the option, because a line holds several."""
     if isinstance(value, bool):
         value = "yes" if value else "no"
-    return Option(Shell(f"--{name}"), Sourced(value, f"--{name}: {origin}"))
+    return PoprunOption(Shell(f"--{name}"), Sourced(value, f"--{name}: {origin}"))
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class PoprunLine:
 
     request: Request
     cluster: IpuCluster
-    hosts: Option | None
-    ilds: Option | None
+    hosts: PoprunOption | None
+    ilds: PoprunOption | None
     partition: object | None
     allocation: str | None
 
@@ -80,18 +80,18 @@ class PoprunLine:
             return SourcedShell(OWN_CACHE, "the run's own, for what is compiled ahead")
         return None
 
-    def _rows(self) -> Iterator[Iterator[Option]]:
+    def _rows(self) -> Iterator[Iterator[PoprunOption]]:
         """Yield lines of options."""
         yield self._size()
         yield self._vipu()
         yield self._settings()
         yield self._of_mpirun()
 
-    def _size(self) -> Iterator[Option]:
+    def _size(self) -> Iterator[PoprunOption]:
         topology, request = self.request.plan.topology, self.request
         word = {1: "--verbose", 2: "--vv"}.get(self.cluster.poprun.verbosity)
         if word:
-            yield Option(SourcedShell(Shell(word), request.cluster_origin), None)
+            yield PoprunOption(SourcedShell(Shell(word), request.cluster_origin), None)
         if self.hosts is not None:
             yield self.hosts
         yield option("num-instances", topology.instances, request.origin("instances"))
@@ -100,7 +100,7 @@ class PoprunLine:
         if self.ilds is not None:
             yield self.ilds
 
-    def _vipu(self) -> Iterator[Option]:
+    def _vipu(self) -> Iterator[PoprunOption]:
         vipu, release, origin = self.cluster.vipu, self.cluster.sdk, self.request.cluster_origin
         if vipu.server is not None:
             yield option("vipu-server-host", vipu.server, origin)
@@ -110,7 +110,7 @@ class PoprunLine:
         if "timeout_s" in vipu.stated:
             yield option("vipu-server-timeout", vipu.timeout_s, origin)
         if self.partition is not None:
-            yield Option(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
+            yield PoprunOption(Shell("--vipu-partition"), Shell('"$TRAINJOB_PARTITION"'))
         if self.allocation is not None:
             is_old = release is not None and rules.release(release.version) < rules.ALLOCATIONS_FROM
             yield option("vipu-cluster" if is_old else "vipu-allocation", self.allocation, origin)
@@ -119,7 +119,7 @@ class PoprunLine:
             if choice is not None:
                 yield option(name.replace("_", "-"), choice, origin)
 
-    def _settings(self) -> Iterator[Option]:
+    def _settings(self) -> Iterator[PoprunOption]:
         request, settings, release = self.request, self.cluster.poprun, self.cluster.sdk
         origin, job = request.cluster_origin, request.job
         if settings.print_topology:
@@ -127,15 +127,15 @@ class PoprunLine:
         if settings.numa is not None and release is not None:
             yield option(*rules.numa(settings.numa, release.version), origin)
         if self._cache is not None:
-            yield Option(Shell("--executable-cache-path"), Shell('"$POPTORCH_CACHE_DIR"'))
+            yield PoprunOption(Shell("--executable-cache-path"), Shell('"$POPTORCH_CACHE_DIR"'))
         for name, value in {**settings.options, **job.poprun}.items():
             yield option(name, value, request.origin(f"poprun.{name}") if name in job.poprun else origin)
         if job.compile_only:
             yield option("offline-mode", True, request.origin("compile_only"))
 
-    def _of_mpirun(self) -> Iterator[Option]:
+    def _of_mpirun(self) -> Iterator[PoprunOption]:
         settings = self.cluster.poprun
         if self.cluster.network.interface is not None or settings.mpi_global_args:
-            yield Option(Shell("--mpi-global-args"), Shell('"$TRAINJOB_MPI_GLOBAL"'))
+            yield PoprunOption(Shell("--mpi-global-args"), Shell('"$TRAINJOB_MPI_GLOBAL"'))
         if self.request.plan.topology.host_count > 1 or settings.mpi_local_args:
-            yield Option(Shell("--mpi-local-args"), Shell('"$TRAINJOB_MPI_LOCAL"'))
+            yield PoprunOption(Shell("--mpi-local-args"), Shell('"$TRAINJOB_MPI_LOCAL"'))

@@ -25,6 +25,7 @@ from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.host import node_name
+from trainjob.records.own import is_own_folder, make_own_folder, open_own
 
 _POLL_S = 0.05
 _READERS = 32  # of a folder on a slow file system
@@ -71,8 +72,8 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
     family = "trainjob-env-%d-%s" % (os.getuid(), family)
     target = disk / ("%s-%s" % (family, state))
     try:
-        _make_own(target)
-        lock = _lock_of(target)
+        make_own_folder(target)
+        lock = open_own(_lock_of(target))
         made = _Making(kind, source, target / "env", paths.packed_environment(state), first)
         while not _is_shared(lock, target):
             if made.is_possible and _is_alone(lock) and not _is_complete(target):
@@ -118,19 +119,14 @@ def _state(kind: str, source: Path) -> str:
         what = "a virtual environment" if kind == "venv" else "a tar file or squashfs image"
         cure = "environment.%s is the path of %s that every node sees" % (kind, what)
         raise NoEnvironmentError("%s: %s on %s" % (error.filename, error.strerror, node_name()), cure) from None
+    if kind == "archive" and not stat.S_ISREG(found[0].st_mode):
+        raise NoEnvironmentError("%s is not a file on %s" % (source, node_name()), "name the archive itself")
     return _digest(*("%d %d" % (one.st_mtime_ns, one.st_size) for one in found))
 
 
-def _make_own(target: Path) -> None:
-    target.mkdir(mode=0o700, exist_ok=True)
-    facts = os.lstat(str(target))
-    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode):
-        raise NoEnvironmentError("%s belongs to another user" % target, "remove it, or name another environment.folder")
-
-
 # flock works here: the disk is the node's own.
-def _lock_of(target: Path) -> int:
-    return os.open("%s.lock" % target, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+def _lock_of(target: Path) -> Path:
+    return target.with_name("%s.lock" % target.name)
 
 
 def _is_complete(target: Path) -> bool:
@@ -159,9 +155,12 @@ def _remove_older(disk: Path, family: str, target: Path) -> None:
     """Remove copies of earlier states that no run uses."""
     for name in glob.glob(str(disk / family) + "-*.lock"):
         folder = Path(name[: -len(".lock")])
-        if folder == target or not folder.is_dir():
+        if folder == target or not is_own_folder(folder):
             continue
-        lock = _lock_of(folder)
+        try:
+            lock = open_own(Path(name))
+        except OSError:  # somebody else's, under a name of ours
+            continue
         if _is_alone(lock):
             (folder / "complete").unlink() if _is_complete(folder) else None
             shutil.rmtree(str(folder), ignore_errors=True)
@@ -180,7 +179,7 @@ class _Making:
 
     @property
     def is_possible(self) -> bool:
-        """Whether this launcher is to make the copy, and has what it takes: an archive, or the first node's pack."""
+        """Whether this launcher must create the copy and can: it needs an archive, or the pack from the first node."""
         return self._is_first_here and (self._is_first_node or self._kind == "archive" or self._packed.exists())
 
     def make(self) -> None:
@@ -195,7 +194,9 @@ class _Making:
             _copy(self._source, self._folder)
         else:
             self._sync()
-        _use_own_interpreter(self._folder / "bin")
+        _refuse_links(self._folder, self._source)
+        _keep_plain(self._folder)
+        use_own_interpreter(self._folder / "bin")
         if not (self._folder / "bin" / "python").exists():
             cure = (
                 "pack or name the folder that has bin/python, whose interpreter every node must have at the same path"
@@ -261,7 +262,7 @@ def _unpack_image(image: Path, folder: Path) -> None:
 def _run(words: List[str], what: str, environ: "Mapping[str, str]" = os.environ) -> None:
     ended = subprocess.run(words, check=False, env=dict(environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     if ended.returncode:
-        raise NoEnvironmentError("%s can't %s on %s" % (words[0], what, node_name()), "what it says stands above")
+        raise NoEnvironmentError("%s can't %s on %s" % (words[0], what, node_name()), "see its output above")
 
 
 def _copy(source: Path, folder: Path) -> None:
@@ -274,15 +275,52 @@ def _copy(source: Path, folder: Path) -> None:
             here = folder / os.path.relpath(name, str(source))
             here.mkdir()
             links = [one for one in folders if os.path.islink(os.path.join(name, one))]
-            copies += [
-                pool.submit(shutil.copy2, os.path.join(name, one), str(here / one), follow_symlinks=False)
-                for one in (*files, *links)
-            ]
+            copies += [pool.submit(_copy_file, os.path.join(name, one), str(here / one)) for one in (*files, *links)]
         for one in copies:
             one.result()
 
 
-def _use_own_interpreter(programs: Path) -> None:
+def _copy_file(source: str, target: str) -> None:
+    facts = os.lstat(source)
+    if stat.S_ISLNK(facts.st_mode):
+        os.symlink(os.readlink(source), target)
+    elif stat.S_ISREG(facts.st_mode):
+        shutil.copyfile(source, target)
+        os.chmod(target, stat.S_IMODE(facts.st_mode))
+        os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # by which Python knows its compiled modules
+
+
+def _refuse_links(folder: Path, source: Path) -> None:
+    """Raise NoEnvironmentError where a folder of the copy is a link to one outside, which would be written to."""
+    ours = Path(os.path.realpath(str(folder.parent))) / folder.name
+    for path in (
+        folder,
+        *(one for pattern in ("bin", "lib*", "lib*/python*", "lib*/python*/*") for one in folder.glob(pattern)),
+    ):
+        place = Path(os.path.realpath(str(path)))
+        if path.is_symlink() and place.is_dir() and place != ours and ours not in place.parents:
+            raise NoEnvironmentError(
+                "%s is no environment that can be copied: in it, %s is a link to %s"
+                % (source, os.path.relpath(str(path), str(folder.parent)), place),
+                "name or pack the folder itself that the link leads to (tar -h)",
+            )
+
+
+def _keep_plain(folder: Path) -> None:
+    """Keep files, folders and links alone, all of this user's, and no right that a program would pass on."""
+    for name, folders, files in os.walk(str(folder)):
+        for path in (name, *(os.path.join(name, one) for one in (*folders, *files))):
+            facts = os.lstat(path)
+            if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode) or stat.S_ISLNK(facts.st_mode)):
+                os.unlink(path)
+                continue
+            if facts.st_uid != os.getuid():  # root unpacks what an archive says
+                os.chown(path, os.getuid(), os.getgid(), follow_symlinks=False)
+            if stat.S_IMODE(facts.st_mode) & 0o7000 and not stat.S_ISLNK(facts.st_mode):
+                os.chmod(path, stat.S_IMODE(facts.st_mode) & 0o777)
+
+
+def use_own_interpreter(programs: Path) -> None:
     """Have the environment's programs, such as torchrun, run in this copy."""
     ours = os.fsencode(str(programs / "python"))
     for path in programs.glob("*"):
@@ -291,4 +329,8 @@ def _use_own_interpreter(programs: Path) -> None:
         content = path.read_bytes()
         changed = _INTERPRETER.sub(lambda match: match.group(1) + ours, content, count=1)
         if changed != content:
-            path.write_bytes(changed)
+            # In the place of the file, whose content may have other names: a hard link into a cache.
+            written = path.with_name(".%s.part" % path.name)
+            written.write_bytes(changed)
+            shutil.copymode(str(path), str(written))
+            os.replace(str(written), str(path))

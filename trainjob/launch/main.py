@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str]) -> int:
     """Return the exit code of the first rank that failed, or of all ranks if none did."""
     try:
+        if os.environ.get(environment.LIMITS):
+            from trainjob.launch import limits
+
+            limits.set_as_in_prologue(os.environ[environment.LIMITS])
         return Launch(parse(arguments)).run()
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
@@ -181,12 +185,12 @@ class Launch:
             return exits.DONE
         from trainjob.contract import steps
         from trainjob.launch import processes
-        from trainjob.launch.once.run import Place, run
+        from trainjob.launch.once.run import StepPlace, run
 
         if options.launcher in ("local", "openmpi"):
             processes.end_with_parent(parent=options.parent)
         folder = self.paths.folder / options.working_folder
-        place = Place(self.paths, self.attempt, host.node_name(), folder, self.shared)
+        place = StepPlace(self.paths, self.attempt, host.node_name(), folder, self.shared)
         return run([step for step in steps.parse(self.job.once) if step.scope == steps.NODE], place)
 
     def _gpus_of_node(self) -> int:

@@ -46,7 +46,7 @@ def interface_to(address: str) -> Optional[str]:
     On the host at that address itself, whose name for it may be a loopback address, it is the one of the default route,
     or the only one.
     """
-    interfaces = _interfaces()
+    interfaces = interfaces_of_host()
     for target in (address, _ANYWHERE):
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
@@ -60,7 +60,7 @@ def interface_to(address: str) -> Optional[str]:
     return others.pop() if len(others) == 1 else None
 
 
-def _interfaces() -> Dict[str, str]:
+def interfaces_of_host() -> Dict[str, str]:
     """Return the name of the interface of each IPv4 address of this host."""
     import array
 

@@ -170,8 +170,8 @@ def threading(
     """Return defaults for a rank's threads: one for each of its CPUs, and waiting that leaves CPUs to others.
 
     Left to themselves, OpenMP's threads spin while they wait for each other. Where something else runs on one of their
-    cores, the thread there is late, and the others burn the time that it needs (bench/busy.py). Where nothing does,
-    `ranks.spinning` has them spin for a moment.
+    cores, the thread there is late, and the others burn the time that it needs (benchmarks/busy.py). Where nothing
+    does, `ranks.spinning` has them spin for a moment.
     """
     per_task = environ.get("SLURM_CPUS_PER_TASK", "") if launcher != "local" else ""
     if per_task.isdigit():

@@ -24,7 +24,7 @@ _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PrunableRun:
     """A run that can be removed, and the space it takes."""
 
     status: Snapshot
@@ -37,7 +37,7 @@ def candidates(
     in_states: frozenset[str],
     keep: int,
     warn: Callable[[str], None] = lambda _line: None,
-) -> list[Candidate]:
+) -> list[PrunableRun]:
     """Return the runs that have ended and are older than this, oldest first, without the newest `keep`.
 
     `warn` is called with a line about each run whose records don't tell its age.
@@ -50,7 +50,7 @@ def candidates(
     ended.sort(key=lambda now: now.submitted_at or "")
     latest = datetime.fromtimestamp(clock.time(), UTC) - older_than
     return [
-        Candidate(now, size(now.folder))
+        PrunableRun(now, size(now.folder))
         for now in ended[: max(0, len(ended) - keep)]
         if now.state in in_states
         and now.submitted_at is not None
@@ -83,7 +83,7 @@ def size(folder: Path | str) -> int:
     return sum(os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names)
 
 
-def remove(chosen: Sequence[Candidate]) -> dict[str, UserError]:
+def remove(chosen: Sequence[PrunableRun]) -> dict[str, UserError]:
     """Remove the runs' folders and index entries; return the error, by id, of each run that could not be removed.
 
     An interrupted removal leaves a folder that is no longer a run.

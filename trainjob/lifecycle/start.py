@@ -77,7 +77,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     project, selection = handover.project.record(), handover.selection
     digest = _digest(handover, project)
     if not again:
-        _refuse_the_same(digest)
+        refuse_the_same(digest)
     backend, paths = registry.get(handover.backend), _new_place(handover)
     remote = handover.remote and dataclasses.replace(handover.remote, folder=f"{handover.remote.folder}/{paths.id}")
     submission = Submission(
@@ -104,9 +104,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
             index.add(paths)
         try:
             record = File(submission.to_json(paths), 0o644)
-            files = dataclasses.replace(
-                handover.rendered, files={**handover.rendered.files, paths.submission.name: record}
-            )
+            files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})
             folder.create(paths.folder, files, handover.project, handover.selection, handover.share)
         except folder.FolderError:
             index.forget(paths.id)
@@ -150,7 +148,8 @@ def _digest(handover: Handover, project: Mapping[str, str | None]) -> str:
     return digest.hexdigest()
 
 
-def _refuse_the_same(digest: str) -> None:
+def refuse_the_same(digest: str) -> None:
+    """Raise UserError if the same job was submitted within a minute, or in the last week with an unknown outcome."""
     for paths in index.recent(_UNKNOWN_WITHIN_S):
         submission = submissions.read(paths)
         if submission is None or submission.digest != digest or submission.attempt != 1:

@@ -12,15 +12,13 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from trainjob.contract.errors import UserError
 
 
-@dataclass(frozen=True)
-class Completed:
+class Completed(NamedTuple):
     """A command that has ended. `stdout` is bytes, because git's output and logs may contain any bytes."""
 
     arguments: tuple[str, ...]
@@ -124,6 +122,9 @@ def _not_started(program: str, folder: Path | None, error: OSError) -> NotStarte
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
         cure = "wait, or raise the limit (ulimit -a shows them)"
         return NotStartedError(f"{program} can't be started: {error.strerror}", cure=cure)
+    if error.errno == errno.E2BIG:
+        text = f"the arguments and the environment of {program} are larger than this system takes"
+        return NotStartedError(text, cure="shorten what is passed to it, or unset large variables")
     cure = "make it executable" if isinstance(error, PermissionError) else "call it in a shell to see whether it works"
     return NotStartedError(f"{program} can't be started: {error.strerror}", cure=cure)
 
@@ -220,14 +221,19 @@ class Kept:
             self._process.wait(timeout_s)
 
 
-def keep(arguments: Sequence[str], *, log: Path) -> Kept:
+def keep(arguments: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None) -> Kept:
     """Return the command, started with its input kept open by us and its output appended to `log`.
 
     Raises CommandError when it can't be started. Ctrl-C does not reach it; the caller ends it.
     """
     with log.open("ab", buffering=0) as stream, _starting(arguments[0]):
         process = subprocess.Popen(
-            list(arguments), stdin=subprocess.PIPE, stdout=stream, stderr=stream, process_group=0
+            list(arguments),
+            env=None if environment is None else dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            process_group=0,
         )
     return Kept(process)
 

@@ -14,7 +14,7 @@ from trainjob.machines.process import CommandError
 from trainjob.machines.ssh import onward
 
 
-class Script(NamedTuple):
+class StartedScript(NamedTuple):
     """A job script that was started: process id, start time in clock ticks since boot, and its host's own name."""
 
     pid: int
@@ -23,7 +23,7 @@ class Script(NamedTuple):
     folder: str = ""  # of its run; empty in records of earlier versions
 
 
-def start(machine: Machine, folder: str, script: str, attempt: int, search_path: str = "") -> Script:
+def start(machine: Machine, folder: str, script: str, attempt: int, search_path: str = "") -> StartedScript:
     """Start the job script of the run directory `folder`, detached from this process and any terminal, and return it.
 
     What it prints is appended to the run's scheduler log; `search_path` is its PATH, if not the machine's own. Raises
@@ -39,10 +39,10 @@ def start(machine: Machine, folder: str, script: str, attempt: int, search_path:
             cure="does its shell print something of its own?",
         )
     pid, started, host = answer
-    return Script(int(pid), int(started) if started.isdecimal() else None, host, folder)
+    return StartedScript(int(pid), int(started) if started.isdecimal() else None, host, folder)
 
 
-def running(machine: Machine, started: Sequence[Script], signal: str = "") -> list[bool | None]:
+def running(machine: Machine, started: Sequence[StartedScript], signal: str = "") -> list[bool | None]:
     """Return whether each script still runs, with one command; None for a script that was started on another host.
 
     A process that runs for another folder is not the script. Those that run get `signal` (TERM, USR1), if any.
@@ -55,7 +55,7 @@ def running(machine: Machine, started: Sequence[Script], signal: str = "") -> li
 
 
 def kill(
-    machine: Machine, folder: str, *, signal: str = "KILL", spared: Script | None = None, host: str | None = None
+    machine: Machine, folder: str, *, signal: str = "KILL", spared: StartedScript | None = None, host: str | None = None
 ) -> list[int]:
     """Send `signal` (0: none) to every process of the run in `folder` but `spared`; return those that were there.
 

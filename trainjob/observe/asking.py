@@ -1,4 +1,4 @@
-"""Questions to back ends about runs, and how often a command that stays asks them: here alone are schedulers spared."""
+"""Queries to back ends about runs, and their rate limit for commands that keep running."""
 
 from __future__ import annotations
 

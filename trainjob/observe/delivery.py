@@ -1,21 +1,17 @@
-"""Delivers a message about a run: to a command, a webhook, or a mail server. No error names a secret."""
+"""Delivers a message about a run: to a command or a webhook. No error names a secret."""
 
 from __future__ import annotations
 
 import json
 import os
-import smtplib
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from email.message import EmailMessage
 from functools import partial
 from urllib.parse import urlsplit
 
-from trainjob.cluster.preferences import Event, Mail, Notify
-from trainjob.contract import secrets
+from trainjob.cluster.preferences import Event, Notify
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import visible
 from trainjob.machines import process
@@ -67,8 +63,6 @@ def ways(rules: Notify) -> dict[str, Callable[[Message], None]]:
         channels["command"] = partial(_by_command, rules.command)
     if rules.webhook is not None:
         channels["webhook"] = partial(_by_webhook, rules.webhook)
-    if rules.mail is not None:
-        channels["mail"] = partial(_by_mail, rules.mail)
     return channels
 
 
@@ -103,32 +97,4 @@ def _by_webhook(address: str, message: Message) -> None:
         raise UserError(
             f"{host} can't be reached: {type(getattr(error, 'reason', error)).__name__}",
             "check that this machine can reach the host",
-        ) from None
-
-
-def _by_mail(mail: Mail, message: Message) -> None:
-    server = f"{mail.server}, port {mail.port},"
-    try:
-        letter = EmailMessage()
-        letter["Subject"], letter["From"], letter["To"] = message.subject, mail.sender, ", ".join(mail.to)
-        letter.set_content(message.body + "\n")
-        context = ssl.create_default_context()
-        connection: smtplib.SMTP
-        if mail.security == "tls":
-            connection = smtplib.SMTP_SSL(mail.server, mail.port, timeout=_LIMIT_S, context=context)
-        else:
-            connection = smtplib.SMTP(mail.server, mail.port, timeout=_LIMIT_S)
-        with connection:
-            if mail.security == "starttls":
-                connection.starttls(context=context)
-            if mail.user is not None and mail.secrets_file is not None:
-                connection.login(mail.user, secrets.read(mail.secrets_file)["SMTP_PASSWORD"])
-            connection.send_message(letter)
-    except KeyError:
-        raise UserError(f"{mail.secrets_file} has no line SMTP_PASSWORD=…", "add it") from None
-    except smtplib.SMTPResponseException as error:
-        raise UserError(f"{server} answers {error.smtp_code}", "correct user, password or addresses") from None
-    except (OSError, ValueError, smtplib.SMTPException) as error:
-        raise UserError(
-            f"{server} does not take the mail: {type(error).__name__}", "correct server, port or security"
         ) from None

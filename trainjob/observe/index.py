@@ -85,10 +85,12 @@ def forget(run_id: str) -> None:
 
 def ids() -> list[str]:
     """Return every run id, sorted, including those whose folder is gone."""
-    try:
-        return sorted(entry.name for entry in os.scandir(home() / "index") if not entry.name.startswith("."))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    return sorted(entry.name for entry in _entries())
+
+
+def _entries() -> Iterator[os.DirEntry[str]]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        yield from (entry for entry in os.scandir(home() / "index") if not entry.name.startswith("."))
 
 
 def every_run() -> Iterator[RunPaths]:
@@ -119,7 +121,7 @@ def _why_foreign(paths: RunPaths) -> UserError | None:
 
 def newest(most: int) -> Iterator[RunPaths]:
     """Yield at most `most` runs whose folders exist and belong to this user, the newest first."""
-    listed = sorted(((_indexed_at(run_id), run_id) for run_id in ids()), reverse=True)
+    listed = sorted(((_indexed_at(entry), entry.name) for entry in _entries()), reverse=True)
     for _, run_id in listed[:most]:
         paths = _target(run_id)
         if paths is not None and os.path.isdir(paths.folder) and _why_foreign(paths) is None:
@@ -129,12 +131,12 @@ def newest(most: int) -> Iterator[RunPaths]:
 def recent(within_s: float) -> Iterator[RunPaths]:
     """Yield the runs that were submitted within the last `within_s` seconds."""
     earliest = clock.time() - within_s
-    yield from (paths for paths in every_run() if _indexed_at(paths.id) >= earliest)
+    yield from (paths for paths in every_run() if _indexed_at(_link(paths.id)) >= earliest)
 
 
-def _indexed_at(run_id: str) -> float:
+def _indexed_at(link: Path | os.DirEntry[str]) -> float:
     try:
-        return _link(run_id).lstat().st_mtime
+        return link.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return 0.0
 
@@ -151,7 +153,9 @@ def missing() -> dict[str, Path | None]:
     The value is the folder that the index has for the run; None if its entry can't be read.
     """
     present, latest = {paths.id for paths in _existing_runs()}, clock.time() - _FILLED_WITHIN_S
-    gone = {run_id: _target(run_id) for run_id in ids() if run_id not in present and _indexed_at(run_id) < latest}
+    gone = {
+        run_id: _target(run_id) for run_id in ids() if run_id not in present and _indexed_at(_link(run_id)) < latest
+    }
     return {run_id: None if paths is None else paths.folder for run_id, paths in gone.items()}
 
 
@@ -167,7 +171,7 @@ def find(run: str) -> RunPaths:
     if "/" in run or run in (".", ".."):
         return _at(Path(run))
     if run == "last":
-        newest = max(every_run(), key=lambda paths: _indexed_at(paths.id), default=None)
+        newest = max(every_run(), key=lambda paths: _indexed_at(_link(paths.id)), default=None)
         if newest is None:
             raise UserError("there are no runs yet", "`trainjob submit --cluster local` makes one")
         return newest
@@ -190,7 +194,7 @@ def _matching(run: str) -> str:
         return run
     matching = [run_id for run_id in every if run_id.startswith(run) or name_of(run_id) == _name_in_id(run)]
     if len(matching) > 1:
-        newest = sorted(matching, key=_indexed_at, reverse=True)
+        newest = sorted(matching, key=lambda run_id: _indexed_at(_link(run_id)), reverse=True)
         more = f" and {len(newest) - 8} more" if len(newest) > 8 else ""
         raise UserError(f"{run} could be any of {', '.join(newest[:8])}{more}", "give more of the id")
     if not matching:

@@ -47,7 +47,7 @@ def folder() -> Path:
 
 
 def configured() -> Notify | None:
-    """Return who is told; None where nobody is. Raises UserError for a configuration that can't be read."""
+    """Return the notification settings; None without any. Raises UserError for a configuration that can't be read."""
     from trainjob.cluster.reading import read_preferences  # loads a YAML parser: most looks find nothing watched
 
     return read_preferences().notify
@@ -104,7 +104,7 @@ def look(say: Say, *, stay: bool) -> bool:
 
 
 def required() -> Notify:
-    """Return who is told. Raises UserError where nobody is."""
+    """Return the notification settings. Raises UserError if none are configured."""
     from trainjob.cluster import preferences
 
     rules = configured()

@@ -61,10 +61,13 @@ class Snapshot:
     durable_update: int | None = None  # of the newest checkpoint on disk; 0: none yet
     passed_over: list[str] = field(default_factory=list)  # checkpoints that it did not resume from, and why
     checkpoints_not_written: int = 0  # by its newest attempt
+    sources: dict[str, str] = field(
+        default_factory=dict
+    )  # of a command's progress and figures: what each was read from
     damage: list[str] = field(default_factory=list)  # what its records hold that can't be: FILE: FIELD is VALUE
     excluded_nodes: list[dict[str, str]] = field(default_factory=list)  # node, attempt, why: what later attempts avoid
     retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
-    outlook: Outlook | None = None  # of a run at work: when it should end
+    outlook: Outlook | None = None  # of a run at work: its pace, and when it should end
     elements: list[Snapshot] = field(default_factory=list)  # of an array
     submission: Submission | None = (
         None  # how its newest attempt was submitted; None: by hand, or its record is damaged
@@ -192,12 +195,13 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         is_stale=is_unanswered and (state in states.ACTIVE or seen.may_be_held),
         is_held=answer is not None and answer.liveness is Liveness.ALIVE and not seen.is_open,
         scheduler=scheduler,
-        outlook=outlook(paths, progress, scheduler) if state == states.RUNNING and not is_unanswered else None,
+        outlook=outlook(progress, scheduler) if state == states.RUNNING and not is_unanswered else None,
         cause=cause,
         trouble=progress.trouble,
         durable_update=progress.durable_update,
         passed_over=progress.passed_over,
         checkpoints_not_written=progress.checkpoints_not_written,
+        sources=progress.sources,
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),

@@ -37,10 +37,10 @@ class _Numbers(NamedTuple):
 
 def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
     """Return the plan of `job` on `cluster`. Raises Refusal if the job can't run there."""
-    capacity = cluster.capacity
+    capacity, times = cluster.capacity, limits.TimeLimits.of(cluster, job)
     try:
         poprun.check_poprun(cluster, job)
-        limits.check_slurm(cluster, job)
+        limits.check_slurm(cluster, job, times)
         counts.check_groups(capacity.groups, job)
         limits.check_interval(cluster, job)
         environments.check(cluster, job)
@@ -60,7 +60,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
             {**cluster.env, **job.env},
             work.threads(job, topology.device),
         ),
-        *rows.cost(topology, cluster.time_limit_of(job), cluster.price_per_device_hour),
+        *rows.cost(topology, times, cluster.price_per_device_hour),
         *limits.checkpoint_rows(cluster, job, count),
         *limits.array_rows(job),
         *limits.retry_rows(job),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import nearest
@@ -29,8 +29,7 @@ PROFILED = "the ranks to profile are ranks of the job"
 SUM_ORDER = "the order of sums is fixed only by engines that do the sums themselves"
 
 
-@dataclass(frozen=True)
-class Engine:
+class EngineAbilities(NamedTuple):
     """The abilities of one engine."""
 
     devices: tuple[str, ...]
@@ -47,14 +46,14 @@ class Engine:
 
 _OF_TORCH = ("32.32", "16.32", "16.16", "bf16", "64.64")
 ENGINES = {
-    "single": Engine(("CPU", "GPU"), _OF_TORCH, one_instance=True, fixed_order=True, channels_last=True),
-    "ddp": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True, channels_last=True),
-    "fsdp": Engine(("CPU", "GPU"), _OF_TORCH, shards=True),
-    "naive": Engine(("CPU", "GPU"), _OF_TORCH, fixed_order=True),
-    "horovod": Engine(("CPU", "GPU"), _OF_TORCH, mpirun=True, same_bits=False),
-    "parameter-averaging": Engine(("CPU", "GPU"), _OF_TORCH),
+    "single": EngineAbilities(("CPU", "GPU"), _OF_TORCH, one_instance=True, fixed_order=True, channels_last=True),
+    "ddp": EngineAbilities(("CPU", "GPU"), _OF_TORCH, fixed_order=True, channels_last=True),
+    "fsdp": EngineAbilities(("CPU", "GPU"), _OF_TORCH, shards=True),
+    "naive": EngineAbilities(("CPU", "GPU"), _OF_TORCH, fixed_order=True),
+    "horovod": EngineAbilities(("CPU", "GPU"), _OF_TORCH, mpirun=True, same_bits=False),
+    "parameter-averaging": EngineAbilities(("CPU", "GPU"), _OF_TORCH),
     # IPUs have no float64, and PopTorch brings its own optimizers.
-    "ipu": Engine(("IPU",), ("32.32", "16.32", "16.16"), averages=False, optimizers=("sgd", "adamw", "lamb")),
+    "ipu": EngineAbilities(("IPU",), ("32.32", "16.32", "16.16"), averages=False, optimizers=("sgd", "adamw", "lamb")),
 }
 
 
@@ -87,7 +86,7 @@ def _for_device(device_word: str) -> list[str]:
     return [name for name, engine in ENGINES.items() if device_word in engine.devices]
 
 
-def _check(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
+def _check(name: str, chosen: EngineAbilities, job: Job, counts: Topology) -> None:
     if counts.device not in chosen.devices:
         values = f"engine {name} is for {' and '.join(chosen.devices)}, the cluster has {counts.device}s"
         fitting = " or ".join(_for_device(counts.device))
@@ -122,7 +121,7 @@ def _check(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
     _check_sharding(name, chosen, job, counts)
 
 
-def _check_sharding(name: str, chosen: Engine, job: Job, counts: Topology) -> None:
+def _check_sharding(name: str, chosen: EngineAbilities, job: Job, counts: Topology) -> None:
     if job.recompute and "IPU" in chosen.devices:
         cure = "Leave --recompute out; on IPUs poptorch's recomputation is an option of the task's model."
         refuse(RECOMPUTE, f"engine is {name}", otherwise=cure)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.cluster.slurm_text import duration, seconds
-from trainjob.contract.steps import parse_retry
+from trainjob.contract.steps import Retry, parse_retry
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
 
@@ -22,7 +23,47 @@ LONGER_THAN_MARGIN = "a job trains before it is asked to checkpoint"
 BELOW_LIMIT = "the shortest time limit is below the time limit and above the margin of its signal"
 
 
-def check_slurm(cluster: Cluster, job: Job) -> None:
+@dataclass(frozen=True)
+class TimeLimits:
+    """The time limit of a job and the site's longest, as Slurm writes them; None: there is none.
+
+    `margin_s` are the seconds between the request to stop and the time limit.
+    """
+
+    limit: str | None
+    longest: str | None
+    margin_s: int
+
+    @classmethod
+    def of(cls, cluster: Cluster, job: Job) -> TimeLimits:
+        """Return the limits of `job` on `cluster`."""
+        return cls(cluster.time_limit_of(job), cluster.longest_time, cluster.stop_margin_s)
+
+    @property
+    def limit_s(self) -> int | None:
+        """The time limit in seconds; None also where it is UNLIMITED."""
+        return None if self.limit is None else seconds(self.limit)
+
+    @property
+    def longest_s(self) -> int | None:
+        """The site's longest in seconds; None also where it is UNLIMITED."""
+        return None if self.longest is None else seconds(self.longest)
+
+    @property
+    def asked_before_s(self) -> float | None:
+        """The seconds before the time limit at which the job is asked to stop; None without a time limit."""
+        return None if self.limit is None else float(self.margin_s)
+
+    def longer(self, retry: Retry) -> list[str]:
+        """Return the limits that later attempts may ask for, each longer than the one before; none without one."""
+        if retry.time is None or self.limit_s is None:
+            return []
+        most = None if self.longest_s is None else self.longest_s // 60
+        # Slurm counts in minutes.
+        return [duration(60 * minutes) for minutes in growing(-(-self.limit_s // 60), retry.time, retry.attempts, most)]
+
+
+def check_slurm(cluster: Cluster, job: Job, times: TimeLimits) -> None:
     """Raise Broken if the job needs Slurm, or its time limit exceeds the site's or is within the signal's margin."""
     if job.least_hosts is not None and cluster.ranks_by != "srun":
         kind = f"kind {cluster.kind}" if cluster.ipu_keys is None else "IPUs"
@@ -39,40 +80,25 @@ def check_slurm(cluster: Cluster, job: Job) -> None:
             "or choose a cluster of kind slurm.",
         )
     if cluster.has_scheduler:
-        _check_times(cluster, job)
+        _check_times(times, job.time_min)
     if job.retry:
-        _check_retry(cluster, job)
+        _check_retry(cluster, job, times)
 
 
-def _check_retry(cluster: Cluster, job: Job) -> None:
+def _check_retry(cluster: Cluster, job: Job, times: TimeLimits) -> None:
     leave_out = "Leave retry out."
     if not cluster.has_scheduler:
         refuse(SLURM_GIVES, f"retry is given, and the cluster is of kind {cluster.kind}", otherwise=leave_out)
     if cluster.capacity.groups:
         refuse(ALIKE_GIVES, "retry is given, and nodes is a list of groups", otherwise=leave_out)
-    limit = cluster.time_limit_of(job)
-    if parse_retry(job.retry).time is not None and not times(cluster, job):
-        most = cluster.longest_time
-        stated = "no time limit is stated" if limit is None else f"time_limit is {limit}"
+    retry = parse_retry(job.retry)
+    if retry.time is not None and not times.longer(retry):
+        stated = "no time limit is stated" if times.limit is None else f"time_limit is {times.limit}"
         refuse(
             HAS_A_LIMIT,
-            f"retry has time, {stated}" + (f", and max_time is {most}" if most else ""),
+            f"retry has time, {stated}" + (f", and max_time is {times.longest}" if times.longest else ""),
             otherwise="Take time out of retry, or give a --time-limit that can grow.",
         )
-
-
-def times(cluster: Cluster, job: Job) -> list[str]:
-    """Return the time limits that later attempts may ask for, each longer than the one before; none without one."""
-    retry, limit = parse_retry(job.retry), cluster.time_limit_of(job)
-    limit_s = None if limit is None else seconds(limit)
-    if retry.time is None or limit_s is None:
-        return []
-    most_s = None if cluster.longest_time is None else seconds(cluster.longest_time)
-    # Slurm counts in minutes.
-    return [
-        duration(60 * minutes)
-        for minutes in growing(-(-limit_s // 60), retry.time, retry.attempts, most_s and most_s // 60)
-    ]
 
 
 def growing(value: int, percent: int, steps: int, most: int | None) -> list[int]:
@@ -110,10 +136,8 @@ def array_rows(job: Job) -> Iterator[tuple[str, str]]:
         yield "array", f"{quantity(len(elements.numbers), 'element')} ({slurm_text.ranges(elements.numbers)}){at_once}"
 
 
-def _check_times(cluster: Cluster, job: Job) -> None:
-    limit, most, shortest = cluster.time_limit_of(job), cluster.longest_time, job.time_min
-    limit_s, margin_s = None if limit is None else seconds(limit), cluster.stop_margin_s
-    most_s = None if most is None else seconds(most)
+def _check_times(times: TimeLimits, shortest: str | None) -> None:
+    limit, most, limit_s, most_s, margin_s = times.limit, times.longest, times.limit_s, times.longest_s, times.margin_s
     if limit is not None and most_s is not None and (limit_s is None or limit_s > most_s):
         refuse(WITHIN_SITE, f"time_limit is {limit}, max_time is {most}", otherwise=f"Take --time-limit {most}.")
     if limit_s is not None and limit_s <= margin_s:
@@ -152,11 +176,6 @@ def failure_every_s(cluster: Cluster, hosts: int) -> float | None:
     """Return the mean seconds between two failures among `hosts` hosts; None if the cluster file does not say."""
     hours = cluster.mean_hours_between_failures
     return None if hours is None else 3600 * hours / hosts
-
-
-def limit_margin_s(cluster: Cluster, job: Job) -> float | None:
-    """Return the seconds between the request to stop and the time limit; None without a time limit."""
-    return None if cluster.time_limit_of(job) is None else float(cluster.stop_margin_s)
 
 
 def checkpoint_rows(cluster: Cluster, job: Job, hosts: int) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Bytes on one device, without those of libraries, of collectives' buffers and of fragmentation."""
 
     weights: int
@@ -45,14 +45,14 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.gathered + (self.activations or 0)
 
 
-def memory(figures: MemoryFigures, measured_at: int, layout: Layout) -> Memory:
+def memory(figures: MemoryFigures, measured_at: int, layout: Layout) -> MemoryEstimate:
     """Return the bytes on one device. Activations were measured with `measured_at` samples and grow in proportion."""
 
     def part(whole: int) -> int:
         return 0 if layout.offload else -(-whole // layout.shards)
 
     kept = figures.recomputed if layout.recompute else figures.activations
-    return Memory(
+    return MemoryEstimate(
         weights=part(figures.weights),
         gradients=part(figures.gradients),
         optimizer=part(figures.optimizer),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from trainjob.cluster.job import Job
-from trainjob.contract import node_launchers
+from trainjob.contract.programs import launchers
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
 from trainjob.records.job import Topology
@@ -32,7 +32,7 @@ def per_node(counts: Topology, job: Job) -> Topology:
         refuse(ALIKE, "nodes is a list of groups", otherwise="Take --command-per rank, or nodes that are all alike.")
     if not is_per_node(job, counts):
         return counts
-    found = node_launchers.contradiction(job.command or [], counts.host_count, counts.instances // counts.host_count)
+    found = launchers.contradiction(job.command or [], counts.host_count, counts.instances // counts.host_count)
     if found is not None:
         values, cure = found
         refuse(AGREES, values, otherwise=f"{cure[:1].upper()}{cure[1:]}.")
@@ -44,7 +44,7 @@ def is_per_node(job: Job, counts: Topology) -> bool:
     """Return whether the command starts once per node, because the job says so or it begins with such a launcher."""
     if job.command_per is not None or job.command is None:
         return job.command_per == "node"
-    found = node_launchers.find(job.command)
+    found = launchers.find(job.command)
     if found is None or counts.groups or counts.device == "IPU":
         return False
     return found.launcher.starts_cpu_ranks or counts.device != "CPU"
@@ -54,7 +54,7 @@ def facts(counts: Topology, job: Job) -> Iterator[tuple[str, str]]:
     """Yield the plan's row about the launcher."""
     if job.command is None or not is_per_node(job, counts):
         return
-    found = node_launchers.find(job.command)
+    found = launchers.find(job.command)
     name = found.launcher.name if found is not None else job.command[0]
     each, nodes = quantity(counts.replicas_per_instance, "rank"), quantity(counts.host_count, "node")
     yield "launcher", f"{name} starts {each} on each of {nodes}: the command runs once per node"

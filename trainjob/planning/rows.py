@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainjob.cluster.job import Job
-from trainjob.cluster.slurm_text import seconds
 from trainjob.contract import steps
 from trainjob.contract.batch import Batch
 from trainjob.planning import words
 from trainjob.planning.batch import split
+from trainjob.planning.limits import TimeLimits
 from trainjob.planning.words import number, quantity
 from trainjob.records.job import Plan, Topology
 
@@ -68,14 +68,13 @@ def threads(
     return "threads", f"CPUs of a host ÷ {quantity(topology.instances_per_host, 'instance')}, {LATER}"
 
 
-def cost(topology: Topology, time_limit: str | None, price: float | None) -> Iterator[tuple[str, str]]:
-    """Yield the row of device-hours, and the price if the cluster file has one. `time_limit` is in Slurm's format."""
+def cost(topology: Topology, times: TimeLimits, price: float | None) -> Iterator[tuple[str, str]]:
+    """Yield the row of device-hours, and the price if the cluster file has one."""
     if not topology.devices:
         return
-    limit_s = None if time_limit is None else seconds(time_limit)
-    all_hours = None if limit_s is None else topology.devices * limit_s / 3600
+    all_hours = None if times.limit_s is None else topology.devices * times.limit_s / 3600
     word = f"{topology.device}-hour"
-    most = "" if all_hours is None else f", at most {all_hours:,.1f} by the time limit {time_limit}"
+    most = "" if all_hours is None else f", at most {all_hours:,.1f} by the time limit {times.limit}"
     yield "device-hours", f"{quantity(topology.devices, word)} for each hour of training{most}"
     if price is not None:
         most = "" if all_hours is None else f", at most {all_hours * price:,.2f}"

@@ -6,8 +6,7 @@ Each candidate is checked against all rules, so what a refusal offers is certain
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
@@ -42,8 +41,7 @@ class Refusal(UserError):  # noqa: N818 (the design calls it a refusal)
         self.nearest = nearest
 
 
-@dataclass(frozen=True)
-class Knob:
+class Knob(NamedTuple):
     """A job setting that may cure a broken rule: its present value, values to try besides those nearby, and a limit."""
 
     setting: str

@@ -11,6 +11,7 @@ import signal
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
 
+from trainjob.contract.errors import ERROR
 from trainjob.contract.paths import RunPaths
 from trainjob.records import failure
 from trainjob.records.failure import Evidence, Failure
@@ -30,6 +31,8 @@ class Cause:
     resume: bool = True
     restart: bool = False
     blames_node: bool = False  # another node may not fail
+    severity: str = ERROR
+    where: str = ""
 
     def __str__(self) -> str:
         return "%s. %s" % (self.text, self.cure) if self.cure else self.text
@@ -39,7 +42,7 @@ class Cause:
         return asdict(self)
 
 
-class Row(NamedTuple):
+class CauseRow(NamedTuple):
     """A cause, and what shows it."""
 
     code: str
@@ -82,8 +85,8 @@ BAD_NODE = "node-check"
 # The host's memory, not a GPU's.
 OUT_OF_MEMORY = "out-of-memory"
 # From the most specific to the most general: the first row that fits is the cause.
-ROWS: List[Row] = [
-    Row(
+ROWS: List[CauseRow] = [
+    CauseRow(
         BAD_NODE,
         "node %(node)s did not pass the node check: %(why)s",
         "Tell the administrator, and keep the job off that host (on Slurm: directives.exclude)",
@@ -91,7 +94,15 @@ ROWS: List[Row] = [
         restart=True,
         blames_node=True,
     ),
-    Row(
+    CauseRow(
+        "no-program",
+        "%(who)s: the program %(program)s is not there",
+        "Name the interpreter of your environment in the cluster file (python: /path/to/python): its folder comes "
+        "first on the job's PATH",
+        _line(r"^trainjob: can't start (?P<program>\S+) in .*: no such program"),
+        resume=False,
+    ),
+    CauseRow(
         "not-finite",
         "the loss or the weights of %(who)s became infinite or not a number",
         "Submit a new run with a smaller learning rate, or look at the samples of that update: resuming would compute "
@@ -99,7 +110,7 @@ ROWS: List[Row] = [
         _line(r"loss of update \d+ is (nan|-?inf)", r"weights are infinite or not a number", r"[Ll]oss is (nan|inf)"),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "cuda-out-of-memory",
         "%(who)s ran out of GPU memory",
         "Pass fewer samples through the model at once and accumulate more gradients, which keeps the global batch "
@@ -108,21 +119,34 @@ ROWS: List[Row] = [
         _line(r"CUDA out of memory", r"OutOfMemoryError", r"CUDA error: out of memory", r"CUBLAS_STATUS_ALLOC_FAILED"),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "device-assert",
         "%(who)s gave a GPU kernel an invalid index, most often a label outside of the classes",
         "Run one update on the CPU, where the error names the line: trainjob rehearse",
         _line(r"device-side assert triggered"),
         resume=False,
     ),
-    Row(
+    CauseRow(
+        "torch-without-gpu",
+        "%(who)s trains on a GPU, and its torch was built for CPUs only",
+        "Install a torch for CUDA or ROCm, or name an interpreter that has one (python: in the cluster file)",
+        _line(r"Torch not compiled with CUDA enabled"),
+        resume=False,
+    ),
+    CauseRow(
+        "address-in-use",
+        "%(who)s can't listen on its port, because another process of the host does",
+        "Resume it, and another port is chosen, unless the script or network.port in the cluster file states one",
+        _line(r"EADDRINUSE", r"[Aa]ddress already in use"),
+    ),
+    CauseRow(
         "needs-gpu",
         "%(who)s has a SyncBatchNorm, which torch computes on GPUs only",
         "On CPUs, train with the plain BatchNorm: call convert_sync_batchnorm only if torch.cuda.is_available()",
         _line(r"SyncBatchNorm expected input tensor to be on"),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "lost-device",
         "%(who)s lost its GPU",
         "Tell the administrator, and keep the job off that host (on Slurm: directives.exclude)",
@@ -137,7 +161,7 @@ ROWS: List[Row] = [
         restart=True,
         blames_node=True,
     ),
-    Row(
+    CauseRow(
         "nccl-timeout",
         "%(who)s timed out waiting for the other ranks in an NCCL collective",
         "Look for the rank that hung or died (trainjob logs), and at the network between the hosts: network.interface "
@@ -149,7 +173,7 @@ ROWS: List[Row] = [
         ),
         restart=True,
     ),
-    Row(
+    CauseRow(
         "nccl-connection",
         "%(who)s could not open or keep an NCCL connection to another rank",
         "Look for a rank that died (trainjob logs), and at the network between the hosts: network.interface in the "
@@ -157,19 +181,19 @@ ROWS: List[Row] = [
         _line(r"ncclRemoteError", r"ncclSystemError"),
         restart=True,
     ),
-    Row(
+    CauseRow(
         "stalled",
         "training made no progress for the stall timeout (--stall-timeout-s)",
         "The log of the rank that hung shows where it was",
         _line(r"\(--stall-timeout-s\)", r"and the others wait for it"),
     ),
-    Row(
+    CauseRow(
         "no-progress",
         "%(who)s made no progress for much longer than usual, and did nothing",
         "`trainjob stacks` shows where all ranks were; on_stall: tell only reports it",
         _line(r"\(on_stall: end\)"),
     ),
-    Row(
+    CauseRow(
         "shared-memory",
         "%(who)s ran out of shared memory (/dev/shm), which loader processes use",
         "Take fewer loader processes (a task: --workers), remove what others left in /dev/shm of that host, or give "
@@ -182,19 +206,19 @@ ROWS: List[Row] = [
         ),
         (signal.SIGBUS,),
     ),
-    Row(
+    CauseRow(
         "disk-quota",
         "the disk quota is used up",
         "Remove files of yours on that file system (trainjob prune removes old runs), or have the quota raised",
         _line(r"Disk quota exceeded", r"\[Errno 122\]"),
     ),
-    Row(
+    CauseRow(
         "disk-full",
         "a disk is full",
         "Free some space (trainjob prune removes old runs)",
         _line(r"No space left on device", r"\[Errno 28\]"),
     ),
-    Row(
+    CauseRow(
         "import-error",
         "%(who)s could not import what it needs",
         "Install it into the Python that the cluster file names, or add the file to the project (git add), and submit "
@@ -207,7 +231,7 @@ ROWS: List[Row] = [
         ),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "illegal-instruction",
         "%(who)s executed an instruction that this processor does not have",
         "A library was built for newer processors: install one built for these, or choose other nodes (on Slurm: "
@@ -218,7 +242,7 @@ ROWS: List[Row] = [
         (signal.SIGILL,),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "segmentation-fault",
         "%(who)s crashed with a segmentation fault",
         "Native code is at fault, most often a library built for another torch or CUDA. PYTHONFAULTHANDLER=1 in the "
@@ -227,7 +251,7 @@ ROWS: List[Row] = [
         (signal.SIGSEGV,),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "abort",
         "%(who)s aborted itself",
         "Its last lines say what a native library found wrong",
@@ -235,13 +259,13 @@ ROWS: List[Row] = [
         (signal.SIGABRT,),
         resume=False,
     ),
-    Row(
+    CauseRow(
         "lost-peer",
         "%(who)s lost its connection to another rank",
         "That rank's log says why it ended; if it has none, its host went down or was cut off",
         _line(r"lost its connection to another rank"),
     ),
-    Row(
+    CauseRow(
         "killed",
         "%(who)s was killed by signal 9 from outside",
         "Somebody, a limit of the site or the kernel did it (dmesg on the host tells)",
@@ -287,7 +311,7 @@ _MEMORY_CURE = (
     "Ask for more (on Slurm: directives.mem), or need less: fewer instances per host, fewer loader processes, or fewer "
     "samples at once with more accumulation (a task: --workers, --micro-batch, --accumulation)"
 )
-# The memory that is held right before the kernel kills somebody is never quite the limit.
+# Just before the kernel kills for want of memory, usage is slightly below the limit.
 _NEARLY_ALL = 0.95
 
 

@@ -21,7 +21,7 @@ ATTEMPT_MARK = b"--- attempt "
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUse:
     """Memory when a rank ended: what was used at most, the limit, and how many processes the kernel killed for it."""
 
     used_bytes: int
@@ -54,7 +54,7 @@ class Failure:
     command: List[str]
     tail: List[str]
     signal: Optional[int] = None
-    memory: Optional[Memory] = None
+    memory: Optional[MemoryUse] = None
     kernel: List[str] = field(default_factory=list)
     script_has_ended: bool = False
     step: str = ""
@@ -126,7 +126,7 @@ class Evidence:
     host: str = ""
     lines: Sequence[str] = field(default_factory=tuple)  # the last lines printed
     kernel: Sequence[str] = field(default_factory=tuple)  # the kernel's messages about it
-    memory: Optional[Memory] = None
+    memory: Optional[MemoryUse] = None
     script_has_ended: bool = False  # without an exception, before the rank's process was ended
     step: str = ""  # that ran before ranks
     timeout_s: Optional[float] = None  # in which the step did not end

@@ -64,7 +64,7 @@ def only_owner_writes() -> Iterator[None]:
 
 
 def keep_others_from_writing(folder: Path) -> None:
-    """Do so for good, in all that this process starts as well, if others may read the run directory `folder`."""
+    """Set the umask of this process and its children so that only the owner can write, if `folder` is shared."""
     if os.stat(str(folder)).st_mode & 0o077:
         os.umask(0o022)
 
@@ -125,11 +125,17 @@ def open_regular(path: Path) -> BinaryIO:
     raise DamagedError("is not a regular file")
 
 
+def read_first(path: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of any regular file, whoever named it. Raises DamagedError for anything else, OSError."""
+    with open_regular(path) as stream:
+        # A file of the kernel calls itself empty: to read /proc/kmsg would wait, and take messages from others.
+        return stream.read(most_bytes) if os.fstat(stream.fileno()).st_size else b""
+
+
 def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
     """Return the content of a small regular file. Raises FileNotFoundError where there is none, else DamagedError."""
     try:
-        with open_regular(path) as stream:
-            content = stream.read(most_bytes + 1)
+        content = read_first(path, most_bytes + 1)
     except (FileNotFoundError, NotADirectoryError, DamagedError):
         raise
     except OSError as error:

@@ -14,21 +14,6 @@ PHASES = ("data", "compute", "communication", "checkpoint")
 # Written into the run directory by trainjob.train.measure, one object a file.
 MEASUREMENT = "measurement.json"
 
-# An update without what makes it faster, and what `bench step` measures beside it. The first is the control: whatever
-# it seems to gain is noise.
-PLAIN_STEP: Dict[str, Any] = {
-    "compile": False,
-    "memory_format": "contiguous",
-    "optimizer_implementation": "for-loop",
-}
-STEP_VARIATIONS: Dict[str, Dict[str, Any]] = {
-    "plain, once more": {},
-    "compile": {"compile": True},
-    "channels-last": {"memory_format": "channels-last"},
-    "foreach": {"optimizer_implementation": "foreach"},
-    "fused": {"optimizer_implementation": "fused"},
-}
-
 
 @dataclass(frozen=True)
 class RankTimes:

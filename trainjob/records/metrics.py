@@ -23,7 +23,7 @@ _of_interval = itemgetter("attempt", "update", *TRAINING, "seconds")
 _of_phases = itemgetter(*PHASES)
 
 
-class Line(NamedTuple):
+class MetricsLine(NamedTuple):
     """One line. A figure that its kind does not have, or that is no number, is None."""
 
     kind: str  # one of KINDS
@@ -53,7 +53,7 @@ class Intervals(NamedTuple):
     training: Sequence[Sequence[float]]  # one column for each of TRAINING; NaN where there is no number
     phases: Sequence[Sequence[float]]  # one column for each of PHASES
     seconds: Sequence[float]  # of all phases, ours and others
-    last: Line  # of the last update
+    last: MetricsLine  # of the last update
 
     @property
     def samples_per_s(self) -> Sequence[float]:
@@ -64,7 +64,7 @@ class Intervals(NamedTuple):
 class Consumer(Protocol):
     """Something that adds up or keeps the lines."""
 
-    def add(self, line: Line, /) -> None:
+    def add(self, line: MetricsLine, /) -> None:
         """Add one line of any kind."""
 
     def extend(self, intervals: Intervals, /) -> None:
@@ -84,7 +84,7 @@ class Reader:
         """The number of lines that were left out because they are damaged."""
         return self._damaged + self._objects.damaged
 
-    def new(self) -> Iterator[Line]:
+    def new(self) -> Iterator[MetricsLine]:
         """Yield the lines added since the last call. Those of a kind that this version does not know are left out."""
         for block in self._objects.blocks():
             yield from self._lines(block)
@@ -101,7 +101,7 @@ class Reader:
                 for line in lines:
                     consumer.add(line)
 
-    def _lines(self, objects: Sequence[Mapping[str, object]]) -> Iterator[Line]:
+    def _lines(self, objects: Sequence[Mapping[str, object]]) -> Iterator[MetricsLine]:
         for fields in objects:
             self.count += 1
             try:
@@ -113,11 +113,11 @@ class Reader:
                     yield line
 
 
-def parse(fields: Mapping[str, object], number: int = 0) -> Line:
+def parse(fields: Mapping[str, object], number: int = 0) -> MetricsLine:
     """Return the line with these fields. Raises DamagedError unless it has what all lines of its kind have."""
     kind, seconds = fields.get("kind"), fields.get("seconds", {})
     if isinstance(kind, str) and kind not in KINDS:
-        return Line(kind, 0, 0, number)
+        return MetricsLine(kind, 0, 0, number)
     attempt, update = _whole(fields.get("attempt", 0)), _whole(fields.get("update"))
     if not isinstance(kind, str) or attempt is None or update is None or abs(update) >= _LATEST_UPDATE:
         raise DamagedError("kind is %r, attempt %r, update %r" % (kind, fields.get("attempt"), fields.get("update")))
@@ -126,7 +126,7 @@ def parse(fields: Mapping[str, object], number: int = 0) -> Line:
         raise DamagedError("seconds is %r, expected numbers by phase" % (seconds,))
     if kind in ("begin", "startup", "stop") and (time is None or not 0 <= time < _LATEST_S):
         raise DamagedError("time is %r, expected seconds since 1970" % fields.get("time"))
-    return Line(
+    return MetricsLine(
         kind,
         attempt,
         update,
@@ -206,7 +206,7 @@ def _intervals(lines: Sequence[Mapping[str, Any]]) -> Optional[Intervals]:
     return intervals if is_usual else None
 
 
-def read(paths: RunPaths) -> Iterator[Line]:
+def read(paths: RunPaths) -> Iterator[MetricsLine]:
     """Yield the lines of a run."""
     return Reader(paths).new()
 

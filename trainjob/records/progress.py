@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records import typed
@@ -30,6 +30,7 @@ class ProgressRecord:
     trouble: Optional[str] = None  # what the disk refuses at present
     passed_over: List[str] = field(default_factory=list)  # checkpoints that the attempt did not resume from, and why
     checkpoints_not_written: int = 0  # by this attempt
+    sources: Dict[str, str] = field(default_factory=dict)  # of a command: by value, what it was read from
 
 
 def load(paths: RunPaths) -> Optional[ProgressRecord]:

@@ -48,7 +48,7 @@ class BrokenFileError(UserError):
     code = "broken-safetensors"
 
 
-class Place(NamedTuple):
+class TensorPlace(NamedTuple):
     """The position of a tensor in a file, and how to read it."""
 
     dtype: str  # a key of SIZES
@@ -75,7 +75,7 @@ def header(tensors: Mapping[str, Tuple[str, Sequence[int]]], metadata: Mapping[s
     return struct.pack("<Q", len(text)) + text, names
 
 
-def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
+def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, TensorPlace], Any]:
     """Return where each tensor of the file is, and the metadata.
 
     Raises BrokenFileError for another layout or a truncated file.
@@ -94,7 +94,7 @@ def read_header(stream: BinaryIO, path: Path) -> Tuple[Dict[str, Place], Any]:
         raise BrokenFileError("%s has a header that is not in the safetensors layout: %s" % (path, error)) from None
 
 
-def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
+def _place(entry: Dict[str, Any], data_start: int, whole: int) -> TensorPlace:
     dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
     if dtype not in SIZES:
         raise ValueError("type %s is unknown" % dtype)
@@ -103,7 +103,7 @@ def _place(entry: Dict[str, Any], data_start: int, whole: int) -> Place:
     size = functools.reduce(operator.mul, shape, SIZES[dtype])
     if end - begin != size or data_start + end > whole:
         raise ValueError("a tensor of %d bytes at bytes %d to %d of %d" % (size, begin, end, whole - data_start))
-    return Place(dtype, shape, data_start + begin, size)
+    return TensorPlace(dtype, shape, data_start + begin, size)
 
 
 def read_metadata(path: Path) -> Dict[str, Any]:
@@ -122,7 +122,7 @@ class Piece(NamedTuple):
     """The position of some rows of a tensor; the pieces of a tensor follow each other along its first dimension."""
 
     path: Path
-    place: Place
+    place: TensorPlace
     first_row: int
 
 

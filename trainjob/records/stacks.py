@@ -65,7 +65,7 @@ def parse(content: bytes) -> Optional[RankStacks]:
         return None
 
 
-class Group(NamedTuple):
+class StackGroup(NamedTuple):
     """Ranks that are at the same place: the frames of their main thread, the innermost first."""
 
     ranks: List[int]
@@ -77,13 +77,13 @@ class Group(NamedTuple):
         return "%s in %s" % (who, " ← ".join(self.frames[:_MOST_FRAMES]) or "no Python code")
 
 
-def groups(listed: Sequence[RankStacks]) -> List[Group]:
+def groups(listed: Sequence[RankStacks]) -> List[StackGroup]:
     """Return the ranks by the place where they are, the smallest group first: what is odd explains what hangs."""
     found: Dict[Tuple[str, ...], List[int]] = {}
     for one in listed:
         found.setdefault(tuple(_main_thread(one)), []).append(one.rank)
     return sorted(
-        (Group(sorted(ranks), list(frames)) for frames, ranks in found.items()), key=lambda one: len(one.ranks)
+        (StackGroup(sorted(ranks), list(frames)) for frames, ranks in found.items()), key=lambda one: len(one.ranks)
     )
 
 

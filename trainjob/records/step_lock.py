@@ -59,7 +59,7 @@ class Lock:
         seen: Tuple[object, ...] = ()
         since, told = clock.monotonic(), False
         while True:
-            number, word, touched = self._newest()
+            number, word, touched = self.newest()
             if number == 0 or (word and not word.startswith(_HELD)):
                 if word and is_settled(word):
                     return word
@@ -93,7 +93,7 @@ class Lock:
     def _file(self, number: int) -> Path:
         return self._folder / ("%06d" % number)
 
-    def _newest(self) -> Tuple[int, str, object]:
+    def newest(self) -> Tuple[int, str, object]:
         """Return the highest number, what its file says, and what changes when it is touched."""
         names = [name for name in os.listdir(str(self._folder)) if name.isdigit()]
         number = max(map(int, names), default=0)

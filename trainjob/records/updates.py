@@ -1,4 +1,4 @@
-"""updates/: what a script of the user's own did, as the hook in its Python saw it (launch/updates/). Names and fields.
+"""updates/: what a script of the user's own did, as the hook in its Python saw it (launch/hooks/). Names and fields.
 
 rank-0000.jsonl, by each rank: a line for each event, with `attempt`, `event`, and `update`, the number of weight
 updates that this attempt had made. wait-1.json, by `verify` and in a folder of its own: the moment at which attempt 1
@@ -19,8 +19,8 @@ from trainjob.records.files import JsonLines, write_json
 RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
 
 STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
-MEETS, SAVES, SAVED, EVALUATES = "meets", "saves", "saved", "evaluates"
-WAITS, GOES_ON, BLIND = "waits", "goes-on", "blind"
+JOINS, SAVES, SAVED, EVALUATES = "joins", "saves", "saved", "evaluates"
+PAUSED, RESUMED, BLIND = "paused", "resumed", "blind"
 
 # Moments at which an attempt can wait.
 AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION = "start", "update", "save", "evaluation"
@@ -28,7 +28,7 @@ AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION = "start", "update", "save", "evalua
 
 def hooked(folder: Path, python_path: Optional[str]) -> Dict[str, str]:
     """Return the variables that have Python record, and wait where the files in `folder` say; `python_path` holds."""
-    folders = [str(package.folder() / "launch" / "updates"), *([python_path] if python_path else [])]
+    folders = [str(package.folder() / "launch" / "hooks"), *([python_path] if python_path else [])]
     return {"PYTHONPATH": os.pathsep.join(folders), RECORD_UPDATES: str(folder)}
 
 

@@ -186,7 +186,7 @@ class Usage:
         """Return the lines for the user: GPUs and memory, collectives, and mistakes that raise no error."""
         if not self.ranks:
             return []
-        return [*self._gpus(), *self._collectives(), *self.notes(), "speed on stand-in GPUs means nothing"]
+        return [*self._gpus(), *self._collectives(), *self.notes(), "timings on stand-in GPUs are meaningless"]
 
     def notes(self) -> list[str]:
         """Return what would go wrong on real GPUs, though nothing failed here; each once, with its ranks."""

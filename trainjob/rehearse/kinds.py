@@ -8,8 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainjob.contract.errors import UserError
+from trainjob.check import checks
+from trainjob.check.context import Context
+from trainjob.contract import package
+from trainjob.contract.errors import ProblemsError, UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.machines.access import HERE
 from trainjob.observe import logs
 from trainjob.records import attempts
 from trainjob.rehearse import pod
@@ -39,12 +43,25 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
                 "Leave it out",
             )
         releases.refuse_unknown(rehearsal.slurm)
+    _refuse_script(rehearsal)
     if data_dir := rehearsal.redirects.get("TRAINJOB_DATA_DIR"):
         # The folder exists only once a data set has been prepared, and the node check refuses a node without it.
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
     with _output_shown(rehearsal):
         return KINDS[cluster.kind](rehearsal)
+
+
+def _refuse_script(rehearsal: Rehearsal) -> None:
+    """Raise ProblemsError for a script that can't run here: a rehearsal would show the same half a minute later."""
+    if rehearsal.project is None:
+        return
+    context = Context(rehearsal.request, rehearsal.project, rehearsal.selection, HERE)
+    # Stand-in GPUs bring a torch, and an SDK's stand-ins its modules.
+    brought = ("torch", *(one.name for one in (package.companion("standins") / "ipu").iterdir()))
+    found = checks.of_rehearsal(context, rehearsal.redirects["TRAINJOB_PYTHON"], brought)
+    if found:
+        raise ProblemsError.of_all(found, "; ")
 
 
 def progress(rehearsal: Rehearsal) -> str:

@@ -52,8 +52,12 @@ def job_of_element(job: Job, variation: Variation, where: str) -> Job:
     try:
         return Job.of(overridden(job.given(), own))
     except InvalidError as refused:
-        faults = [Problem(JobError.code, f"{where}: {fault.place}{fault.text}", fault.cure) for fault in refused.faults]
-        raise JobError.of_all(faults) from None
+        raise JobError.of_all(
+            [
+                Problem(JobError.code, f"{where}: {fault.place}{fault.text}", fault.cure, where=where)
+                for fault in refused.faults
+            ]
+        ) from None
 
 
 class Elements(NamedTuple):

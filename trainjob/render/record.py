@@ -51,7 +51,7 @@ def _settings(request: Request, batch: Batch) -> TrainSettings:
         instances=topology.instances,
         ipus_per_replica=topology.devices_per_replica if topology.device == "IPU" else 0,
         failure_every_s=limits.failure_every_s(request.cluster, topology.host_count),
-        limit_margin_s=limits.limit_margin_s(request.cluster, job),
+        limit_margin_s=request.times.asked_before_s,
         replicas=batch.replicas,
         micro_batch=batch.micro_batch,
         accumulation=batch.accumulation,

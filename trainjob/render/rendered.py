@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
@@ -28,16 +27,14 @@ class Page(Protocol):
         """Return the names that the template may use. Raises UserError for what the kind does not support."""
 
 
-@dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """One rendered file."""
 
     content: bytes
     mode: int
 
 
-@dataclass(frozen=True)
-class Rendered:
+class Rendered(NamedTuple):
     """Relative path → bytes and mode. A request gives the same value on every machine."""
 
     files: Mapping[str, File]

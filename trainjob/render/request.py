@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from trainjob.cluster.base import Cluster, Starter
 from trainjob.cluster.job import Job
@@ -11,6 +12,7 @@ from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
 from trainjob.planning.engines import needs_mpirun
+from trainjob.planning.limits import TimeLimits
 from trainjob.records.job import Plan
 from trainjob.render.sourced import SourcedShell
 
@@ -57,6 +59,11 @@ class Request:
     def cluster_key(self, key: str) -> str:
         """Return where the cluster's `key` came from: its file, or a default if the file does not state it."""
         return self.cluster_origin if key in self.cluster.stated else DEFAULT
+
+    @cached_property
+    def times(self) -> TimeLimits:
+        """The job's time limit, the site's longest and the margin."""
+        return TimeLimits.of(self.cluster, self.job)
 
     @property
     def starter(self) -> Starter:

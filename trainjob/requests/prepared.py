@@ -99,8 +99,8 @@ def prepare(options: JobOptions) -> Prepared:
     """Return the planned request for `options`. Raises UserError for every mistake in them."""
     named_cluster = find(options.cluster)
     merged = merge_job(options.file, options.values)
-    named_cluster = replace(
-        named_cluster, cluster=with_directives(named_cluster.name, named_cluster.cluster, merged.job)
+    named_cluster = named_cluster._replace(
+        cluster=with_directives(named_cluster.name, named_cluster.cluster, merged.job)
     )
     project = projects.find(Path.cwd(), options.project, named_cluster.cluster.secrets_file)
     job, origins = _with_counted_samples(

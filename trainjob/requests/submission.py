@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
-from trainjob.cluster.base import refuse_missing_facts
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
+from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.contract.quoting import QuotingError
-from trainjob.contract.secret_names import is_secret_variable
 from trainjob.kinds import table
+from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
@@ -32,7 +32,7 @@ from trainjob.requests.prepared import Prepared, rendered
 
 def find_problems(prepared: Prepared, depth: Depth, context: Context | None = None) -> list[Problem]:
     """Return the problems of a job before it is queued. `context` may hold answers of an earlier check."""
-    from trainjob.observe.predictions import earlier
+    from trainjob.observe import earlier
 
     all_problems = problems(context or context_of(prepared), depth)
     with contextlib.suppress(OSError):  # earlier runs that can't be read are ignored
@@ -43,11 +43,13 @@ def find_problems(prepared: Prepared, depth: Depth, context: Context | None = No
 def context_of(prepared: Prepared) -> Context:
     """Return what checks examine. If the script can't be rendered, a check reports the reason."""
     request, project, selection, machine = prepared.request, prepared.project, prepared.selection, prepared.machine
+    path = prepared.named_cluster.path
     try:
         files = prepared.render()
     except (DirectiveError, QuotingError) as error:
-        return Context(request, project, selection, machine, refused=of_error(error.code, error))
-    return Context(request, project, selection, machine, files.files[files.script].content)
+        refused = of_error(error.code, error)
+        return Context(request, project, selection, machine, refused=refused, cluster_file=path)
+    return Context(request, project, selection, machine, files.files[files.script].content, cluster_file=path)
 
 
 def refuse_problems(prepared: Prepared) -> None:
@@ -71,18 +73,17 @@ def submit(
     (unless `check` is False), an unreadable configuration of the user, and the same job within a minute (unless
     `again` is true).
     """
-    from trainjob.observe.predictions import earlier
-
     start.refuse_redirects(os.environ)
     notify.configured()
     if not allow_secret_env:
         refuse_secrets(prepared)
     files = prepared.render()
-    refuse_missing_facts(prepared.named_cluster.name, prepared.named_cluster.cluster)
-    _refuse_no_job(prepared)
+    named = prepared.named_cluster
+    refuse_missing_facts(named.name, named.cluster, named.path)
+    refuse_no_job(prepared)
     if check:
         refuse_problems(prepared)
-    remote, named = prepared.remote(), prepared.named_cluster
+    remote = prepared.remote()
     backend = named.cluster.back_end
     wait_for = start.to_wait_for(map(index.find, after), named.name, backend, remote) if after else ()
     handover = start.Handover(
@@ -99,10 +100,6 @@ def submit(
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
-    with contextlib.suppress(OSError):  # a prediction that can't be stored does not fail the submission
-        predicted = earlier.predict(prepared.request)
-        if predicted is not None:
-            predicted.write(paths)
     return paths
 
 
@@ -121,7 +118,7 @@ def refuse_secrets(prepared: Prepared) -> None:
         )
 
 
-def _refuse_no_job(prepared: Prepared) -> None:
+def refuse_no_job(prepared: Prepared) -> None:
     """Raise UserError if no job is given: the default task is only for a first try on the user's own machine."""
     job = prepared.request.job
     if job.task is None and job.command is None and prepared.named_cluster.cluster.is_shared:

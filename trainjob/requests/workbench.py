@@ -117,7 +117,8 @@ def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
         if clock.monotonic() - said_at >= _SAY_EVERY_S:
             said_at = clock.monotonic()
             updates = f"update {now.update} of {now.total_updates}, " if now.update and now.total_updates else ""
-            left = f", about {now.outlook.left_s:.0f} s left" if now.outlook is not None else ""
+            left_s = None if now.outlook is None else now.outlook.left_s
+            left = "" if left_s is None else f", about {left_s:.0f} s left"
             say(f"  {updates}{said_at - began_at:.0f} s{left}")
         return False
 

@@ -13,11 +13,11 @@ from trainjob.records import attempts, checkpoints, metrics
 from trainjob.records.job import TrainSettings
 from trainjob.train import evaluation
 from trainjob.train.due import Due
-from trainjob.train.engines.base import Engine, Outcome, Pending
+from trainjob.train.engines.base import BlockOutcome, Engine, Pending
 from trainjob.train.recording.checkpoint import CheckpointWriter
 from trainjob.train.recording.metrics import Phases, Recorder, accuracy_text
 from trainjob.train.recording.profile import Profiler
-from trainjob.train.recording.progress import Progress
+from trainjob.train.recording.progress import ProgressWriter
 from trainjob.train.resuming import facts
 from trainjob.train.samples.arithmetic import Arithmetic
 from trainjob.train.samples.batches import Block
@@ -30,7 +30,7 @@ from trainjob.train.world import World
 COMPLETED, STOPPED = "completed", "stopped"
 
 
-class Stage(NamedTuple):
+class LoopContext(NamedTuple):
     """Everything the loop works with."""
 
     paths: RunPaths
@@ -46,7 +46,7 @@ class Stage(NamedTuple):
     requests: Requests
     writer: CheckpointWriter
     recorder: Recorder
-    progress: Progress
+    progress: ProgressWriter
     watch: Watch
     profiler: Optional[Profiler] = None
 
@@ -62,7 +62,7 @@ class Stage(NamedTuple):
 class Loop:
     """One attempt, from update `start` on."""
 
-    def __init__(self, stage: Stage, start: int) -> None:
+    def __init__(self, stage: LoopContext, start: int) -> None:
         self.stage = stage
         self.update = start  # updates made
         self.phases = Phases(lambda: stage.engine.communication_seconds)
@@ -125,7 +125,7 @@ class Loop:
         stage.progress.at(stage.counts.epoch_of(self.update), self.update)
         stage.recorder.block_made(stage.counts.epoch_of(self.update), self.update, clock.monotonic() - computing)
 
-    def _note(self, outcome: Outcome) -> None:
+    def _note(self, outcome: BlockOutcome) -> None:
         for number, loss in enumerate(outcome.loss, self._outcomes_read_until + 1):
             if not math.isfinite(loss):
                 # All ranks know the same loss, and whichever reports first must name the newest checkpoint.

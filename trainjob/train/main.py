@@ -21,7 +21,7 @@ from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.engines.trial import HINT
 from trainjob.train.loop import STOPPED, Loop
-from trainjob.train.opening import Run, compile_only, open_stage, task_settings
+from trainjob.train.opening import RankRun, compile_only, open_stage, task_settings
 from trainjob.train.recording.startup import Startup
 from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
@@ -94,7 +94,7 @@ def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str],
     world = engines.join(settings.engine, place, environ, longest_s)
     startup.end("rendezvous")
     with Watch(paths, world, attempt, stall_s) as watch:
-        run = Run(paths, settings, attempt, world, environ, watch, startup)
+        run = RankRun(paths, settings, attempt, world, environ, watch, startup)
         if environ.get(environment.COMPILE_ONLY):
             return compile_only(run)
         opened, start = open_stage(run)

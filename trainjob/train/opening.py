@@ -17,12 +17,12 @@ from trainjob.records import job as jobs
 from trainjob.records.job import TrainSettings
 from trainjob.records.trace import NUDGED, SAMPLES
 from trainjob.train import engines, resuming
-from trainjob.train.engines.base import Engine, Parts
-from trainjob.train.loop import Stage
+from trainjob.train.engines.base import Engine, EngineParts
+from trainjob.train.loop import LoopContext
 from trainjob.train.recording.checkpoint import CheckpointWriter, ShardGroup, remove_left_behind
 from trainjob.train.recording.metrics import Recorder, Times
 from trainjob.train.recording.profile import profiler
-from trainjob.train.recording.progress import Progress
+from trainjob.train.recording.progress import ProgressWriter
 from trainjob.train.recording.startup import Startup
 from trainjob.train.recording.trace import TraceWriter, nudge
 from trainjob.train.samples import arithmetic
@@ -45,7 +45,7 @@ _TOO_CLOSE = (
 )
 
 
-class Run(NamedTuple):
+class RankRun(NamedTuple):
     """A rank of a run, before it opens anything."""
 
     paths: RunPaths
@@ -79,7 +79,7 @@ def task_settings(paths: RunPaths) -> TrainSettings:
     return settings
 
 
-def open_stage(run: Run) -> Tuple[Stage, int]:
+def open_stage(run: RankRun) -> Tuple[LoopContext, int]:
     """Return everything the loop works with, and the number of updates already made. Raises UserError."""
     run = run._replace(settings=of_range(run.settings, run.world.size))
     refuse_other_world(run.settings, run.world, run.paths)
@@ -95,7 +95,7 @@ def open_stage(run: Run) -> Tuple[Stage, int]:
     return stage, start
 
 
-def compile_only(run: Run) -> int:
+def compile_only(run: RankRun) -> int:
     """Compile for engine ipu, without a device or other instances; return the exit code."""
     if run.settings.engine == "ipu":
         engine: Any = build_engine(run, open_task(run))
@@ -103,7 +103,7 @@ def compile_only(run: Run) -> int:
     return exits.DONE
 
 
-def open_task(run: Run) -> Opened:
+def open_task(run: RankRun) -> Opened:
     """Return the task that the settings name, its data, and what follows from them; the same on every rank."""
     settings = run.settings
     task = load(settings.entry, settings.task_options, run.paths.project)
@@ -224,14 +224,14 @@ def refuse_other_world(settings: TrainSettings, world: World, paths: RunPaths) -
         )
 
 
-def build_engine(run: Run, opened: Opened) -> Engine:
+def build_engine(run: RankRun, opened: Opened) -> Engine:
     """Return the engine that the settings name, with the task's model and its initial weights."""
     trace = None
     if run.settings.trace:
         is_stream, is_full = isinstance(opened.train, StreamSource), run.settings.trace != SAMPLES
         trace = TraceWriter(run.paths, run.world.rank, run.attempt, stream=is_stream, full=is_full)
     return engines.build(
-        Parts(
+        EngineParts(
             task=opened.task,
             model=build_model(opened.task, run.settings.seed),
             normalise=opened.data.normalise,
@@ -245,11 +245,11 @@ def build_engine(run: Run, opened: Opened) -> Engine:
     )
 
 
-def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
+def _stage(run: RankRun, opened: Opened, engine: Engine) -> LoopContext:
     leads = run.world.rank == 0
     end = end_of_run(opened.planned, run.settings.device_iterations, run.environ)
     requests = Requests(run.paths, run.attempt)
-    progress = Progress(run.paths, run.attempt, end, leads, requests)
+    progress = ProgressWriter(run.paths, run.attempt, end, leads, requests)
     # One rank has nobody to be compared with.
     times = Times(run.paths, run.world.rank, run.attempt) if run.world.size > 1 else None
     recorder = Recorder(run.paths, run.attempt, leads, progress.line_failed, run.startup, times)
@@ -266,7 +266,7 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
         # The first group of instances that holds the whole model writes a checkpoint in parts.
         parts, rank = run.settings.shard_group or run.world.size, run.world.rank
         group = ShardGroup(rank, rank if rank < parts else None, parts, run.world.aside())
-    return Stage(
+    return LoopContext(
         paths=run.paths,
         settings=run.settings,
         attempt=run.attempt,
@@ -294,7 +294,7 @@ def _stage(run: Run, opened: Opened, engine: Engine) -> Stage:
     )
 
 
-def _resume(run: Run, stage: Stage) -> int:
+def _resume(run: RankRun, stage: LoopContext) -> int:
     if run.world.rank == 0:
         stage.requests.refuse_stale()
         remove_left_behind(run.paths)

@@ -119,7 +119,7 @@ class World:
         """Leave the world."""
 
 
-class Group(World):
+class ProcessGroup(World):
     """A world of several processes, on torch.distributed."""
 
     def sum_later(self, values: torch.Tensor) -> Later:
@@ -215,7 +215,7 @@ def join(own: RankPlace, environ: Mapping[str, str], timeout_seconds: float) -> 
             "Is the port free, and can every host reach it (network interface: %s)?"
             % os.environ.get("GLOO_SOCKET_IFNAME", "torch's choice"),
         ) from None
-    return Group(own)
+    return ProcessGroup(own)
 
 
 def store(rank: int, size: int, environ: Mapping[str, str], timeout: datetime.timedelta) -> Optional[Any]:

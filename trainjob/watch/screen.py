@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import click
+import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -57,7 +57,7 @@ def print_changes(every_s: float, paths: RunPaths | None) -> None:
             line = views.plain_line(now)
             if last.get(now.id) != line:
                 last[now.id] = line
-                click.echo(line)
+                typer.echo(line)
         if all(now.state not in states.ACTIVE for now in found):
             return
         clock.sleep(spread(every_s))

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-import click
+import typer
 
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import seconds as seconds
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # marks of Unicode; and the halves of characters, which no stream can encode.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _RUN = re.compile(f"{_CONTROL.pattern}+")
+JSON_VERSION = 1
 
 
 def visible(text: str) -> str:
@@ -42,9 +43,19 @@ def json_text(value: object, indent: int | None = None) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def as_json(value: object) -> None:
-    """Print `value` as indented JSON."""
-    click.echo(json_text(value, indent=1))
+def as_json(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+    """Print what a command reports as indented JSON: an object, in which a list stands under `rows`."""
+    document(versioned(value if isinstance(value, Mapping) else {"rows": value}))
+
+
+def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` after the version of their form, which grows when a name changes its meaning or goes."""
+    return {"json_version": JSON_VERSION, **values}
+
+
+def document(value: object) -> None:
+    """Print a document, which has a form of its own, as indented JSON."""
+    typer.echo(json_text(value, indent=1))
 
 
 def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
@@ -52,7 +63,7 @@ def rows(pairs: Iterable[tuple[str, str]], indent: int = 2) -> None:
     listed = list(pairs)
     width = max((len(name) for name, _ in listed), default=0)
     for name, value in listed:
-        click.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
+        typer.echo(f"{' ' * indent}{name:<{width}}  {_cell(value)}")
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
@@ -60,7 +71,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     lines = [list(head), *([_cell(cell) for cell in line] for line in body)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
-        click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(text: str) -> str:
@@ -92,19 +103,20 @@ def figures(
 
 def warning(line: str) -> None:
     """Print a warning on the error stream."""
-    click.echo(f"warning: {line}", err=True)
+    typer.echo(f"warning: {line}", err=True)
 
 
 def time_left(now: Snapshot) -> str:
     """Return how long a run still takes, as in "2 min 5 s left"; empty if that is unknown, or it is at its end."""
-    if now.outlook is None or now.update is None or now.update >= (now.total_updates or 0) or now.outlook.left_s < 1:
+    left_s = None if now.outlook is None else now.outlook.left_s
+    if left_s is None or left_s < 1 or now.update is None or now.update >= (now.total_updates or 0):
         return ""
-    return f"{seconds(now.outlook.left_s)} left"
+    return f"{seconds(left_s)} left"
 
 
 def progress(line: str) -> None:
     """Print progress where it does not mix with the output of a command."""
-    click.echo(line, err=True)
+    typer.echo(line, err=True)
 
 
 def write_lines(lines: Iterable[bytes]) -> None:

@@ -93,7 +93,7 @@ def build(torch: Torch, say: Say = lambda _line: None) -> Dict[str, Path]:
 
     They name no folder of torch's, so that every virtualenv with this torch can load them. `say` is told of each step.
     """
-    build_name = "%s-%s" % (torch.version, _digest(torch))
+    build_name = "%s-%s" % (torch.version, digest_of_sources(torch))
     # A job may set HOME and XDG_CACHE_HOME, and would compile for itself then.
     given = os.environ.get("TRAINJOB_STANDIN_CACHE") or os.environ.get("XDG_CACHE_HOME")
     folder = Path(given or Path.home() / ".cache") / "trainjob" / "gpu-standin" / build_name
@@ -107,7 +107,7 @@ def build(torch: Torch, say: Say = lambda _line: None) -> Dict[str, Path]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = {name: target for name, target in targets.items() if not target.exists()}
         if missing:
-            _compile(torch, missing, say)
+            compile_sources(torch, missing, say)
     return targets
 
 
@@ -121,7 +121,8 @@ def load_core() -> ctypes.CDLL:
     return ctypes.CDLL(str(core), ctypes.RTLD_GLOBAL)
 
 
-def _digest(torch: Torch) -> str:
+def digest_of_sources(torch: Torch) -> str:
+    """Return what the library depends on, in a few characters: its sources and the build of torch."""
     # Two builds of one commit lay out their classes alike, whichever virtualenv they are in.
     commit = re.search(r"^git_version = .*", (torch.folder / "version.py").read_text(), re.M)
     digest = hashlib.sha256(("%s %d" % (commit and commit.group(), _abi(torch))).encode())
@@ -130,7 +131,8 @@ def _digest(torch: Torch) -> str:
     return digest.hexdigest()[:12]
 
 
-def _compile(torch: Torch, targets: Dict[str, Path], say: Say) -> None:
+def compile_sources(torch: Torch, targets: Dict[str, Path], say: Say) -> None:
+    """Compile the parts of the library that `targets` names, each into its file. Raises an error that has a cure."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         raise StandInError(

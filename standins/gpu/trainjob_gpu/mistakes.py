@@ -25,7 +25,7 @@ CURES = [
     ),
     (
         r"not every rank calls it",
-        "let every rank call it, or none; if the others only take long, set TRAINJOB_STANDIN_HANG_S to more seconds",
+        "let every rank call it, or none; if the others only take long: --env TRAINJOB_STANDIN_HANG_S=SECONDS",
     ),
     (
         r"(No backend type associated with device type cpu|Tensors must be CUDA and dense).* in "

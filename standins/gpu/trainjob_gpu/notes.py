@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Optional
 
 _notes: "Dict[str, None]" = {}  # in the order in which they were made, each once
 _saved: Dict[str, str] = {}  # path -> the line that wrote it first
-# A sitecustomize may wrap what the script calls: a rehearsal records updates by one.
-_OTHERS = ("site-packages", "dist-packages", "trainjob_gpu", "/lib/python", "/sitecustomize.py")
+# A launcher's own hook may wrap what the script calls.
+_OTHERS = ("site-packages", "dist-packages", "trainjob_gpu", "trainjob_hooks", "/lib/python", "/sitecustomize.py")
 _MOST_LINES = 4
 
 

@@ -36,7 +36,12 @@ ROWS: List[Row] = [
     Row("`.to`, `.cuda`, `device=`, device contexts", WORKS, "torch.ones(1).to(0).cuda(1)"),
     Row("pinned memory, `non_blocking`", WORKS, "torch.ones(1).pin_memory().cuda(non_blocking=True)"),
     Row("`torch.cuda.FloatTensor` and its kind", WORKS, "torch.cuda.FloatTensor(2)"),
-    Row("16 bits where the CPU has no kernel", WORKS, "torch.fft.fft(torch.ones(2).cuda().half())", "by float32"),
+    Row(
+        "16 bits where the CPU has no kernel, or a slow one",
+        WORKS,
+        "torch.fft.fft(torch.ones(2).cuda().half())",
+        "by float32",
+    ),
     Row("`torch.inference_mode`", WORKS, "with torch.inference_mode(): torch.ones(2, 2).cuda().view(4)"),
     Row("autocast, GradScaler", WORKS, "torch.amp.GradScaler('cuda'); torch.autocast('cuda')"),
     Row("channels_last", WORKS, "torch.ones(1, 1, 2, 2).cuda().to(memory_format=torch.channels_last)"),

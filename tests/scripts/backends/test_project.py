@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.submit_cases import everything_below, git, repository, write
-from trainjob.backends.project import Project, Selection, copy, find, select
+from trainjob.backends.project import Project, Selection, copy, find, other_author, select
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import read_json, write_json
@@ -448,6 +448,48 @@ def test_git_runs_no_program_that_the_project_names(tmp_path: Path, program: str
     assert "+changed" in (recorded["diff"] or "")
 
 
+@pytest.mark.parametrize("kind", ["clean", "process"])
+def test_git_runs_no_filter_whatever_its_name(
+    tmp_path: Path, program: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "user.name")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "me")
+    signs = [bytes([code]) for code in range(1, 256) if code != ord("\n")]
+    names = [b"a=b", b"=", b"a.b=c.clean", *(b"a%sb" % sign for sign in signs)]
+    top = repository(tmp_path / "p", "train.py", *(f"f{number}" for number in range(len(names))))
+    with (top / ".git/config").open("ab") as config, (top / ".gitattributes").open("wb") as attributes:
+        for number, name in enumerate(names):
+            quoted = name.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+            config.write(b'[filter "%s"]\n\t%s = %s\n' % (quoted, kind.encode(), program.encode()))
+            attributes.write(b"f%d filter=%s\n" % (number, name))
+            write(top, f"f{number}", text="changed\n")
+    recorded = looked_at(top)
+    assert not (tmp_path / "canary").exists()
+    assert (recorded["diff"] or "").count("+changed") == len(names)
+
+
+def test_too_many_filters_are_refused_in_clear_words(tmp_path: Path) -> None:
+    top = repository(tmp_path / "p", "train.py")
+    with (top / ".git/config").open("a") as config:
+        config.writelines(f'[filter "x{number}"]\n\tclean = cat\n' for number in range(40_000))
+    with pytest.raises(UserError, match="has 40,000 settings of filters"):
+        find(top).record()
+
+
+def test_a_git_that_can_not_switch_filters_off_is_not_asked(
+    tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = changed_repository(tmp_path / "p")
+    git(top, "config", "filter.odd.clean", program)
+    older = tmp_path / "older"
+    write(older, "git", text=f'#!/bin/sh\nunset GIT_CONFIG_COUNT\nexec {shutil.which("git")} "$@"\n')
+    (older / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{older}:{os.environ['PATH']}")
+    assert "older than 2.31" in (find(top).record()["diff"] or "")
+    assert not (tmp_path / "canary").exists()
+
+
 def test_git_runs_no_hook(tmp_path: Path, program: str) -> None:
     top = changed_repository(tmp_path / "p")
     for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction"):
@@ -498,4 +540,19 @@ def test_git_runs_no_program_that_a_submodule_names(tmp_path: Path, program: str
     write(top / "inner", "inner.py", text="changed\n")
     assert "+Subproject commit" in (looked_at(top)["diff"] or "")
     assert "inner/inner.py" in taken(find(top), untracked=True)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_the_last_author_of_a_file_is_told_if_it_is_somebody_else(tmp_path: Path, program: str) -> None:
+    top = repository(tmp_path / "p", "train.sbatch", "sub/other.sbatch")
+    git(top, "config", "log.showSignature", "true")
+    git(top, "config", "gpg.program", program)
+    author = git(top, "log", "-1", "--no-show-signature", "--format=%ae").strip()
+    git(top, "config", "user.email", author)
+    assert other_author(top / "train.sbatch") is None
+    git(top, "config", "user.email", "else@there")
+    assert other_author(top / "sub/other.sbatch") == author
+    write(top, "new.sbatch")
+    assert other_author(top / "new.sbatch") is None  # nobody has committed it
+    assert other_author(tmp_path / "elsewhere.sbatch") is None
     assert not (tmp_path / "canary").exists()

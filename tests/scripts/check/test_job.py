@@ -157,7 +157,7 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     bare.chmod(0o755)
     ((code, text),) = texts(tmp_path, {"python": str(bare)})
     assert code == "torch"
@@ -275,7 +275,8 @@ def test_a_pod_that_lacks_facts_is_asked_nothing(tmp_path: Path) -> None:
 
 
 def test_a_problem_is_json_for_machines() -> None:
-    assert Problem("a", "b", "c").as_json() == {"code": "a", "text": "b", "cure": "c"}
+    whole = {"code": "a", "severity": "error", "where": "", "text": "b", "cure": "c"}
+    assert Problem("a", "b", "c").as_json() == whole
 
 
 def test_horovod_without_mpirun_and_without_horovod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,3 +322,18 @@ def test_a_lock_that_is_missing_or_stale_is_a_problem(
     assert cures() == []
     write(tmp_path, "pyproject.toml", text=head + 'dependencies = ["numpy"]\n')
     assert cures() == [f"In {tmp_path}: uv lock"]
+
+
+@pytest.mark.imports_torch
+def test_a_disk_must_hold_the_checkpoints_that_are_kept(tmp_path: Path) -> None:
+    """Checkpoints of this many are more than any disk has room for; one of the digits' model has 50 kB."""
+    cluster, job = cluster_of({"kind": "local"}), Job(keep_checkpoints=10**12)
+    project = find(tmp_path)
+    request = Request(cluster, "cluster file here.yaml", job, {}, plan("here", cluster, job), project.start)
+    context = Context(request, project, None, HERE)
+    (problem,) = problems(context, Depth(thorough=True))
+    assert problem.code == "disk"
+    assert (
+        "logs and 1000000000001 checkpoints of 1 MB (keep_checkpoints and the one being written) need" in problem.text
+    )
+    assert "disk" not in [one.code for one in problems(context)]

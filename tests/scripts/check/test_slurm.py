@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from hashlib import sha256
 from pathlib import Path
@@ -34,10 +35,23 @@ def said(folder: Path, place: dict[str, Any], *, deep: bool = False, **job: Any)
     return [(problem.code, str(problem)) for problem in found]
 
 
+@pytest.fixture(autouse=True)
+def login_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of Slurm's commands, of which a check needs two: it asks no controller."""
+    slurm = tmp_path / "slurm-of-test/bin"
+    for name in ("sinfo", "srun"):
+        write(slurm, name, text="#!/bin/sh\nexit 0\n")
+        (slurm / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slurm}:{os.environ['PATH']}")
+    return slurm
+
+
 def gpu_python(folder: Path) -> str:
     """Return this interpreter, whose torch says that it was built for CUDA."""
     path = folder / "gpu-python"
-    path.write_text(f"#!/bin/sh\n{sys.executable} \"$@\" | sed 's/^torch-built-for cpu/torch-built-for cuda-12.4/'\n")
+    stub = os.environ.get("PYTHONPATH", "")  # a job's environment lacks what the submitting shell has
+    run = f'PYTHONPATH="$PYTHONPATH:{stub}" {sys.executable} "$@"'
+    path.write_text(f"#!/bin/sh\n{run} | sed 's/^torch-built-for cpu/torch-built-for cuda-12.4/'\n")
     path.chmod(0o755)
     return str(path)
 
@@ -177,7 +191,7 @@ TASK = "class T:\n    def build_model(self): ...\n    def open_data(self, place)
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
-        ("mine:T", None),
+        pytest.param("mine:T", None, marks=pytest.mark.imports_torch),
         ("mine:U", "has no U: "),
         ("nobodys:T", "the task's module nobodys is not found"),
         ("broken:T", "No module named 'no_such_module'"),
@@ -234,3 +248,64 @@ def prepared(folder: Path) -> Path:
     fields |= {"name": "cifar10", "splits": {"train": split, "test": split}}
     (folder / "manifest.json").write_text(json.dumps(fields))
     return folder
+
+
+def active_virtualenv(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> Path:
+    """Return the folder of programs of a virtualenv that is active in the shell that submits."""
+    programs = folder / "venv/bin"
+    programs.mkdir(parents=True)
+    for name in names:
+        (programs / name).symlink_to(gpu_python(folder))
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("VIRTUAL_ENV", str(programs.parent))
+    return programs
+
+
+@pytest.mark.parametrize("name", ["torchrun-of-mine", "python-of-mine"])
+def test_a_program_that_only_the_submitting_shell_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    programs = active_virtualenv(tmp_path, monkeypatch, name, "python3")
+    ((code, text),) = said(tmp_path, {"python": None}, command=[name, "--version"])
+    assert (code, text) == (
+        "command",
+        f"command '{name}' is not a program that can be started on this machine. Your shell on this machine finds "
+        f"{programs}/{name}, and a job has a PATH of its own: write python: {programs}/python3 in the cluster file, "
+        "and that folder comes first on it",
+    )
+    assert said(tmp_path, {"python": f"{programs}/python3"}, command=[name, "--version"]) == []
+    assert said(tmp_path, {"python": None, "env": {"PATH": f"{programs}:/usr/bin:/bin"}}, command=[name]) == []
+
+
+def test_a_task_is_looked_at_in_the_interpreter_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = active_virtualenv(tmp_path, monkeypatch, "python3")
+    standard = tmp_path / "standard"
+    write(standard, "python3", text="#!/bin/sh\nexit 1\n")
+    (standard / "python3").chmod(0o755)
+    ((code, text),) = said(tmp_path, {"python": None, "env": {"PATH": f"{standard}:/usr/bin:/bin"}})
+    assert (code, f"write python: {programs}/python3 in the cluster file" in text) == ("interpreter", True)
+
+
+def test_a_job_of_a_login_shell_is_looked_at_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = active_virtualenv(tmp_path, monkeypatch, "python-of-mine")
+    home = tmp_path / "home"
+    write(home, ".bash_profile", text="PATH=$HOME/of-profile:$PATH\n")
+    monkeypatch.setenv("HOME", str(home))
+    place = {"python": None, "login_environment": True}
+    ((code, _),) = said(tmp_path, place, command=["python-of-mine"])
+    assert code == "command"
+    (home / "of-profile").symlink_to(programs)
+    assert said(tmp_path, place, command=["python-of-mine"]) == []
+
+
+def test_a_machine_whose_slurm_belongs_to_no_cluster(tmp_path: Path, login_node: Path) -> None:
+    reply = (
+        "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a configuration source"
+    )
+    write(login_node, "sinfo", text=f"#!/bin/sh\necho '{reply}' >&2\nexit 1\n")
+    ((code, text),) = said(tmp_path, {})
+    assert (code, text.startswith("sinfo on this machine belongs to no cluster (sinfo: fatal: Could not")) == (
+        "slurm",
+        True,
+    )
+    assert "Give the login node in the cluster file (ssh: {host: LOGIN}), or run trainjob there" in text

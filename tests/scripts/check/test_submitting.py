@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from tests.support.local_runs import Here
 from trainjob.cli.plan import check
@@ -35,6 +35,7 @@ def test_refused_before_there_is_a_run(here: Here, words: list[str], why: str) -
     assert here.json("list") == []
 
 
+@pytest.mark.imports_torch
 def test_a_model_without_units_is_refused_where_they_are_needed(here: Here) -> None:
     here.write(
         "one.py",
@@ -72,6 +73,6 @@ def test_check_reports_what_submit_refuses(monkeypatch: pytest.MonkeyPatch, tmp_
     late = Problem("checkpoint-after-limit", "a checkpoint took up to 70 s", "Set margin_s")
     monkeypatch.setattr(submission, "find_problems", lambda *_: [late])
     monkeypatch.chdir(tmp_path)
-    ended = CliRunner().invoke(check.check, ["--cluster", "slurm-gpu", "--task", "digits-cnn", "--json"])
+    ended = CliRunner().invoke(check.app, ["--cluster", "slurm-gpu", "--task", "digits-cnn", "--json"])
     assert ended.exit_code == 1
     assert json.loads(ended.stdout)["problems"] == [late.as_json()]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
-from trainjob.cli.site.cluster import cluster
+from trainjob.cli.site.cluster import app
 
 
 def typed(*words: str) -> Any:
-    return CliRunner().invoke(cluster, words)
+    return CliRunner().invoke(app, words)
 
 
 @pytest.fixture(autouse=True)

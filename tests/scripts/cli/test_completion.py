@@ -21,10 +21,12 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 # TYPED stands on the command line as soon as there is one, and its end is completed.
-ZSHRC = """
+SOURCED = "source <(trainjob completion zsh)"
+SAVED = "fpath=($ZDOTDIR $fpath)"
+ZSHRC = f"""
 autoload -U compinit && compinit -u -D
-source <(trainjob completion zsh)
-zle-line-init() { BUFFER=$TYPED CURSOR=$#TYPED; zle complete-word; print -r -- $BUFFER > $ANSWER; exit; }
+{SOURCED}
+zle-line-init() {{ BUFFER=$TYPED CURSOR=$#TYPED; zle complete-word; print -r -- $BUFFER > $ANSWER; exit; }}
 zle -N zle-line-init
 """
 IN_FISH = 'trainjob completion fish | source; complete -C "$TYPED" | string split -f 1 \\t'
@@ -81,12 +83,12 @@ def test_bash_completes(runs: Here, typed: list[str], words: list[str]) -> None:
 
 
 def test_other_shells_get_the_same_words(runs: Here) -> None:
-    for shell, current in (("zsh", "3"), ("fish", "mi")):
-        asked = {"COMP_WORDS": "trainjob submit --cluster mi", "COMP_CWORD": current}
-        shown = runs.run(environ={**asked, "_TRAINJOB_COMPLETE": f"{shell}_complete"}).stdout
+    for shell in ("zsh", "fish"):
+        asked = {"_TYPER_COMPLETE_ARGS": "trainjob submit --cluster mi", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+        shown = runs.run(environ={**asked, "_TRAINJOB_COMPLETE": f"complete_{shell}"}).stdout
         assert "mine" in shown
         assert "hostile" not in shown
-        assert f"{shell}_complete" in runs.run("completion", shell).stdout
+        assert f"complete_{shell}" in runs.run("completion", shell).stdout
     assert "is not one of 'bash', 'zsh', 'fish'" in runs.run("completion", "tcsh", code=2).stderr
 
 
@@ -98,10 +100,12 @@ def test_other_shells_get_the_same_words(runs: Here) -> None:
         ("trainjob submit --cluster mi", "trainjob submit --cluster mine"),
     ],
 )
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize("shell", ["zsh", "zsh with a saved script", "fish"])
 def test_a_real_shell_completes(runs: Here, shell: str, typed: str, completed_to: str) -> None:
+    shell, _, is_saved = shell.partition(" ")
     program, folder = need(shell), runs.folder
-    (folder / ".zshrc").write_text(ZSHRC)
+    (folder / ".zshrc").write_text(SAVED + ZSHRC.replace(SOURCED, "") if is_saved else ZSHRC)
+    (folder / "_trainjob").write_text(runs.run("completion", "zsh").stdout)
     environ = {**runs.environ, "PATH": f"{Path(TRAINJOB).parent}:{runs.environ['PATH']}", "TYPED": typed}
     if shell == "fish":
         command = [str(program), "--no-config", "-c", IN_FISH]
@@ -120,9 +124,9 @@ def test_a_real_shell_completes(runs: Here, shell: str, typed: str, completed_to
 
 
 def test_completing_loads_nothing_heavy(here: Here) -> None:
-    asked = {"_TRAINJOB_COMPLETE": "bash_complete", "COMP_WORDS": "trainjob\nsubmit\n--set\n", "COMP_CWORD": "3"}
+    asked = {"_TRAINJOB_COMPLETE": "complete_bash", "COMP_WORDS": "trainjob\nsubmit\n--set\n", "COMP_CWORD": "3"}
     program = "import sys\nfrom trainjob.cli.main import main\ntry:\n    main([])\nfinally:\n    print(*sys.modules)\n"
     ended = ran([sys.executable, "-c", program], environ={**here.environ, **asked}, timeout_s=60)
     *words, loaded = ended.stdout.splitlines()
-    assert "plain,width=" in words
+    assert "width=" in words
     assert not {"torch", "numpy", "jinja2", "yaml", "ansible"} & set(loaded.split())

@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
-from trainjob.cli.plan.plan import plan
-from trainjob.cli.site.cluster import cluster as of_clusters
+from trainjob.cli.plan import plan
+from trainjob.cli.site import cluster
 from trainjob.contract.errors import UserError
 
 NODES = {"count": 4, "accelerator": "gpu", "accelerators": 4, "cpus": 8}
@@ -29,13 +28,14 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("command", [[plan, "--cluster", "bad"], [of_clusters, "check", "bad"]], ids=["plan", "check"])
+@pytest.mark.parametrize(
+    "command", [[plan.app, "--cluster", "bad"], [cluster.app, "check", "bad"]], ids=["plan", "check"]
+)
 @pytest.mark.parametrize(("keys", "said"), CONFLICTS, ids=[said for _, said in CONFLICTS])
 def test_a_conflict_is_refused_before_anything_is_rendered(command: list[Any], keys: dict[str, Any], said: str) -> None:
     Path("clusters/bad.yaml").write_text(json.dumps({"kind": "slurm", "nodes": NODES, **keys}))
-    group, *words = command
-    assert isinstance(group, click.Command)
-    refused = CliRunner().invoke(group, words).exception
+    app, *words = command
+    refused = CliRunner().invoke(app, words).exception
     assert isinstance(refused, UserError)
     assert said in refused.text
 
@@ -43,4 +43,4 @@ def test_a_conflict_is_refused_before_anything_is_rendered(command: list[Any], k
 def test_a_file_whose_nodes_are_too_few_for_a_job_is_valid() -> None:
     limits = {"limits": {"min_nodes": 2, "max_nodes": 2}}
     Path("clusters/good.yaml").write_text(json.dumps({"kind": "slurm", "nodes": {**NODES, "cpus": 1}, **limits}))
-    assert CliRunner().invoke(of_clusters, ["check", "good"]).exit_code == 0
+    assert CliRunner().invoke(cluster.app, ["check", "good"]).exit_code == 0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.programs import ran
 
-HEAVY = {"torch", "numpy", "yaml", "jinja2", "rich", "ansible", "paramiko"}
+HEAVY = {"torch", "numpy", "yaml", "jinja2", "pydantic", "rich", "ansible", "paramiko"}
 
 
 @pytest.mark.parametrize("line", ["--help", "submit --help", "list", "list --limit 3"])

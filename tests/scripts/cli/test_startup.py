@@ -12,6 +12,7 @@ from tests.support.programs import ran
 _NEVER = {
     "torch",
     "numpy",
+    "pydantic",
     "rich",
     "email",
     "importlib.metadata",

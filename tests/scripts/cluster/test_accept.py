@@ -1,4 +1,4 @@
-"""`trainjob cluster accept` before it submits: its rungs, their cost, and the budget."""
+"""`trainjob cluster accept` before it submits: its steps, their cost, and the budget."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.accept import ladder
+from trainjob.accept import acceptance
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import find
 
 
 def test_beyond_the_budget_nothing_is_submitted(tmp_path: Path) -> None:
-    steps = ladder.steps(find("slurm-gpu"), tmp_path, 4, "/tmp", skip=["site"])
-    outcomes = list(ladder.outcomes(steps, 0.05, lambda _line: None))
-    assert [one.rung for one in outcomes if one.state != ladder.NOT_CLIMBED] == ["site"]
+    steps = acceptance.plan_steps(find("slurm-gpu"), tmp_path, 4, "/tmp", skip=["site"])
+    outcomes = list(acceptance.outcomes(steps, 0.05, lambda _line: None))
+    assert [one.step for one in outcomes if one.state != acceptance.NOT_RUN] == ["site"]
     assert outcomes[1].note == "rank may cost 0.08 device-hours, and 0.05 of the budget are left"
-    assert outcomes[-1].rung == "4-hosts"
+    assert outcomes[-1].step == "4-hosts"
 
 
 def test_a_rung_costs_its_devices_for_its_time_limit_at_most(tmp_path: Path) -> None:
-    steps = {one.name: one for one in ladder.steps(find("slurm-gpu"), tmp_path, None, "/tmp", skip=[])}
+    steps = {one.name: one for one in acceptance.plan_steps(find("slurm-gpu"), tmp_path, None, "/tmp", skip=[])}
     assert steps["two-hosts"].device_hours == 8 * 5 / 60
     assert steps["two-hosts"].spent(seconds=60) == 8 / 60
     assert steps["two-hosts"].spent(seconds=3600) == 8 * 5 / 60
@@ -28,5 +28,5 @@ def test_a_rung_costs_its_devices_for_its_time_limit_at_most(tmp_path: Path) -> 
 
 
 def test_a_rung_that_is_not_there_can_not_be_left_out(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--skip gpu: the ladder has no such rung"):
-        ladder.steps(find("slurm-gpu"), tmp_path, None, "/tmp", skip=["gpu"])
+    with pytest.raises(UserError, match="--skip gpu: no step has that name"):
+        acceptance.plan_steps(find("slurm-gpu"), tmp_path, None, "/tmp", skip=["gpu"])

@@ -15,7 +15,7 @@ CONTRACT = [f"trainjob.contract.{path.stem}" for path in (ROOT / "trainjob/contr
 LAUNCHER = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "trainjob" / "launch").rglob("[a-z]*.py")
-    if path.parent.name != "hook"
+    if "hooks" not in path.parts
 )
 
 # The contract's files, written and read back: whatever differs between Python versions shows here.

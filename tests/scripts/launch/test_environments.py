@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +205,104 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, venv: Path, monkeyp
     target.rename(str(target).replace(f"-{own}-", f"-{own + 1}-"))
     with pytest.raises(NoEnvironmentError, match="belongs to another user"):
         brought(tmp_path, archive=archive)
+
+
+def linked_archive(venv: Path) -> dict[str, str]:
+    """An archive in which the environment is a link, as sites keep theirs."""
+    (venv.parent / "torch").symlink_to(venv)
+    subprocess.run(["tar", "-cf", str(venv.parent / "env.tar"), "-C", str(venv.parent), "torch"], check=True)
+    return {"archive": str(venv.parent / "env.tar")}
+
+
+def linked_folder(venv: Path, name: str) -> Path:
+    """A virtualenv whose `name` is a link to that of another."""
+    other = venv.with_name("other")
+    shutil.copytree(venv, other, symlinks=True)
+    shutil.rmtree(other / name)
+    (other / name).symlink_to(venv / name)
+    return other
+
+
+LINKED: dict[str, Callable[[Path], dict[str, str]]] = {
+    "archive of a link": linked_archive,
+    "archive with a link for bin": lambda venv: {"archive": str(packed(linked_folder(venv, "bin")))},
+    "virtualenv with a link for bin": lambda venv: {"venv": str(linked_folder(venv, "bin"))},
+    "virtualenv with a link for lib": lambda venv: {"venv": str(linked_folder(venv, "lib"))},
+}
+
+
+@pytest.mark.parametrize("made", LINKED.values(), ids=LINKED)
+def test_nothing_is_written_through_a_link(tmp_path: Path, venv: Path, made: Callable[[Path], dict[str, str]]) -> None:
+    before = {path: path.read_bytes() for path in venv.rglob("*") if path.is_file() and not path.is_symlink()}
+    with pytest.raises(NoEnvironmentError, match="is a link to"):
+        brought(tmp_path, ALONE, "disk", **made(venv))
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_program_with_a_second_name_elsewhere_is_replaced_and_not_changed(tmp_path: Path, venv: Path) -> None:
+    cache, copy = tmp_path / "cache", tmp_path / "copy"
+    shutil.copytree(venv, copy, symlinks=True)
+    os.link(copy / "bin/tell", cache)  # as uv links files of its cache
+    before = cache.read_bytes()
+    environments.use_own_interpreter(copy / "bin")
+    assert cache.read_bytes() == before
+    assert (copy / "bin/tell").read_bytes().startswith(b"#!%s/bin/python" % os.fsencode(copy))
+    assert (copy / "bin/tell").stat().st_mode & 0o111
+
+
+def test_an_archive_brings_no_rights_no_devices_and_no_owners(tmp_path: Path, venv: Path) -> None:
+    archive = packed(venv)
+    with tarfile.open(archive, "a") as stream:
+        for name, kind in (("bin/pipe", tarfile.FIFOTYPE), ("bin/zero", tarfile.CHRTYPE), ("bin/su", tarfile.REGTYPE)):
+            facts = tarfile.TarInfo(f"./{name}")
+            facts.type, facts.mode, facts.uid, facts.gid, facts.devmajor, facts.devminor = kind, 0o6755, 1, 1, 1, 5
+            if kind != tarfile.CHRTYPE or os.getuid() == 0:
+                stream.addfile(facts)
+    copy = brought(tmp_path, archive=str(archive))
+    everything = [path.lstat() for path in (copy.folder, *copy.folder.rglob("*"))]
+    assert {stat.S_IFMT(one.st_mode) for one in everything} == {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}
+    assert {one.st_uid for one in everything} == {os.getuid()}
+    assert not any(one.st_mode & 0o7000 for one in everything)
+    assert told(copy)[1] == "first"
+
+
+def test_a_virtualenv_with_a_pipe_is_copied_without(tmp_path: Path, venv: Path) -> None:
+    os.mkfifo(venv / "bin/pipe")
+    (venv / "bin/tell").chmod(0o4755)
+    copy = brought(tmp_path, venv=str(venv))
+    assert not (copy.folder / "bin/pipe").exists()
+    assert stat.S_IMODE((copy.folder / "bin/tell").stat().st_mode) == 0o755
+    assert module_of(copy.folder).stat().st_mtime_ns == module_of(venv).stat().st_mtime_ns
+
+
+def test_a_pipe_for_an_archive_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "env.tar")
+    with pytest.raises(NoEnvironmentError, match=r"env\.tar is not a file"):
+        brought(tmp_path, archive=str(tmp_path / "env.tar"))
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "another user's"])
+def test_a_lock_of_somebody_else_is_named_and_not_waited_for(tmp_path: Path, venv: Path, what: str) -> None:
+    archive = str(packed(venv))
+    made = brought(tmp_path, archive=archive)
+    os.close(made.lock)
+    lock = Path(f"{made.folder.parent}.lock")
+    lock.unlink()
+    if what == "pipe":
+        os.mkfifo(lock)
+    elif what == "link":
+        lock.symlink_to(tmp_path / "elsewhere")
+    elif os.getuid() == 0:
+        lock.touch()
+        os.chown(lock, 1, 1)
+    else:
+        pytest.skip("only root gives a file away")
+    with pytest.raises(NoEnvironmentError, match=rf"can't be copied to .*{lock.name}"):
+        brought(tmp_path, archive=archive)
+    shutil.rmtree(made.folder.parent)
+    (tmp_path / "disk" / f"{lock.name.rpartition('-')[0]}-planted.lock").symlink_to(lock)
+    lock.unlink()
+    assert told(brought(tmp_path, archive=archive))[1] == "first"
 
 
 def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(

@@ -57,7 +57,7 @@ def test_data_that_can_not_be_read_and_a_disk_that_is_full(tmp_path: Path, monke
     assert found == (f"the data folder {data} can't be read: No such file or directory", True)
     (tmp_path / "data").mkdir()
     assert first_finding(paths, Requirements(0, data, {})) is None
-    monkeypatch.setattr(node_check, "_LEAST_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr(node_check, "LEAST_FREE_BYTES", 1 << 60)
     full = first_finding(paths, Requirements(0, data, {}))
     assert full is not None
     assert not full.is_node_fault
@@ -74,7 +74,7 @@ def test_a_clock_that_differs_from_the_storages(tmp_path: Path, monkeypatch: pyt
 
 
 def test_what_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_check, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(node_check, "LIMIT_S", 0.2)
     smi = tmp_path / "nvidia-smi"
     smi.write_text("#!/bin/sh\nsleep 1\n")
     smi.chmod(0o755)

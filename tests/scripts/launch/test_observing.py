@@ -23,7 +23,7 @@ WAITS = """\
 import subprocess, sys, threading, time
 def waits_in_a_thread(): time.sleep(60)
 def waits_here():
-    print(sys.modules.get("of_the_site"), [entry for entry in sys.path if "hook" in entry], flush=True)
+    print(sys.modules.get("of_the_site"), [entry for entry in sys.path if "launch/hooks" in entry], flush=True)
     subprocess.run(["sleep", "60"])
 threading.Thread(target=waits_in_a_thread, daemon=True).start()
 waits_here()

@@ -172,7 +172,7 @@ def test_a_newer_attempt_ends_the_step_of_an_older_one(tmp_path: Path) -> None:
 def test_a_rehearsal_skips_steps_as_it_skips_the_prologue(tmp_path: Path) -> None:
     prepared = Prepared(tmp_path / "run", job=[{"shell": "exit 3", "name": "model"}])
     code, said = prepared.run(TRAINJOB_PROLOGUE="skip")
-    assert (code, said) == (0, "trainjob: step model (once.job) is skipped, as the prologue is: this is a rehearsal\n")
+    assert (code, said) == (0, "trainjob: rehearsal: skipping step model (once.job) (and the prologue)\n")
 
 
 def test_a_cache_that_runs_share_is_never_filled_by_two_at_once(tmp_path: Path) -> None:

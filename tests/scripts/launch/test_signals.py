@@ -280,4 +280,4 @@ def test_nothing_of_a_rank_outlives_the_launcher(launched: Callable[..., Launche
 def test_the_launcher_imports_no_torch_and_nothing_to_install() -> None:
     listing = "import sys; import trainjob.launch.main; print(*sys.modules)"
     found = ran([sys.executable, "-c", listing], code=0).stdout.split()
-    assert not {"torch", "numpy", "yaml", "click"} & set(found)
+    assert not {"torch", "numpy", "yaml", "typer"} & set(found)

@@ -68,6 +68,19 @@ def test_the_launcher_names_why_a_rank_died(tmp_path: Path, code: str) -> None:
     assert f"trainjob: {cause}" in printed.splitlines()
 
 
+@pytest.mark.parametrize("word", ["no-such-python", "/no/such/python"])
+def test_a_program_that_is_not_there_is_not_told_as_a_missing_folder(tmp_path: Path, word: str) -> None:
+    (tmp_path / "code").mkdir()
+    ended = ran(
+        [sys.executable, "-m", "trainjob.launch", "--launcher", "local", str(tmp_path), "--", word], timeout_s=60
+    )
+    assert ended.returncode == 127
+    assert f"the program {word} is not there" in ended.stderr
+    log = (tmp_path / "logs/rank-0000.log").read_text()
+    assert f"can't start {word} in" in log
+    assert ("no such program on the job's PATH, " in log) == ("/" not in word)
+
+
 def test_a_script_that_raised_has_not_ended_in_order_when_its_process_aborts(tmp_path: Path) -> None:
     recorded, _ = died(tmp_path, f"{DEATHS['crash-at-the-end']}; {{}}['missing']")
     assert recorded.exit_code == 134

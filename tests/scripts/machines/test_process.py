@@ -54,6 +54,11 @@ def test_a_program_that_may_not_be_executed(tmp_path: Path) -> None:
         run([str(tmp_path / "text")])
 
 
+def test_arguments_that_no_system_takes() -> None:
+    with pytest.raises(CommandError, match="the arguments and the environment of true are larger"):
+        run(["true", "x" * (1 << 22)])
+
+
 def test_a_command_that_hangs() -> None:
     with pytest.raises(CommandError, match=r"`sleep 60` did not end within 0.1 s"):
         run(["sleep", "60"], timeout_s=0.1)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.render_cases import HOSTILE, TEXT, cluster, request, script
 from trainjob.contract.quoting import QuotingError, Shell, directive, one_line, path, word
 
-SIGNS = st.text(st.sampled_from(list("$`'\"\\(){}[]<>|&;#!*?~=-+ \n\t/.,:%@^ab1é")), max_size=60)
+SIGNS = st.text(st.sampled_from(list("$`'\"\\(){}[]<>|&;#!*?~=-+ \n\t/.,:%@^ab1é‘’“”")), max_size=60)
 
 
 def expanded(words: list[Shell], **environment: str) -> list[str]:
@@ -28,13 +29,13 @@ def test_hostile_words_are_themselves() -> None:
     assert expanded([word(text) for text in HOSTILE]) == HOSTILE
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(TEXT | SIGNS, min_size=20, max_size=60))
 def test_any_words_are_themselves(texts: list[str]) -> None:
     assert expanded([word(text) for text in texts]) == texts
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.lists(TEXT, min_size=1, max_size=20))
 def test_words_side_by_side_are_one_word(texts: list[str]) -> None:
     assert expanded([Shell("".join(word(text) for text in texts))]) == ["".join(texts)]
@@ -155,8 +156,9 @@ def test_a_directive_is_one_line_or_refused(text: str) -> None:
     assert line.splitlines() == [line]
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(texts=st.lists(SIGNS | TEXT, min_size=40, max_size=40))
+@example(texts=["‘it’s“”„«»′"])
 def test_shellcheck_has_nothing_to_say_about_any_text(needs: Callable[[str], Path], texts: list[str]) -> None:
     values = {f"V{number}": text for number, text in enumerate(texts)}
     text = script(request(cluster(env=values), command=["echo", *texts]))

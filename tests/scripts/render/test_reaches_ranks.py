@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.attack import Attack, count_words
+from tests.support.examples import examples
 from tests.support.programs import ran
 from tests.support.render_cases import HOSTILE, TEXT, cluster, rendered, request
 from trainjob.backends import folder
@@ -88,7 +89,7 @@ def test_hostile_text_arrives_unchanged_and_never_runs(attack: Attack, tmp_path:
     count_words(attack, "local", HOSTILE, arrived)
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(texts=st.lists(TEXT, min_size=50, max_size=50))
 def test_any_text_arrives_unchanged_and_never_runs(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     assert check_arrival(tmp_path_factory.mktemp("any"), texts) == [texts] * 2

@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.support.examples import examples
 from tests.support.render_cases import HOSTILE, OURS, TEXT, cluster, explained_script, request, script, site_template
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import Shell, word
@@ -86,7 +87,7 @@ def test_every_value_is_quoted(template: str, words: list[str], explain: bool) -
     assert in_bash("\n".join(line for line, _, _ in beside(text))) == words
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(TEXT, TEXT)
 def test_pieces_side_by_side_are_one_word(first: str, second: str) -> None:
     text = printed("{{ first ~ finished ~ second }}", first=first, second=second, finished=Shell("-"))

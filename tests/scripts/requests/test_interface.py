@@ -11,7 +11,7 @@ import pytest
 
 import trainjob
 from trainjob.cli.main import main
-from trainjob.requests.submission import _refuse_no_job
+from trainjob.requests.submission import refuse_no_job
 
 
 def command_line(*words: str) -> str:
@@ -70,7 +70,7 @@ def test_a_mistake_is_told_with_its_cure() -> None:
 
 def test_no_package_has_the_name_of_a_public_function() -> None:
     folder = Path(trainjob.__file__).parent
-    assert not [name for name in trainjob._PUBLIC if (folder / name).exists() or (folder / f"{name}.py").exists()]  # type: ignore[attr-defined] # the stub has what is public
+    assert not [name for name in trainjob.__all__ if (folder / name).exists() or (folder / f"{name}.py").exists()]  # type: ignore[attr-defined] # the stub has what is public
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = trainjob.nothing  # type: ignore[attr-defined] # that is asked
 
@@ -84,12 +84,12 @@ def test_no_runs_and_an_unknown_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_every_public_name_is_in_the_stub() -> None:
     stub = Path(trainjob.__file__).with_suffix(".pyi").read_text()
-    assert all(f"import {name} as {name}" in stub for name in trainjob._PUBLIC)  # type: ignore[attr-defined] # the stub has what is public
+    assert all(f"import {name} as {name}" in stub for name in trainjob.__all__)  # type: ignore[attr-defined] # the stub has what is public
 
 
 def test_a_shared_cluster_is_given_no_default_job() -> None:
     with pytest.raises(trainjob.UserError, match="give --task digits-cnn") as refused:
-        _refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2).prepared)
+        refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2).prepared)
     assert refused.value.problem.code == "no-job"
-    _refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2, task="digits-cnn").prepared)
-    _refuse_no_job(trainjob.plan(cluster="local").prepared)
+    refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2, task="digits-cnn").prepared)
+    refuse_no_job(trainjob.plan(cluster="local").prepared)

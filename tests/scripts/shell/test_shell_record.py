@@ -54,6 +54,7 @@ def test_a_full_disk_does_not_hide_the_end(bash: Bash, old: str, end: str, state
     )
     said = bash.run(f"set -euo pipefail; {full}; TRAINJOB_RUN_DIR=$PWD; end_attempt {end}; echo $(<state)")
     assert (said.code, said.out) == (0, f"{state}\n"), said.err
+    assert said.err.count("No space left on device") == said.err.count("\n") == 1, said.err
     assert ended(bash) == ("1", state, None)
 
 

@@ -48,3 +48,11 @@ def test_words_that_fail_end_the_job_and_say_which_key_they_are(site: Path) -> N
 @pytest.mark.parametrize(("word", "first"), [("/my venv/bin/python", "/my venv/bin"), ("python3", None)])
 def test_one_word_is_taken_as_it_is(site: Path, word: str, first: str | None) -> None:
     assert use_python(site, word)[0] == f"{word} {first or site}\n"
+
+
+def test_limits_that_changed_before_use_python_are_handed_on(site: Path) -> None:
+    program = 'set -euo pipefail; . "$0/settings.sh"; ulimit -S -n 99; use_python x; echo "${TRAINJOB_LIMITS-none}"'
+    environ = {"PATH": "/usr/bin:/bin", "TRAINJOB_RUN_DIR": str(site / "run")}
+    assert ran(["bash", "-c", program, LIBRARY], environ=environ, code=0).stdout == "n=99 \n"
+    program = program.replace("ulimit -S -n 99; ", "")
+    assert ran(["bash", "-c", program, LIBRARY], environ={**environ, "TRAINJOB_LIMITS": "n=3"}).stdout == "none\n"

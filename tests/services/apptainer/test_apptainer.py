@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import apptainer_ladder, apptainer_under_slurm, docker_engine
+from tests.support import apptainer_acceptance, apptainer_under_slurm, docker_engine
 from tests.support import apptainer_machine as machines
 from tests.support.apptainer_machine import ApptainerMachine
 
@@ -35,12 +35,12 @@ def test_ranks_run_in_the_image_on_every_node_and_a_shell_next_to_them(machine: 
 
 @pytest.mark.full
 def test_the_ladder_is_climbed_in_containers(machine: ApptainerMachine) -> None:
-    ended = machine.run("python", apptainer_ladder.__file__, machine.base, timeout_s=1100)
+    ended = machine.run("python", apptainer_acceptance.__file__, machine.base, timeout_s=1100)
     assert ended.returncode == 0, ended.stdout
     evidence = json.loads(ended.stdout[ended.stdout.index("\n{") :])
     assert evidence["accepted"]
-    # Where a rank ran is what the rung `rank` judges.
-    assert {one["rung"]: one["state"] for one in evidence["outcomes"]} == {
+    # Where a rank ran is what the step `rank` judges.
+    assert {one["step"]: one["state"] for one in evidence["outcomes"]} == {
         **dict.fromkeys(("site", "rank", "host", "two-hosts", "time-limit"), "passed"),
         **dict.fromkeys(("cancel", "killed-rank", "staging", "same-training"), "passed"),
         **dict.fromkeys(("device", "preemption"), "skipped"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.docker_engine import BASE, IMAGE, Engine
+from tests.support.planted import WRONG_SUMS
 
 pytestmark = pytest.mark.timeout(900)
 
 _PACKAGE = "/opt/trainjob/lib/python3.11/site-packages/trainjob"
+_PYTHON = "/opt/trainjob/bin/python"
 STRANGER = 4321
 
 
@@ -41,8 +44,7 @@ def broken(engine: Engine, name: str, change: str) -> str:
 
 @pytest.mark.full
 def test_ranks_that_add_gradients_wrongly_are_found(engine: Engine, image: str) -> None:
-    source = f"{_PACKAGE}/train/engines/ddp.py"
-    change = f"sed -i 's/return scale if self/return scale * 1.001 if self/' {source} && grep -q 1.001 {source}"
+    change = f"{_PYTHON} -c {shlex.quote(WRONG_SUMS.program(_PACKAGE))}"
     printed = engine.docker("run", "--rm", broken(engine, "trainjob:wrong-sums", change), code=1)
     assert "NOT OK" in printed
     assert "2 ranks train as one" in printed

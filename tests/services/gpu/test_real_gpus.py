@@ -16,6 +16,7 @@ import pytest
 
 from tests.standins.gpu.test_programs import COMMANDS, PROGRAMS
 from tests.support.gpu_scripts import environment
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 
 pytestmark = pytest.mark.timeout(600)
@@ -79,7 +80,7 @@ def trainjob(folder: Path, *words: str, code: int = 0) -> Any:
     (folder / "clusters" / "here.yaml").write_text(json.dumps(here))
     environ = {**os.environ, "XDG_DATA_HOME": str(folder / "data")}
     ended = ran([TRAINJOB, *words, "--json"], folder=folder, environ=environ, timeout_s=500, code=code)
-    return json.loads(ended.stdout)
+    return reported(ended.stdout)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, world, _) in COMMANDS.items() if world <= 2])
@@ -120,7 +121,7 @@ def test_devices_are_seen(tmp_path: Path) -> None:
 
 
 def test_the_ladder_accepts_this_machine(tmp_path: Path) -> None:
-    climbed = trainjob(tmp_path, "cluster", "accept", "here")
-    outcomes = {one["rung"]: one for one in climbed["outcomes"]}
-    assert climbed["accepted"], outcomes
+    accepted_run = trainjob(tmp_path, "cluster", "accept", "here")
+    outcomes = {one["step"]: one for one in accepted_run["outcomes"]}
+    assert accepted_run["accepted"], outcomes
     assert outcomes["device"]["figures"]["tflop_per_s"] > 1

@@ -1,4 +1,4 @@
-"""What the matrix has shown, as a page: a row for each thing that befalls a job, a column for each site."""
+"""What the matrix has shown, as a page: a row for each fault of a job, a column for each site."""
 
 from __future__ import annotations
 

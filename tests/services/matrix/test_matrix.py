@@ -1,4 +1,4 @@
-"""What befalls a job, on every release of Slurm that can be had, with and without binding and accounting.
+"""Faults of a job, on every release of Slurm that can be had, with and without binding and accounting.
 
 `make matrix` runs all of it and writes docs/slurm-matrix.md; the other targets run one column. Jobs are commands, so
 that a column takes two minutes: what training adds is in tests/services/slurm.

@@ -1,9 +1,10 @@
-"""The built wheel, in a virtualenv that holds nothing else, plans, renders and simulates."""
+"""The built wheel, in a virtualenv that holds nothing else, plans, renders and diagnoses."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,10 @@ def test_the_wheel_makes_the_same_image_as_the_checkout(installed: Path, tmp_pat
 
 
 @pytest.mark.timeout(300)
-def test_the_wheel_replays_the_history_that_the_checkout_replays(installed: Path, tmp_path: Path) -> None:
-    from_wheel = run(installed.with_name("trainjob-simulate"), "--seed", "82", folder=tmp_path)
-    assert from_wheel.endswith("seed 82: every invariant holds\n")
-    assert from_wheel == run(sys.executable, "-m", "simulation", "--seed", "82", folder=ROOT)
+def test_the_wheel_diagnoses_batch_files_and_leaves_the_simulation_out(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --time=1:00:00\nset -e\nsrun python train.py\n")
+    assert "train.sbatch" in run(installed, "doctor", "train.sbatch", folder=tmp_path)
+    (wheel,) = installed.parents[2].glob("trainjob-*.whl")
+    top = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert sorted(name for name in top if not name.endswith(".dist-info")) == ["batchfiles", "trainjob"]
+    assert "trainjob-simulate" not in {path.name for path in installed.parent.iterdir()}

@@ -127,3 +127,27 @@ def test_limits_of_the_login_node_do_not_reach_the_ranks(login: Login) -> None:
     login.wait(login.slurm.run(words, folder=run.folder).text.strip())
     assert run.word("state") == "COMPLETED", everything_said(run)
     assert int((run.folder / "logs/rank-0000.log").read_text().splitlines()[-1]) > 321
+
+
+def test_limits_that_the_prologue_sets_reach_the_ranks_of_every_node(login: Login) -> None:
+    shows = (
+        "import os, resource; limits = resource.getrlimit(resource.RLIMIT_NOFILE)[0], "
+        "resource.getrlimit(resource.RLIMIT_CORE)[0]; print(os.environ['SLURMD_NODENAME'], *limits)"
+    )
+    login.cluster("limited", **CPUS, prologue=["ulimit -S -n 543", "ulimit -c 8"])
+    run = login.render("--hosts", "2", "--instances", "2", "--", sys.executable, "-c", shows, cluster="limited")
+    login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())
+    assert run.word("state") == "COMPLETED", everything_said(run)
+    said = [(run.folder / f"logs/rank-{rank:04d}.log").read_text().splitlines()[-1] for rank in (0, 1)]
+    assert said == ["node1 543 8192", "node2 543 8192"]
+
+
+def test_a_limit_above_a_nodes_own_is_refused_with_its_cure(login: Login) -> None:
+    login.cluster(
+        "high", **CPUS, prologue=["export TRAINJOB_LIMITS_FOUND=none", "ulimit() { echo '(-n) 9999999999'; }"]
+    )
+    run = login.render("--", sys.executable, "-c", "pass", cluster="high")
+    login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())
+    assert run.word("state") == "FAILED"
+    said = everything_said(run)
+    assert "the prologue sets ulimit -S -n 9999999999 on the first node, and on node1 at most" in said

@@ -114,5 +114,5 @@ def test_an_unmodified_script_is_requeued_and_reported(
     assert 0 < made.goodput.share < 1
 
 
-def trained(paths: RunPaths) -> list[metrics.Line]:
+def trained(paths: RunPaths) -> list[metrics.MetricsLine]:
     return [line for line in metrics.read(paths) if line.kind == "train"]

@@ -48,8 +48,17 @@ def test_a_batch_file_writes_into_folders_that_only_the_rehearsal_has() -> None:
     with ordinary_user() as user:
         project = user.home / "project"
         head = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:2\n"
-        script = f"{head}cd /scratch/mine && pwd > written\nsrun --ntasks=1 --nodes=1 false\n"
+        attacks = (
+            f"touch {user.home}/theirs && mount -o remount,bind,rw {user.home.parent} && touch {user.home}/theirs\n"
+        )
+        seen = f"cd /scratch/mine && pwd > written && ls {user.home}/theirs\n"
+        script = f"{head}{attacks}{seen}srun --ntasks=1 --nodes=1 false\n"
         (project / "train.sbatch").write_text(script)
-        printed = user.run("rehearse", "train.sbatch", "--no-gpus", "--map", f"/scratch/mine={project}", code=1)
+        flags = ("--no-gpus", "--map", f"/scratch/mine={project}")
+        # The tests write as root.
+        assert "is user 0's, and would run as you" in user.run("rehearse", "train.sbatch", *flags, code=1)
+        printed = user.run("rehearse", "train.sbatch", "--yes", *flags, code=1)
         assert "no training started: the job is FAILED, with exit code 1" in printed
         assert not (project / "written").exists()
+        assert not (user.home / "theirs").exists()
+        assert "  | " + str(user.home / "theirs") in printed

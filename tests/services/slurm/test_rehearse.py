@@ -179,7 +179,7 @@ def test_says_what_it_says_when_it_does_not_come_up(
     needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs("slurm")
-    monkeypatch.setattr(private, "_READY_WITHIN_S", 20.0)
+    monkeypatch.setattr(private, "READY_WITHIN_S", 20.0)
     with (
         pytest.raises(UserError, match="private Slurm"),
         private_slurm(Description(settings={"SelectType": "select/none-such"})),
@@ -189,7 +189,7 @@ def test_says_what_it_says_when_it_does_not_come_up(
 
 def test_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(root, "_FOLDERS", ())
+    monkeypatch.setattr(root, "FOLDERS", ())
     with pytest.raises(UserError, match="apt-get install slurm-wlm munge iproute2"):
         root.refuse_where_it_cannot_run(Description())
 

@@ -1,4 +1,4 @@
-"""What befalls a job under a real Slurm, and how it continues: its last parameters are those of a run left alone.
+"""Faults of a job under a real Slurm, and how it continues: its last parameters are those of a run left alone.
 
 Every row is a real Slurm doing the real thing: real limits (whole minutes, which run out while other tests run), real
 preemption, real dead daemons. The two minutes that a requeued job waits are cut by the administrator's command.
@@ -104,7 +104,7 @@ def user(folder: Path) -> Here:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Return the run that nothing has befallen."""
+    """Return the run without a fault."""
     here = user(tmp_path_factory.mktemp("alone"))
     yield here.at(here.json("submit", "--cluster", "local", *JOB, "--follow")["folder"])
     here.end_everything()
@@ -196,7 +196,7 @@ def limited(login: Login) -> dict[str, Watched]:
 
 @pytest.fixture(scope="module")
 def jobs(login: Login, limited: dict[str, Watched]) -> dict[str, Watched]:
-    """Begin the jobs that something befalls, one after the other, and return them by name."""
+    """Begin the jobs that meet faults, one after the other, and return them by name."""
     begun = {name: begin(login, name, cluster="hpc") for name in IN_TURN}
     return {**begun, CANCELS: begin(login, CANCELS, cluster=CANCELS)}
 

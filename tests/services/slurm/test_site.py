@@ -9,6 +9,7 @@ from datetime import datetime
 
 import pytest
 
+from tests.support.printed_json import reported
 from tests.support.slurm_site import Ended, Site
 from tests.support.waiting import until
 
@@ -304,7 +305,7 @@ def test_a_cluster_that_cannot_be_reached_hides_no_run(cluster: Site) -> None:
     try:
         listed = cluster.trainjob("list", "--json")
         assert "warning: state as last seen: ssh to login: 127.0.0.1 port 2 refuses the connection" in listed.err
-        states = {one["id"]: (one["state"], one["is_stale"]) for one in json.loads(listed.out)}
+        states = {one["id"]: (one["state"], one["is_stale"]) for one in reported(listed.out)}
         assert (states[here], states[far]) == (("RUNNING", False), ("RUNNING", True))
     finally:
         cluster.node.config.write_text(config)

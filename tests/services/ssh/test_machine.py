@@ -16,7 +16,7 @@ from trainjob.machines import remote_files
 from trainjob.machines.access import HERE
 from trainjob.machines.process import CommandError
 from trainjob.machines.ssh import onward
-from trainjob.machines.ssh.connection import Target
+from trainjob.machines.ssh.connection import SshTarget
 from trainjob.machines.ssh.machine import SshMachine
 
 HOSTILE = [
@@ -111,7 +111,7 @@ def test_one_connection_is_shared(login: SshMachine, node: LoginNode) -> None:
 def test_a_connection_that_the_user_opened_is_shared(node: LoginNode) -> None:
     # The site would ask: nothing but the open connection lets anybody in.
     machine = SshMachine("login")
-    subprocess.run(["sh", "-c", Target("login", None).opening_command], check=True)
+    subprocess.run(["sh", "-c", SshTarget("login", None).opening_command], check=True)
     (node.folder / "authorized").write_text("")
     assert machine.run(["echo", "in"]).text == "in\n"
     disconnect()

@@ -1,13 +1,10 @@
-"""Prints as JSON what TensorBoard or MLflow reads of an exported run: read_back.py TOOL PLACE."""
+"""Prints as JSON what TensorBoard reads of an exported run: read_back.py PLACE."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from typing import Any
-
-Curves = dict[str, list[tuple[int, float]]]
 
 
 def tensorboard(place: str) -> dict[str, Any]:
@@ -29,22 +26,5 @@ def tensorboard(place: str) -> dict[str, Any]:
     return runs
 
 
-def mlflow(place: str) -> dict[str, Any]:
-    """Read every run of every experiment in the store."""
-    from mlflow import MlflowClient
-
-    client, runs = MlflowClient(tracking_uri=place), {}
-    for experiment in client.search_experiments():
-        for run in client.search_runs([experiment.experiment_id]):
-            curves = {
-                name: [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)]
-                for name in run.data.metrics
-            }
-            facts = {"status": run.info.status, "settings": run.data.params, "tags": run.data.tags}
-            runs[run.info.run_name] = {"experiment": experiment.name, "curves": curves, **facts}
-    return runs
-
-
 if __name__ == "__main__":
-    readers: dict[str, Callable[[str], dict[str, Any]]] = {"tensorboard": tensorboard, "mlflow": mlflow}
-    json.dump(readers[sys.argv[1]](sys.argv[2]), sys.stdout)
+    json.dump(tensorboard(sys.argv[1]), sys.stdout)

@@ -1,4 +1,4 @@
-"""What `export` hands to TensorBoard and MLflow, read back by each of them."""
+"""What `export` hands to TensorBoard, read back by it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Python = Callable[..., str]
 
 @pytest.fixture
 def python(needs: Callable[[str], Path], tmp_path: Path) -> Python:
-    """What runs the interpreter that has the trackers, and returns what it prints."""
+    """What runs the interpreter that has TensorBoard, and returns what it prints."""
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
 
     def run(*words: str) -> str:
@@ -83,7 +83,7 @@ def test_tensorboard_reads_settings_and_curves_and_each_export_adds_what_is_new(
     assert exported(python, run, "--tensorboard", place) == [0]
     assert sorted((tmp_path / "tb/k3xq-digits").iterdir()) == files
 
-    seen = json.loads(python(str(READER), "tensorboard", place))["k3xq-digits"]
+    seen = json.loads(python(str(READER), place))["k3xq-digits"]
     assert seen["curves"]["train/loss"] == [[10, pytest.approx(0.1)], [20, pytest.approx(0.05)], [30, 0.25]]
     assert seen["curves"]["evaluation/accuracy"] == [[30, pytest.approx(0.9)]]
     assert seen["curves"]["train/seconds_compute"][-1] == [30, 1.0]
@@ -94,41 +94,3 @@ def test_tensorboard_reads_settings_and_curves_and_each_export_adds_what_is_new(
     assert "| env.COLOR | a&#124;b &#60;b&#62; |" in seen["text"]
     assert f"| run directory | {run.folder} |".replace("_", "&#95;") in seen["text"]
     assert seen["texts"] == 2
-
-
-def test_mlflow_reads_settings_and_curves_and_each_export_adds_what_is_new(
-    python: Python, run: RunPaths, tmp_path: Path
-) -> None:
-    store = f"sqlite:///{tmp_path}/mlflow.db"
-    assert exported(python, run, "--mlflow", store) == [3]
-    log_the_second_attempt(run)
-    assert exported(python, run, "--mlflow", store) == [2]
-    assert exported(python, run, "--mlflow", store) == [0]
-
-    seen = json.loads(python(str(READER), "mlflow", store))
-    assert list(seen) == ["k3xq-digits"]
-    seen = seen["k3xq-digits"]
-    # MLflow keeps what it was given: update 30 of both attempts, the later one last.
-    assert seen["curves"]["train/loss"] == [[10, 0.1], [20, 0.05], [30, 1 / 30], [30, 0.25]]
-    assert seen["curves"]["evaluation/accuracy"] == [[30, 0.9]]
-    assert seen["curves"]["train/top 5 ---"][-1] == [30, 0.5]
-    assert (seen["experiment"], seen["status"]) == ("digits", "FINISHED")
-    assert (seen["settings"]["learning_rate"], seen["settings"]["instances"]) == ("0.5", "2")
-    assert "env.API_TOKEN" not in seen["settings"]
-    assert seen["tags"]["trainjob.run_directory"] == str(run.folder)
-
-
-def test_a_store_that_refuses_is_one_line_without_its_password(
-    needs: Callable[[str], Path], run: RunPaths, tmp_path: Path
-) -> None:
-    command = [str(needs("trackers")), "-m", "trainjob.cli.main", "export", str(run.folder)]
-    quick = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    ended = ran(
-        [*command, "--mlflow", "http://me:secret-word@127.0.0.1:9"],
-        environ={**os.environ, **quick},
-        timeout_s=100,
-        code=1,
-    )
-    assert "127.0.0.1:9 refuses the run" in ended.stderr
-    assert "secret-word" not in ended.stderr
-    assert "Traceback" not in ended.stderr

@@ -263,3 +263,35 @@ for shape, form in (((6, 4), plain), ((3, 4, 2, 2), last), ((3, 4, 2, 2), plain)
     forward = [True, True, True, "torch.float32"]
     refused = [[*forward, "Expected running_mean to have type"]] * 4
     assert shown(tmp_path, script) == [[*forward, True, True, True]] * 8 + refused
+
+
+def test_convolutions_and_products_of_16_bits_are_computed_as_float32_is_and_rounded(tmp_path: Path) -> None:
+    script = """
+calls = {
+    "conv2d": ((2, 4, 8, 8), (6, 4, 3, 3), functional.conv2d),
+    "transposed": ((2, 4, 8, 8), (4, 6, 3, 3), functional.conv_transpose2d),
+    "linear": ((5, 7), (3, 7), functional.linear), "bmm": ((2, 3, 4), (2, 4, 5), torch.bmm),
+}
+for name, (one, two, call) in calls.items():
+    x, w = torch.randn(one).half(), torch.randn(two).half()
+    narrow = [t.cuda().requires_grad_() for t in (x, w)]
+    wide = [t.float().requires_grad_() for t in (x, w)]
+    for tensors in (narrow, wide): call(*tensors).sum().backward()
+    kinds = [str(a.grad.dtype) for a, b in zip(narrow, wide) if near(a.grad, b.grad)]
+    show(name, torch.equal(call(*narrow).cpu(), call(*wide).half()), *kinds)
+"""
+    half = "torch.float16"
+    assert shown(tmp_path, script) == [[name, True, half, half] for name in ("conv2d", "transposed", "linear", "bmm")]
+
+
+@pytest.mark.parametrize("norm", ["GroupNorm(2, 4)", "LayerNorm([4, 3])"])
+def test_norms_refuse_float32_weights_beside_16_bits_as_a_gpu_does(norm: str, tmp_path: Path) -> None:
+    script = f"""
+model, x = torch.nn.{norm}.cuda(), torch.randn(2, 4, 3).cuda()
+try: model(x.half())
+except RuntimeError as error: show(str(error))
+with torch.autocast("cuda", dtype=torch.float16): show(str(model(x.half()).dtype))
+show(str(model.half()(x.half()).dtype))
+"""
+    refused = "expected scalar type Half but found Float"
+    assert shown(tmp_path, script) == [[refused], ["torch.float32"], ["torch.float16"]]

@@ -207,8 +207,8 @@ def test_a_bug_has_a_log_where_the_data_folder_cannot_be_written(here: Here) -> 
 
 
 def complete(there: Here, line: str) -> list[str]:
-    environ = {"_TRAINJOB_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
-    return [word.removeprefix("plain,") for word in there.run(environ=environ).stdout.split()]
+    environ = {"_TRAINJOB_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    return there.run(environ=environ).stdout.split()
 
 
 def test_the_shell_completes_commands(there: Here) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.waiting import LIMIT_S
 
-HOOK = Path(__file__).resolve().parents[3] / "trainjob/launch/witness/hook"
+HOOK = Path(__file__).resolve().parents[3] / "trainjob/launch/hooks"
 BEGINS = """\
 import json, sys
 import torch, torch.distributed as dist

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.local_runs import LIMIT_S, Here, Run, first_line, what_follows
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB, ran
 
 PRINTING = r"""
@@ -61,7 +62,7 @@ def test_only_some_lines(here: Here, ended: Run) -> None:
 def test_waiting_ends_with_the_runs_or_in_time(here: Here) -> None:
     stays, ends, fails = here.staying(), here.submit("sleep", "1"), here.submit("false")
     assert here.run("wait", ends.id).stdout == f"{ends.id} · COMPLETED\n"
-    assert [one["state"] for one in json.loads(here.run("wait", "--json", ends.id, fails.id, code=1).stdout)] == [
+    assert [one["state"] for one in reported(here.run("wait", "--json", ends.id, fails.id, code=1).stdout)] == [
         "COMPLETED",
         "FAILED",
     ]

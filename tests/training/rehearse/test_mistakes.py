@@ -11,7 +11,7 @@ import pytest
 from tests.support.local_runs import PYTHON, Here
 
 pytestmark = pytest.mark.timeout(900)
-SCRIPT = Path(__file__).parents[3] / "bench" / "resume_scripts" / "ddp.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "resume_scripts" / "ddp.py"
 MISTAKES = (
     "init-rank",
     "same-samples",

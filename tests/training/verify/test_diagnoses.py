@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.verdicts import judge
-from trainjob.verify.instances import InstancesVerdict
+from trainjob.verify.tasks.instances import InstancesVerdict
 
 
 def codes(verdict: InstancesVerdict) -> list[str]:

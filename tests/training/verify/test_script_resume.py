@@ -14,9 +14,9 @@ from tests.support.local_runs import PYTHON, Here
 from tests.support.verdicts import verify
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
-from trainjob.verify import update_log
+from trainjob.verify.scripts import update_log
 
-PLAIN = Path(__file__).parents[3] / "bench" / "resume_scripts" / "plain.py"
+PLAIN = Path(__file__).parents[3] / "benchmarks" / "resume_scripts" / "plain.py"
 
 
 def verify_plain(here: Here, *words: str, by: str, interruptions: int = 1, code: int = 0) -> Any:

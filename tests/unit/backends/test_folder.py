@@ -95,7 +95,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "_write_rendered", interrupted)
+    monkeypatch.setattr(folder, "write_rendered", interrupted)
     with pytest.raises(KeyboardInterrupt):
         create(tmp_path / "run", RENDERED, None, None)
     assert os.listdir(tmp_path) == []

@@ -9,7 +9,7 @@ from trainjob.backends.base import Liveness
 from trainjob.backends.slurm import queue
 from trainjob.contract import states
 from trainjob.machines.slurm import commands, partitions
-from trainjob.machines.slurm.partitions import Nodes
+from trainjob.machines.slurm.partitions import PartitionNodes
 
 SQUEUE = """\
 3|3|N/A|PENDING|Resources|2026-11-21T12:42:05|0:00|10:00|10:00||/shared/runs/3nru-sleep
@@ -131,7 +131,7 @@ def test_accounting_is_read_and_steps_are_passed_over() -> None:
 def test_sinfo_is_read() -> None:
     gpu, short = partitions.parse(SINFO)
     assert (gpu.name, gpu.is_default, gpu.is_up, gpu.max_time, gpu.max_nodes) == ("gpu", True, True, "2:00:00", 2)
-    assert gpu.nodes == (Nodes(2, 8, 16384, (("gpu", None, 4),)),)
+    assert gpu.nodes == (PartitionNodes(2, 8, 16384, (("gpu", None, 4),)),)
     assert (short.is_default, short.max_nodes) == (False, 1)
 
 
@@ -152,8 +152,8 @@ def test_sinfo_of_a_site_with_several_kinds_of_node_is_read() -> None:
     ],
 )
 def test_a_controller_that_is_down_is_told_from_a_refusal(said: str, is_lost: bool) -> None:
-    assert commands._DOWN.search(said)
-    assert bool(commands._LOST.search(said)) == is_lost
+    assert commands.DOWN.search(said)
+    assert bool(commands.LOST.search(said)) == is_lost
 
 
 @pytest.mark.parametrize(
@@ -165,4 +165,4 @@ def test_a_controller_that_is_down_is_told_from_a_refusal(said: str, is_lost: bo
     ],
 )
 def test_a_refusal_is_no_controller_that_is_down(said: str) -> None:
-    assert not commands._DOWN.search(said)
+    assert not commands.DOWN.search(said)

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import html
 import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
+import typer
 
 from trainjob.bench import plots, scaling
-from trainjob.bench.parts import Loading, loader_verdict
-from trainjob.bench.scaling import Epoch, Scale, amdahl, epochs_of, implausible, interval, scale_of
+from trainjob.bench.scaling import Epoch, Scale, epochs_of, implausible, interval, scale_of, student_95
 from trainjob.cli.prove.bench import bucket_sizes
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-
-
-def rows(*figures: Any) -> list[Any]:
-    return [Loading(*figure) for figure in figures]
-
-
-def test_loaders_bind_from_the_first_number_that_their_best_worker_count_cannot_feed() -> None:
-    told = loader_verdict(rows((1, 0, 50.0), (1, 2, 150.0), (2, 0, 60.0), (2, 2, 180.0), (4, 2, 200.0)), 100.0)
-    assert told.startswith(
-        "loader-bound from 2 instances per host: they can train on 200 samples/s, and 180 are loaded."
-    )
-    assert "--workers 2 is the best" in told
-
-
-def test_workers_that_do_not_help_are_not_recommended() -> None:
-    told = loader_verdict(rows((1, 0, 90.0), (1, 2, 95.0)), 100.0)
-    assert "More workers don't help" in told
-
-
-def test_enough_is_said_to_be_enough() -> None:
-    told = loader_verdict(rows((1, 0, 150.0), (2, 0, 200.0)), 100.0)
-    assert told == "not loader-bound up to 2 instances per host: 200 samples/s are loaded, and they can train on 200"
 
 
 def test_an_epoch_is_what_lies_between_two_lines(tmp_path: Path) -> None:
@@ -65,36 +40,6 @@ def test_efficiency_is_against_the_first_rows_instances() -> None:
 def timed(instances: int, *seconds: float, first: Scale | None = None) -> Scale:
     epochs = [Epoch(80 * instances, {"data": 0.0, "compute": second}) for second in seconds]
     return scale_of(instances, 8 * instances, [epochs], first)
-
-
-def by_law(serial: float, *numbers: int) -> list[Scale]:
-    first = timed(1, 10.0)
-    # Every instance takes 80 samples an epoch: N times the samples in N ÷ speed-up of the time.
-    seconds = [10.0 * number * (serial + (1 - serial) / number) for number in numbers]
-    return [first, *(timed(number, second, first=first) for number, second in zip(numbers, seconds, strict=True))]
-
-
-@pytest.mark.parametrize("serial", [0.0, 0.1, 0.6, 1.0])
-def test_amdahls_law_is_found_again(serial: float) -> None:
-    law = amdahl(by_law(serial, 2, 4, 8))
-    assert law is not None
-    assert (law.serial_share, law.error) == pytest.approx((serial, 0), abs=1e-9)
-    assert law.most_speed_up == (pytest.approx(1 / serial) if serial else None)
-    assert law.speed_up(1) == 1
-
-
-def test_amdahls_law_is_not_fitted_to_one_row_or_to_noise() -> None:
-    rows = by_law(0.1, 2, 4)
-    assert amdahl(rows[:1]) is None
-    assert amdahl([*rows[:2], dataclasses.replace(rows[2], noise="epochs differ")]) is None
-
-
-def test_more_than_perfect_scaling_has_no_serial_part() -> None:
-    first = timed(1, 10.0)
-    law = amdahl([first, timed(2, 9.0, first=first)])
-    assert law is not None
-    assert law.serial_share == 0
-    assert law.error > 0
 
 
 def test_the_interval_of_a_rate_is_that_of_its_runs() -> None:
@@ -159,7 +104,7 @@ def test_rows_that_differ_by_less_than_their_epochs_are_noise() -> None:
 def test_sizes_of_buckets_are_numbers() -> None:
     assert bucket_sizes("1,5,25") == [1.0, 5.0, 25.0]
     for wrong in ("", "1,,2", "0", "a"):
-        with pytest.raises(click.BadParameter, match="expected sizes in MB"):
+        with pytest.raises(typer.BadParameter, match="expected sizes in MB"):
             bucket_sizes(wrong)
 
 
@@ -173,13 +118,18 @@ def test_a_plot_into_a_missing_folder_is_refused_before_anything_is_measured(tmp
 
 
 def test_a_plot_says_what_it_shows_where_and_when(tmp_path: Path, matplotlib: Any) -> None:
-    rows = by_law(0.1, 2, 4)
+    first = timed(1, 10.0)
+    rows = [first, timed(2, 11.0, first=first), timed(4, 13.0, first=first)]
     target = tmp_path / "scaling.svg"
     with matplotlib.rc_context({"svg.fonttype": "none"}):
-        plots.draw_scaling(rows, amdahl(rows), target)
+        plots.draw_scaling(rows, target)
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", target.read_text())
     title, machine = "Training speed by number of instances", plots.machine_and_date()
     assert {title, "instances", "samples/s", machine, "measured, 90 % interval"} <= set(texts)
-    assert "Amdahl's law, 10 % serial" in {html.unescape(text) for text in texts}
     # Whole instances, and those that were measured.
     assert [text for text in texts if text in ("1", "1.5", "2", "2.5", "3", "4")] == ["1", "2", "4"]
+
+
+@pytest.mark.parametrize(("freedom", "exact"), [(2, 2.920), (3, 2.353), (5, 2.015), (10, 1.812), (1e9, 1.645)])
+def test_students_t(freedom: float, exact: float) -> None:
+    assert student_95(freedom) == pytest.approx(exact, rel=0.06)

@@ -126,7 +126,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "disk": (
         {"runs-mb": "12"},
-        "runs_dir /runs on host h2: less than 1024 MB are free",
+        "runs_dir /runs on host h2 has 12 MB free, and logs and checkpoints need 1,024 MB",
         "trainjob prune",
     ),
     "different-runs": (

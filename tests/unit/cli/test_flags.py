@@ -8,7 +8,7 @@ import pytest
 
 from trainjob.cli.job_flags import pair
 from trainjob.cli.main import COMMANDS, HEADINGS, load
-from trainjob.contract.settings import Row, rows
+from trainjob.contract.settings import SettingRow, rows
 
 FLAGS = [row for row in rows().values() if row.name != "command" and not row.facts.file_only]
 
@@ -19,13 +19,13 @@ def test_only_steps_have_no_flag() -> None:
 
 
 @pytest.mark.parametrize("row", FLAGS, ids=lambda row: row.name)
-def test_every_setting_is_a_flag_with_its_help_and_default(row: Row) -> None:
+def test_every_setting_is_a_flag_with_its_help_and_default(row: SettingRow) -> None:
     option: Any = next(parameter for parameter in load("plan").params if parameter.name == row.name)
     is_word = row.is_mapping or row.choices or row.facts.form in ("host-count", "updates-or-auto")
-    kinds = {str: "text", int: "integer", float: "float", bool: "boolean"}
-    assert option.type.name == ("text" if is_word else kinds[row.type])
+    kinds = {str: "str", int: "int", float: "float", bool: "boolean"}
+    assert option.type.name == ("str" if is_word else kinds[row.type])
     assert option.multiple == row.is_mapping
-    assert option.group == row.facts.group
+    assert option.rich_help_panel == row.facts.group
     assert option.help.startswith(row.facts.help)
     assert option.help.endswith(f" Default: {row.default_in_words}.")
     assert all(choice in option.help for choice in row.choices)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from tests.support.run_folders import made, only_one_is_running
 from trainjob.cli import following
-from trainjob.cli.look.status import status
-from trainjob.cli.run.resume import resume as resume_command
+from trainjob.cli.look import status
+from trainjob.cli.run import resume as resume_command
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
@@ -42,7 +42,7 @@ def test_follow_shows_each_checkpoint_that_is_lost_once(lost: RunPaths, capfd: p
 
 
 def test_status_shows_each_checkpoint_that_is_lost(lost: RunPaths) -> None:
-    shown = CliRunner().invoke(status, ["abcd"]).output
+    shown = CliRunner().invoke(status.app, ["status", "abcd"]).output
     assert [line.split(maxsplit=1) for line in shown.splitlines() if "checkpoint" in line] == [
         ["checkpoints", PASSED_OVER],
         ["checkpoints", NOT_WRITTEN],
@@ -55,7 +55,7 @@ def test_resume_shows_each_checkpoint_that_is_lost(lost: RunPaths, monkeypatch: 
 
     monkeypatch.setattr(resuming, "resume", started)
     monkeypatch.setattr(resuming, "passed_over", lambda _: [PASSED_OVER])
-    shown = CliRunner().invoke(resume_command, ["abcd"]).output
+    shown = CliRunner().invoke(resume_command.app, ["abcd"]).output
     assert shown.splitlines() == ["warning: 2 checkpoints of the last attempt NOT written", f"warning: {PASSED_OVER}"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainjob.cli.command import Command
-from trainjob.cli.main import COMMANDS, load
+from trainjob.cli.main import COMMANDS, load, main
 
 
 def _commands() -> list[Any]:
@@ -42,5 +42,28 @@ def test_options_without_an_effect_are_not_taken() -> None:
     assert "--epochs" not in flags["scaling"]
     assert "--learning-rate" not in flags["collective"]
     assert "--workers" not in flags["loader"]
-    assert "--compile" not in flags["step"]
     assert "--cluster" in flags["scaling"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        ((), 2, ["Take one training job from a laptop", "-h, --help", "Plan:"]),
+        (("cluster",), 2, ["List, show, create and check cluster files.", "accept", "Write clusters/NAME.yaml"]),
+        (("wait", "-h"), 0, ["wait [OPTIONS] RUN…", "Positional arguments:", "Run ids", "Options:", "Examples:"]),
+        (("plan", "--help"), 0, ["[OPTIONS] [-- COMMAND…]", "Options:", "[default: local]", "What runs:", "--epochs"]),
+        (("list", "--limit", "0"), 2, ["Try 'trainjob list --help' for help.", "0 is not in the range x>=1"]),
+        (("pln",), 2, ["No such command 'pln'. Did you mean 'plan'?"]),
+        (("plan", "--instnces", "2"), 2, ["--instnces", "--instances"]),
+    ],
+)
+def test_what_help_and_mistakes_print(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, shown: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    text = "".join(capsys.readouterr())
+    assert ended.value.code == code
+    places = [text.find(part) for part in shown]
+    assert -1 not in places
+    assert places == sorted(places)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
+from tests.support.printed_json import reported
 from trainjob.watch import show
 
 
@@ -30,4 +29,4 @@ def test_json_keeps_every_letter(capsys: pytest.CaptureFixture[str]) -> None:
     show.as_json({"name": "größe"})
     printed = capsys.readouterr().out
     assert "größe" in printed
-    assert json.loads(printed) == {"name": "größe"}
+    assert reported(printed) == {"name": "größe"}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 import pytest
 
+from tests.support.printed_json import reported
 from trainjob.cli import failures
 from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.merging import merge_job
@@ -34,6 +34,8 @@ def test_parts_survive_in_json_and_in_another_process() -> None:
     assert error.as_json() == {
         "error": "micro_batch is 0: give at least 1",
         "code": "count",
+        "severity": "error",
+        "where": "",
         "text": "micro_batch is 0",
         "cure": "give at least 1",
     }
@@ -51,6 +53,8 @@ def test_several_problems_are_one_error_that_lists_them() -> None:
     assert ProblemsError.of_all(problems[:1]).as_json() == {
         "error": "this. Mend it",
         "code": "a",
+        "severity": "error",
+        "where": "",
         "text": "this",
         "cure": "Mend it",
     }
@@ -61,9 +65,17 @@ def test_each_fault_of_a_file_and_of_flags_has_its_own_cure() -> None:
         cluster_from_text("kind: slurm\nnodes: {count: 1, cpus: 1}\ntim_limit: 90\npython: 3.10\n", "c.yaml")
     assert str(refused.value) == "\n".join(str(problem) for problem in refused.value.problems)
     assert refused.value.as_json()["problems"] == [
-        {"code": "cluster", "text": "c.yaml:3: tim_limit: is not a key", "cure": "is time_limit meant?"},
         {
             "code": "cluster",
+            "severity": "error",
+            "where": "c.yaml:3",
+            "text": "c.yaml:3: tim_limit: is not a key",
+            "cure": "is time_limit meant?",
+        },
+        {
+            "code": "cluster",
+            "severity": "error",
+            "where": "c.yaml:4",
             "text": "c.yaml:4: python: read 3.10, expected text",
             "cure": 'quote it, "3.10"',
         },
@@ -79,7 +91,7 @@ def test_each_fault_of_a_file_and_of_flags_has_its_own_cure() -> None:
 def test_json_of_the_command_line_has_the_parts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end, failures.handled(["plan", "--json"]):
         raise UserError("no such host", "name another", "host")
-    answer = json.loads(capsys.readouterr().out)
+    answer = reported(capsys.readouterr().out)
     assert (end.value.code, answer["error"]) == (1, "no such host: name another")
     assert (answer["code"], answer["text"], answer["cure"]) == ("host", "no such host", "name another")
 

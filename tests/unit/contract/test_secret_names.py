@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainjob.contract.secret_names import is_secret_file, is_secret_variable
+from trainjob.contract.programs.secret_names import is_secret_file, is_secret_variable
 
 SECRET_VARIABLES = """
     DB_PASS PGPASSWORD GH_PAT DATABASE_URL JWT HF_TOKEN WANDB_API_KEY wandbApiKey githubToken my_password TOKEN_2

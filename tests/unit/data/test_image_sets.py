@@ -119,7 +119,7 @@ def test_a_folder_that_is_not_there_is_named_before_pillow_is_missed(
 
 def test_reading_images_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "SAY_EVERY_S", 0.0)
-    monkeypatch.setattr(image_sets, "_AT_ONCE", 4)
+    monkeypatch.setattr(image_sets, "AT_ONCE", 4)
     lines: list[str] = []
     prepared(tmp_path, image_folder(tmp_path / "there"), say=lines.append)
     assert lines[:2] == ["0 of 12 images read", "4 of 12 images read"]
@@ -131,7 +131,7 @@ def test_raw_images_are_the_same_where_torch_resizes_in_several_threads(
     prepared(tmp_path, image_folder(tmp_path / "there"), store="resized")
     taken_by = {}
     for in_one_thread in (True, False):
-        monkeypatch.setattr(crops, "_resizes_in_one_thread", lambda answer=in_one_thread: answer)
+        monkeypatch.setattr(crops, "resizes_in_one_thread", lambda answer=in_one_thread: answer)
         taken_by[in_one_thread] = taken(opened(tmp_path, ResizedCrop(12)), 2)
     for ours, theirs in zip(taken_by[True], taken_by[False], strict=True):
         assert all(map(np.array_equal, ours, theirs))

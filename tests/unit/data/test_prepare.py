@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
-from trainjob.cli.site.data import data
+from tests.support.printed_json import reported
+from trainjob.cli.site.data import app
 from trainjob.contract.errors import UserError
 from trainjob.data import manifest
 from trainjob.data.checking import DamagedDataError, check_folder, list_prepared
@@ -96,14 +96,14 @@ def test_a_damaged_data_set_is_named(tmp_path: Path) -> None:
 
 
 def run(*words: str) -> str:
-    ended = CliRunner().invoke(data, list(words), catch_exceptions=False)
+    ended = CliRunner().invoke(app, list(words), catch_exceptions=False)
     assert ended.exit_code == 0, ended.output
     return ended.stdout
 
 
 def test_the_command_takes_sizes(tmp_path: Path) -> None:
     words = ["--data-dir", str(tmp_path), "--samples", "40", "--held-out", "8", "--shape", "1x8x8", "--classes", "3"]
-    found = json.loads(run("prepare", "synthetic", *words, "--seed", "4", "--json"))
+    found = reported(run("prepare", "synthetic", *words, "--seed", "4", "--json"))
     assert found == {"name": "synthetic", "folder": str(tmp_path / "synthetic")}
     manifest = check_folder(tmp_path / "synthetic")
     assert (manifest.shape, manifest.classes, manifest.splits["train"].samples) == ((1, 8, 8), 3, 40)

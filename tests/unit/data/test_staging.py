@@ -148,13 +148,13 @@ def test_a_copy_that_is_removed_while_another_run_opens_it_is_made_anew(
 ) -> None:
     data_dir = tokens(tmp_path)
     before, _ = staged(tmp_path, data_dir)
-    make = staging._make
+    make = staging.make_copy
 
     def once_removed(*arguments: Any) -> None:
         before.release(remove=True)
         make(*arguments)
 
-    monkeypatch.setattr(staging, "_make", once_removed)
+    monkeypatch.setattr(staging, "make_copy", once_removed)
     after, said = staged(tmp_path, data_dir)
     assert len(said) == 1
     assert after.data_dir.stat().st_mode & 0o777 == 0o700

@@ -15,7 +15,7 @@ from tests.support import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"<!-- example: .+ -->")
 # What stands alone in an indented block is what a reader types. Drawings and formulas are fenced as text.
-PROGRAMS = ("trainjob", "trainjob-simulate", "make", "cd", "git", "pip", "uv", "conda", "module", ".")
+PROGRAMS = ("trainjob", "make", "cd", "git", "pip", "uv", "conda", "module", ".")
 SOURCES = ("python", "yaml", "text", "bash")
 
 
@@ -75,7 +75,7 @@ def test_a_block_says_how_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         return int(command == "refused"), f"/scratch answers {command} {asked.count(command)}\n"
 
     monkeypatch.setitem(PLACES, "here", lambda _files: _Given(Place(call, {"/scratch": "~"})))
-    monkeypatch.setattr(outputs, "_POLL_S", 0.0)
+    monkeypatch.setattr(outputs, "POLL_S", 0.0)
     text = (
         "<!-- output: here\n$ first\nuntil first 3\n-->\n```console\n$ show\nold\n```\n"
         "<!-- output: here exit=1 -->\n```console\n$ refused\n```\n"

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
+import typer
+import typer.main
 
 from docs.reference_pages import reference
 from tests.support import ROOT
@@ -28,7 +29,7 @@ def test_a_page_of_the_reference_is_up_to_date(path: str) -> None:
 
 
 def test_the_reference_has_every_variable_that_begins_as_ours_do() -> None:
-    folders = (ROOT / "trainjob", ROOT / "standins", ROOT / "templates")
+    folders = (ROOT / "trainjob", ROOT / "batchfiles", ROOT / "standins", ROOT / "templates")
     files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".sh", ".j2", ".c")]
     used = {name for file in files for name in VARIABLE.findall(file.read_text(encoding="utf-8"))}
     documented = set(VARIABLE.findall(reference()["reference/environment.md"]))
@@ -38,6 +39,13 @@ def test_the_reference_has_every_variable_that_begins_as_ours_do() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_first_screen_of_the_readme_has_the_two_commands_and_ci_runs_the_second() -> None:
+    first_screen = (ROOT / "README.md").read_text().splitlines()[:25]
+    shown = {line.partition("#")[0].strip() for line in first_screen}
+    assert {"make demo", "make test"} <= shown
+    assert "make test" in (ROOT / ".ci/run").read_text().splitlines()
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -83,10 +91,10 @@ def commands(text: str) -> Iterator[str]:
             yield found[1]
 
 
-def parse(line: str) -> click.Context:
+def parse(line: str) -> typer.Context:
     """Return what a command line parses to, without running it. Raises what the command line would end with."""
     words = shlex.split(line, comments=True)[1:]
-    command: Any = entry.root
+    command: Any = typer.main.get_command(entry.app)
     name = "trainjob"
     context: Any = None
     while hasattr(command, "list_commands"):
@@ -94,5 +102,5 @@ def parse(line: str) -> click.Context:
         name, *words = words
         command = command.get_command(context, name)
         assert command is not None, f"no command {name} in {line}"
-    parsed: click.Context = command.make_context(name, words, parent=context)
+    parsed: typer.Context = command.make_context(name, words, parent=context)
     return parsed

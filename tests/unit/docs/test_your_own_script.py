@@ -1,4 +1,4 @@
-"""The lines that the page about scripts shows are lines of scripts that `bench/resume_faults.py` proves."""
+"""The lines that the page about scripts shows are lines of scripts that `benchmarks/resume_faults.py` proves."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def without_indentation(text: str) -> str:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_every_block_is_part_of_a_script_that_resumes(block: str) -> None:
-    scripts = (TOP / "bench" / "resume_scripts").glob("*.py")
+    scripts = (TOP / "benchmarks" / "resume_scripts").glob("*.py")
     assert any(without_indentation(block) in without_indentation(script.read_text()) for script in scripts)

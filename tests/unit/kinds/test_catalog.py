@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
-from trainjob.cluster.base import refuse_missing_facts
 from trainjob.cluster.faults import ClusterError
-from trainjob.kinds.lookup import catalog, cluster_from_text, draft, places_to_fill_in, source_of_kind, write_draft
+from trainjob.kinds.lookup import (
+    SITES,
+    catalog,
+    cluster_from_text,
+    draft,
+    find,
+    places_to_fill_in,
+    refuse_missing_facts,
+    source_of_kind,
+    write_draft,
+)
 from trainjob.kinds.pod import PodCluster
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import KINDS, cluster_of
@@ -97,6 +106,20 @@ def test_the_refusal_names_what_is_missing_and_the_command_that_helps() -> None:
         "directives.account: add them, or draft a file that shows where they go: "
         "trainjob cluster init NAME --kind slurm"
     )
+
+
+def test_the_refusal_names_the_lines_to_fill_in(tmp_path: Path) -> None:
+    path = tmp_path / "lumi-g.yaml"
+    write_draft(path, draft("lumi-g", "lumi-g", is_site=True))
+    with pytest.raises(ClusterError) as caught:
+        refuse_missing_facts("lumi-g", find(str(path)).cluster, path)
+    lines = path.read_text().splitlines()
+    account, runs = (
+        next(n for n, line in enumerate(lines, 1) if f"# {key}:" in line) for key in ("account", "runs_dir")
+    )
+    assert str(caught.value).endswith(f"fill in {path}:{account}: account, {path}:{runs}: runs_dir")
+    with pytest.raises(ClusterError, match="trainjob cluster init --site lumi-g"):
+        refuse_missing_facts("lumi-g", find("lumi-g").cluster, SITES / "lumi-g.yaml")
 
 
 def test_nothing_is_refused_where_nothing_is_missing() -> None:

@@ -22,7 +22,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "Ssh": {"host": "a"},
     "Sdk": {"version": "3.3.0"},
     "Venv": {"kind": "cpu"},
-    "DataSet": {"name": "digits"},
+    "ProvisionedDataSet": {"name": "digits"},
 }
 TEXTS = [
     *("", " ", "a", "a b", "a\n", "\na", "a\0", "-a", "é", "A", "a/b", "a,b", "a\u2028b", "\x85", "\ud800", "a" * 201),

@@ -182,6 +182,13 @@ def test_names_by_which_slurm_tells_a_job_where_it_runs_are_refused(name: str) -
         cluster_of({"kind": "slurm", "nodes": {"count": 2, "cpus": 8}, "env": {name: "7"}})
 
 
+def test_of_our_own_names_a_job_sets_only_the_one_that_a_cure_names() -> None:
+    values = {"kind": "slurm", "nodes": {"count": 2, "cpus": 8}}
+    assert cluster_of({**values, "env": {"TRAINJOB_STANDIN_HANG_S": "600"}}).env == {"TRAINJOB_STANDIN_HANG_S": "600"}
+    with pytest.raises(ValueError, match="reserved for trainjob"):
+        cluster_of({**values, "env": {"TRAINJOB_STANDIN_GPUS": "8"}})
+
+
 def test_a_percent_sign_in_runs_dir_which_slurm_would_expand_is_refused() -> None:
     with pytest.raises(ValueError, match="Slurm replaces % in a path by a job's id or a node's name"):
         cluster_of({"kind": "slurm", "nodes": {"count": 2, "cpus": 8}, "runs_dir": "/shared/%j/runs"})

@@ -40,9 +40,8 @@ def test_the_interface_is_the_one_on_the_way_there(
     monkeypatch: pytest.MonkeyPatch, address: str, interface: str
 ) -> None:
     monkeypatch.setattr(socket, "socket", Ways)
-    monkeypatch.setattr(
-        network, "_interfaces", lambda: {"127.0.0.1": "lo", "10.1.2.3": "eth0", "10.9.9.3": "ib0", "172.17.0.1": "d0"}
-    )
+    found = {"127.0.0.1": "lo", "10.1.2.3": "eth0", "10.9.9.3": "ib0", "172.17.0.1": "d0"}
+    monkeypatch.setattr(network, "interfaces_of_host", lambda: found)
     assert network.interface_to(address) == interface
 
 
@@ -50,7 +49,7 @@ def test_without_a_default_route_the_only_interface_is_the_one(monkeypatch: pyte
     monkeypatch.setattr(socket, "socket", Ways)
     monkeypatch.setattr(Ways, "default_route", False)
     found = {"127.0.0.1": "lo", "10.1.2.3": "eth0"}
-    monkeypatch.setattr(network, "_interfaces", lambda: found)
+    monkeypatch.setattr(network, "interfaces_of_host", lambda: found)
     assert network.interface_to("own") == "eth0"
     found["10.9.9.3"] = "ib0"
     assert network.interface_to("own") is None
@@ -68,4 +67,4 @@ def test_gloos_choice_is_the_first_address_of_the_own_name_that_is_here(monkeypa
 
 
 def test_every_interface_has_its_name() -> None:
-    assert network._interfaces()["127.0.0.1"] == "lo"
+    assert network.interfaces_of_host()["127.0.0.1"] == "lo"

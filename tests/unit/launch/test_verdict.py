@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from trainjob.launch.nodecheck.verdict import MOST_ROUNDS, Report, judge, members, rounds
+from trainjob.launch.nodecheck.verdict import MOST_ROUNDS, NodeReport, judge, members, rounds
 
-A, B, C = Report("a", 0), Report("b", 1), Report("c", 2)
+A, B, C = NodeReport("a", 0), NodeReport("b", 1), NodeReport("c", 2)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ A, B, C = Report("a", 0), Report("b", 1), Report("c", 2)
         ),
     ],
 )
-def test_what_is_refused(reports: list[Report], node: str, text: str) -> None:
+def test_what_is_refused(reports: list[NodeReport], node: str, text: str) -> None:
     found = judge(reports)
     assert (found.is_refused, found.node, found.text) == (True, node, text)
 
@@ -55,7 +55,7 @@ def test_the_slowest_pair_is_reported() -> None:
     found = judge([A._replace(mb_per_s=[(0, 1, 1200.0), (0, 2, 90.0)]), B._replace(mb_per_s=[(1, 2, 1100.0)]), C])
     assert not found.is_refused
     assert found.text == "the all-reduce of 3 ranks on 3 nodes gave the right sum; slowest pair: a and c with 0.09 GB/s"
-    inside = judge([Report("a", 0, mb_per_s=[(0, 1, 2e5)]), Report("a", 1)])
+    inside = judge([NodeReport("a", 0, mb_per_s=[(0, 1, 2e5)]), NodeReport("a", 1)])
     assert inside.text.endswith("slowest pair: rank 0 and rank 1 with 200 GB/s")
 
 

@@ -125,7 +125,7 @@ def test_a_run_that_can_not_be_removed_does_not_keep_the_others(
         remove_run(paths)
 
     monkeypatch.setattr(prune, "remove_run", refuse)
-    failures = prune.remove([prune.Candidate(status(paths), 0) for paths in runs])
+    failures = prune.remove([prune.PrunableRun(status(paths), 0) for paths in runs])
     assert list(failures) == ["efgh"]
     assert [paths.folder.exists() for paths in runs] == [False, True, False]
 

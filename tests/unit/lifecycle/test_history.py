@@ -1,4 +1,4 @@
-"""What trackers get of a run beside its metrics."""
+"""What TensorBoard gets of a run beside its metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
-from trainjob.lifecycle.trackers import history
+from trainjob.lifecycle.tensorboard import history
 
 
 def test_exports_name_the_newest_of_several_checkpoints(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def submitted(folder: Path, seconds_ago: float, state: str | None) -> None:
 
 def is_refused(digest: str) -> bool:
     try:
-        start._refuse_the_same(digest)
+        start.refuse_the_same(digest)
     except UserError:
         return True
     return False
@@ -34,7 +34,7 @@ def is_refused(digest: str) -> bool:
 def test_the_same_job_within_a_minute_needs_again(tmp_path: Path, state: str | None) -> None:
     submitted(tmp_path, 9, state)
     with pytest.raises(UserError, match=r"the same job was submitted (8|9|10) s ago, as abcd-x"):
-        start._refuse_the_same("same")
+        start.refuse_the_same("same")
     assert not is_refused("another")
 
 

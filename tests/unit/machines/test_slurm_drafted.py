@@ -180,3 +180,24 @@ def test_how_the_site_runs_slurm_is_read(tmp_path: Path, config: str, expected: 
     cluster = read_cluster(tmp_path / "live.yaml", "live.yaml")
     assert isinstance(cluster, SlurmCluster)
     assert {name: getattr(cluster.slurm, name) for name in expected} == expected
+
+
+def test_the_active_interpreter_is_written_down_because_jobs_have_another_path(tmp_path: Path) -> None:
+    active = Recorded(**{"active_python.sh": "/home/u/.venv/bin/python3\n"})
+    text = drafted_file(tmp_path, active)
+    assert "which each node must have at this path" in text
+    assert read_cluster(tmp_path / "live.yaml", "live.yaml").interpreter == "/home/u/.venv/bin/python3"
+    assert "python: /other/python" in drafted.text("live", active, None, None, "/other/python")
+
+
+@pytest.mark.parametrize("end", ["\r", "\x85", "\u2028", "\u2029", "\x0b", "\x0c"], ids=ascii)
+def test_no_sign_of_what_slurm_says_ends_a_line_of_the_file(end: str, tmp_path: Path) -> None:
+    said = f"x{end}once: {{job: [true]}}"
+    machine = Recorded(
+        sinfo=SINFO.replace("gpu*", f"{said}*"),
+        config=CONFIG.replace("22.05.8", f"22.05.8 {said}"),
+        partition=PARTITION.replace("PreemptMode=REQUEUE", f"PreemptMode=OFF{end}once:"),
+    )
+    text = drafted.text("live", machine, None, None)
+    assert text.replace("\n", "").isprintable()
+    assert not any(line.startswith("once:") for line in text.splitlines())

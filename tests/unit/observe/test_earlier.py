@@ -1,4 +1,4 @@
-"""Which earlier runs a prediction is made from, and how it is compared with what came of it."""
+"""Which earlier runs tell how long a job takes, and how long its checkpoints take."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+import typer
+from typer.testing import CliRunner
 
 from tests.support.render_cases import request
 from trainjob.backends import project
+from trainjob.cli.look import status
 from trainjob.cli.plan import plan
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.lookup import find
-from trainjob.observe import index
-from trainjob.observe.predictions import earlier
-from trainjob.observe.report.report import report
+from trainjob.observe import earlier, index
+from trainjob.observe.earlier import EarlierRuns
 from trainjob.records import job as jobs
-from trainjob.records import prediction
-from trainjob.records.prediction import Prediction, Range
-from trainjob.records.typed import to_json
 from trainjob.render.record import job_record
 
 LOCAL = find("local").cluster
@@ -38,6 +36,10 @@ def record(**changes: Any) -> jobs.JobRecord:
     found = earlier.record_of(request(LOCAL, instances=2, epochs=2))
     assert found.train is not None
     return dataclasses.replace(found, train=dataclasses.replace(found.train, **changes))
+
+
+def command(*words: str, instances: int = 2) -> jobs.JobRecord:
+    return earlier.record_of(request(LOCAL, command=list(words), instances=instances))
 
 
 def complete(
@@ -61,34 +63,49 @@ def complete(
     return paths
 
 
-def test_complete_runs_of_the_same_work_tell(home: Path) -> None:
+def test_complete_runs_of_the_same_job_tell_how_long_it_takes(home: Path) -> None:
     wanted = record()
+    assert earlier.earlier_runs(wanted) is None
     complete(home, "aaaa-first", wanted)
-    complete(home, "bbbb-failed", wanted, state="FAILED")
-    complete(home, "cccc-other-data", record(data="photos"))
-    complete(home, "dddd-other-batch", record(micro_batch=99))
-    complete(home, "eeee-other-instances", record(instances=4))
-    (home / "runs" / "ffff-damaged").mkdir()
-    (home / "runs" / "ffff-damaged" / "job.json").write_text("{")
-    index.add(RunPaths(home / "runs" / "ffff-damaged"))
-    assert sorted(one.id for one in earlier.earlier(wanted)) == ["aaaa-first", "eeee-other-instances"]
+    alone = earlier.earlier_runs(wanted)
+    assert alone == EarlierRuns(1, 9.0, 9.0)
+    assert str(alone) == "1 took 9.00 s"
+    complete(home, "bbbb-second", wanted, compute_s=30.0)
+    complete(home, "cccc-failed", wanted, compute_s=90.0, state="FAILED")
+    complete(home, "dddd-other-data", record(data="photos"), compute_s=90.0)
+    complete(home, "eeee-other-batch", record(micro_batch=99), compute_s=90.0)
+    complete(home, "ffff-longer", record(epochs=9), compute_s=90.0)
+    complete(home, "gggg-other-instances", record(instances=4, accumulation=7), compute_s=90.0)
+    (home / "runs" / "hhhh-damaged").mkdir()
+    (home / "runs" / "hhhh-damaged" / "job.json").write_text("{")
+    index.add(RunPaths(home / "runs" / "hhhh-damaged"))
+    both = earlier.earlier_runs(wanted)
+    assert both == EarlierRuns(2, 9.0, 37.0)
+    assert str(both) == "2 took 9.00 s to 37.0 s"
+    assert earlier.earlier_runs(wanted, but="aaaa-first") == EarlierRuns(1, 37.0, 37.0)
 
 
-def test_what_a_run_shows(home: Path) -> None:
-    complete(home, "aaaa-first", record())
-    (shown,) = earlier.earlier(record())
-    assert (shown.compute_s, shown.reduce_s) == pytest.approx((0.02, 0.01))
-    assert (shown.start_up_s, shown.ending_s, shown.memory_bytes) == pytest.approx((5, 1, 1e8))
+def test_so_do_those_of_a_command(home: Path) -> None:
+    complete(home, "aaaa-first", command("python", "train.py"))
+    complete(home, "bbbb-other-words", command("python", "train.py", "--epochs", "9"), compute_s=90.0)
+    complete(home, "cccc-other-instances", command("python", "train.py", instances=1), compute_s=90.0)
+    assert earlier.earlier_runs(command("python", "train.py")) == EarlierRuns(1, 9.0, 9.0)
+    assert earlier.earlier_runs(command("python", "other.py")) is None
 
 
-def test_the_newest_runs_come_last_and_long_records_are_not_read(home: Path) -> None:
-    for number, name in enumerate(("cccc-old", "aaaa-mid", "bbbb-new")):
-        paths = complete(home, name, record())
+def test_all_attempts_count_and_one_without_an_end_tells_nothing(home: Path) -> None:
+    paths = complete(home, "aaaa-first", record())
+    paths.events.write_text("100\t1\tbegan\t\n110\t1\tended\tREQUEUED 0\n200\t2\tbegan\t\n205\t2\tended\tCOMPLETED 0\n")
+    assert earlier.earlier_runs(record()) == EarlierRuns(1, 15.0, 15.0)
+    paths.events.write_text("100\t1\tbegan\t\n")
+    assert earlier.earlier_runs(record()) is None
+
+
+def test_only_the_newest_runs_count(home: Path) -> None:
+    for number in range(7):
+        paths = complete(home, f"aaa{number}-run", record(), compute_s=float(number))
         os.utime(home / "trainjob" / "index" / paths.id, (number, number), follow_symlinks=False)
-    assert [one.id for one in earlier.earlier(record())] == ["cccc-old", "aaaa-mid", "bbbb-new"]
-    with (home / "runs" / "aaaa-mid" / "metrics.jsonl").open("a") as stream:
-        stream.write("\n" * 5_000_000)
-    assert [one.id for one in earlier.earlier(record())] == ["cccc-old", "bbbb-new"]
+    assert earlier.earlier_runs(record()) == EarlierRuns(5, 9.0, 13.0)
 
 
 def test_a_job_that_is_told_to_stop_too_late_for_a_checkpoint(home: Path) -> None:
@@ -106,64 +123,23 @@ def test_a_job_that_is_told_to_stop_too_late_for_a_checkpoint(home: Path) -> Non
     assert list(earlier.too_late_for_a_checkpoint(unlimited)) == []
 
 
-def test_a_prediction_of_a_planned_job(home: Path) -> None:
-    job = request(LOCAL, instances=2, epochs=2)
-    assert earlier.predict(job) is None
-    complete(home, "aaaa-first", earlier.record_of(job))
-    found = earlier.predict(job)
-    assert found is not None
-    assert found.update_s.median == pytest.approx(0.03)
-    assert found.basis == "1 earlier run, the newest aaaa-first"
-    assert job.plan.batch is not None
-    assert found.updates == job.plan.batch.total_updates
-
-
-def test_a_plan_shows_the_prediction_where_there_is_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_and_status_show_earlier_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--cluster", "local", "--instances", "2", "--epochs", "2"]
-    monkeypatch.setattr(project, "_git_top", lambda _: None)  # git is a process
+    monkeypatch.setattr(project, "top_of_repository", lambda _: None)  # git is a process
     monkeypatch.chdir(home)
 
-    def shown(*more: str) -> str:
-        return CliRunner().invoke(plan.plan, [*words, *more], catch_exceptions=False).stdout
+    def shown(app: typer.Typer, *words: str) -> str:
+        return CliRunner().invoke(app, words, catch_exceptions=False).stdout
 
-    assert "predicted" not in shown()
-    assert "prediction" not in json.loads(shown("--json"))
+    assert "earlier runs" not in shown(plan.app, *words)
+    assert "earlier_runs" not in json.loads(shown(plan.app, *words, "--json"))
     of = record()
-    complete(home, "aaaa-first", dataclasses.replace(of, plan=dataclasses.replace(of.plan, cluster="local")))
-    assert "predicted from 1 earlier run, the newest aaaa-first" in shown()
-    assert json.loads(shown("--json"))["prediction"]["update_s"]["median"] == pytest.approx(0.03)
-
-
-def test_a_command_and_a_job_of_unknown_length_have_no_prediction(home: Path) -> None:
-    for job in (request(LOCAL, command=["python", "x.py"]), request(LOCAL, task="my:Task", epochs=1)):
-        assert earlier.predict(job) is None
-
-
-EXPECTED = Prediction(
-    instances=2, updates=100, update_s=Range(0.03, 0.02, 0.04), run_s=Range(20, 15, 25), basis="tests"
-)
-
-
-def test_a_prediction_is_compared_with_its_result(home: Path) -> None:
-    paths = complete(home, "aaaa-first", record())
-    assert report(paths).predictions == []
-    EXPECTED.write(paths)
-    assert prediction.read(paths) == EXPECTED
-    update, run = report(paths).predictions
-    assert (update.quantity, update.is_within, run.is_within) == ("seconds per update", True, False)
-    assert (update.result, run.result, run.error) == pytest.approx((0.03, 9, 9 / 20 - 1))
-
-
-def test_only_a_complete_run_is_compared(home: Path) -> None:
-    paths = complete(home, "aaaa-first", record(), state="FAILED")
-    EXPECTED.write(paths)
-    assert report(paths).predictions == ()
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"instances": "x"}', json.dumps({**to_json(EXPECTED), "run_s": 3})]
-)
-def test_a_damaged_prediction_is_none(home: Path, content: str) -> None:
-    paths = complete(home, "aaaa-first", record())
-    paths.prediction.write_text(content)
-    assert report(paths).predictions == []
+    same = dataclasses.replace(of, plan=dataclasses.replace(of.plan, cluster="local"))
+    complete(home, "aaaa-first", same)
+    assert "1 took 9.00 s" in shown(plan.app, *words)
+    expected = {"count": 1, "shortest_s": 9.0, "longest_s": 9.0}
+    assert json.loads(shown(plan.app, *words, "--json"))["earlier_runs"] == expected
+    complete(home, "bbbb-now", same, state="RUNNING")
+    assert "1 took 9.00 s" in shown(status.app, "status", "bbbb")
+    assert json.loads(shown(status.app, "status", "bbbb", "--json"))["earlier_runs"] == expected
+    assert "earlier runs" not in shown(status.app, "status", "aaaa")

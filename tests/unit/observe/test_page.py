@@ -17,7 +17,6 @@ from trainjob.observe.report.series import Series
 from trainjob.records import events, failure, software, stacks
 from trainjob.records import job as jobs
 from trainjob.records.job import PlanWarning
-from trainjob.records.prediction import Prediction, Range
 from trainjob.records.stacks import ProcessStack, RankStacks
 
 pytestmark = pytest.mark.usefixtures("matplotlib")
@@ -66,13 +65,13 @@ def test_a_failed_run_shows_the_rank_that_failed_its_last_lines_and_where_the_ot
 
 def test_memory_is_drawn_from_zero() -> None:
     """A hundredth of a gigabyte more is no rise."""
-    drawn = drawings.draw("memory", [drawings.Line("rank 0", [(0.0, 9.85), (1.0, 9.91)])], across="m", from_zero=True)
+    drawn = drawings.draw("memory", [drawings.Curve("rank 0", [(0.0, 9.85), (1.0, 9.91)])], across="m", from_zero=True)
     ticks = [float(number) for number in re.findall(r">(\d+(?:\.\d+)?)</text>", drawn)]
     assert min(ticks) == 0
 
 
 def test_updates_are_whole_numbers() -> None:
-    drawn = drawings.draw("loss", [drawings.Line("training", [(1.0, 10.5), (2.0, 11.5), (3.0, 12.5)])])
+    drawn = drawings.draw("loss", [drawings.Curve("training", [(1.0, 10.5), (2.0, 11.5), (3.0, 12.5)])])
     assert {"1", "2", "3"} == set(re.findall(r">(\d)</text>", drawn))
 
 
@@ -159,16 +158,13 @@ def test_the_slowest_rank_is_named_and_drawn(tmp_path: Path) -> None:
     assert "no rank is much slower" in str(report(run.paths).slowest_rank)
 
 
-def test_a_page_tells_allocated_time_events_and_predictions(tmp_path: Path) -> None:
+def test_a_page_tells_events(tmp_path: Path) -> None:
     run = described(tmp_path / "run")
     run.paths.events.write_text("1700000000\t1\tbegan\tn[1-2]\n1700000100\t1\tended\tCOMPLETED 0\n")
     run.paths.state.write_text("COMPLETED\n")
     run.paths.attempt.write_text("1\n")
-    Prediction(2, 60, Range(0.04, 0.03, 0.05), Range(50.0, 40.0, 60.0), basis="tests").write(run.paths)
     text = page.of_run(dataclasses.replace(run, report=report(run.paths)))
     began = "attempt 1 begins on n[1-2]"
     assert "Allocated time" not in text  # nobody has recorded when it trained
     for shown in (began, "ends: COMPLETED, exit code 0"):
-        assert shown in text, shown
-    for shown in ("40.0 s to 60.0 s", "100.0 s", "+100.0 %, outside the interval", "30 ms to 50 ms"):
         assert shown in text, shown

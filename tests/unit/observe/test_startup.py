@@ -14,9 +14,9 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report import page, rows
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
-from trainjob.observe.report.startup import Startup, startups
+from trainjob.observe.report.startup import StartupFigures, startups
 from trainjob.records.events import Event
-from trainjob.records.metrics import Line
+from trainjob.records.metrics import MetricsLine
 from trainjob.records.submission import Submission
 
 SUBMITTED = 1_700_000_000
@@ -32,15 +32,15 @@ TASK = {
 FIRST = Submission(**submission(None, "2023-11-14T22:13:20+00:00"))
 
 
-def line(attempt: int, at: float, seconds: dict[str, float]) -> Line:
-    return Line("startup", attempt, 1, 1, phases=seconds, time=SUBMITTED + at)
+def line(attempt: int, at: float, seconds: dict[str, float]) -> MetricsLine:
+    return MetricsLine("startup", attempt, 1, 1, phases=seconds, time=SUBMITTED + at)
 
 
 def event(at: float, attempt: int, what: str, detail: str = "") -> Event:
     return Event(SUBMITTED + at, attempt, what, detail)
 
 
-def summed(made: list[Startup]) -> list[float]:
+def summed(made: list[StartupFigures]) -> list[float]:
     return [sum(one.parts.values()) for one in made]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.plan_cases import OWN, devices_of_hosts, local, pod, slurm
@@ -58,7 +58,6 @@ def outcome(cluster: Any, job: Any) -> Any:
 
 
 @given(clusters, jobs)
-@settings(max_examples=150, deadline=None)
 def test_every_replica_has_a_place_and_no_device_two(cluster: Any, job: Any) -> None:
     found = outcome(cluster, job)
     assume(not isinstance(found, Refusal))
@@ -79,7 +78,6 @@ def test_every_replica_has_a_place_and_no_device_two(cluster: Any, job: Any) -> 
 
 
 @given(clusters, jobs)
-@settings(max_examples=150, deadline=None)
 def test_shares_cover_the_batch_and_epochs_account_for_every_sample(cluster: Any, job: Any) -> None:
     found = outcome(cluster, job)
     assume(not isinstance(found, Refusal))
@@ -95,7 +93,6 @@ def test_shares_cover_the_batch_and_epochs_account_for_every_sample(cluster: Any
 
 
 @given(clusters, jobs)
-@settings(max_examples=200, deadline=None)
 def test_what_a_refusal_offers_is_no_longer_refused_for_that_reason(cluster: Any, job: Any) -> None:
     refusal = outcome(cluster, job)
     assume(isinstance(refusal, Refusal))
@@ -109,7 +106,6 @@ def test_what_a_refusal_offers_is_no_longer_refused_for_that_reason(cluster: Any
 
 
 @given(clusters, jobs)
-@settings(max_examples=100, deadline=None)
 def test_every_plan_can_be_shown(cluster: Any, job: Any) -> None:
     found = outcome(cluster, job)
     assume(not isinstance(found, Refusal))

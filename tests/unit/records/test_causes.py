@@ -8,10 +8,17 @@ import pytest
 
 from trainjob.records import causes
 from trainjob.records.causes import Cause
-from trainjob.records.failure import Evidence, Memory
+from trainjob.records.failure import Evidence, MemoryUse
 
 # As the programs print them; where the hardware is at hand, the tests of services provoke them.
 PRINTED = {
+    "no-program": ["trainjob: can't start python in /r/code/project: no such program on the job's PATH, /usr/bin:/bin"],
+    "torch-without-gpu": ["AssertionError: Torch not compiled with CUDA enabled"],
+    "address-in-use": [
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use",
+        "OSError: [Errno 98] Address already in use",
+    ],
     "cuda-out-of-memory": [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
         "RuntimeError: CUDA error: out of memory",
@@ -106,7 +113,7 @@ def test_flags_of_tasks_are_not_proposed_to_a_command() -> None:
 
 
 def test_killed_for_memory_states_the_figures() -> None:
-    known = cause([], signal=9, exit_code=137, host="n7", memory=Memory(3_900_000_000, 4_000_000_000, kills=1))
+    known = cause([], signal=9, exit_code=137, host="n7", memory=MemoryUse(3_900_000_000, 4_000_000_000, kills=1))
     assert known.code == "out-of-memory"
     assert known.text == (
         "rank 1 on host n7 was killed for memory: killed by signal 9 from outside; memory was 3.9 of 4.0 GB"
@@ -115,16 +122,16 @@ def test_killed_for_memory_states_the_figures() -> None:
 
 
 def test_killed_near_its_limit_is_probably_memory_and_far_from_it_somebody_else() -> None:
-    near = cause([], signal=9, exit_code=137, memory=Memory(3_900_000_000, 4_000_000_000))
+    near = cause([], signal=9, exit_code=137, memory=MemoryUse(3_900_000_000, 4_000_000_000))
     assert "was probably killed for memory" in near.text
-    far = cause([], signal=9, exit_code=137, memory=Memory(400_000_000, 4_000_000_000))
+    far = cause([], signal=9, exit_code=137, memory=MemoryUse(400_000_000, 4_000_000_000))
     assert (far.code, far.resume) == ("killed", True)
     assert "memory was 0.4 of 4.0 GB" in far.text
 
 
 def test_a_loader_process_that_was_killed_for_memory_is_named() -> None:
     line = "RuntimeError: DataLoader worker (pid 812) is killed by signal: Killed. "
-    known = cause([line], memory=Memory(3_900_000_000, 4_000_000_000, kills=1))
+    known = cause([line], memory=MemoryUse(3_900_000_000, 4_000_000_000, kills=1))
     assert known.text.startswith("a loader process of rank 1 was killed for memory")
 
 

@@ -98,6 +98,27 @@ def test_an_append_after_a_torn_line_starts_its_own(tmp_path: Path) -> None:
     assert list(files.read_json_lines(tmp_path / "f")) == [{"a": 1}, {"a": "ü\udcff"}, {"a": 3}]
 
 
+def test_the_first_bytes_of_a_file_are_read_and_no_more(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("wb") as stream:
+        stream.write(b"begin")
+        stream.truncate(6 << 30)
+    assert files.read_first(tmp_path / "f", 7) == b"begin\0\0"
+    with pytest.raises(files.DamagedError, match="is larger than 7 bytes"):
+        files.read_small(tmp_path / "f", 7)
+
+
+@pytest.mark.parametrize("name", ["pipe", "folder", "/dev/zero", "/dev/tty"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises((files.DamagedError, OSError)):
+        files.read_first(tmp_path / name, 7)
+
+
+def test_a_file_of_the_kernel_is_not_read() -> None:
+    assert files.read_first(Path("/proc/self/environ"), 7) == b""
+
+
 def test_removing_nothing_is_nothing(tmp_path: Path) -> None:
     files.remove_if_there(tmp_path / "f")
     (tmp_path / "f").touch()

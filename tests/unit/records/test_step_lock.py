@@ -95,7 +95,7 @@ def test_a_number_that_is_taken_is_not_taken_twice(tmp_path: Path, monkeypatch: 
     first, late = lock(tmp_path, FIRST), lock(tmp_path, Owner("run-b", 1, "n2"))
     acquire(first)
     looks = iter([(0, "", None)])
-    newest = late._newest
-    monkeypatch.setattr(late, "_newest", lambda: next(looks, None) or newest())
+    newest = late.newest
+    monkeypatch.setattr(late, "newest", lambda: next(looks, None) or newest())
     with pytest.raises(WaitedError):
         acquire(late)

@@ -30,8 +30,8 @@ def test_ranks_find_the_compiled_library_wherever_a_job_has_its_caches(
     monkeypatch.syspath_prepend(str(gpus.FOLDER))
     from trainjob_gpu import library
 
-    monkeypatch.setattr(library, "_digest", lambda _torch: "digest")
-    monkeypatch.setattr(library, "_compile", lambda _torch, targets, _say: None)
+    monkeypatch.setattr(library, "digest_of_sources", lambda _torch: "digest")
+    monkeypatch.setattr(library, "compile_sources", lambda _torch, targets, _say: None)
     monkeypatch.setenv("TRAINJOB_STANDIN_CACHE", given["TRAINJOB_STANDIN_CACHE"])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "the-jobs"))
     found = library.build(library.Torch(tmp_path, "2.13.0", None))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.support.examples import examples
 from tests.support.pod_cases import pod_request, slurm_ipu_site
 from tests.support.render_cases import HOSTILE, TEXT, cluster, explained_script, golden_requests, request, script
 from trainjob.render.request import Request
@@ -72,7 +73,7 @@ def test_a_script_is_one_page(asked: Request) -> None:
     assert len(ours) - 1 <= LIMIT  # nothing stands after the last line break
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(TEXT, TEXT)
 def test_any_text_leaves_the_script_as_it_is(value: str, argument: str) -> None:
     asked = request(cluster(env={"VALUE": value}), command=["echo", argument, "\ue000", "\ue001"])

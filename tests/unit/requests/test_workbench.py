@@ -19,7 +19,7 @@ from trainjob.requests import workbench
 STATUSES = [
     dataclasses.replace(RUNNING, update=None),
     dataclasses.replace(RUNNING, update=300),
-    dataclasses.replace(RUNNING, update=600, outlook=Outlook(16.0, None, "its pace")),
+    dataclasses.replace(RUNNING, update=600, outlook=Outlook(0.04, 16.0, None)),
     dataclasses.replace(RUNNING, state="COMPLETED"),
 ]
 

@@ -45,7 +45,7 @@ def one_update(source: ShardSource, asked: Arithmetic, instance: int, update: in
 def test_a_block_holds_what_its_updates_take(
     monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, device_iterations: int
 ) -> None:
-    monkeypatch.setattr(batches, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(batches, "CHUNK_BYTES", chunk_bytes)
     source, asked = shards(), counts(device_iterations=device_iterations)
     end = 3 * asked.updates_per_epoch
     for instance in range(2):

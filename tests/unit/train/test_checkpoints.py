@@ -198,13 +198,13 @@ def test_an_old_checkpoint_that_can_not_be_removed_keeps_no_new_one_from_being_w
 ) -> None:
     run = make_run(tmp_path / "run")
     writer = checkpoint.CheckpointWriter(run, 1, lambda: None, print)
-    remove = checkpoint._remove
+    remove = checkpoint.remove
 
     def refuse(_: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for update, act in ((1, remove), (2, refuse), (3, remove)):
-        monkeypatch.setattr(checkpoint, "_remove", act)
+        monkeypatch.setattr(checkpoint, "remove", act)
         writer.save(update, State({"weight": torch.zeros(3)}, {}, {}), {"update": update})
         assert writer.finish()
         assert updates(run) == {1: [1], 2: [2, 1], 3: [3]}[update]

@@ -48,7 +48,7 @@ def test_every_collective_of_a_unit_counts_as_waiting_and_computing_does_not() -
     with two_ranks():
         model: Any = Noting(4, 4)
         fully_shard(model, mesh=init_device_mesh("cpu", (2,)), reshard_after_forward=True)
-        FsdpEngine._count_waits(engine, model)
+        FsdpEngine.count_waits(engine, model)
         outputs = model(torch.ones(2, 4))
         assert events == ["begins to wait", "has waited", "computes"]  # gathered
         outputs.sum().backward()

@@ -19,7 +19,7 @@ from trainjob.records import checkpoints
 from trainjob.records.files import DamagedError
 from trainjob.records.safetensors import BrokenFileError
 from trainjob.train.recording import checkpoint, safetensors
-from trainjob.train.recording.checkpoint import CheckpointWriter, Part, ShardGroup
+from trainjob.train.recording.checkpoint import CheckpointWriter, ShardGroup, TensorPart
 from trainjob.train.recording.state import State
 
 WEIGHT = torch.arange(15.0).reshape(5, 3)
@@ -43,8 +43,8 @@ class Meeting:
 
 def parts() -> list[State]:
     """Return the states of two instances: rows 0 to 2 and 3 to 4 of the weight, and a counter that the first has."""
-    first: Any = {"weight": Part(WEIGHT[:3], 0, 5), "count": torch.tensor(7)}
-    second: Any = {"weight": Part(WEIGHT[3:], 3, 5)}
+    first: Any = {"weight": TensorPart(WEIGHT[:3], 0, 5), "count": torch.tensor(7)}
+    second: Any = {"weight": TensorPart(WEIGHT[3:], 3, 5)}
     return [State(first, {}, {}), State(second, {}, {})]
 
 

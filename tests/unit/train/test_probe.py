@@ -19,7 +19,7 @@ def is_contained(capsys: pytest.CaptureFixture[str]) -> bool:
 def leave(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Leave one of the engines' files, and no other."""
     exists = os.path.exists
-    signs = set(probe._CONTAINER_FILES)
+    signs = set(probe.CONTAINER_FILES)
     left: set[str] = set()
     monkeypatch.setattr(os.path, "exists", lambda path: path in left or (path not in signs and exists(path)))
     return left.add

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.support.crafted_traces import GRADIENT, Crafted
-from trainjob.verify.instances import is_apart
-from trainjob.verify.traces import differences, relative
+from trainjob.verify.tasks.instances import is_apart
+from trainjob.verify.tasks.traces import differences, relative
 
 
 def apart(tmp_path: Path, **several: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.crafted_traces import GRADIENT, Crafted
-from trainjob.verify.diagnosis import TraceEvidence, diagnose
-from trainjob.verify.instances import is_apart
-from trainjob.verify.traces import TOLERANCE, difference, differences
+from trainjob.verify.tasks.diagnosis import TraceEvidence, diagnose
+from trainjob.verify.tasks.instances import is_apart
+from trainjob.verify.tasks.traces import TOLERANCE, difference, differences
 
 ONE = [{"0": ["a", "b"], "1": ["c", "d"]}]
 TWICE = tuple(2 * value for value in GRADIENT)

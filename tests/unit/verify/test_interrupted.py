@@ -11,8 +11,8 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.status import Snapshot
-from trainjob.verify import interrupted
-from trainjob.verify.interrupted import Interruption, InterruptionPlan
+from trainjob.verify.tasks import interrupted
+from trainjob.verify.tasks.interrupted import Interruption, InterruptionPlan
 
 PLAN = InterruptionPlan(
     instances=2,

@@ -10,18 +10,18 @@ import pytest
 
 from tests.unit.verify.test_script_resume import update
 from trainjob.records import updates
-from trainjob.verify.script_ranks import among_ranks, with_one
-from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate
+from trainjob.verify.scripts.ranks import among_ranks, with_one
+from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate
 
 RANKS = 2
 
 
 def taking(number: int, samples: Sequence[int], **changes: Any) -> ScriptUpdate:
-    batch = Batch(1, number, tuple(str(sample) for sample in samples))
+    batch = LoadedBatch(1, number, tuple(str(sample) for sample in samples))
     return dataclasses.replace(update(number), batches=(batch,), **changes)
 
 
-def rank(number: int, *, events: Sequence[Event] = (), **changes: Any) -> AttemptLog:
+def rank(number: int, *, events: Sequence[ScriptEvent] = (), **changes: Any) -> AttemptLog:
     """Return what a rank records that takes every other sample, two an update."""
     made = tuple(taking(one, [4 * one + number, 4 * one + 2 + number], **changes) for one in range(4))
     return AttemptLog(1, made, tuple(events))
@@ -34,17 +34,17 @@ def codes(*ranks: AttemptLog) -> list[str]:
     return [one.code for one in among_ranks(ranks)]
 
 
-def passing(sampler_rank: int | None, *, replicas: int = RANKS, local_rank: int = 0, seed: int = 0) -> Event:
+def passing(sampler_rank: int | None, *, replicas: int = RANKS, local_rank: int = 0, seed: int = 0) -> ScriptEvent:
     fields = {"sampler_rank": sampler_rank, "replicas": replicas, "local_rank": local_rank, "seed": seed}
-    return Event(updates.PASS, 0, fields)
+    return ScriptEvent(updates.PASS, 0, fields)
 
 
-def meeting(rank: int, at_start: int) -> Event:
-    return Event(updates.MEETS, 0, {"rank": str(rank), "rank_at_start": str(at_start)})
+def meeting(rank: int, at_start: int) -> ScriptEvent:
+    return ScriptEvent(updates.JOINS, 0, {"rank": str(rank), "rank_at_start": str(at_start)})
 
 
-def saving(path: str) -> Event:
-    return Event(updates.SAVED, 4, {"path": path})
+def saving(path: str) -> ScriptEvent:
+    return ScriptEvent(updates.SAVED, 4, {"path": path})
 
 
 def test_ranks_that_share_the_work_are_right() -> None:

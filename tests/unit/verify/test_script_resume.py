@@ -13,16 +13,17 @@ import torch
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
-from trainjob.verify import final_states, script_resume
-from trainjob.verify.script_interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
-from trainjob.verify.update_log import AttemptLog, Batch, Event, ScriptUpdate, starts_at
+from trainjob.verify.scripts import final_states
+from trainjob.verify.scripts import resume as script_resume
+from trainjob.verify.scripts.interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
+from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
 
 
 def update(number: int) -> ScriptUpdate:
     """Return update `number`, counted from 0, of a script whose epochs have 4 batches each."""
-    batch = Batch(number // LENGTH + 1, number % LENGTH, (f"sample {number}",))
+    batch = LoadedBatch(number // LENGTH + 1, number % LENGTH, (f"sample {number}",))
     return ScriptUpdate(
         batches=(batch,),
         losses=(1.0 / (number + 1),),
@@ -62,7 +63,7 @@ def taken_from(number: int) -> dict[str, object]:
         (changed(6, **taken_from(4)), "sampler-position"),
         (changed(6, **taken_from(0)), "sampler-position"),
         (changed(6, **taken_from(2)), "sampler-epoch"),
-        (changed(6, batches=(Batch(1, 0, ("never seen",)),)), "rng"),
+        (changed(6, batches=(LoadedBatch(1, 0, ("never seen",)),)), "rng"),
         (changed(6, random_before="others", losses=(7.0,)), "rng"),
         (changed(6, rates=(0.1,)), "scheduler"),
         (changed(6, scale=65536.0), "scaler"),
@@ -97,13 +98,13 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     tmp_path: Path, saved_after: int, codes: list[str]
 ) -> None:
     # Lightning counts batches, so no loader is asked for one more.
-    events = (Event(updates.WAITS, 4, {}), Event(updates.SAVED, saved_after, {}))
+    events = (ScriptEvent(updates.PAUSED, 4, {}), ScriptEvent(updates.SAVED, saved_after, {}))
     attempt = AttemptLog(1, WHOLE.updates[:saved_after], events)
     asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 4, ("USR1",), states.STOPPED)
-    whole = dataclasses.replace(WHOLE, events=(Event(updates.SAVED, 4, {}),))
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {}),))
     again = AttemptLog(2, WHOLE.updates[saved_after:])
     run = RunPaths(tmp_path)
-    evidence = script_resume.Evidence(run, Interrupted(run, (asked,), None), [[whole]], [[attempt, again]])
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[whole]], [[attempt, again]])
     assert [one.code for one in evidence.findings()] == codes
 
 
@@ -117,6 +118,6 @@ def test_more_steps_up_to_the_same_count_are_a_lost_count(
         (run.code / "trainer_state.json").write_text(json.dumps({"global_step": counted, "epoch": 3.0}))
         torch.save({"last_epoch": made}, run.code / "scheduler.pt")
     attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, (changed(6, **taken_from(0)),))]
-    evidence = script_resume.Evidence(runs[0], Interrupted(runs[1], (), None), [[WHOLE]], [attempts])
+    evidence = script_resume.ResumeEvidence(runs[0], Interrupted(runs[1], (), None), [[WHOLE]], [attempts])
     found = script_resume.by_states(final_states.compare(*runs), evidence, [])
     assert [one.code for one in found] == codes

@@ -12,7 +12,7 @@ from torch import nn
 from trainjob.contract.paths import RunPaths
 from trainjob.train.engines.trial import is_repeatable, reads_buffers
 from trainjob.train.recording.trace import TraceWriter
-from trainjob.verify import traces
+from trainjob.verify.tasks import traces
 
 
 def write(folder: Path, inputs: Any, targets: Any, *, attempt: int = 1, factor: float = 1.0) -> Any:

@@ -12,7 +12,7 @@ from tests.support.crafted_traces import Crafted
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.train.recording import safetensors
-from trainjob.verify import traces
+from trainjob.verify.tasks import traces
 
 
 def test_of_an_update_made_again_the_last_attempt_counts(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.backends.slurm import queue
-from trainjob.backends.slurm.queue import Job
+from trainjob.backends.slurm.queue import QueuedJob
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths, user_data
@@ -32,7 +32,7 @@ _MOST_SINGLE_QUESTIONS = 20
 _UNKNOWN_JOB = re.compile(r"Invalid job id|Job [0-9_]+ not found")
 # An answer of `scontrol show job` about a job id: its jobs (several for an array, none if it knows none), or why it
 # could not be asked.
-SecondAnswer = Sequence[Job] | UserError
+SecondAnswer = Sequence[QueuedJob] | UserError
 
 
 class JobOfRun(NamedTuple):
@@ -69,7 +69,7 @@ class JobOfRun(NamedTuple):
         """The job's own number; of an element, that of its array."""
         return self.id.partition("_")[0]
 
-    def among(self, by_folder: Mapping[str, list[Job]]) -> list[Job]:
+    def among(self, by_folder: Mapping[str, list[QueuedJob]]) -> list[QueuedJob]:
         """Return the jobs of this run; none where only jobs of attempts before it are left, and those have ended."""
         jobs = by_folder.get(self.folder, [])
         is_newer = self.array_id.isdigit() and any(int(one.array_id) >= int(self.array_id) for one in jobs)
@@ -145,15 +145,15 @@ def _confirm_end(
     second.update({job.id: found for job in ended if (found := job.among(by_folder))})
 
 
-def _by_folder(jobs: Iterable[Job]) -> dict[str, list[Job]]:
-    by_folder: dict[str, list[Job]] = {}
+def _by_folder(jobs: Iterable[QueuedJob]) -> dict[str, list[QueuedJob]]:
+    by_folder: dict[str, list[QueuedJob]] = {}
     for job in jobs:
         for folder in {job.folder, job.run_folder}:
             by_folder.setdefault(folder, []).append(job)
     return by_folder
 
 
-def _answer(job: JobOfRun, jobs: Sequence[Job], accounted: str | None, second: SecondAnswer) -> Answer:
+def _answer(job: JobOfRun, jobs: Sequence[QueuedJob], accounted: str | None, second: SecondAnswer) -> Answer:
     known = jobs or (() if isinstance(second, UserError) else second)
     if known:
         return queue.answer(known, job.after)
@@ -167,7 +167,7 @@ def _answer(job: JobOfRun, jobs: Sequence[Job], accounted: str | None, second: S
 
 def _as_last_seen(jobs: Sequence[JobOfRun], kept: Path, error: UserError) -> Iterable[tuple[JobOfRun, Answer]]:
     """Yield the answer about each job by what squeue listed when it last answered, which the file `kept` has."""
-    by_folder, age_s = dict[str, list[Job]](), 0.0
+    by_folder, age_s = dict[str, list[QueuedJob]](), 0.0
     with contextlib.suppress(OSError):
         age_s = max(0.0, clock.time() - kept.stat().st_mtime)
         by_folder = _by_folder(queue.parse(kept.read_text(encoding="utf-8", errors="replace")))
@@ -206,7 +206,7 @@ def _second_answer(machine: Machine, job_id: str, timeout_s: float) -> SecondAns
     return jobs or UserError(f"scontrol on {machine.name} should show job {job_id}, but printed {shown.strip()[:80]!r}")
 
 
-def shown_jobs(machine: Machine, timeout_s: float) -> list[Job]:
+def shown_jobs(machine: Machine, timeout_s: float) -> list[QueuedJob]:
     """Return all jobs that the controller shows. Raises as commands.call does, and for an answer that is none."""
     shown = commands.call(machine, ["scontrol", "show", "job", "-o"], timeout_s=timeout_s).text
     jobs = list(queue.parse_shown(shown))

@@ -14,7 +14,7 @@ from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.containers import remove_partitions
 from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun, slurm_of
-from trainjob.backends.slurm.queue import Job
+from trainjob.backends.slurm.queue import QueuedJob
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
@@ -105,7 +105,7 @@ class Order:
             raise _QuestionError(str(error), is_lost=False) from None
         return job_id
 
-    def _mine(self, jobs: Iterable[Job]) -> str | None:
+    def _mine(self, jobs: Iterable[QueuedJob]) -> str | None:
         folders = {f"{self.folder}/{ELEMENTS}/{number}" for number in self.elements}
         ours = [job for job in jobs if job.folder == self.folder and (not folders or job.run_folder in folders)]
         for job in ours:
@@ -350,14 +350,14 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
         return
 
 
-def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[Job]:
+def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[QueuedJob]:
     """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller.
 
-    It shows all jobs: a follow-up job, whose number the script may have lost, stands in no record.
+    Queries all jobs, because a follow-up job may be recorded nowhere.
     """
     machine, folder = slurm_of(paths)
 
-    def ours(jobs: Iterable[Job]) -> list[Job]:
+    def ours(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:
         return [job for job in jobs if folder in (job.folder, job.run_folder) and not job.has_ended]
 
     with contextlib.suppress(UserError):

@@ -85,7 +85,7 @@ _SUBMITTED_ID = re.compile(r"([0-9]+)(;[\w.-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Job:
+class QueuedJob:
     """One line of squeue. `id` is a job's own number; `array_id` that of its array, or its own.
 
     `index` is the number of an element of an array, "N/A" for other jobs. `folder` is where sbatch was called.
@@ -133,7 +133,7 @@ class Job:
         return name in (self.name, self.array_id) or in_range
 
 
-def jobs(machine: Machine, timeout_s: float) -> list[Job]:
+def jobs(machine: Machine, timeout_s: float) -> list[QueuedJob]:
     """Return all jobs of this user that squeue lists. Raises as commands.call does, and for an answer that is none."""
     return jobs_in(listing(machine, timeout_s), machine)
 
@@ -144,7 +144,7 @@ def listing(machine: Machine, timeout_s: float) -> str:
     return commands.call(machine, command, program="squeue", timeout_s=timeout_s).text
 
 
-def jobs_in(text: str, machine: Machine) -> list[Job]:
+def jobs_in(text: str, machine: Machine) -> list[QueuedJob]:
     """Return the jobs in what squeue has printed. Raises ControllerDownError where none of it is an answer."""
     found = list(parse(text))
     if text.strip() and not found:
@@ -158,7 +158,7 @@ def unreadable(program: str, machine: Machine, text: str) -> ControllerDownError
     return ControllerDownError(f"{program} on {machine.name} should list jobs, but printed {shown!r}", is_lost=False)
 
 
-def parse(text: str) -> Iterator[Job]:
+def parse(text: str) -> Iterator[QueuedJob]:
     """Yield the jobs in the output of squeue; other lines are ignored.
 
     The parts of a job on several groups of nodes are one job: the first, with the nodes of all.
@@ -172,12 +172,12 @@ def parse(text: str) -> Iterator[Job]:
             nodes_of_parts.setdefault(found[1], []).append(row[_NODES])
     for row, found in zip(rows, shown, strict=True):
         if found and found[2] in (None, "0"):
-            job = Job(row[0], found[1], *row[2:])
+            job = QueuedJob(row[0], found[1], *row[2:])
             nodes = ",".join(filter(None, nodes_of_parts.get(found[1], ())))
             yield dataclasses.replace(job, nodes=nodes) if found[2] else job
 
 
-def parse_shown(text: str) -> Iterator[Job]:
+def parse_shown(text: str) -> Iterator[QueuedJob]:
     """Yield the jobs in the output of `scontrol show job -o`, one a line."""
     for line in text.splitlines():
         # A comment, which comes last, may hold anything.
@@ -185,7 +185,7 @@ def parse_shown(text: str) -> Iterator[Job]:
         folder = _FOLDER.search(line)
         is_job = words.get("JobId", "").isdigit() and words.get("HetJobOffset", "0") == "0"
         if is_job and words.get("JobState", "").isupper() and folder:
-            yield Job(
+            yield QueuedJob(
                 id=words["JobId"],
                 array_id=words.get("ArrayJobId") or words["JobId"],
                 index=words.get("ArrayTaskId", "N/A"),
@@ -207,7 +207,7 @@ def submitted_id(output: str) -> str | None:
     return ([match[1] for match in matches if match] or [None])[-1]
 
 
-def answer(jobs: Sequence[Job], after: Sequence[str] = ()) -> Answer:
+def answer(jobs: Sequence[QueuedJob], after: Sequence[str] = ()) -> Answer:
     """Return what Slurm says of a run that has these jobs (elements of an array, attempts), at least one.
 
     `after` are the runs that it was told to wait for.
@@ -237,7 +237,7 @@ def ended(state: str) -> Answer:
     return Answer(Liveness.GONE, *_ENDED.get(_word(state), (None, f"Slurm calls the job {_word(state)}")))
 
 
-def waits(job: Job, after: Sequence[str] = ()) -> str:
+def waits(job: QueuedJob, after: Sequence[str] = ()) -> str:
     """Return why a job waits and when it may start, in plain words."""
     reason = job.reason.split(",")[0].strip("()")
     words = _WAITS_FOR.get(reason) or _below_limit(reason)

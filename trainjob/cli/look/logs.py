@@ -7,22 +7,31 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import command, json_option, run_argument
+from trainjob.cli.command import AsJson, RunName, command, commands
 from trainjob.contract import clock, states
 from trainjob.watch import show
 
+app = commands()
 
-@command("trainjob logs last --follow --tail 20", "trainjob logs k3xq --rank 3 --grep Error")
-@run_argument
-@click.option("--rank", type=int, help="Only this rank, its bytes as they are.")
-@click.option("--follow", "-f", is_flag=True, help="Continue until the run ends.")
-@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Begin N lines before the end of each log.")
-@click.option("--grep", metavar="PATTERN", help="Only lines in which this regular expression is found.")
-@json_option
-def logs(run: str, rank: int | None, follow: bool, tail: int | None, grep: str | None, as_json: bool) -> None:
+
+@command(app, "trainjob logs last --follow --tail 20", "trainjob logs k3xq --rank 3 --grep Error")
+def logs(
+    run: RunName,
+    rank: Annotated[int | None, typer.Option(help="Only this rank, its bytes as they are.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends.")] = False,
+    tail: Annotated[
+        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Begin N lines before the end of each log.")
+    ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Only lines in which this regular expression is found."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Print the output of the ranks; without --rank each line starts with its rank."""
     from trainjob.observe import arrays, index
     from trainjob.observe import logs as found
@@ -32,7 +41,7 @@ def logs(run: str, rank: int | None, follow: bool, tail: int | None, grep: str |
     try:
         pattern = None if grep is None else re.compile(grep.encode())
     except re.error as error:
-        raise click.BadParameter(f"--grep {grep} is no regular expression: {error}") from None
+        raise typer.BadParameter(f"--grep {grep} is no regular expression: {error}") from None
     paths = index.find(run)
     arrays.refuse_whole(paths, "logs")
     if follow:
@@ -73,7 +82,7 @@ def _write_json(head: dict[str, object], pieces: Iterable[bytes]) -> None:
     Split at line feeds alone: a progress bar's carriage returns stay inside their line.
     """
     write = sys.stdout.write
-    write(show.json_text(head, indent=1).removesuffix("\n}") + ',\n "lines": [')
+    write(show.json_text(show.versioned(head), indent=1).removesuffix("\n}") + ',\n "lines": [')
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_first, is_open = True, False
     for piece in itertools.chain(pieces, [b""]):

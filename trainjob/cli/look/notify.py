@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated
 
-from trainjob.cli.command import command
+import typer
+
+from trainjob.cli.command import command, commands
 from trainjob.contract.errors import UserError
 
+app = commands()
 
-@command("trainjob notify --test", "trainjob notify --stay")
-@click.option("--stay", is_flag=True, help="Stay until every watched run has ended.")
-@click.option("--test", is_flag=True, help="Send a test message in every way that is configured.")
-def notify(stay: bool, test: bool) -> None:
+
+@command(app, "trainjob notify --test", "trainjob notify --stay")
+def notify(
+    stay: Annotated[bool, typer.Option("--stay", help="Stay until every watched run has ended.")] = False,
+    test: Annotated[bool, typer.Option("--test", help="Send a test message in every way that is configured.")] = False,
+) -> None:
     """Tell you when runs end, fail, stall or approach their limit, as `notify:` in config.yaml says."""
     from trainjob.observe import notify as notifying
 
     if test:
         _send_test_message()
-    elif not notifying.look(click.echo, stay=stay):
-        click.echo("a background process is already watching these runs")
+    elif not notifying.look(typer.echo, stay=stay):
+        typer.echo("a background process is already watching these runs")
 
 
 def _send_test_message() -> None:
@@ -34,10 +39,10 @@ def _send_test_message() -> None:
     for way, deliver in delivery.ways(rules).items():
         try:
             deliver(message)
-            click.echo(f"{way}: delivered")
+            typer.echo(f"{way}: delivered")
         except UserError as error:
             failed.append(way)
-            click.echo(f"{way}: {error}", err=True)
+            typer.echo(f"{way}: {error}", err=True)
     if failed:
         raise UserError(
             f"{', '.join(failed)} did not take the test message",

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import FiniteRange, command, json_option, run_argument
+from trainjob.cli.command import AsJson, RunName, command, commands, finite
 from trainjob.contract import clock
 from trainjob.watch import show
 
 if TYPE_CHECKING:
     from trainjob.observe.ranks import RankUsage
 
+app = commands()
+
 _NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
 
 
-@command("trainjob usage last", "trainjob usage k3xq --json")
-@run_argument
-@json_option
-def usage(run: str, as_json: bool) -> None:
+@command(app, "trainjob usage last", "trainjob usage k3xq --json")
+def usage(run: RunName, as_json: AsJson = False) -> None:
     """Show how much CPU, memory and devices the ranks of a run use: means and maxima of its newest attempt.
 
     Samples are taken every usage_every_s seconds (cluster file), the first ones sooner.
@@ -36,14 +36,14 @@ def usage(run: str, as_json: bool) -> None:
         show.as_json([asdict(one) for one in ranks])
         return
     first = ranks[0]
-    click.echo(f"{paths.id} · attempt {first.attempt} · {first.samples} samples in {show.seconds(first.seconds)}")
+    typer.echo(f"{paths.id} · attempt {first.attempt} · {first.samples} samples in {show.seconds(first.seconds)}")
     show.table(
         ("RANK", "HOST", "CPUS", "MEMORY", "DEVICE", "BUSY", "DEVICE MEMORY", "POWER", ""), map(_usage_row, ranks)
     )
     for openmp in sorted({" ".join(f"{name}={value}" for name, value in one.openmp.items()) for one in ranks} - {""}):
-        click.echo(f"threads: {show.visible(openmp)}")
+        typer.echo(f"threads: {show.visible(openmp)}")
     if any(one.uses_much_less for one in ranks):
-        click.echo("< uses less than half as much as the median rank: `trainjob stacks` shows where it is")
+        typer.echo("< uses less than half as much as the median rank: `trainjob stacks` shows where it is")
 
 
 def _usage_row(one: RankUsage) -> list[str]:
@@ -66,12 +66,13 @@ def _of(most: int | None, limit: int | None) -> str:
     return show.size(most) if limit is None else f"{show.size(most)} of {show.size(limit)}"
 
 
-@command("trainjob stacks last", "trainjob stacks k3xq --rank 3")
-@run_argument
-@click.option("--rank", type=int, help="Only this rank.")
-@click.option("--limit-s", type=FiniteRange(min=1), default=75.0, help="Seconds to wait for answers.")
-@json_option
-def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
+@command(app, "trainjob stacks last", "trainjob stacks k3xq --rank 3")
+def stacks(
+    run: RunName,
+    rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    limit_s: Annotated[float, typer.Option(min=1, callback=finite, help="Seconds to wait for answers.")] = 75.0,
+    as_json: AsJson = False,
+) -> None:
     """Show where the Python code of every rank is right now, in all its threads and processes.
 
     Ranks whose main threads are at the same place form a group. The smallest group, which may hold the others up, comes
@@ -91,27 +92,31 @@ def stacks(run: str, rank: int | None, limit_s: float, as_json: bool) -> None:
         show.as_json([asdict(one) for one in shown])
     else:
         if not answers.are_current:
-            click.echo(f"{paths.id} does not run: these stacks are {show.seconds(clock.time() - shown[0].time)} old")
+            typer.echo(f"{paths.id} does not run: these stacks are {show.seconds(clock.time() - shown[0].time)} old")
         for place in groups(shown) if len(shown) > 1 else ():
-            click.echo(show.visible(str(place)))
+            typer.echo(show.visible(str(place)))
         for one in shown:
-            click.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
+            typer.echo(f"rank {one.rank} · {one.host} · attempt {one.attempt}")
             for process in one.processes:
-                click.echo(show.visible(f"  process {process.pid} ({process.state}): {process.command}"))
+                typer.echo(show.visible(f"  process {process.pid} ({process.state}): {process.command}"))
                 for line in (process.stack or _NO_STACK).splitlines():
-                    click.echo(show.visible(f"    {line}"))
+                    typer.echo(show.visible(f"    {line}"))
     answers.refuse_silent(paths, rank)
 
 
 @command(
+    app,
     "trainjob shell k3xq --rank 3",
     "trainjob shell last -- nvidia-smi",
     context_settings={"ignore_unknown_options": True},
 )
-@run_argument
-@click.argument("words", nargs=-1, metavar="[-- COMMAND…]", help="A command instead of a shell, after --.")
-@click.option("--rank", type=int, default=0, help="Next to this rank.")
-def shell(run: str, words: tuple[str, ...], rank: int) -> None:
+def shell(
+    run: RunName,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A command instead of a shell, after --.")
+    ] = None,
+    rank: Annotated[int, typer.Option(help="Next to this rank.")] = 0,
+) -> None:
     """Open a shell next to a rank of a running run: on its host, in its folder, with its environment.
 
     Under Slurm it is a step of the job that takes nothing from the ranks; in containers it runs inside the rank's.
@@ -123,4 +128,4 @@ def shell(run: str, words: tuple[str, ...], rank: int) -> None:
 
     paths = index.find(run)
     arrays.refuse_whole(paths, "shell")
-    raise click.exceptions.Exit(process.show(command_next_to(paths, rank, words, terminal=sys.stdin.isatty())))
+    raise typer.Exit(process.show(command_next_to(paths, rank, words or (), terminal=sys.stdin.isatty())))

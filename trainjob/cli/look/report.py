@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import PATH, command, json_option, runs_argument
+from trainjob.cli.command import AsJson, RunNames, command, commands
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
 from trainjob.watch import show
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
     from trainjob.observe.report.report import Report
     from trainjob.observe.report.series import Series
 
+app = commands()
 
-@command("trainjob report ./copied-run --json", "trainjob report 3nru 7hea --html compared.html")
-@runs_argument
-@click.option(
-    "--html",
-    type=PATH,
-    metavar="FILE",
-    help="Write one self-contained page with curves: of a run, or of several compared.",
-)
-@json_option
-def report(runs: tuple[str, ...], html: Path | None, as_json: bool) -> None:
+
+@command(app, "trainjob report ./copied-run --json", "trainjob report 3nru 7hea --html compared.html")
+def report(
+    runs: RunNames,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write one self-contained page with curves: of a run, or of several compared.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Show the results of a run, from its folder alone."""
     from trainjob.observe import index
 
@@ -61,7 +65,7 @@ def _write_page(runs: list[RunPaths], target: Path) -> None:
         described.append(page.described(run, report, curves))
     text = page.of_run(described[0]) if len(described) == 1 else page.of_runs(described)
     write_atomically(target, text)
-    click.echo(f"wrote {target}: {len(text.encode()) / 1e6:.1f} MB, one file that needs no network")
+    typer.echo(f"wrote {target}: {len(text.encode()) / 1e6:.1f} MB, one file that needs no network")
 
 
 def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
@@ -78,7 +82,7 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
         else:
             print_report(report)
             if report.cause is not None:
-                click.echo(f"\nwhy: {report.cause}")
+                typer.echo(f"\nwhy: {report.cause}")
         return
     states = {one.id: one.state for one in status(paths).elements}
     reports = [(made(element, states[element.id]), own_settings(element)) for element in elements]
@@ -119,5 +123,5 @@ def print_report(report: Report) -> None:
 
     attempts = f", {report.attempts} attempts" if report.attempts > 1 else ""
     instances = quantity(report.instances, "instance")
-    click.echo(f"\n{report.name} · {report.state or 'not started'} · {instances}{attempts}")
-    show.rows([*rows.figures(report), *rows.predictions(report), ("run directory", report.folder)])
+    typer.echo(f"\n{report.name} · {report.state or 'not started'} · {instances}{attempts}")
+    show.rows([*rows.figures(report), ("run directory", report.folder)])

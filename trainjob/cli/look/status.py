@@ -6,36 +6,34 @@ import math
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import (
-    FiniteRange,
-    cluster_option,
-    command,
-    fail_unless,
-    json_option,
-    run_argument,
-    runs_argument,
-)
+from trainjob.cli.command import AsJson, RunName, RunNames, cluster_option, command, commands, fail_unless, finite
 from trainjob.contract import clock
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from trainjob.observe.earlier import EarlierRuns
     from trainjob.observe.outlook import Outlook
     from trainjob.observe.status import Snapshot
 
+app = commands()
 
-@command("trainjob list", "trainjob list --state FAILED")
-@click.option("--limit", "-n", type=click.IntRange(min=1), help="Only this many of the newest runs.")
-@click.option("--state", help="Only runs in this state.")
-@cluster_option("Only runs on this cluster.")
-@click.option("--name", help="Only jobs of this name, which may contain * and ?.")
-@click.option("--since", metavar="WHEN", help="Only runs submitted since: 12h, 2d, 2026-11-20.")
-@json_option
+
+@command(app, "trainjob list", "trainjob list --state FAILED")
 def list_command(
-    limit: int | None, state: str | None, cluster: str | None, name: str | None, since: str | None, as_json: bool
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Only this many of the newest runs.")
+    ] = None,
+    state: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    cluster: Annotated[str | None, cluster_option("Only runs on this cluster.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs of this name, which may contain * and ?.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only runs submitted since: 12h, 2d, 2026-11-20.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the runs, newest last."""
     from datetime import UTC, datetime
@@ -45,7 +43,7 @@ def list_command(
     from trainjob.observe.listing import Choice, listed, time_of
 
     if state is not None and state.upper() not in ALL:
-        raise click.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
+        raise typer.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
     earliest = None if since is None else time_of(since, datetime.fromtimestamp(clock.time(), UTC))
     notify.start_if_needed()
     chosen = listed(Choice(state.upper() if state else None, cluster, name, earliest, limit))
@@ -56,7 +54,7 @@ def list_command(
     if as_json:
         show.as_json([one.as_json() for one in chosen])
     elif not chosen:
-        click.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
+        typer.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
     else:
         body = []
         for one in chosen:
@@ -67,23 +65,24 @@ def list_command(
         show.table(("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED", ""), body)
 
 
-@command("trainjob status last", "trainjob status k3xq --json")
-@run_argument
-@json_option
-def status(run: str, as_json: bool) -> None:
+@command(app, "trainjob status last", "trainjob status k3xq --json")
+def status(run: RunName, as_json: AsJson = False) -> None:
     """Show the state of a run."""
     from trainjob.observe import index, notify
     from trainjob.observe.status import status as found
 
     notify.start_if_needed()
     now = found(index.find(run))
+    earlier = _earlier_runs(now)
     if as_json:
-        show.as_json(now.as_json())
+        from trainjob.records.typed import to_json
+
+        show.as_json({**now.as_json(), "earlier_runs": None if earlier is None else to_json(earlier)})
         return
-    click.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
-    show.rows(_rows(now))
+    typer.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
+    show.rows([*_rows(now), *([] if earlier is None else [("earlier runs", str(earlier))])])
     if now.elements:
-        click.echo()
+        typer.echo()
         # The first line says once for all of them why they can't be asked about.
         body = (
             (one.id, one.state, str(one.attempt), str(one.update or "-"), "" if one.is_stale else one.note or "")
@@ -93,11 +92,15 @@ def status(run: str, as_json: bool) -> None:
     print_failure(now)
 
 
-@command("trainjob wait last", "trainjob wait k3xq 7hea --timeout-s 3600")
-@runs_argument
-@click.option("--timeout-s", type=FiniteRange(min=0), help="Give up after so many seconds; the runs continue.")
-@json_option
-def wait(runs: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
+@command(app, "trainjob wait last", "trainjob wait k3xq 7hea --timeout-s 3600")
+def wait(
+    runs: RunNames,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(min=0, callback=finite, help="Give up after so many seconds; the runs continue."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Wait until runs have ended; the exit code is 0 if all of them are COMPLETED."""
     from trainjob.contract import states
     from trainjob.observe import index
@@ -118,8 +121,22 @@ def wait(runs: tuple[str, ...], timeout_s: float | None, as_json: bool) -> None:
         show.as_json([one.as_json() for one in ended])
     else:
         for one in ended:
-            click.echo(f"{one.id} · {one.state}{f' ({one.note})' if one.note else ''}")
+            typer.echo(f"{one.id} · {one.state}{f' ({one.note})' if one.note else ''}")
     fail_unless(all(one.state == states.COMPLETED for one in ended))
+
+
+def _earlier_runs(now: Snapshot) -> EarlierRuns | None:
+    """Return how long the job of a run that has not ended took before."""
+    from trainjob.contract import states
+    from trainjob.contract.errors import UserError
+    from trainjob.observe.earlier import earlier_runs
+    from trainjob.records import job
+
+    if now.elements or now.state not in states.ACTIVE:
+        return None
+    with suppress(UserError):  # a damaged record is among the rows
+        return earlier_runs(job.read(now.paths.job), but=now.id)
+    return None
 
 
 def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
@@ -152,10 +169,11 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def outlook_rows(outlook: Outlook) -> Iterator[tuple[str, str]]:
-    """Yield when a run should end, and whether its time limit comes first."""
-    basis = "as predicted" if outlook.basis == "its prediction" else "at its current pace"
-    when = f"in {show.seconds(outlook.left_s)}" if outlook.left_s >= 1 else "any moment"
-    yield "expected end", f"{when} ({basis})"
+    """Yield the pace of a run, when it should end, and whether its time limit comes first."""
+    pace = f"{1000 * outlook.update_s:.3g} ms" if outlook.update_s < 1 else show.seconds(outlook.update_s)
+    yield "pace", f"{pace} an update"
+    if outlook.left_s is not None:
+        yield "expected end", f"in {show.seconds(outlook.left_s)}" if outlook.left_s >= 1 else "any moment"
     if outlook.more_attempts and outlook.limit_left_s is not None:
         more = "another attempt" if outlook.more_attempts == 1 else f"{outlook.more_attempts} more attempts"
         limit = show.seconds(outlook.limit_left_s)
@@ -166,14 +184,14 @@ def print_failure(now: Snapshot) -> None:
     """Print why the run ended, and the last lines of the rank that failed first, else of the job script."""
     failed = now.failure
     if now.cause is not None:
-        click.echo(f"\nwhy: {now.cause}")
+        typer.echo(f"\nwhy: {now.cause}")
     if failed is not None:
         code = str(failed.exit_code)
         with suppress(ValueError):
             code += f" ({signal.Signals(failed.exit_code - 128).name})"
         lines = "Its last lines:" if failed.tail else "It printed nothing."
-        click.echo(f"\n{failed.who} on {failed.host} failed first, with exit code {code}. {lines}")
+        typer.echo(f"\n{failed.who} on {failed.host} failed first, with exit code {code}. {lines}")
     elif now.script_tail:
-        click.echo("\nno failing rank is known. The last lines of the job script:")
+        typer.echo("\nno failing rank is known. The last lines of the job script:")
     for line in failed.tail if failed else now.script_tail:
-        click.echo(f"  | {line}")
+        typer.echo(f"  | {line}")

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
-import click
+import typer
 
 from trainjob.cli import complete
-from trainjob.cli.command import FiniteRange, command
+from trainjob.cli.command import command, commands, finite
+
+app = commands()
 
 
-@command("trainjob watch last", "trainjob watch --every-s 10")
-@click.argument(
-    "run",
-    required=False,
-    metavar="[RUN]",
-    help="Begin with this run: an id, a unique prefix, or last.",
-    shell_complete=complete.runs,
-)
-@click.option("--every-s", type=FiniteRange(min=0.5), default=3.0, help="Seconds between two looks.")
-def watch(run: str | None, every_s: float) -> None:
+@command(app, "trainjob watch last", "trainjob watch --every-s 10")
+def watch(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="Begin with this run: an id, a unique prefix, or last.", autocompletion=complete.runs
+        ),
+    ] = None,
+    every_s: Annotated[float, typer.Option(min=0.5, callback=finite, help="Seconds between two looks.")] = 3.0,
+) -> None:
     """Show the newest runs on all clusters, or one run, until you leave; keys cancel, resume and open logs."""
     from trainjob.observe import index, notify
     from trainjob.watch import screen

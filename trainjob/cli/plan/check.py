@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated
 
-from trainjob.cli.command import command, fail_unless, json_option
+import typer
+
+from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract.errors import Problem, UserError
 from trainjob.planning.words import quantity
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
+app = commands()
+
 
 @command(
+    app,
     "trainjob check --cluster hpc --job mine.yaml",
     "trainjob check --cluster hpc --task my_task:MyTask --ask-controller",
 )
 @takes_a_job()
-@click.option(
-    "--ask-controller", is_flag=True, help="Also ask Slurm: sinfo, and sbatch --test-only, which uses up a job id."
-)
-@json_option
-def check(flags: JobOptions, ask_controller: bool, as_json: bool) -> None:
+def check(
+    flags: JobOptions,
+    ask_controller: Annotated[
+        bool,
+        typer.Option("--ask-controller", help="Also ask Slurm: sinfo, and sbatch --test-only, which uses up a job id."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Find problems before a job is queued."""
     from trainjob.check import requirements, slurm
     from trainjob.check.context import Depth
@@ -49,8 +57,8 @@ def check(flags: JobOptions, ask_controller: bool, as_json: bool) -> None:
         show.as_json({**verdict, "interpreters": [one._asdict() for one in found]})
     else:
         for line in (*found, *problems):
-            click.echo(str(line))
-        click.echo(quantity(len(problems), "problem") if problems else "no problems found")
+            typer.echo(str(line))
+        typer.echo(quantity(len(problems), "problem") if problems else "no problems found")
         if start is not None:
-            click.echo(f"Slurm would start it at {start}")
+            typer.echo(f"Slurm would start it at {start}")
     fail_unless(not problems)

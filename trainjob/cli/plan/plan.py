@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import command, json_option
+from trainjob.cli.command import AsJson, command, commands
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.records.prediction import Prediction
+    from trainjob.observe.earlier import EarlierRuns
     from trainjob.render.request import Request
     from trainjob.requests.prepared import Prepared
+
+app = commands()
 
 _MOST_ELEMENTS_SHOWN = 20
 
 
 @command(
+    app,
     "trainjob plan --cluster pod64 --instances 8",
     "trainjob plan --cluster slurm-gpu --instances 16 --global-batch 1024",
 )
 @takes_a_job()
-@click.option("--steps", is_flag=True, help="Show the steps of one weight update and each replica's share of the data.")
-@click.option("--memory", is_flag=True, help="Show the bytes that one device holds. This loads torch.")
-@click.option(
-    "--predict",
-    is_flag=True,
-    help="If no earlier run shows how long the job takes, train for a few seconds on this machine.",
-)
-@json_option
-def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: bool) -> None:
+def plan(
+    flags: JobOptions,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Show the steps of one weight update and each replica's share of the data.")
+    ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show the bytes that one device holds. This loads torch.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
     from trainjob.planning.rows import arithmetic
@@ -42,7 +46,7 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
     prepared.refuse_conflicts()
     request, planned = prepared.request, prepared.request.plan
     held = _memory(prepared) if memory else []
-    predicted = _predicted(prepared, may_train=predict)
+    earlier = _earlier_runs(request)
     if as_json:
         from trainjob.records.typed import to_json
 
@@ -51,43 +55,33 @@ def plan(flags: JobOptions, steps: bool, memory: bool, predict: bool, as_json: b
             record["tasks"] = {number: to_json(element.plan) for number, element in request.elements.items()}
         if steps:
             record["steps"] = picture.steps(planned, request.job)
-        if predicted is not None:
-            record["prediction"] = to_json(predicted)
+        if earlier is not None:
+            record["earlier_runs"] = to_json(earlier)
         show.as_json({**record, **({"memory": dict(held)} if memory else {})})
         return
-    click.echo(f"{planned.name} on {planned.cluster} ({planned.kind})\n")
-    show.rows([*arithmetic(planned), *held])
+    typer.echo(f"{planned.name} on {planned.cluster} ({planned.kind})\n")
+    show.rows([*arithmetic(planned), *held, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)
-    click.echo()
+    typer.echo()
     for line in picture.picture(planned):
-        click.echo(line)
+        typer.echo(line)
     if steps:
-        click.echo("\none weight update:")
+        typer.echo("\none weight update:")
         for line in picture.steps(planned, request.job):
-            click.echo(f"  {line}".rstrip())
-    if predicted is not None:
-        from trainjob.cli.plan import predict as predicting
-
-        click.echo(f"\npredicted from {predicted.basis}: median (90 % interval)")
-        show.rows(predicting.rows(predicted))
+            typer.echo(f"  {line}".rstrip())
     for warning in planned.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
 
 
-def _predicted(prepared: Prepared, *, may_train: bool) -> Prediction | None:
-    """Return the prediction from earlier runs; if they don't suffice and `may_train`, from training here."""
-    if may_train:
-        from trainjob.requests.profiling import predictions
-
-        return predictions(prepared, [prepared], show.progress)[0]
+def _earlier_runs(request: Request) -> EarlierRuns | None:
     from trainjob.observe import index
 
-    if prepared.request.plan.batch is None or not any(index.newest(1)):
-        return None  # before the model of predictions is loaded
-    from trainjob.observe.predictions import earlier
+    if request.elements or not any(index.newest(1)):
+        return None  # before reading them is loaded
+    from trainjob.observe.earlier import earlier_runs, record_of
 
-    return earlier.predict(prepared.request)
+    return earlier_runs(record_of(request))
 
 
 def _memory(prepared: Prepared) -> list[tuple[str, str]]:
@@ -103,9 +97,9 @@ def _print_elements(request: Request) -> None:
     """Print the settings of each element of an array that differ from those of the whole."""
     from trainjob.observe.arrays import differing, in_words
 
-    click.echo("\neach element as above, and:")
+    typer.echo("\neach element as above, and:")
     shown = list(request.elements.items())[:_MOST_ELEMENTS_SHOWN]
     whole = request.job.given()
     show.rows((f"element {number}", in_words(differing(one.job.given(), whole))) for number, one in shown)
     if len(request.elements) > len(shown):
-        click.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")
+        typer.echo(f"  … and {len(request.elements) - len(shown)} more: --json shows all")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import PATH, command, json_option
-from trainjob.cli.job_flags import secret_option, takes_a_job
+from trainjob.cli.command import AsJson, command, commands
+from trainjob.cli.job_flags import AllowSecretEnv, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from trainjob.render.rendered import Rendered
     from trainjob.requests.prepared import Prepared
 
+app = commands()
 
-@command("trainjob render --cluster hpc --instances 16 -o job", "trainjob render --cluster pod64 --explain")
+
+@command(app, "trainjob render --cluster hpc --instances 16 -o job", "trainjob render --cluster pod64 --explain")
 @takes_a_job()
-@click.option("--output", "-o", type=PATH, help="Folder to write: job script, job.json, code.")
-@click.option("--explain", is_flag=True, help="Show beside each line where its values came from and why it is there.")
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Also print the shell library that every job script sources.",
-)
-@secret_option
-@json_option
 def render(
-    flags: JobOptions, output: Path | None, explain: bool, everything: bool, allow_secret_env: bool, as_json: bool
+    flags: JobOptions,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write: job script, job.json, code.")
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show beside each line where its values came from and why it is there.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also print the shell library that every job script sources.")
+    ] = False,
+    allow_secret_env: AllowSecretEnv = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print or write the bytes that would run."""
     from trainjob.requests.prepared import prepare
@@ -56,7 +59,7 @@ def print_rendered(rendered: Rendered, *, as_json: bool, everything: bool = Fals
 
     if as_json:
         files = {name: file.content.decode() for name, file in rendered.files.items()}
-        show.as_json({**files, **(library.texts() if everything else {})})
+        show.document({**files, **(library.texts() if everything else {})})
         return
     sys.stdout.buffer.write(rendered.files[rendered.script].content)
     if everything:
@@ -80,7 +83,7 @@ def _write(prepared: Prepared, rendered: Rendered, output: Path, *, allow_secret
     by_hand = f"bash {shlex.quote(str(script))}"
     if script.suffix == ".sbatch":
         by_hand = f"cd {shlex.quote(str(script.parent))} && sbatch {script.name}"
-    click.echo(f"wrote {script}: run it with `{by_hand}`")
+    typer.echo(f"wrote {script}: run it with `{by_hand}`")
 
 
 def _explain(explained: str, *, as_json: bool) -> None:
@@ -92,4 +95,4 @@ def _explain(explained: str, *, as_json: bool) -> None:
         return
     width = min(100, max(len(line) for line, _, _ in lines))
     for line, origin, why in lines:
-        click.echo(f"{line:<{width}}  # {origin}: {why}" if why else line)
+        typer.echo(f"{line:<{width}}  # {origin}: {why}" if why else line)

@@ -1,22 +1,21 @@
-"""trainjob bench: loader, collective, scaling, step."""
+"""trainjob bench: loader, collective, scaling."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import PATH, FiniteRange, Group, json_option
+from trainjob.cli.command import AsJson, command, commands, finite
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import settings
-from trainjob.records.measures import PLAIN_STEP, STEP_VARIATIONS
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.bench.parts import Loading, Reduction, Step
+    from trainjob.bench.parts import Loading, Reduction
     from trainjob.bench.pod import LessonStep, PodLoading
     from trainjob.bench.scaling import Scale
     from trainjob.requests.workbench import Workbench
@@ -30,49 +29,35 @@ _ONLY_DATA = takes_a_job(
     without=("epochs", "updates", "workers", "engine", "bucket_mb"),
     groups_without=(settings.TRAINING, settings.RECORDS, settings.SLURM),
 )
-_ONE_STEP = takes_a_job(
-    without=("epochs", "updates", *PLAIN_STEP),
-    groups_without=(settings.RECORDS, settings.SLURM, settings.IPU),
-)
-_VARIATIONS = list(STEP_VARIATIONS)[1:]
-_at_option = click.option("--at", multiple=True, type=int, help="Number of instances. May be repeated.")
-_plot_option = click.option("--plot", type=PATH, help="Plot the figures into this file (.svg, .png).")
-_output_option = click.option("--output", "-o", type=PATH, help="Also write the figures to this file, as JSON.")
+At = Annotated[list[int] | None, typer.Option("--at", help="Number of instances. May be repeated.")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Plot the figures into this file (.svg, .png).")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Also write the figures to this file, as JSON.")]
 
 
-@click.group(cls=Group)
-def bench() -> None:
-    """Measure data loading, all-reduce, single updates, and how a job scales, on this machine."""
+app = commands("Measure data loading, all-reduce, and how a job scales, on this machine.")
 
 
-@bench.command(
-    examples=[
-        "trainjob bench scaling --task my_task:MyTask --at 1 --at 2 --at 4",
-        "trainjob bench scaling --lessons --cluster pod16",
-    ]
+@command(
+    app,
+    "trainjob bench scaling --task my_task:MyTask --at 1 --at 2 --at 4",
+    "trainjob bench scaling --lessons --cluster pod16",
 )
 @_NO_RUN
-@_at_option
-@click.option("--lessons", is_flag=True, help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
-@click.option(
-    "--measured-epochs", type=click.IntRange(min=1), default=3, help="Epochs measured, after one for warming up."
-)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs of each number of instances, in turns.")
-@_plot_option
-@_output_option
-@json_option
 def scaling(
     flags: JobOptions,
-    at: tuple[int, ...],
-    lessons: bool,
-    measured_epochs: int,
-    repeats: int,
-    plot: Path | None,
-    output: Path | None,
-    as_json: bool,
+    at: At = None,
+    lessons: Annotated[
+        bool, typer.Option("--lessons", help="Rehearse the four steps of the IPU lessons and give seconds per epoch.")
+    ] = False,
+    measured_epochs: Annotated[
+        int, typer.Option("--measured-epochs", min=1, help="Epochs measured, after one for warming up.")
+    ] = 3,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs of each number of instances, in turns.")] = 3,
+    plot: Plot = None,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
-    from trainjob.bench.scaling import amdahl, law_in_words
     from trainjob.bench.scaling import scaling as measured
 
     if lessons:
@@ -90,14 +75,11 @@ def scaling(
     show.figures(rows, _scaling_columns, output, in_json=as_json)
     for row in rows if not as_json else ():
         if row.noise is not None:
-            click.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
-    law = amdahl(rows)
-    if not as_json and len(rows) > 1:
-        click.echo(f"\n{law_in_words(law, rows)}")
+            typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
     if plot is not None:
         from trainjob.bench.plots import draw_scaling
 
-        draw_scaling(rows, law, plot)
+        draw_scaling(rows, plot)
 
 
 def _scaling_columns(row: Scale) -> dict[str, str]:
@@ -127,29 +109,26 @@ def _lessons_columns(row: LessonStep) -> dict[str, str]:
     }
 
 
-@bench.command(
-    examples=[
-        "trainjob bench collective --instances 4 --bucket-mb 1,5,25",
-        "trainjob bench collective --megabytes 16 --plot all-reduce.svg",
-    ]
+@command(
+    app,
+    "trainjob bench collective --instances 4 --bucket-mb 1,5,25",
+    "trainjob bench collective --megabytes 16 --plot all-reduce.svg",
 )
 @_ONLY_RANKS
-@click.option("--megabytes", multiple=True, type=float, help="Total size of the tensors in MB. May be repeated.")
-@click.option(
-    "--tensors", type=click.IntRange(min=1), default=32, help="Number of tensors that each size is divided into."
-)
-@click.option("--bucket-mb", default="25", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
-@_plot_option
-@_output_option
-@json_option
 def collective(
     flags: JobOptions,
-    megabytes: tuple[float, ...],
-    tensors: int,
-    bucket_mb: str,
-    plot: Path | None,
-    output: Path | None,
-    as_json: bool,
+    megabytes: Annotated[
+        list[float] | None, typer.Option("--megabytes", help="Total size of the tensors in MB. May be repeated.")
+    ] = None,
+    tensors: Annotated[
+        int, typer.Option("--tensors", min=1, help="Number of tensors that each size is divided into.")
+    ] = 32,
+    bucket_mb: Annotated[
+        str, typer.Option("--bucket-mb", metavar="MB[,MB…]", help="Sizes of gradient buckets in MB: 1,5,25.")
+    ] = "25",
+    plot: Plot = None,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure all-reduce by size: one call per tensor, one flat buffer, and buckets."""
     from trainjob.bench.parts import collective as measured
@@ -179,39 +158,28 @@ def bucket_sizes(text: str) -> list[float]:
     except ValueError:
         sizes = []
     if not sizes or min(sizes) <= 0:
-        raise click.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
+        raise typer.BadParameter(f"--bucket-mb {text}: expected sizes in MB, as in 1,5,25")
     return sizes
 
 
-@bench.command(
-    examples=[
-        "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
-        "trainjob bench loader --measure-training-rate",
-    ]
+@command(
+    app,
+    "trainjob bench loader --task my_task:MyTask --at 2 --loaders 0 --loaders 4",
+    "trainjob bench loader --at 1 --at 2 --at 4 --plot loader.svg",
 )
 @_ONLY_DATA
-@_at_option
-@click.option("--loaders", multiple=True, type=int, help="Loader workers of each instance. May be repeated.")
-@click.option(
-    "--training-rate",
-    type=float,
-    help="Samples/s that one instance can train on; the verdict then says whether loading keeps up.",
-)
-@click.option("--measure-training-rate", is_flag=True, help="Measure it: train one instance on samples in memory.")
-@click.option("--seconds", type=FiniteRange(min=0.1), default=2.0, help="Length of each measurement in seconds.")
-@_plot_option
-@_output_option
-@json_option
 def loader(
     flags: JobOptions,
-    at: tuple[int, ...],
-    loaders: tuple[int, ...],
-    training_rate: float | None,
-    measure_training_rate: bool,
-    seconds: float,
-    plot: Path | None,
-    output: Path | None,
-    as_json: bool,
+    at: At = None,
+    loaders: Annotated[
+        list[int] | None, typer.Option("--loaders", help="Loader workers of each instance. May be repeated.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, callback=finite, help="Length of each measurement in seconds.")
+    ] = 2.0,
+    plot: Plot = None,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how fast a job's data loads without training, by instances and loader workers."""
     from trainjob.bench import parts, pod
@@ -230,17 +198,11 @@ def loader(
     _check_targets(plot, output)
     with _bench(flags) as bench:
         rows = parts.loading(bench, at or [1, 2], loaders or [0], seconds=seconds)
-        if training_rate is None and measure_training_rate:
-            training_rate = parts.training_rate(bench, seconds=seconds)
     show.figures(rows, columns, output, in_json=as_json)
-    if training_rate is not None and not as_json:
-        how = ", measured here with samples in memory" if measure_training_rate else ""
-        verdict = parts.loader_verdict(rows, training_rate)
-        click.echo(f"\none instance trains on {training_rate:,.0f} samples/s{how}\n{verdict}")
     if plot is not None:
         from trainjob.bench.plots import draw_loader
 
-        draw_loader(rows, training_rate, plot)
+        draw_loader(rows, plot)
 
 
 def _pod_columns(row: PodLoading) -> dict[str, str]:
@@ -252,47 +214,6 @@ def _pod_columns(row: PodLoading) -> dict[str, str]:
         "SAMPLES/S": f"{row.samples_per_s:,.0f}",
         "S/EPOCH, LOADING": "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}",
     }
-
-
-@bench.command(
-    examples=[
-        "trainjob bench step --task my_task:MyTask",
-        "trainjob bench step --instances 2 --engine fsdp --task tiny-gpt --rounds 31",
-    ]
-)
-@_ONE_STEP
-@click.option("--variation", multiple=True, type=click.Choice(_VARIATIONS), help="May be repeated. Default: all.")
-@click.option("--rounds", type=click.IntRange(min=6), default=15, help="Rounds of each variation, plain in each.")
-@click.option("--seconds", type=FiniteRange(min=0.01), default=0.3, help="Length of either half of a round.")
-@_output_option
-@json_option
-def step(
-    flags: JobOptions,
-    variation: tuple[str, ...],
-    rounds: int,
-    seconds: float,
-    output: Path | None,
-    as_json: bool,
-) -> None:
-    """Measure what --compile, channels-last and other implementations of the optimizer gain over a plain update.
-
-    Samples lie in memory, and each variation takes turns with the plain update. Where noise may hide a difference, it
-    says so in place of a gain.
-    """
-    from trainjob.bench.parts import steps
-
-    def columns(row: Step) -> dict[str, str]:
-        times = ("" if one is None else f"{1000 * one:.3f}" for one in (row.seconds, row.plain_seconds))
-        gain, interval = (
-            ("", "") if row.gain is None else (f"{row.gain:.3f}", f"{row.gain_low:.3f} to {row.gain_high:.3f}")
-        )
-        cells = (row.name, *times, gain, interval, row.verdict)
-        return dict(zip(("VARIATION", "MS/UPDATE", "PLAIN", "GAIN", "95 % INTERVAL", ""), cells, strict=True))
-
-    _check_targets(None, output)
-    with _bench(flags) as bench:
-        rows = steps(bench, variation, rounds=rounds, round_s=seconds)
-    show.figures(rows, columns, output, in_json=as_json)
 
 
 def _check_targets(plot: Path | None, output: Path | None) -> None:

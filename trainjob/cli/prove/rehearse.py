@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
+import typer
 
-from trainjob.cli.command import command, fail_unless, json_option
+from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.cli.prove import batch_file
 from trainjob.contract import clock
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -21,84 +21,107 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
-    from trainjob.verify.diagnosis import LikelyCause
+    from trainjob.verify.tasks.diagnosis import LikelyCause
+
+app = commands()
 
 _UPDATES = 5
+# What rehearses batch files: named, as in the table of commands, because nothing here imports it.
+_BATCH_FILES = "batchfiles.commands.rehearse"
 _TELL_EVERY_S = 10.0
 
 
-@command("trainjob rehearse --cluster hpc --instances 4 --inject preempt", "trainjob rehearse train.sbatch")
+@command(app, "trainjob rehearse --cluster hpc --instances 4 --inject preempt", "trainjob rehearse train.sbatch")
 @takes_a_job()
-@click.option(
-    "--inject",
-    type=click.Choice(["timeout", "preempt", "node-failure", "rank-death", "cancel"]),
-    help="A fault, while the job trains.",
-)
-@click.option(
-    "--stop-after",
-    type=float,
-    metavar="SECONDS",
-    help="Of a batch file: end its job after so much training. Default: 10.",
-)
-@click.option(
-    "--map",
-    "maps",
-    multiple=True,
-    metavar="FOLDER=HERE",
-    help="Of a batch file: a folder that only the cluster has, and one that is here.",
-)
-@click.option("--keep", is_flag=True, help="Keep the run directory (default: removed if the rehearsal passes).")
-@click.option(
-    "--shell", is_flag=True, help="Open a shell with a pod's poprun, vipu, poptorch, popdist; or with a node's GPUs."
-)
-@click.option(
-    "--slurm",
-    default="installed",
-    metavar="RELEASE",
-    help="20.11 | 22.05 | 24.11 | 26.05 | installed: the Slurm to rehearse on; made from Debian's packages, once.",
-)
-@click.option(
-    "--gpus/--no-gpus",
-    default=None,
-    help="Put stand-in GPUs under torch, so that scripts for CUDA and NCCL run. Default: for your own command.",
-)
-@click.option(
-    "--python",
-    metavar="PROGRAM",
-    help="Interpreter of the ranks. Default: the cluster file's where it exists here; for your own command, what "
-    "PATH names.",
-)
-@json_option
 def rehearse(
     flags: JobOptions,
-    inject: str | None,
-    stop_after: float | None,
-    maps: tuple[str, ...],
-    keep: bool,
-    shell: bool,
-    slurm: str,
-    gpus: bool | None,
-    python: str | None,
-    as_json: bool,
+    inject: Annotated[
+        Literal["timeout", "preempt", "node-failure", "rank-death", "cancel"] | None,
+        typer.Option(help="A fault, while the job trains."),
+    ] = None,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Of a batch file: end its job after so much training. Default: 10."),
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FOLDER=HERE",
+            help="Of a batch file: a folder that only the cluster has, and one that is here.",
+        ),
+    ] = None,
+    writable: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the run directory (default: removed if the rehearsal passes).")
+    ] = False,
+    shell: Annotated[
+        bool,
+        typer.Option(
+            "--shell", help="Open a shell with a pod's poprun, vipu, poptorch, popdist; or with a node's GPUs."
+        ),
+    ] = False,
+    slurm: Annotated[
+        str,
+        typer.Option(
+            metavar="RELEASE",
+            help="20.11 | 22.05 | 24.11 | 26.05 | installed: the Slurm to rehearse on; made from Debian's packages, "
+            "once.",
+        ),
+    ] = "installed",
+    gpus: Annotated[
+        bool | None,
+        typer.Option(
+            "--gpus/--no-gpus",
+            help="Put stand-in GPUs under torch, so that scripts for CUDA and NCCL run. Default: for your own command.",
+        ),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROGRAM",
+            help="Interpreter of the ranks. Default: the cluster file's where it exists here; for your own "
+            "command, what PATH names.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run exactly the bytes of a job, or a batch file of your own, on this machine, on CPUs.
 
     --updates (5) ends a job early and changes no byte. A batch file runs unmodified, under plain sbatch.
     """
+    batch_file = importlib.import_module(_BATCH_FILES)
     if flags.words and not shell and batch_file.is_batch_file(flags.words[0]):
         chosen = _chosen(python).get("TRAINJOB_PYTHON")
         options = batch_file.options_of(
-            flags, inject=inject, stop_after_s=stop_after, maps=maps, gpus=gpus is not False, python=chosen, slurm=slurm
+            flags,
+            inject=inject,
+            stop_after_s=stop_after,
+            maps=tuple(maps or ()),
+            writable=tuple(writable or ()),
+            gpus=gpus is not False,
+            python=chosen,
+            slurm=slurm,
         )
-        fail_unless(batch_file.rehearse(options, keep=keep, as_json=as_json))
+        fail_unless(batch_file.rehearse(options, keep=keep, yes=yes, as_json=as_json))
         return
-    if stop_after is not None or maps:
-        raise click.BadParameter("--stop-after and --map are for batch files: trainjob rehearse train.sbatch")
+    if stop_after is not None or maps or writable or yes:
+        of_files = "--stop-after, --map, --writable and --yes"
+        raise typer.BadParameter(f"{of_files} are for batch files: trainjob rehearse train.sbatch")
     if shell or flags.words[:1] == ("poprun",):
-        raise click.exceptions.Exit(_by_hand(flags, python, shell=shell))
+        raise typer.Exit(_by_hand(flags, python, shell=shell))
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
-    from trainjob.verify.script_ranks import of_run
+    from trainjob.verify.scripts.ranks import of_run
 
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = clock.monotonic()
@@ -132,7 +155,7 @@ def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:
     from trainjob.rehearse.base import redirects
 
     if shell and flags.words:
-        raise click.BadParameter("--shell opens a shell and takes no command: give one of the two")
+        raise typer.BadParameter("--shell opens a shell and takes no command: give one of the two")
     found = find(flags.cluster)
     here = find("local").cluster.data_dir
     redirected = redirects(found.cluster, os.environ, None, expanded(here) if here else None, flags.words)
@@ -162,7 +185,7 @@ def _asked(
     prepared = prepare(flags._replace(values=values))
     has_gpus = prepared.request.plan.topology.device == "GPU"
     if gpus and not has_gpus:
-        raise click.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
+        raise typer.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
     return rehearsal(
         prepared,
         # A fault needs a job that still trains when it is injected.
@@ -170,7 +193,7 @@ def _asked(
         inject=inject,
         redirected=_chosen(python),
         slurm=slurm,
-        say=(lambda _line: None) if quiet else click.echo,
+        say=(lambda _line: None) if quiet else typer.echo,
         # What a task prints is its progress, which the verdict sums up; a command's output is what its user looks for.
         show=show_line if flags.words and not quiet else None,
         has_gpus=has_gpus and (bool(flags.words) if gpus is None else gpus),
@@ -182,22 +205,22 @@ def _chosen(python: str | None) -> dict[str, str]:
         return {}
     program = shutil.which(os.path.expanduser(python))
     if program is None:
-        raise click.BadParameter(f"--python {python}: that program can't be run here")
+        raise typer.BadParameter(f"--python {python}: that program can't be run here")
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
 def _print(verdict: RehearsalVerdict, findings: Sequence[LikelyCause], *, kept: bool) -> None:
-    click.echo()
+    typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
-    click.echo()
+    typer.echo()
     for line in verdict.gpus:
-        click.echo(line)
+        typer.echo(line)
     for found in findings:
-        click.echo(show.visible(f"note: {found.text} ({found.evidence}). {found.cure}"))
+        typer.echo(show.visible(f"note: {found.text} ({found.evidence}). {found.cure}"))
     if verdict.same_bytes:
-        click.echo("same bytes: what ran is exactly what `trainjob render` writes")
-    click.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")
+        typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
+    typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")
     if not verdict.passed:
-        click.echo(f"expected: {verdict.expected}")
+        typer.echo(f"expected: {verdict.expected}")
     if kept:
-        click.echo(f"kept the run directory: {verdict.folder}")
+        typer.echo(f"kept the run directory: {verdict.folder}")

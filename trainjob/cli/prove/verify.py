@@ -6,11 +6,11 @@ import dataclasses
 import math
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import click
+import typer
 
-from trainjob.cli.command import command, fail_unless, json_option
+from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import settings
 from trainjob.requests.options import JobOptions
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
-    from trainjob.verify.diagnosis import DiagnosedVerdict, Verdict
-    from trainjob.verify.instances import BitwiseVerdict, InstancesVerdict
-    from trainjob.verify.interrupted import InterruptionPlan, ResumeVerdict
-    from trainjob.verify.script_ranks import RanksVerdict
-    from trainjob.verify.script_resume import ScriptVerdict
+    from trainjob.verify.scripts.ranks import RanksVerdict
+    from trainjob.verify.scripts.resume import ScriptVerdict
+    from trainjob.verify.tasks.diagnosis import ComparisonVerdict, DiagnosedVerdict
+    from trainjob.verify.tasks.instances import BitwiseVerdict, InstancesVerdict
+    from trainjob.verify.tasks.interrupted import InterruptionPlan, ResumeVerdict
+
+app = commands()
 
 _STREAM = "the data set is iterable: every instance reads all of it and keeps its share"
 _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
@@ -33,45 +35,46 @@ _INTERRUPTIONS, _SCRIPT_INTERRUPTIONS = 3, 6
 
 
 @command(
+    app,
     "trainjob verify --task my_task:MyTask --instances 4",
     "trainjob verify --resume -- python train.py --epochs 3",
 )
 @takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(settings.SLURM,))
-@click.option(
-    "--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="Precision of the comparison."
-)
-@click.option("--resume", is_flag=True, help="Interrupt and resume a run, and compare it with an uninterrupted one.")
-@click.option(
-    "--bitwise", is_flag=True, help="Train with --sum-order fixed on 1 to N instances; all bits must be equal."
-)
-@click.option(
-    "--interruptions",
-    type=click.IntRange(min=1),
-    help=f"With --resume: number of interruptions. Default: {_INTERRUPTIONS}; of a script, {_SCRIPT_INTERRUPTIONS}.",
-)
-@click.option(
-    "--by",
-    help="With --resume: interrupt by signal or by kill; a script by time-limit, preemption or kill. Default: in turn.",
-)
-@click.option(
-    "--other-instances", type=click.IntRange(min=1), help="With --resume: continue with this number of instances."
-)
-@click.option(
-    "--alone", default="", help="Words added to a script's command where one rank trains alone: '--batch 16'."
-)
-@click.option("--keep", is_flag=True, help="Keep the run directories even if the runs are equal.")
-@json_option
 def verify(
     flags: JobOptions,
-    dtype: str,
-    resume: bool,
-    bitwise: bool,
-    interruptions: int | None,
-    by: str | None,
-    other_instances: int | None,
-    alone: str,
-    keep: bool,
-    as_json: bool,
+    dtype: Annotated[Literal["float64", "float32"], typer.Option(help="Precision of the comparison.")] = "float64",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Interrupt and resume a run, and compare it with an uninterrupted one.")
+    ] = False,
+    bitwise: Annotated[
+        bool,
+        typer.Option("--bitwise", help="Train with --sum-order fixed on 1 to N instances; all bits must be equal."),
+    ] = False,
+    interruptions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"With --resume: number of interruptions. Default: {_INTERRUPTIONS}; of a script, "
+            f"{_SCRIPT_INTERRUPTIONS}.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="With --resume: interrupt by signal or by kill; a script by time-limit, preemption or kill. "
+            "Default: in turn."
+        ),
+    ] = None,
+    other_instances: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --resume: continue with this number of instances."),
+    ] = None,
+    alone: Annotated[
+        str,
+        typer.Option(help="Words added to a script's command where one rank trains alone: '--batch 16'."),
+    ] = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the run directories even if the runs are equal.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check that N instances train exactly as one does; with --resume, that interruptions change nothing.
 
@@ -80,21 +83,22 @@ def verify(
     Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
     """
     from trainjob.requests.workbench import workbench
-    from trainjob.verify import instances, interrupted, script_interruptions, simulated
+    from trainjob.verify.scripts import interruptions as script_interruptions
+    from trainjob.verify.tasks import instances, interrupted, simulated
 
     if bitwise and resume:
-        raise click.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
+        raise typer.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
     prepared = _prepared(flags)
-    verdict: Verdict
+    verdict: ComparisonVerdict
     is_script = bool(prepared.request.job.command)
     ways: Sequence[str] = script_interruptions.WAYS if is_script else interrupted.WAYS
     if by not in (None, *ways):
-        raise click.BadParameter(f"--by {by}: expected {' or '.join(ways)}")
+        raise typer.BadParameter(f"--by {by}: expected {' or '.join(ways)}")
     with simulated.on_simulated_gpus(prepared) as prepared, workbench(prepared, show.progress) as bench:
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
         if resume and is_script:
-            from trainjob.verify.script_resume import verify_script
+            from trainjob.verify.scripts.resume import verify_script
 
             verdict = scripted = verify_script(
                 bench,
@@ -105,7 +109,7 @@ def verify(
             )
             tell = partial(_print_script, scripted)
         elif is_script and not bitwise:
-            from trainjob.verify.script_ranks import verify_ranks
+            from trainjob.verify.scripts.ranks import verify_ranks
 
             verdict = ranks = verify_ranks(bench, instances=count, alone=shlex.split(alone))
             tell = partial(_print_ranks, ranks)
@@ -129,7 +133,7 @@ def verify(
             if prepared.named_cluster.cluster.ipu_keys is None:
                 compared = instances.verify(bench, instances=count, updates=updates, dtype=dtype)
             elif dtype != "float64":
-                raise click.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
+                raise typer.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
             else:
                 compared = simulated.verify_pod(prepared, bench, updates=updates)
             verdict, tell = compared, partial(_print_instances, compared)
@@ -141,14 +145,14 @@ def verify(
     else:
         tell()
         if kept:
-            click.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
+            typer.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
     fail_unless(verdict.equal)
 
 
 def _prepared(flags: JobOptions) -> Prepared:
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit
-    from trainjob.verify.simulated import has_simulated_gpus
+    from trainjob.verify.tasks.simulated import has_simulated_gpus
 
     prepared = prepare(flags)
     cluster = prepared.named_cluster.cluster
@@ -158,14 +162,14 @@ def _prepared(flags: JobOptions) -> Prepared:
 
 
 def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
-    from trainjob.verify import simulated
-    from trainjob.verify.interrupted import verify_resume
+    from trainjob.verify.tasks import simulated
+    from trainjob.verify.tasks.interrupted import verify_resume
 
     cluster = prepared.named_cluster.cluster
     if not (cluster.hosts_are_named and cluster.ranks_by == "poprun"):
         return verify_resume(bench, planned)
     if planned.other_instances is not None:
-        raise click.BadParameter(
+        raise typer.BadParameter(
             "--other-instances: weights on IPUs have at most 32 bits, so another order of sums changes them"
         )
     with simulated.pod_on_path(prepared):
@@ -176,10 +180,10 @@ def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) ->
 
 def _print_instances(verdict: InstancesVerdict) -> None:
     from trainjob.contract.settings import flag
-    from trainjob.verify.instances import is_apart
+    from trainjob.verify.tasks.instances import is_apart
 
     without = f" without {' and '.join(flag(name) for name in verdict.faster)}" if verdict.faster else ""
-    click.echo(
+    typer.echo(
         f"{verdict.instances} instances ({verdict.engine}) compared with one{without}: {verdict.dtype}, one thread per "
         "rank\n"
     )
@@ -195,15 +199,15 @@ def _print_instances(verdict: InstancesVerdict) -> None:
             for one in verdict.differences
         ),
     )
-    click.echo(f"\njudged by {verdict.judged}, tolerance {verdict.tolerance:.0e}, relative")
-    click.echo("buffers (running statistics) are shown for information only")
+    typer.echo(f"\njudged by {verdict.judged}, tolerance {verdict.tolerance:.0e}, relative")
+    typer.echo("buffers (running statistics) are shown for information only")
     if verdict.stream:
-        click.echo(_STREAM)
+        typer.echo(_STREAM)
     _conclude(verdict, f"{verdict.instances} instances train as one")
 
 
 def _print_bitwise(verdict: BitwiseVerdict) -> None:
-    click.echo(f"--sum-order fixed, precision {verdict.precision}, {verdict.updates} updates\n")
+    typer.echo(f"--sum-order fixed, precision {verdict.precision}, {verdict.updates} updates\n")
     show.table(
         ("INSTANCES", "ACCUMULATION", "DIGEST OF THE WEIGHTS", ""),
         (
@@ -216,8 +220,8 @@ def _print_bitwise(verdict: BitwiseVerdict) -> None:
             for one in verdict.trained
         ),
     )
-    click.echo("\nbuffers (running statistics) are not compared")
-    click.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: every bit of the weights")
+    typer.echo("\nbuffers (running statistics) are not compared")
+    typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: every bit of the weights")
 
 
 def _print_resume(verdict: ResumeVerdict) -> None:
@@ -227,19 +231,19 @@ def _print_resume(verdict: ResumeVerdict) -> None:
     )
     made = len(verdict.interruptions)
     if made < verdict.requested:
-        click.echo(
+        typer.echo(
             f"\n{made} of {verdict.requested} interruptions: the run ended before the next one: give more --updates"
         )
     sums = "another number of instances sums in another order, and Horovod does so in every run"
     how = "bit for bit" if verdict.bitwise else f"within {verdict.tolerance:.0e}: {sums}"
-    click.echo(
+    typer.echo(
         f"\nlargest difference between parameters after the last update: {verdict.parameters:.1e} (required: {how})"
     )
-    click.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
-    click.echo("neither run evaluated the held-out data, because evaluation changes no weight")
+    typer.echo(f"samples seen: {'the same' if verdict.same_samples else 'NOT the same'}, update by update")
+    typer.echo("neither run evaluated the held-out data, because evaluation changes no weight")
     if verdict.stream:
-        click.echo(_STREAM)
-    click.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
+        typer.echo(_STREAM)
+    typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
 
 
 def _print_script(verdict: ScriptVerdict) -> None:
@@ -258,23 +262,23 @@ def _print_script(verdict: ScriptVerdict) -> None:
     )
     compared = verdict.compared
     if compared is not None and compared.files:
-        click.echo(
+        typer.echo(
             f"\ncompared: {verdict.updates} updates, and {compared.values} values in {', '.join(compared.files)}"
         )
     for note in verdict.notes:
-        click.echo(f"note: {show.visible(note)}")
+        typer.echo(f"note: {show.visible(note)}")
     _conclude(verdict, "interrupted and uninterrupted")
 
 
 def _print_ranks(verdict: RanksVerdict) -> None:
-    click.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
+    typer.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
     _conclude(verdict, "the samples of every update, and the losses and gradients of the first")
 
 
 def _conclude(verdict: DiagnosedVerdict, what: str) -> None:
     """Print each difference, or that `what` is equal."""
     if verdict.equal:
-        click.echo(f"\nEQUAL: {what}")
+        typer.echo(f"\nEQUAL: {what}")
     word = "INCONCLUSIVE" if verdict.inconclusive else "NOT EQUAL"
     for finding in verdict.findings:
-        click.echo(f"\n{word}, {finding.code}: {finding.text}\n  {show.visible(finding.evidence)}\n  {finding.cure}")
+        typer.echo(f"\n{word}, {finding.code}: {finding.text}\n  {show.visible(finding.evidence)}\n  {finding.cure}")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated
 
-from trainjob.cli.command import FiniteRange, command, fail_unless, json_option, run_argument
+import typer
+
+from trainjob.cli.command import AsJson, RunName, command, commands, fail_unless, finite
 from trainjob.contract import states
 from trainjob.watch import show
 
+app = commands()
 
-@command("trainjob cancel last", "trainjob cancel k3xq --stop")
-@run_argument
-@click.option("--stop", is_flag=True, help="Only ask for a checkpoint and a stop at the next block.")
-@click.option("--grace-s", type=FiniteRange(min=0), default=30.0, help="Seconds the ranks get to checkpoint.")
-@json_option
-def cancel(run: str, stop: bool, grace_s: float, as_json: bool) -> None:
+
+@command(app, "trainjob cancel last", "trainjob cancel k3xq --stop")
+def cancel(
+    run: RunName,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Only ask for a checkpoint and a stop at the next block.")
+    ] = False,
+    grace_s: Annotated[float, typer.Option(min=0, callback=finite, help="Seconds the ranks get to checkpoint.")] = 30.0,
+    as_json: AsJson = False,
+) -> None:
     """End every process of a run, and no other."""
     from trainjob.lifecycle import cancel as cancelling
     from trainjob.observe import index
@@ -25,7 +32,7 @@ def cancel(run: str, stop: bool, grace_s: float, as_json: bool) -> None:
     if as_json:
         show.as_json(after.as_json())
     elif stop and is_active:
-        click.echo(f"run {paths.id} was asked to checkpoint and stop at its next block")
+        typer.echo(f"run {paths.id} was asked to checkpoint and stop at its next block")
     else:
-        click.echo(f"run {paths.id} is {after.state}")
+        typer.echo(f"run {paths.id} is {after.state}")
     fail_unless(stop or not is_active)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated
 
-from trainjob.cli.command import command, follow_option, json_option, run_argument
+import typer
+
+from trainjob.cli.command import AsJson, Follow, RunName, command, commands
 from trainjob.watch import show
 
+app = commands()
 
-@command("trainjob resume last --follow", "trainjob resume k3xq --instances 4")
-@run_argument
-@click.option("--instances", type=int, help="Continue with this number of instances and the same global batch.")
-@click.option("--from-scratch", is_flag=True, help="Set all checkpoints aside and start over from the first update.")
-@follow_option
-@json_option
-def resume(run: str, instances: int | None, from_scratch: bool, follow: bool, as_json: bool) -> None:
+
+@command(app, "trainjob resume last --follow", "trainjob resume k3xq --instances 4")
+def resume(
+    run: RunName,
+    instances: Annotated[
+        int | None,
+        typer.Option(help="Continue with this number of instances and the same global batch."),
+    ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Set all checkpoints aside and start over from the first update.")
+    ] = False,
+    follow: Follow = False,
+    as_json: AsJson = False,
+) -> None:
     """Continue a run that ended early, from its newest checkpoint."""
     from trainjob.cli import following
     from trainjob.requests import interface

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated
 
-from trainjob.cli.command import command, follow_option, json_option
-from trainjob.cli.job_flags import secret_option, takes_a_job
+import typer
+
+from trainjob.cli.command import AsJson, Follow, command, commands
+from trainjob.cli.job_flags import AllowSecretEnv, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
+app = commands()
+
 
 @command(
+    app,
     "trainjob submit --cluster local --instances 2 --follow",
     "trainjob submit --cluster hpc --instances 16 -- python train.py",
 )
 @takes_a_job()
-@click.option("--dry-run", is_flag=True, help="Print the bytes of the job script and end.")
-@click.option("--no-check", is_flag=True, help="Submit without checking first.")
-@click.option("--again", is_flag=True, help="Allow the same job a second time within a minute.")
-@click.option(
-    "--after", multiple=True, metavar="RUN", help="Under Slurm: start once this run is COMPLETED. May be repeated."
-)
-@follow_option
-@secret_option
-@json_option
 def submit(
     flags: JobOptions,
-    dry_run: bool,
-    no_check: bool,
-    again: bool,
-    after: tuple[str, ...],
-    follow: bool,
-    allow_secret_env: bool,
-    as_json: bool,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bytes of the job script and end.")] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Submit without checking first.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Allow the same job a second time within a minute.")] = False,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Under Slurm: start once this run is COMPLETED. May be repeated."),
+    ] = None,
+    follow: Follow = False,
+    allow_secret_env: AllowSecretEnv = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plan, render, check, write the run directory, and hand it over."""
     from trainjob.requests.interface import plan_of
@@ -47,15 +46,15 @@ def submit(
     from trainjob.observe import arrays
     from trainjob.records import submission as submissions
 
-    run = job.submit(after=after, again=again, check=not no_check, allow_secret_env=allow_secret_env)
+    run = job.submit(after=after or (), again=again, check=not no_check, allow_secret_env=allow_secret_env)
     for warning in job.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
     selection = job.prepared.selection
     for name, reason in () if selection is None else selection.left_out:
-        click.echo(f"left out of the run: {name} ({reason})", err=True)
+        typer.echo(f"left out of the run: {name} ({reason})", err=True)
     submission = submissions.read(run.paths)
     for line in str(((submission and submission.native) or {}).get(submissions.SAID, "")).splitlines():
-        click.echo(f"the site says: {show.visible(line)}", err=True)
+        typer.echo(f"the site says: {show.visible(line)}", err=True)
     first = next((element.id for element in arrays.elements(run.paths)), run.id)
     following.started(
         run.paths,

@@ -5,32 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
 from trainjob.cli import complete
-from trainjob.cli.command import PATH, Group, fail_unless, json_option
+from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.watch import show
 
 if TYPE_CHECKING:
-    from trainjob.accept.ladder import Step
-    from trainjob.accept.rungs import Outcome
+    from trainjob.accept.acceptance import PlannedStep
+    from trainjob.accept.steps import StepOutcome
     from trainjob.check.slurm import Change
 
-name_argument = click.argument("name", metavar="NAME", help="A name or a path.", shell_complete=complete.clusters)
+ClusterName = Annotated[str, typer.Argument(metavar="NAME", help="A name or a path.", autocompletion=complete.clusters)]
 
 
-@click.group(cls=Group)
-def cluster() -> None:
-    """List, show, create and check cluster files."""
+app = commands("List, show, create and check cluster files.")
 
 
-@cluster.command(examples=["trainjob cluster list", "trainjob cluster list --json"])
-@json_option
-def list_command(as_json: bool) -> None:
+@command(app, "trainjob cluster list", "trainjob cluster list --json")
+def list_command(as_json: AsJson = False) -> None:
     """List the names that --cluster accepts here, and the file behind each."""
     from trainjob.kinds.lookup import candidates
 
@@ -41,49 +37,52 @@ def list_command(as_json: bool) -> None:
         show.table(("NAME", "FROM"), ((one.name, one.origin_word) for one in known))
 
 
-@cluster.command(examples=["trainjob cluster show pod64", "trainjob cluster show ./clusters/hpc.yaml"])
-@name_argument
-@json_option
-def show_command(name: str, as_json: bool) -> None:
+@command(app, "trainjob cluster show pod64", "trainjob cluster show ./clusters/hpc.yaml")
+def show_command(name: ClusterName, as_json: AsJson = False) -> None:
     """Print a cluster file; with --json as it was read, with defaults filled in."""
     from trainjob.kinds.lookup import find
 
     found = find(name)
     if as_json:
-        show.as_json(found.cluster.as_values())
+        show.document(found.cluster.as_values())
     else:
-        click.echo(found.path.read_text(encoding="utf-8"), nl=False)
+        typer.echo(found.path.read_text(encoding="utf-8"), nl=False)
 
 
-@cluster.command(examples=["trainjob cluster init --site lumi-g", "trainjob cluster init hpc --from slurm-gpu"])
-@click.argument("name", metavar="NAME", required=False, help="Name of the new cluster. Default: that of --site.")
-@click.option("--site", help="Start from this public machine.", shell_complete=complete.sites)
-@click.option("--kind", default="slurm", help="ipu-pod | slurm | hosts | local.")
-@click.option("--from", "source", help="Start from this file of the catalog.", shell_complete=complete.clusters)
-@click.option("--from-slurm", is_flag=True, help="Start from what sinfo and scontrol report of the live cluster.")
-@click.option("--ssh", help="The cluster's login node: a host name, or an alias of ~/.ssh/config.")
-@click.option("--partition", help="Partition to describe. Default: the cluster's default partition.")
-@json_option
+@command(app, "trainjob cluster init --site lumi-g", "trainjob cluster init hpc --from slurm-gpu")
 def init(
-    name: str | None,
-    site: str | None,
-    kind: str,
-    source: str | None,
-    from_slurm: bool,
-    ssh: str | None,
-    partition: str | None,
-    as_json: bool,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of the new cluster. Default: that of --site.")
+    ] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Start from this public machine.", autocompletion=complete.sites)
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ipu-pod | slurm | hosts | local.")] = "slurm",
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="Start from this file of the catalog.", autocompletion=complete.clusters),
+    ] = None,
+    from_slurm: Annotated[
+        bool, typer.Option("--from-slurm", help="Start from what sinfo and scontrol report of the live cluster.")
+    ] = False,
+    ssh: Annotated[
+        str | None, typer.Option(help="The cluster's login node: a host name, or an alias of ~/.ssh/config.")
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="Partition to describe. Default: the cluster's default partition.")
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
     from trainjob.kinds import lookup
 
     if not from_slurm and (ssh or partition):
-        raise click.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
+        raise typer.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
     if site and (source or from_slurm):
-        raise click.BadParameter("--site, --from and --from-slurm exclude each other: give one of them")
+        raise typer.BadParameter("--site, --from and --from-slurm exclude each other: give one of them")
     name = name or site
     if name is None:
-        raise click.UsageError("give the NAME of the new cluster, or a --site")
+        raise typer.BadParameter("give the NAME of the new cluster, or a --site")
     path = Path("clusters") / f"{name}.yaml"
     lookup.refuse_name(name)
     if from_slurm:
@@ -100,14 +99,14 @@ def init(
         fill_in = [{"line": line, "key": key} for line, key in places]
         show.as_json({"path": str(path), "fill_in": fill_in, "refused": refused})
         return
-    click.echo(f"wrote {path}. {'Fill in for your site:' if places else 'Nothing needs to be filled in.'}")
+    typer.echo(f"wrote {path}. {'Fill in for your site:' if places else 'Nothing needs to be filled in.'}")
     for line, key in places:
-        click.echo(f"  line {line}: {key}")
+        typer.echo(f"  line {line}: {key}")
     if refused is not None:
-        click.echo(f"Slurm refuses a job of this file as it stands, so something is missing: {refused}")
+        typer.echo(f"Slurm refuses a job of this file as it stands, so something is missing: {refused}")
     elif from_slurm:
-        click.echo("Slurm takes a job of this file (sbatch --test-only)")
-    click.echo(f"then: trainjob cluster check {name}")
+        typer.echo("Slurm takes a job of this file (sbatch --test-only)")
+    typer.echo(f"then: trainjob cluster check {name}")
 
 
 def _why_refused(path: Path) -> str | None:
@@ -122,11 +121,14 @@ def _why_refused(path: Path) -> str | None:
     return answer.text if isinstance(answer, Problem) else None
 
 
-@cluster.command(examples=["trainjob cluster check pod64", "trainjob cluster check hpc --ask-controller --json"])
-@name_argument
-@click.option("--ask-controller", is_flag=True, help="Compare it with what the live Slurm reports, here or over ssh.")
-@json_option
-def check(name: str, ask_controller: bool, as_json: bool) -> None:
+@command(app, "trainjob cluster check pod64", "trainjob cluster check hpc --ask-controller --json")
+def check(
+    name: ClusterName,
+    ask_controller: Annotated[
+        bool, typer.Option("--ask-controller", help="Compare it with what the live Slurm reports, here or over ssh.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check a cluster file, and show what it still needs before you can submit."""
     from trainjob.kinds.lookup import find
     from trainjob.planning.rules import Refusal
@@ -140,7 +142,7 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
     if ask_controller:
         if not found.cluster.has_scheduler:
             kind = found.cluster.kind
-            raise click.BadParameter(f"--ask-controller is for Slurm, and {found.name} is of kind {kind}")
+            raise typer.BadParameter(f"--ask-controller is for Slurm, and {found.name} is of kind {kind}")
         from trainjob.check import slurm
         from trainjob.machines.access import machine_of
 
@@ -149,68 +151,64 @@ def check(name: str, ask_controller: bool, as_json: bool) -> None:
         facts = {"name": found.name, "from": found.origin_word, "ok": not changes, "missing": list(missing)}
         show.as_json({**facts, **({"changes": [vars(one) for one in changes]} if ask_controller else {})})
     else:
-        click.echo(f"{found.origin_word} is valid: kind {found.cluster.kind}")
+        typer.echo(f"{found.origin_word} is valid: kind {found.cluster.kind}")
         if missing:
-            click.echo(f"before you can submit, fill in: {', '.join(missing)}")
+            typer.echo(f"before you can submit, fill in: {', '.join(missing)}")
         if ask_controller:
-            click.echo("the live cluster differs:" if changes else "the live cluster is as the file says")
+            typer.echo("the live cluster differs:" if changes else "the live cluster is as the file says")
         for one in changes:
-            click.echo(f"  {one.key}: {one.stated} in the file, {one.live} on the cluster")
+            typer.echo(f"  {one.key}: {one.stated} in the file, {one.live} on the cluster")
     fail_unless(not changes)
 
 
-@cluster.command(
-    examples=[
-        "trainjob cluster accept hpc --budget 2gpu-hours",
-        "trainjob cluster accept hpc --against before/ladder.json",
-    ]
+@command(
+    app,
+    "trainjob cluster accept hpc --budget 2gpu-hours",
+    "trainjob cluster accept hpc --against before/acceptance.json",
 )
-@name_argument
-@click.option("--budget", metavar="HOURS", help="Device-hours that the ladder may cost at most: 2gpu-hours.")
-@click.option("--hosts", type=click.IntRange(min=3), help="End with the network between this many hosts.")
-@click.option("--skip", multiple=True, help="Leave this rung out. May be repeated.")
-@click.option(
-    "--stage",
-    default="/tmp",  # noqa: S108 - of the hosts; the copy lies in a folder of the user's own
-    help="Folder on a disk of every host, for the copy of a data set. Default: /tmp.",
-)
-@click.option("--dry-run", is_flag=True, help="Show the rungs and their cost; submit nothing.")
-@click.option("--against", type=PATH, help="Also show what changed since this ladder.json was written.")
-@click.option("--output", "-o", type=PATH, help="Folder of ladder.json and ladder.html. Default: accept-NAME.")
-@json_option
 def accept(
-    name: str,
-    budget: str | None,
-    hosts: int | None,
-    skip: tuple[str, ...],
-    stage: str,
-    dry_run: bool,
-    against: Path | None,
-    output: Path | None,
-    as_json: bool,
+    name: ClusterName,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="HOURS", help="Device-hours that the jobs may cost at most: 2gpu-hours."),
+    ] = None,
+    hosts: Annotated[int | None, typer.Option(min=3, help="End with the network between this many hosts.")] = None,
+    skip: Annotated[list[str] | None, typer.Option(help="Leave this step out. May be repeated.")] = None,
+    stage: Annotated[
+        str, typer.Option(help="Folder on a disk of every host, for the copy of a data set. Default: /tmp.")
+    ] = "/tmp",  # noqa: S108 - of the hosts; the copy lies in a folder of the user's own
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps and their cost; submit nothing.")] = False,
+    against: Annotated[
+        Path | None, typer.Option(help="Also show what changed since this acceptance.json was written.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of acceptance.json and acceptance.html. Default: accept-NAME."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Climb a ladder of small real jobs, which shows that a cluster works, and stop at the first that fails."""
+    """Run small real jobs that show that a cluster works, one after the other; stop at the first that fails."""
     import tempfile
 
-    from trainjob.accept import ladder
+    from trainjob.accept import acceptance
     from trainjob.kinds.lookup import find
 
-    named, earlier = find(name), None if against is None else ladder.read(against)
+    named, earlier = find(name), None if against is None else acceptance.read(against)
     limit = None if budget is None else _device_hours(budget)
     with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
-        listed = ladder.steps(named, Path(project), hosts, stage, skip)
+        listed = acceptance.plan_steps(named, Path(project), hosts, stage, skip or ())
         if not as_json or dry_run:
             _show_steps(listed, as_json=as_json)
         if dry_run:
             return
         folder = output or Path(f"accept-{named.name}")
-        evidence, changes = ladder.climb(named.name, listed, limit, folder, earlier, _show_outcome, show.progress)
+        evidence, changes = acceptance.accept(named.name, listed, limit, folder, earlier, _show_outcome, show.progress)
     if as_json:
-        show.as_json({**asdict(evidence), "changes": changes, "accepted": evidence.has_passed})
+        show.as_json({**evidence.as_json(), "changes": changes, "accepted": evidence.has_passed})
     else:
         for line in changes:
-            click.echo(f"changed: {line}")
-        click.echo(f"{named.name}: {ladder.verdict(evidence)}; see {folder}/ladder.html")
+            typer.echo(f"changed: {line}")
+        typer.echo(f"{named.name}: {acceptance.verdict(evidence)}; see {folder}/acceptance.html")
     fail_unless(evidence.has_passed)
 
 
@@ -219,53 +217,47 @@ def _device_hours(budget: str) -> float:
     try:
         return float(number)
     except ValueError:
-        raise click.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
+        raise typer.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
 
 
-def _show_steps(listed: Sequence[Step], *, as_json: bool) -> None:
+def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:
     if as_json:
-        show.as_json([{"rung": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
+        show.as_json([{"step": one.name, "shows": one.shows, "device_hours": one.device_hours} for one in listed])
         return
     costs = [
         one.absent or (f"at most {one.device_hours:.2f}" if one.jobs and one.device_hours else "none") for one in listed
     ]
     show.table(
-        ("RUNG", "SHOWS", "DEVICE-HOURS"),
+        ("STEP", "SHOWS", "DEVICE-HOURS"),
         ((one.name, one.shows, cost) for one, cost in zip(listed, costs, strict=True)),
     )
-    click.echo(f"at most {sum(one.device_hours for one in listed):.2f} device-hours in all\n")
+    typer.echo(f"at most {sum(one.device_hours for one in listed):.2f} device-hours in all\n")
 
 
-def _show_outcome(outcome: Outcome) -> None:
+def _show_outcome(outcome: StepOutcome) -> None:
     figures = ", ".join(
         f"{name} {value if isinstance(value, str) else format(value, '.3g')}" for name, value in outcome.figures.items()
     )
     note = f" ({outcome.note})" if outcome.note else ""
-    show.progress(f"{outcome.rung}: {outcome.state}{note}, {outcome.seconds:.0f} s{': ' + figures if figures else ''}")
+    show.progress(f"{outcome.step}: {outcome.state}{note}, {outcome.seconds:.0f} s{': ' + figures if figures else ''}")
     for found in outcome.problems:
-        show.progress(f"  {found.problem}\n  Cure: {found.cure}")
+        show.progress(f"  {found.text}\n  Cure: {found.cure}")
 
 
-# They print JSON with and without it.
-_json_accepted = click.option("--json", is_flag=True, expose_value=False, help="Print JSON.")
-
-
-@cluster.command(examples=["trainjob cluster schema", "trainjob cluster schema --json"])
-@click.option("--job", is_flag=True, help="The schema of job files instead.")
-@_json_accepted
-def schema(job: bool) -> None:
+@command(app, "trainjob cluster schema", "trainjob cluster schema --json")
+def schema(
+    job: Annotated[bool, typer.Option("--job", help="The schema of job files instead.")] = False, _json: AsJson = False
+) -> None:
     """Print the JSON Schema of cluster files, for completion and checks in an editor."""
     from trainjob.kinds.schema import cluster_schema, job_schema
 
-    click.echo(json.dumps(job_schema() if job else cluster_schema(), indent=1, ensure_ascii=False))
+    typer.echo(json.dumps(job_schema() if job else cluster_schema(), indent=1, ensure_ascii=False))
 
 
-@cluster.command(examples=["trainjob cluster inventory pod64", "trainjob cluster inventory ./clusters/mine.yaml"])
-@name_argument
-@_json_accepted
-def inventory(name: str) -> None:
+@command(app, "trainjob cluster inventory pod64", "trainjob cluster inventory ./clusters/mine.yaml")
+def inventory(name: ClusterName, _json: AsJson = False) -> None:
     """Print the hosts, and what is installed on them, as a dynamic inventory for Ansible."""
     from trainjob.kinds.lookup import find
     from trainjob.provision.inventory import inventory as made
 
-    show.as_json(made(find(name)).as_json())
+    show.document(made(find(name)).as_json())

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import click
+from typing import Annotated, Literal
 
-from trainjob.cli.command import command
+import typer
+import typer.completion
+
+from trainjob.cli import complete
+from trainjob.cli.command import command, commands
+
+app = commands()
 
 
-@command("trainjob completion bash", "trainjob completion fish")
-@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish.")
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+@command(app, "trainjob completion bash", "trainjob completion fish")
+def completion(
+    ctx: typer.Context,
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
     """Print what makes a shell complete run ids, names, clusters, tasks and settings."""
-    from click.shell_completion import FishComplete, ZshComplete
-
     from trainjob.contract import package
 
-    if shell == "bash":
-        # click's own needs bash 4.4; macOS still has 3.2.
-        click.echo(package.program(__file__, "completion.sh"), nl=False)
+    if shell == "fish":
+        complete.know_shells()
+        typer.completion.shell_complete(ctx.find_root().command, {}, "trainjob", complete.VARIABLE, "source_fish")
         return
-    kind = ZshComplete if shell == "zsh" else FishComplete
-    click.echo(kind(ctx.find_root().command, {}, "trainjob", "_TRAINJOB_COMPLETE").source())
+    # typer's own needs bash 4.4, where macOS has 3.2; and in a folder of fpath, zsh does not find it.
+    typer.echo(package.program(__file__, f"completion.{'sh' if shell == 'bash' else 'zsh'}"), nl=False)

@@ -3,61 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import PATH, Group, cluster_option, json_option
+from trainjob.cli.command import AsJson, cluster_option, command, commands
 from trainjob.watch import show
 
-_cluster_option = cluster_option("Cluster whose data_dir is used.", default="local")
-_folder_option = click.option("--data-dir", type=PATH, help="Folder of data sets, in place of the cluster's.")
+ClusterOfData = Annotated[str, cluster_option("Cluster whose data_dir is used.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder of data sets, in place of the cluster's.")]
 
 
-@click.group(cls=Group)
-def data() -> None:
-    """Prepare, list and check data sets."""
+app = commands("Prepare, list and check data sets.")
 
 
-@data.command(
-    examples=[
-        "trainjob data prepare cifar10 --data-dir /shared/data",
-        "trainjob data prepare novels --kind text --from ~/texts",
-    ]
+@command(
+    app,
+    "trainjob data prepare cifar10 --data-dir /shared/data",
+    "trainjob data prepare novels --kind text --from ~/texts",
 )
-@click.argument("name", metavar="NAME", help="digits | cifar10 | synthetic | python-docs, or a name of yours.")
-@_cluster_option
-@_folder_option
-@click.option(
-    "--kind", help="What a data set of your own is made from: imagefolder | webdataset | parquet | text | tokens."
-)
-@click.option(
-    "--from",
-    "source",
-    metavar="PATH-or-URL",
-    help="What a data set of your own is made from. cifar10: its archive, cifar-10-python.tar.gz.",
-)
-@click.option(
-    "--store",
-    help="How images are stored: resized (uint8, the default), packed (as they are, in one file), or index "
-    "(they stay where they are).",
-)
-@click.option("--skip-damaged", is_flag=True, help="Leave out images that can't be decoded.")
-@click.option("--dtype", help="tokens: type of the numbers in a .bin file. Default: uint16.")
-@click.option("--sha256", help="SHA-256 of the archive. Default: that of the official archive.")
-@click.option("--samples", type=int, help="synthetic: number of training images. Default: 8,192.")
-@click.option(
-    "--held-out",
-    type=int,
-    help="synthetic: number of held-out images. Default: 2,048. text: number of held-out tokens. Default: a tenth.",
-)
-@click.option("--shape", help="Shape of an image as the task gets it. Default: 3x224x224; of synthetic ones, 3x32x32.")
-@click.option("--classes", type=int, help="synthetic: number of classes. Default: 10.")
-@click.option("--seed", type=int, help="synthetic: seed. Default: 0.")
-@click.option("--again", is_flag=True, help="Replace a data set that exists.")
-@json_option
 def prepare(
-    name: str, cluster: str, data_dir: Path | None, shape: str | None, skip_damaged: bool, as_json: bool, **options: Any
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="digits | cifar10 | synthetic | python-docs, or a name of yours.")
+    ],
+    cluster: ClusterOfData = "local",
+    data_dir: DataDir = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="What a data set of your own is made from: imagefolder | webdataset | parquet | text | tokens.",
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PATH-or-URL",
+            help="What a data set of your own is made from. cifar10: its archive, cifar-10-python.tar.gz.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="How images are stored: resized (uint8, the default), packed (as they are, in one file), or index "
+            "(they stay where they are).",
+        ),
+    ] = None,
+    skip_damaged: Annotated[
+        bool, typer.Option("--skip-damaged", help="Leave out images that can't be decoded.")
+    ] = False,
+    dtype: Annotated[
+        str | None, typer.Option(help="tokens: type of the numbers in a .bin file. Default: uint16.")
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="SHA-256 of the archive. Default: that of the official archive.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="synthetic: number of training images. Default: 8,192.")] = None,
+    held_out: Annotated[
+        int | None,
+        typer.Option(
+            help="synthetic: number of held-out images. Default: 2,048. text: number of held-out tokens. "
+            "Default: a tenth."
+        ),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(help="Shape of an image as the task gets it. Default: 3x224x224; of synthetic ones, 3x32x32."),
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="synthetic: number of classes. Default: 10.")] = None,
+    seed: Annotated[int | None, typer.Option(help="synthetic: seed. Default: 0.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Replace a data set that exists.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a data set to the data folder, whole or not at all."""
     from trainjob.data.prepare import prepare as made
@@ -69,19 +85,29 @@ def prepare(
         say=show.progress,
         shape=None if shape is None else parse_shape(shape),
         skip_damaged=skip_damaged or None,
-        **options,
+        kind=kind,
+        source=source,
+        store=store,
+        dtype=dtype,
+        sha256=sha256,
+        samples=samples,
+        held_out=held_out,
+        classes=classes,
+        seed=seed,
+        again=again,
     )
     if as_json:
         show.as_json({"name": name, "folder": str(folder)})
     else:
-        click.echo(f"prepared {name}: {folder}")
+        typer.echo(f"prepared {name}: {folder}")
 
 
-@data.command(examples=["trainjob data list", "trainjob data list --cluster hpc --json"])
-@_cluster_option
-@_folder_option
-@json_option
-def list_command(cluster: str, data_dir: Path | None, as_json: bool) -> None:
+@command(app, "trainjob data list", "trainjob data list --cluster hpc --json")
+def list_command(
+    cluster: ClusterOfData = "local",
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
     """List the data sets that a run would find, including those that come with trainjob."""
     from trainjob.data.checking import list_prepared
 
@@ -96,12 +122,13 @@ def list_command(cluster: str, data_dir: Path | None, as_json: bool) -> None:
     show.table(("NAME", "SAMPLES", "SIZE", "FOLDER"), body)
 
 
-@data.command(examples=["trainjob data check digits", "trainjob data check cifar10 --data-dir /shared/data"])
-@click.argument("name", metavar="NAME", help="A prepared data set.")
-@_cluster_option
-@_folder_option
-@json_option
-def check(name: str, cluster: str, data_dir: Path | None, as_json: bool) -> None:
+@command(app, "trainjob data check digits", "trainjob data check cifar10 --data-dir /shared/data")
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A prepared data set.")],
+    cluster: ClusterOfData = "local",
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
     """Read every byte of a data set and compare it with its manifest."""
     from trainjob.data import manifest
     from trainjob.data.checking import check_folder
@@ -117,7 +144,7 @@ def check(name: str, cluster: str, data_dir: Path | None, as_json: bool) -> None
     if as_json:
         show.as_json({"name": name, "folder": str(folder), "ok": True})
     else:
-        click.echo(f"{name} is sound: {folder}")
+        typer.echo(f"{name} is sound: {folder}")
 
 
 def _folder(cluster: str, folder: Path | None) -> Path:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import cluster_option, command, json_option
+from trainjob.cli.command import AsJson, cluster_option, command, commands
 from trainjob.contract import clock
 from trainjob.watch import show
+
+app = commands()
 
 _EVERY_S = 5.0
 
 
-@command("trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json")
-@cluster_option(default="local")
-@click.option("--watch", is_flag=True, help="Ask again every few seconds, until Ctrl-C.")
-@json_option
-def devices(cluster: str, watch: bool, as_json: bool) -> None:
+@command(app, "trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json")
+def devices(
+    cluster: Annotated[str, cluster_option()] = "local",
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
     from trainjob.kinds.lookup import find
     from trainjob.machines.devices import devices as listing
@@ -30,8 +34,8 @@ def devices(cluster: str, watch: bool, as_json: bool) -> None:
         else:
             head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
             show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
-            click.echo(f"{sum(not one.process for one in listed)} of {len(listed)} free")
+            typer.echo(f"{sum(not one.process for one in listed)} of {len(listed)} free")
         if not watch:
             return
         clock.sleep(_EVERY_S)
-        click.echo()
+        typer.echo()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from trainjob.cli.command import cluster_option, command, fail_unless, json_option
+from trainjob.cli.command import AsJson, cluster_option, command, commands, fail_unless
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from trainjob.provision.drive import ProvisionOutcome
     from trainjob.provision.events import Event
 
+app = commands()
 
-@command("trainjob provision --cluster pod64 --check", "trainjob provision --cluster pod64 --limit pod-host2")
-@cluster_option("Cluster whose hosts are provisioned.", required=True)
-@click.option("--check", is_flag=True, help="Show what would change without changing it.")
-@click.option("--limit", help="Only these hosts: host3, or host[3-4].")
-@click.option("--tags", help="Only these parts: sdk, horovod, pods, datasets, check, prune.")
-@click.option("--become", is_flag=True, help="Become root on the hosts, through sudo.")
-@click.option("--extra", multiple=True, metavar="NAME=VALUE", help="A variable of a role.")
-@json_option
+
+@command(app, "trainjob provision --cluster pod64 --check", "trainjob provision --cluster pod64 --limit pod-host2")
 def provision(
-    cluster: str, check: bool, limit: str | None, tags: str | None, become: bool, extra: tuple[str, ...], as_json: bool
+    cluster: Annotated[str, cluster_option("Cluster whose hosts are provisioned.")],
+    check: Annotated[bool, typer.Option("--check", help="Show what would change without changing it.")] = False,
+    limit: Annotated[str | None, typer.Option(help="Only these hosts: host3, or host[3-4].")] = None,
+    tags: Annotated[
+        str | None, typer.Option(help="Only these parts: sdk, horovod, pods, datasets, check, prune.")
+    ] = None,
+    become: Annotated[bool, typer.Option("--become", help="Become root on the hosts, through sudo.")] = False,
+    extra: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A variable of a role.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Install virtualenvs and data sets on a cluster's hosts, and check them with a tiny job."""
     from trainjob.kinds.lookup import find
@@ -40,7 +43,7 @@ def provision(
     for tag in asked:
         if tag not in TAGS:
             raise UserError(f"--tags {tags}: there is no tag {tag}", f"use {', '.join(TAGS)}")
-    request = ProvisionRequest(limit, asked, check, become, extra)
+    request = ProvisionRequest(limit, asked, check, become, tuple(extra or ()))
     teller = Teller(to_errors=as_json)
     with show.every(teller.period_s, teller.tell):
         outcome = driven(inventory(find(cluster)), request, teller.hear)
@@ -78,7 +81,7 @@ class Teller:
                 show.raw(sys.stderr).write(f"\r\x1b[K  … {show.visible(now)[:100]}")
                 sys.stderr.flush()
             elif now and clock.monotonic() - self._printed_at >= self.period_s / 2:
-                click.echo(f"  … {now}", err=self._to_errors)
+                typer.echo(f"  … {now}", err=self._to_errors)
 
     def end(self) -> None:
         """Print what is left to say."""
@@ -90,16 +93,16 @@ class Teller:
             show.raw(sys.stderr).write("\r\x1b[K")
         for line in lines:
             self._printed_at = clock.monotonic()
-            click.echo(line, err=self._to_errors)
+            typer.echo(line, err=self._to_errors)
 
 
 def _print(outcome: ProvisionOutcome) -> None:
     body = ((host, *(outcome.status(host, role) for role in outcome.roles)) for host in outcome.hosts)
-    click.echo()
+    typer.echo()
     show.table(("HOST", *(role.upper() for role in outcome.roles)), body)
-    click.echo()
+    typer.echo()
     for why, hosts in outcome.reasons.items():
-        click.echo(f"{', '.join(hosts)}: {why}")
+        typer.echo(f"{', '.join(hosts)}: {why}")
     if not outcome.ok:
         bad = [host for hosts in outcome.reasons.values() for host in hosts]
         verdict = f"NOT READY: {', '.join(bad) or 'no host reported a verdict'}"
@@ -107,4 +110,4 @@ def _print(outcome: ProvisionOutcome) -> None:
         verdict = f"READY: {quantity(len(outcome.hosts), 'host')}"
     else:
         verdict = "done, without the tiny job that checks it"
-    click.echo(f"{verdict} · changed={outcome.changed}")
+    typer.echo(f"{verdict} · changed={outcome.changed}")

@@ -10,7 +10,8 @@ from trainjob.cluster import slurm_text
 from trainjob.cluster.base import OF_SETTINGS
 from trainjob.cluster.common import MEMORY_OPTIONS
 from trainjob.contract import quoting
-from trainjob.contract.errors import UserError, did_you_mean
+from trainjob.contract.errors import UserError
+from trainjob.contract.programs import slurm_options
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.limits import growing
@@ -20,43 +21,6 @@ from trainjob.render.sourced import SourcedShell
 
 Value = str | int | bool
 _OURS = "every job of this kind"
-# What the plan and the run directory decide: another value would run a job that was not planned.
-_DECIDED = {
-    "nodes": "--hosts of the job",
-    "ntasks": "--instances of the job",
-    "ntasks-per-node": "--instances and --hosts of the job",
-    "output": "the run directory: logs/scheduler.out",
-    "error": "the run directory: logs/scheduler.out",
-    "open-mode": "the run directory: logs are appended over attempts",
-    "export": "env: of the cluster file or the job",
-    "export-file": "env: of the cluster file or the job",
-    "chdir": "the run directory, in which sbatch is called",
-    "array": "--array of the job",
-    "time": "time_limit: of the cluster file, or --time-limit of the job",
-    "signal": "time_limit_signal: of the cluster file",
-    "wrap": "the job script",
-}
-# With these, sbatch submits nothing or does not return the job's id at once.
-_NOT_FOR_A_JOB = frozenset(("help", "parsable", "test-only", "usage", "version", "wait"))
-# The long options of sbatch, from Slurm 20.11 to 25.11, and those that Pyxis adds.
-_NAMES = """
-account acctg-freq array batch bb bbf begin chdir cluster-constraint clusters comment consolidate-segments
-constraint container container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task
-deadline delay-boot dependency error exclude exclusive export export-file extra extra-node-info get-user-env gid
-gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags help hint hold ignore-pbs input
-job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
-network nice no-kill no-requeue nodefile nodelist nodes ntasks ntasks-per-core ntasks-per-gpu ntasks-per-node
-ntasks-per-socket ntasks-per-tres oom-kill-step open-mode output overcommit oversubscribe parsable partition power
-prefer priority profile propagate qos quiet reboot requeue reservation resv-ports segment signal sockets-per-node
-spread-job spread-segments stepmgr switches test-only thread-spec threads-per-core time time-min tmp tres-bind
-tres-per-task uid umask usage use-min-nodes verbose version wait wait-all-nodes wait-for-children wckey wrap
-container-image container-mounts container-workdir container-name container-save container-mount-home
-no-container-mount-home container-remap-root no-container-remap-root container-entrypoint no-container-entrypoint
-container-entrypoint-log container-writable container-readonly container-env
-"""
-_OPTIONS = frozenset(_NAMES.split())
-
-
 _SIZE = re.compile(r"([0-9]+)([MGT]?)")
 
 
@@ -107,9 +71,12 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     yield "cpus-per-task", cpus_per_task(request, cluster), request.cluster_origin
     yield from _memory(request, cluster)
     yield from _accelerators(request, cluster)
-    time_limit = cluster.time_limit_of(request.job)
-    if time_limit is not None:
-        yield "time", time_limit, request.origin("time_limit") if request.job.time_limit else request.cluster_origin
+    if request.times.limit is not None:
+        yield (
+            "time",
+            request.times.limit,
+            request.origin("time_limit") if request.job.time_limit else request.cluster_origin,
+        )
     if request.job.array is not None:
         yield "array", slurm_text.parse_array(request.job.array).text, request.origin("array")
     # If mpirun or poprun starts the ranks, Slurm's steps are theirs, so the signal goes to the job script.
@@ -194,25 +161,29 @@ def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str
 
 
 def _refuse_unfit(name: str, cluster: SlurmCluster) -> None:
-    if name in _DECIDED:
-        raise DirectiveError(f"directives.{name} is decided elsewhere ({_DECIDED[name]})", "take it out")
-    if name in _NOT_FOR_A_JOB:
+    row = slurm_options.OPTIONS.get(name)
+    if row is not None and row.directive == "plan":
+        raise DirectiveError(f"directives.{name} is decided elsewhere ({slurm_options.STATED_BY[name]})", "take it out")
+    if row is not None and row.directive == "never":
         raise DirectiveError(
             f"directives.{name} would keep sbatch from submitting the job and giving its id", "take it out"
         )
-    if name in _OPTIONS:
+    known = slurm_options.of_program("sbatch")
+    if name in known:
         return
     # sbatch accepts any unique prefix of a name, so a short name could be an option that is decided elsewhere.
-    whole = sorted(option for option in _OPTIONS if option.startswith(name))
+    whole = sorted(option for option in known if option.startswith(name))
     if whole:
         raise DirectiveError(
             f"directives.{name} abbreviates {' and '.join(whole)}, and options are given by their full names",
             f"write {' or '.join(whole)}",
         )
-    if name not in cluster.plugin_options:
+    refused = slurm_options.refusal(name, known=cluster.plugin_options)
+    if refused is not None:
+        text, better = refused
         raise DirectiveError(
-            f"directives.{name}: sbatch has no option --{name}",
-            f"{did_you_mean(name, sorted(_OPTIONS)) or 'take it out; '}if a plugin of this site adds it, "
+            f"directives.{name}: {text}",
+            f"{f'did you mean {better}? ' if better else 'take it out; '}if a plugin of this site adds it, "
             f"set plugin_options: [{name}] in the cluster file",
         )
 

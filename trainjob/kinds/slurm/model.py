@@ -261,6 +261,11 @@ class SlurmCluster(IpuCluster):
         return self.time_limit_signal.margin_s
 
     @property
+    def job_environment(self) -> Literal["caller", "clean", "login"]:
+        """A clean environment, with Slurm's standard PATH, or that of the user's login shell."""
+        return "login" if self.login_environment else "clean"
+
+    @property
     def restarts_preempted(self) -> bool:
         """Whether Slurm starts a job again that it has preempted."""
         return self.preemption == "requeue"

@@ -7,13 +7,13 @@ from typing import Any
 
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
+from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.contract.quoting import Shell
 from trainjob.contract.steps import parse_retry
-from trainjob.kinds.poprun import Option, PoprunLine, option
+from trainjob.kinds.poprun import PoprunLine, PoprunOption, option
 from trainjob.kinds.slurm import directives
 from trainjob.kinds.slurm.directives import of_each_group
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.planning.limits import times
 from trainjob.render.container import ContainerError
 from trainjob.render.context import common, one_interface
 from trainjob.render.record import environment
@@ -71,7 +71,7 @@ def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:
         return None
     retry = parse_retry(request.job.retry)
     larger = [] if retry.mem is None else directives.larger_memory(request, cluster, retry.mem, retry.attempts)
-    longer = [f"--time={limit}" for limit in times(cluster, request.job)]
+    longer = [f"--time={limit}" for limit in request.times.longer(retry)]
     return {
         "attempts": Sourced(retry.attempts, request.origin("retry.attempts")),
         "mem": [Sourced(option, request.origin("retry.mem")) for option in larger],
@@ -79,20 +79,11 @@ def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:
     }
 
 
-# Options that the job script sets, and options that would take the ranks' output or placement from the launcher.
-_DECIDED = frozenset(
-    [
-        *("export", "kill-on-bad-exit", "cpus-per-task", "nodes", "ntasks", "ntasks-per-node", "nodelist", "exclude"),
-        *("output", "error", "input", "chdir", "jobid", "multi-prog", "pty", "test-only", "overlap", "interactive"),
-        *("het-group", "bcast", "quit-on-interrupt"),
-    ]
-)
-
-
 def _srun_options(request: Request, cluster: SlurmCluster) -> list[Sourced | SourcedShell]:
     """Return the site's options of srun, one word each. Raises UserError for those that the job script decides."""
     for name in cluster.srun:
-        if name in _DECIDED:
+        # The job script sets some, and others would take the ranks' output or placement from the launcher.
+        if name in OPTIONS and OPTIONS[name].step in ("decided", "refused"):
             raise UserError(
                 f"srun.{name} is decided by the job script, as the plan and the launcher need it", "take it out"
             )
@@ -209,7 +200,7 @@ def _poprun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
     line = PoprunLine(
         request,
         cluster,
-        hosts=Option(Shell("--host"), hosts) if topology.host_count > 1 else None,
+        hosts=PoprunOption(Shell("--host"), hosts) if topology.host_count > 1 else None,
         ilds=option("num-ilds", topology.ilds, "64 IPUs to an IPU-Link domain") if (topology.ilds or 1) > 1 else None,
         partition=partition,
         allocation=None,  # the job script makes the partition before it starts poprun

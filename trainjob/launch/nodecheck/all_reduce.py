@@ -24,8 +24,17 @@ from trainjob.contract import clock, environment, ports
 from trainjob.launch import processes, rank_environment
 from trainjob.launch.host import node_name
 from trainjob.launch.nodecheck import meeting
-from trainjob.launch.nodecheck.meeting import Meeting, NobodyMetError, Work
-from trainjob.launch.nodecheck.verdict import LIMIT_S, MOST_ROUNDS, SKIPPED, Report, Verdict, judge, members, rounds
+from trainjob.launch.nodecheck.meeting import LauncherMeeting, NobodyMetError, Work
+from trainjob.launch.nodecheck.verdict import (
+    LIMIT_S,
+    MOST_ROUNDS,
+    SKIPPED,
+    NodeReport,
+    NodeVerdict,
+    judge,
+    members,
+    rounds,
+)
 
 CHILD = (sys.executable, "-m", "trainjob.train.measure.all_reduce")
 _MEET_S = 60.0
@@ -37,7 +46,7 @@ _NUMBERS = 1024
 _ONE_BYTE = b"."
 
 
-def verdict(work: Work, record: Callable[[Verdict], None]) -> Optional[Verdict]:
+def verdict(work: Work, record: Callable[[NodeVerdict], None]) -> Optional[NodeVerdict]:
     """Return the verdict on all nodes, the same on each; None if nothing is to be reduced.
 
     The first launcher calls `record` before any other learns of a refusal and ends. Raises NoWayError.
@@ -50,24 +59,24 @@ def verdict(work: Work, record: Callable[[Verdict], None]) -> Optional[Verdict]:
     if first.local_world_size == first.world_size:
         address = ports.LOOPBACK
     if not address or not (port or "").isdigit():
-        return Verdict(SKIPPED % "where the ranks meet is not known")
+        return NodeVerdict(SKIPPED % "where the ranks meet is not known")
     try:
         met = _meet(work, address, int(port or 0), others)
         with contextlib.closing(met):
             mine = _on_gpus(met, work) if work.children else [_over_tcp(met, work)]
-            if isinstance(mine, Verdict):
+            if isinstance(mine, NodeVerdict):
                 return mine
             gathered = met.gather([report._asdict() for report in mine])
-            reports = [Report(**fields) for of_launcher in gathered for fields in of_launcher]
-            found = judge(reports) if met.is_first else Verdict("")
+            reports = [NodeReport(**fields) for of_launcher in gathered for fields in of_launcher]
+            found = judge(reports) if met.is_first else NodeVerdict("")
             if found.is_refused:
                 record(found)
-            return Verdict(**met.share(found._asdict()))
+            return NodeVerdict(**met.share(found._asdict()))
     except NobodyMetError as error:
-        return Verdict(SKIPPED % error)
+        return NodeVerdict(SKIPPED % error)
 
 
-def _meet(work: Work, address: str, port: int, others: int) -> Meeting:
+def _meet(work: Work, address: str, port: int, others: int) -> LauncherMeeting:
     numbers = [ranking.rank for ranking in work.rankings]
     has_torch = importlib.util.find_spec("torch") is not None
     mine = {"ranks": numbers, "node": node_name(), "address": address, "has_torch": has_torch}
@@ -80,11 +89,11 @@ def _meet(work: Work, address: str, port: int, others: int) -> Meeting:
 # -- on GPUs -------------------------------------------------------------------------------------
 
 
-def _on_gpus(met: Meeting, work: Work) -> Union[List[Report], Verdict]:
+def _on_gpus(met: LauncherMeeting, work: Work) -> Union[List[NodeReport], NodeVerdict]:
     """Return the reports of this node's ranks; a verdict if there is nothing to report."""
     without = met.share(sorted({party["node"] for party in met.parties if not party["has_torch"]}))
     if without:
-        return Verdict(SKIPPED % "%s on %s has no torch" % (sys.executable, ", ".join(without)))
+        return NodeVerdict(SKIPPED % "%s on %s has no torch" % (sys.executable, ", ".join(without)))
     port = met.share(rank_environment.free_port(int.from_bytes(os.urandom(4), "big")) if met.is_first else 0)
     words = [*CHILD, json.dumps(met.share(rounds(members(met.parties)) if met.is_first else []))]
     with contextlib.ExitStack() as stack:
@@ -145,12 +154,12 @@ class _Child:
         with contextlib.suppress(OSError):
             os.write(self._input, b"\n")
 
-    def end(self, rank: int) -> Report:
+    def end(self, rank: int) -> NodeReport:
         """Return the report that the process printed, and its error if it failed by itself."""
         has_failed = self._process.poll() not in (None, 0)
         self._process.kill()
         self._process.wait()
-        report = Report(node_name(), rank, failed_after_s=self._seconds, is_ready=False, wrong=None)
+        report = NodeReport(node_name(), rank, failed_after_s=self._seconds, is_ready=False, wrong=None)
         for line in _lines(self._printed):
             with contextlib.suppress(ValueError, TypeError):
                 report = report._replace(**json.loads(line))
@@ -168,7 +177,7 @@ def _lines(file: IO[bytes]) -> List[str]:
 # -- over TCP ------------------------------------------------------------------------------------
 
 
-def _over_tcp(met: Meeting, work: Work) -> Report:
+def _over_tcp(met: LauncherMeeting, work: Work) -> NodeReport:
     """Return this launcher's report on the sum and on its pairs; it represents its one rank."""
     rank = work.rankings[0].rank
     # Launchers of this run know each other by it: strangers may connect, too.
@@ -199,7 +208,7 @@ def _over_tcp(met: Meeting, work: Work) -> Report:
                     speeds.append((one, other, speed))
         serving.join(MOST_ROUNDS * _PAIR_S)
     has_wrong_sum = total != expected_sum(work.rankings[0].world_size)
-    return Report(node_name(), rank, wrong=wrong, has_wrong_sum=has_wrong_sum, mb_per_s=speeds, unreached=unreached)
+    return NodeReport(node_name(), rank, wrong=wrong, has_wrong_sum=has_wrong_sum, mb_per_s=speeds, unreached=unreached)
 
 
 def contribution(rank: int) -> List[int]:

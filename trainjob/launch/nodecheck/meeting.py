@@ -48,7 +48,7 @@ class NoWayError(UserError):
     code = "node-check"
 
 
-class Meeting:
+class LauncherMeeting:
     """The launchers of a run; `parties` is what each of them said of itself, that of the first one first.
 
     `address` is this host's own in the network in which they meet; empty if it may have several.
@@ -86,7 +86,9 @@ class Meeting:
             link.close()
 
 
-def host(address: str, port: int, token: str, mine: Mapping[str, object], others: int, limit_s: float) -> Meeting:
+def host(
+    address: str, port: int, token: str, mine: Mapping[str, object], others: int, limit_s: float
+) -> LauncherMeeting:
     """Return the meeting of this launcher, which is the first, with `others` other launchers. Raises NobodyMetError."""
     came: List[Tuple[Party, socket.socket]] = []
     deadline, own = clock.monotonic() + limit_s, ""
@@ -112,10 +114,10 @@ def host(address: str, port: int, token: str, mine: Mapping[str, object], others
                 if hello is not None:
                     hello["address"] = peer[0]
                     came.append((hello, link))
-    return Meeting(own, [link for _, link in came], [dict(mine), *(party for party, _ in came)])
+    return LauncherMeeting(own, [link for _, link in came], [dict(mine), *(party for party, _ in came)])
 
 
-def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_s: float) -> Meeting:
+def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_s: float) -> LauncherMeeting:
     """Return the meeting at `address`.
 
     Raises NoWayError if the network does not lead there, NobodyMetError if no launcher answers.
@@ -136,7 +138,7 @@ def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_
                 ) from None
             raise NobodyMetError("nobody answers at %s:%d: %s" % (address, port, error.strerror)) from None
     send(link, {**mine, "token": token})
-    return Meeting(link.getsockname()[0], [link], [])
+    return LauncherMeeting(link.getsockname()[0], [link], [])
 
 
 def send(link: socket.socket, value: object) -> None:

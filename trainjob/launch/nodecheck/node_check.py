@@ -22,12 +22,12 @@ from trainjob.launch.rank_environment import listed_in
 
 if TYPE_CHECKING:
     from trainjob.launch.nodecheck.meeting import Work
-    from trainjob.launch.nodecheck.verdict import Verdict
+    from trainjob.launch.nodecheck.verdict import NodeVerdict
 
-_LIMIT_S = 20.0
+LIMIT_S = 20.0
 _GPU_FIELDS = ("index", "uuid", "ecc.errors.uncorrected.volatile.total")
 _FURTHEST_CLOCK_S = 30.0
-_LEAST_FREE_BYTES = 1 << 30
+LEAST_FREE_BYTES = 1 << 30
 _FEWEST_FILES = 1024  # the default of most systems
 _RECENT_S = 3600.0
 _CURE = (
@@ -36,7 +36,7 @@ _CURE = (
 )
 
 
-class Finding(NamedTuple):
+class NodeFault(NamedTuple):
     """A fault. `is_node_fault`: it may be this node's alone, so the next attempt should avoid the node."""
 
     text: str
@@ -79,7 +79,7 @@ def all_reduce_fails(paths: RunPaths, work: Work, attempt: int, restarts: bool) 
 
     first = work.rankings[0].rank
 
-    def record(verdict: Verdict) -> None:
+    def record(verdict: NodeVerdict) -> None:
         if verdict.node:
             _blame(paths, verdict.node, verdict.rank, verdict.text, attempt, restarts)
 
@@ -110,10 +110,10 @@ def _blame(paths: RunPaths, node: str, rank: int, why: str, attempt: int, restar
         sys.stderr.write(line + "\n")
 
 
-def first_finding(paths: RunPaths, need: Requirements) -> Optional[Finding]:
+def first_finding(paths: RunPaths, need: Requirements) -> Optional[NodeFault]:
     """Return the first fault of this node; None for a sound node."""
     folder = need.data_dir or ""
-    looks: List["tuple[str, Callable[[], Iterator[Finding]]]"] = [("the run directory", lambda: _storage(paths))]
+    looks: List["tuple[str, Callable[[], Iterator[NodeFault]]]"] = [("the run directory", lambda: _storage(paths))]
     if folder:
         looks.insert(0, ("the data folder %s" % folder, lambda: _data(folder)))
     if need.gpus:
@@ -134,9 +134,9 @@ def tight_limits(fabric: Path = Path("/dev/infiniband")) -> Iterator[str]:
         yield "a process may open %d files, and data loaders and sockets take more" % nofile
 
 
-def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[Finding]:
+def _within_limit(what: str, look: Callable[[], Iterator[NodeFault]]) -> Optional[NodeFault]:
     """Return the first fault that `look` yields. A hanging look, as on a mount without its server, is a fault too."""
-    findings: List[Finding] = []
+    findings: List[NodeFault] = []
     done = _thread.allocate_lock()  # `threading` is built on this, and would have to be loaded as well
     done.acquire()
 
@@ -147,8 +147,8 @@ def _within_limit(what: str, look: Callable[[], Iterator[Finding]]) -> Optional[
             done.release()
 
     _thread.start_new_thread(run, ())
-    if not done.acquire(timeout=_LIMIT_S):
-        return Finding("%s did not answer within %g s" % (what, _LIMIT_S))
+    if not done.acquire(timeout=LIMIT_S):
+        return NodeFault("%s did not answer within %g s" % (what, LIMIT_S))
     return findings[0] if findings else None
 
 
@@ -158,7 +158,7 @@ def _nvidia_smi(need: Requirements) -> Optional[str]:
     return next((file for file in files if os.path.isfile(file) and os.access(file, os.X_OK)), None)
 
 
-def _gpus(need: Requirements) -> Iterator[Finding]:
+def _gpus(need: Requirements) -> Iterator[NodeFault]:
     program = _nvidia_smi(need)
     if program is None:
         return
@@ -178,28 +178,28 @@ def _gpus(need: Requirements) -> Iterator[Finding]:
     printed = ended.stdout.decode("utf-8", "replace")
     if ended.returncode != 0:
         last = (printed.strip().splitlines() or ["nothing"])[-1]
-        yield Finding("nvidia-smi exited with %d and printed: %s" % (ended.returncode, last))
+        yield NodeFault("nvidia-smi exited with %d and printed: %s" % (ended.returncode, last))
         return
     rows = nvidia_rows(printed, _GPU_FIELDS)
     if len(rows) < need.gpus:
-        yield Finding("nvidia-smi shows %d GPUs, and the ranks of this node need %d" % (len(rows), need.gpus))
+        yield NodeFault("nvidia-smi shows %d GPUs, and the ranks of this node need %d" % (len(rows), need.gpus))
     ours = listed_in(need.environment, "CUDA_VISIBLE_DEVICES")
     for index, uuid, errors in (row.values() for row in rows):
         # [N/A] without ECC. GPUs of other jobs are checked by those jobs.
         if errors.isdigit() and int(errors) > 0 and (not ours or index in ours or uuid in ours):
-            yield Finding("GPU %s has had %s memory errors that ECC can't correct" % (index, errors))
+            yield NodeFault("GPU %s has had %s memory errors that ECC can't correct" % (index, errors))
     for message in hardware_errors(_RECENT_S):
-        yield Finding("the kernel reported within the last hour: %s" % message)
+        yield NodeFault("the kernel reported within the last hour: %s" % message)
 
 
-def _data(folder: str) -> Iterator[Finding]:
+def _data(folder: str) -> Iterator[NodeFault]:
     try:
         os.listdir(folder)
     except OSError as error:
-        yield Finding("the data folder %s can't be read: %s" % (folder, error.strerror))
+        yield NodeFault("the data folder %s can't be read: %s" % (folder, error.strerror))
 
 
-def _storage(paths: RunPaths) -> Iterator[Finding]:
+def _storage(paths: RunPaths) -> Iterator[NodeFault]:
     try:
         file = paths.folder / (".node-check-%s" % os.urandom(8).hex())
         descriptor = os.open(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -209,17 +209,17 @@ def _storage(paths: RunPaths) -> Iterator[Finding]:
             os.close(descriptor)
             os.unlink(str(file))
     except OSError as error:
-        yield Finding("run directory %s can't be written: %s" % (paths.folder, error.strerror))
+        yield NodeFault("run directory %s can't be written: %s" % (paths.folder, error.strerror))
         return
     if abs(seconds) > _FURTHEST_CLOCK_S:
         way = "ahead of" if seconds > 0 else "behind"
-        yield Finding("its clock is %.0f s %s that of the storage with the run directory" % (abs(seconds), way))
+        yield NodeFault("its clock is %.0f s %s that of the storage with the run directory" % (abs(seconds), way))
     disk, needed = os.statvfs(str(paths.folder)), _needed_bytes(paths)
     free = disk.f_bavail * disk.f_frsize
     if free < needed:
         # All nodes share that disk.
         figures = (free / 1e9, paths.folder, needed / 1e9)
-        yield Finding("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_node_fault=False)
+        yield NodeFault("%.1f GB are free in %s, and a checkpoint needs %.1f GB" % figures, is_node_fault=False)
 
 
 def _needed_bytes(paths: RunPaths) -> int:
@@ -229,5 +229,5 @@ def _needed_bytes(paths: RunPaths) -> int:
             from trainjob.records import checkpoints
 
             newest = checkpoints.newest(paths)
-            return sum(file.stat().st_size for file in newest.iterdir()) if newest else _LEAST_FREE_BYTES
-    return _LEAST_FREE_BYTES
+            return sum(file.stat().st_size for file in newest.iterdir()) if newest else LEAST_FREE_BYTES
+    return LEAST_FREE_BYTES

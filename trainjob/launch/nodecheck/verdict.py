@@ -18,7 +18,7 @@ SKIPPED = "all-reduce skipped: %s"
 Pair = Tuple[int, int]
 
 
-class Report(NamedTuple):
+class NodeReport(NamedTuple):
     """The report of one rank."""
 
     node: str
@@ -33,7 +33,7 @@ class Report(NamedTuple):
     unreached: Sequence[Pair] = ()
 
 
-class Verdict(NamedTuple):
+class NodeVerdict(NamedTuple):
     """The first launcher's verdict on all reports. `node` is the faulty one, if any."""
 
     text: str
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     rank: int = 0
 
 
-def judge(reports: Sequence[Report]) -> Verdict:
+def judge(reports: Sequence[NodeReport]) -> NodeVerdict:
     """Return the fault and its node; without a fault, the slowest pair."""
     nodes = {report.rank: report.node for report in reports}
     broken = sorted((report for report in reports if report.failed), key=lambda report: report.failed_after_s)
@@ -51,7 +51,7 @@ def judge(reports: Sequence[Report]) -> Verdict:
     waiting = [report for report in reports if report.wrong is None]
     silent = [report for report in waiting if not report.is_ready]
     if len(silent) == len(reports):
-        return Verdict(SKIPPED % "no GPU answered through torch within %g s" % LIMIT_S)
+        return NodeVerdict(SKIPPED % "no GPU answered through torch within %g s" % LIMIT_S)
     if silent:
         return _against(silent[0].rank, nodes, "its GPU did not answer through torch within %g s" % LIMIT_S)
     if waiting:
@@ -74,29 +74,31 @@ def judge(reports: Sequence[Report]) -> Verdict:
     line = "the all-reduce of %d ranks on %d nodes gave the right sum" % (len(nodes), len(set(nodes.values())))
     pairs = [pair for report in reports for pair in report.mb_per_s]
     if not pairs:
-        return Verdict(line)
+        return NodeVerdict(line)
     one, other, speed = min(pairs, key=lambda pair: pair[2])
     names = [nodes[rank] if nodes[one] != nodes[other] else "rank %d" % rank for rank in (one, other)]
-    return Verdict("%s; slowest pair: %s and %s with %.3g GB/s" % (line, names[0], names[1], speed / 1e3))
+    return NodeVerdict("%s; slowest pair: %s and %s with %.3g GB/s" % (line, names[0], names[1], speed / 1e3))
 
 
-def _of_broken(broken: List[Report], nodes: Mapping[int, str]) -> Verdict:
+def _of_broken(broken: List[NodeReport], nodes: Mapping[int, str]) -> NodeVerdict:
     first, all_nodes = broken[0], set(nodes.values())
     if {report.node for report in broken} == all_nodes and not first.is_ready:
         # The same on all nodes, such as a torch without CUDA: the ranks' own errors explain it best.
-        return Verdict(SKIPPED % first.failed)
+        return NodeVerdict(SKIPPED % first.failed)
     if {report.node for report in broken} == all_nodes and len(all_nodes) > 1:
         return _against_all(nodes, first.failed)
     return _against(first.rank, nodes, "an all-reduce ended there with: %s" % first.failed)
 
 
-def _against(rank: int, nodes: Mapping[int, str], text: str) -> Verdict:
-    return Verdict(text, is_refused=True, node=nodes[rank], rank=rank)
+def _against(rank: int, nodes: Mapping[int, str], text: str) -> NodeVerdict:
+    return NodeVerdict(text, is_refused=True, node=nodes[rank], rank=rank)
 
 
-def _against_all(nodes: Mapping[int, str], why: str) -> Verdict:
+def _against_all(nodes: Mapping[int, str], why: str) -> NodeVerdict:
     figures = (len(nodes), len(set(nodes.values())), why)
-    return Verdict("the all-reduce of %d ranks on %d nodes failed, and no single node is to blame: %s" % figures, True)
+    return NodeVerdict(
+        "the all-reduce of %d ranks on %d nodes failed, and no single node is to blame: %s" % figures, True
+    )
 
 
 def rounds(members: Sequence[int]) -> List[List[Pair]]:

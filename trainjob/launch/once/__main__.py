@@ -13,7 +13,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
-from trainjob.launch.once.run import Place, run
+from trainjob.launch.once.run import StepPlace, run
 from trainjob.records import job_facts
 from trainjob.records.files import keep_others_from_writing
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.secrets_file:
             environ.update(secrets.read(options.secrets_file))
         folder = paths.folder / options.working_folder
-        return run(found, Place(paths, int(environ[environment.ATTEMPT]), node_name(), folder, environ))
+        return run(found, StepPlace(paths, int(environ[environment.ATTEMPT]), node_name(), folder, environ))
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX

@@ -15,7 +15,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 from trainjob.contract import clock, environment, exits
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.steps import JOB, Step
+from trainjob.contract.steps import JOB, OnceStep
 from trainjob.launch import processes
 from trainjob.launch.host import own_name
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
@@ -30,7 +30,7 @@ _GRACE_S = 5.0
 _TIMED_OUT = 124
 
 
-class Place(NamedTuple):
+class StepPlace(NamedTuple):
     """Where steps run: the attempt, the host by its scheduler's name, and what their processes get."""
 
     paths: RunPaths
@@ -48,14 +48,14 @@ class _ToldError(Exception):
         self.code = 128 + number
 
 
-def run(steps: Sequence[Step], place: Place) -> int:
+def run(steps: Sequence[OnceStep], place: StepPlace) -> int:
     """Return 0 once all steps are done, by this process or another one; else the code with which the first failed.
 
     Signals are blocked from here on. Raises UserError where a lock can't be made.
     """
     if environment.redirect(place.environment, "TRAINJOB_PROLOGUE") == "skip":
         for step in steps:
-            _say("%s is skipped, as the prologue is: this is a rehearsal" % (step,))
+            _say("rehearsal: skipping %s (and the prologue)" % (step,))
         return exits.DONE
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # one that is ignored does not stay pending
@@ -78,12 +78,12 @@ def _say(text: str) -> None:
 
 
 class _Runner:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StepPlace) -> None:
         self._place = place
         self._owner = Owner(place.paths.id, place.attempt, place.host)
         self._held: List[Lock] = []
 
-    def once(self, step: Step) -> int:
+    def once(self, step: OnceStep) -> int:
         """Return the exit code of a step: of this run of it, or of the one that another process made."""
         place, words = self._place, json.dumps(step.command).encode()
         done = "done %s" % hashlib.sha256(words).hexdigest()[:16]
@@ -108,7 +108,7 @@ class _Runner:
             self._held = []
         return code
 
-    def _acquire(self, folder: Path, step: Step, is_settled: Callable[[str], bool]) -> Optional[str]:
+    def _acquire(self, folder: Path, step: OnceStep, is_settled: Callable[[str], bool]) -> Optional[str]:
         lock = Lock(folder, self._owner, self._pause)
         try:
             settled = lock.acquire(is_settled, lambda who: _say("%s waits for %s" % (step, who or "another process")))
@@ -131,7 +131,7 @@ class _Runner:
         if received is not None and received.si_signo in PASSED_ON:
             raise _ToldError(PASSED_ON[signal.Signals(received.si_signo)])
 
-    def _run(self, step: Step) -> int:
+    def _run(self, step: OnceStep) -> int:
         place, began_at = self._place, clock.monotonic()
         log = place.paths.step_log(step.scope, step.number, "" if step.scope == JOB else place.host)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ class _Runner:
             self._pause(min(POLL_S, left_s))
         return True
 
-    def _failed(self, step: Step, log: Path, code: int, *, timed_out: bool = False) -> int:
+    def _failed(self, step: OnceStep, log: Path, code: int, *, timed_out: bool = False) -> int:
         place = self._place
         how = "did not end in %g s" % step.timeout_s if timed_out else "failed with exit code %d" % code
         _say("%s %s on host %s" % (step, how, own_name()))

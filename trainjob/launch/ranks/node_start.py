@@ -1,6 +1,6 @@
 """A command that is started once on its node: it starts the node's ranks by itself, and finds where they meet.
 
-What it prints is in the log of its first rank; the hook of witness/ gives each other rank its own.
+What it prints is in the log of its first rank; launch/hooks/ gives each other rank its own.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 from typing import Tuple
 
-from trainjob.contract import environment, node_launchers
-from trainjob.contract.node_launchers import Node
+from trainjob.contract import environment
 from trainjob.contract.paths import RunPaths
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.launchers import LaunchNode
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank
 from trainjob.records.failure import tail_of_attempt
@@ -26,20 +27,20 @@ _REPORT_BYTES = 1 << 20
 
 def of_node(rank: Rank, paths: RunPaths) -> Rank:
     """Return what starts instead of `rank`: the command with its launcher's options, in its launcher's environment."""
-    node = Node(
+    node = LaunchNode(
         nodes=rank.ranking.world_size,
         node_rank=rank.ranking.rank,
         ranks=rank.ranks_per_node,
         address=rank.environment[environment.MASTER_ADDR],
         port=int(rank.environment[environment.MASTER_PORT]),
         run_id="%s-%s" % (paths.id, rank.environment[environment.ATTEMPT]),
-        host_file=str(paths.folder / (".%s" % node_launchers.HOST_FILE)),
+        host_file=str(paths.folder / (".%s" % launchers.HOST_FILE)),
         logs=str(paths.logs),
     )
-    found = node_launchers.find(rank.command)
+    found = launchers.find(rank.command)
     if found is not None and found.launcher.name == "deepspeed":
         # By every node: another one's may arrive later. All write the same.
-        write_atomically(Path(node.host_file), node_launchers.host_file(node.nodes, node.ranks))
+        write_atomically(Path(node.host_file), launchers.host_file(node.nodes, node.ranks))
     inherited = {name: value for name, value in rank.environment.items() if name not in _OF_A_RANK}
     # torchrun would give each rank one thread unless the user states another number.
     threads = {}
@@ -47,11 +48,11 @@ def of_node(rank: Rank, paths: RunPaths) -> Rank:
         threads["OMP_NUM_THREADS"] = str(max(1, int(inherited["OMP_NUM_THREADS"]) // node.ranks))
     log = paths.rank_log(rank.number)
     return rank._replace(
-        command=node_launchers.on_node(rank.command, node),
+        command=launchers.on_node(rank.command, node),
         environment={
             **inherited,
             **threads,
-            **node_launchers.environment(node),
+            **launchers.environment(node),
             environment.LAUNCHER_LOG: str(log),
         },
         log=log,
@@ -72,7 +73,7 @@ def failed_rank(rank: Rank, ended: Ended, paths: RunPaths) -> Tuple[Rank, Ended]
 
     Where it reports none, it is the one whose traceback is the oldest, with the launcher's own code.
     """
-    reported = node_launchers.failed_rank(rank.command, _printed(rank))
+    reported = launchers.failed_rank(rank.command, _printed(rank))
     if reported is None:
         logs = {number: paths.rank_log(number) for number in rank.numbers}
         # torch puts [rank3]: in front of it.

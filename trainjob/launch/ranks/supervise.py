@@ -110,7 +110,9 @@ class Supervisor:
                 self._running[process.pid] = Started(rank, process)
             except OSError as error:
                 with open(str(rank.log), "a") as log:
-                    log.write("trainjob: can't start %s in %s: %s\n" % (rank.command[0], rank.folder, error.strerror))
+                    log.write(
+                        "trainjob: can't start %s in %s: %s\n" % (rank.command[0], rank.folder, _why(rank, error))
+                    )
                 self._failed(rank, Ended(127 if isinstance(error, FileNotFoundError) else 126, 0))
                 return
 
@@ -193,6 +195,15 @@ class Supervisor:
     def _kill_after(self, grace_s: float) -> None:
         at = clock.monotonic() + grace_s
         self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
+
+
+def _why(rank: Rank, error: OSError) -> str:
+    """Return why the rank's program can't be started: the kernel's word for a missing program suits a folder, too."""
+    if not isinstance(error, FileNotFoundError) or not Path(rank.folder).is_dir():
+        return error.strerror or str(error)
+    if "/" in rank.command[0]:
+        return "no such program, or the interpreter that its first line names is missing"
+    return "no such program on the job's PATH, %s" % rank.environment.get("PATH", os.defpath)
 
 
 def _start(rank: Rank, paths: RunPaths) -> "subprocess.Popen[bytes]":

@@ -1,4 +1,7 @@
-"""One count of updates, out of what the lines of several sources say: bars within bars, counts within epochs."""
+"""One count of updates, out of what the lines of several sources say: bars within bars, counts within epochs.
+
+Where the updates themselves are counted (counts.py), `Pace` says which of these counts is theirs.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ _WEAK_READINGS = 3
 # Of two sources of one kind, the other one counts once it has this many times as many readings.
 _MORE_READINGS = 2.0
 _MOST_SOURCES = 64
-_NEAR = 0.1  # of a whole: what is near its beginning
+_LEAST_UPDATES = 3  # that must be seen before a printed count is known to be theirs
 
 
 class Position(NamedTuple):
-    """How far a training is. `source` changes if another one counts from now on, perhaps something else."""
+    """Training progress. `source` changes when another counter, perhaps of something else, takes over."""
 
     source: str
     update: int
@@ -27,8 +30,8 @@ class Position(NamedTuple):
 class _Source:
     """One kind of line, and the updates that it has counted."""
 
-    def __init__(self, first: Reading, rank: int, is_shared: bool = False) -> None:
-        self.rank, self.is_shared = rank, is_shared
+    def __init__(self, first: Reading, rank: int) -> None:
+        self.rank = rank
         self.is_within = first.within_epoch
         self.is_bar = first.is_bar
         self.first = self.last = -1
@@ -43,11 +46,6 @@ class _Source:
         """Note the count of a new reading; `epoch` is known for a count within one."""
         count = reading.update or 0
         begins_again = count < self.last
-        if self.is_shared and self.size:
-            # Another rank is a step behind, or still at the end of the epoch before.
-            is_behind = begins_again and self.last - count < self.size / 2
-            if is_behind or (self.before and self.last <= _NEAR * self.size < count - self.size / 2):
-                return
         if self.is_within and not self.is_bar and self.epoch is not None and epoch is not None and epoch > self.epoch:
             # A count that does not begin again with a new epoch is over all of them.
             self.is_within = begins_again or reading.total is None
@@ -79,22 +77,15 @@ _PATTERN, _GLOBAL, _LOOP, _WEAK, _EPOCHS = 5, 4, 3, 2, 1
 class Counter:
     """Counts the updates of one attempt.
 
-    `epochs` and `total` are what the command states; `earlier` is the record of the attempt before. `is_shared`:
-    several ranks print the same.
+    `epochs` and `total` are what the command states; `earlier` is the record of the attempt before.
     """
 
     def __init__(
-        self,
-        epochs: Optional[int] = None,
-        total: Optional[int] = None,
-        earlier: Optional[ProgressRecord] = None,
-        *,
-        is_shared: bool = False,
+        self, epochs: Optional[int] = None, total: Optional[int] = None, earlier: Optional[ProgressRecord] = None
     ) -> None:
-        self._epochs, self._total, self._earlier, self._is_shared = epochs, total, earlier, is_shared
+        self._epochs, self._total, self._earlier = epochs, total, earlier
         self._stated_epochs = epochs
         self._epoch: Optional[float] = None
-        self._has_fractions = False  # of epochs
         self._first_epoch: Optional[int] = None
         self._sources: Dict[str, _Source] = {}
         self._counting: Optional[Tuple[str, _Source]] = None
@@ -112,7 +103,22 @@ class Counter:
             self._count_epochs(reading)
         else:
             return None
-        return self._position()
+        return None if self._counting is None else self._position(*self._counting)
+
+    @property
+    def epochs(self) -> Optional[int]:
+        """The number of epochs that the command states, or its output."""
+        return self._epochs
+
+    @property
+    def epoch(self) -> Optional[int]:
+        """The newest epoch that the output names."""
+        return None if self._epoch is None else int(self._epoch)
+
+    def of(self, reading: Reading) -> Optional[Position]:
+        """Return what the source of this reading alone counts."""
+        source = self._sources.get(reading.source)
+        return None if source is None or reading.update is None else self._position(reading.source, source)
 
     def _note_epoch(self, reading: Reading) -> None:
         self._epoch = reading.epoch
@@ -134,7 +140,7 @@ class Counter:
             if len(self._sources) >= _MOST_SOURCES:
                 return
             rank = _WEAK if reading.is_weak else _LOOP if reading.is_bar or reading.within_epoch else _GLOBAL
-            source = _Source(reading, _PATTERN if reading.source == "pattern" else rank, self._is_shared)
+            source = _Source(reading, _PATTERN if reading.source == "pattern" else rank)
             if reading.is_bar:
                 self._nest(source)
             self._sources[reading.source] = source
@@ -165,18 +171,12 @@ class Counter:
             self._epochs = moved.size
 
     def _count_epochs(self, reading: Reading) -> None:
-        epoch, total = reading.epoch or 0.0, self._epochs
-        self._has_fractions |= epoch != int(epoch)
+        """Take an epoch as a share of the updates that are known to come; the end of one is no update."""
         if self._epochs and self._total:
-            count, total = round(epoch / self._epochs * self._total), self._total
-        elif not self._has_fractions:
-            is_done = bool(reading.figures or reading.held_out)  # a bare `Epoch 3/10` begins one
-            count = int(epoch) - (self._first_epoch or 0) + is_done
-        else:
-            return
-        source = self._sources.setdefault(reading.source, _Source(reading, _EPOCHS))
-        source.take(reading._replace(update=count, total=total), None, None)
-        self._choose()
+            count = round((reading.epoch or 0.0) / self._epochs * self._total)
+            source = self._sources.setdefault(reading.source, _Source(reading, _EPOCHS))
+            source.take(reading._replace(update=count, total=self._total), None, None)
+            self._choose()
 
     def _choose(self) -> None:
         able = [(name, one) for name, one in self._sources.items() if one.can_count]
@@ -193,18 +193,58 @@ class Counter:
     def _rank(source: _Source) -> int:
         return _EPOCHS if source.counts_epochs else source.rank
 
-    def _position(self) -> Optional[Position]:
-        if self._counting is None:
-            return None
-        name, source = self._counting
+    def _position(self, name: str, source: _Source) -> Position:
         total = source.size
         if source.is_within or source.before or self._is_one_of_epochs(source):
             total = source.size * self._epochs if source.size and self._epochs else None
         update = source.before + source.last
         total = total if total is not None else (self._total if source.rank == _GLOBAL else None)
-        epoch = None if self._epoch is None else int(self._epoch)
-        return Position(name, update, total if total is None or total >= update else None, epoch)
+        return Position(name, update, total if total is None or total >= update else None, self.epoch)
 
     def _is_one_of_epochs(self, source: _Source) -> bool:
         """Whether a bar is drawn within another one that counts epochs."""
         return source.is_bar and any(other.counts_epochs for other in self._sources.values() if other is not source)
+
+
+class Pace:
+    """A printed count beside the updates that are counted: whether it moves as they do.
+
+    `offset` is what it is ahead by, None unless it is known that it counts updates. `times` is how many times as fast
+    it moves, once that is known.
+    """
+
+    def __init__(self) -> None:
+        self.label = ""
+        self.total: Optional[int] = None
+        self._first: Optional[Tuple[int, int]] = None
+        self._last = (0, 0)
+        self._least, self._most = -(1 << 60), 1 << 60
+
+    def add(self, printed: int, total: Optional[int], before: int, now: int, label: str) -> None:
+        """Take a count that was printed when between `before` and `now` updates had been made."""
+        self.label, self.total, self._last = label, total, (printed, now)
+        self._first = self._first or self._last
+        # A line may be printed before its update, and count from 0.
+        self._least, self._most = max(self._least, printed - now - 1), min(self._most, printed - before + 1)
+
+    @property
+    def offset(self) -> Optional[int]:
+        """How much more is printed than has been counted."""
+        if self._least > self._most or self._first is None:
+            return None
+        made = self._last[1] - self._first[1]
+        if made < _LEAST_UPDATES or self._most - self._least >= made:
+            return None
+        nearest = min(max(0, self._least), self._most)
+        return nearest if abs(nearest) > 1 else 0
+
+    def is_at(self, updates: int) -> bool:
+        """Return whether as much was printed last as has been counted in the end."""
+        return self._least <= self._most and updates >= _LEAST_UPDATES and abs(self._last[0] - updates) <= 1
+
+    @property
+    def times(self) -> Optional[float]:
+        """How many times as fast as the updates it moves; None while that is not known."""
+        if self._first is None or self._least <= self._most or self._last[1] <= self._first[1]:
+            return None
+        return (self._last[0] - self._first[0]) / (self._last[1] - self._first[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Dict, Iterator, List, Mapping, Match, NamedTuple, Optional, Pattern, Tuple
+from typing import Dict, Iterator, Mapping, Match, NamedTuple, Optional, Pattern, Tuple
 
 from trainjob.contract.forms import FIGURES
 from trainjob.records.tracked import Logged
@@ -21,12 +21,12 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
 _WHOLE = r"\d[\d,]{0,15}"
 _NUMBER = r"[-+]?(?:\d[\d,]{0,15}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})?"
-# A name of up to four words, and its value, in quotes or brackets or with a total behind it.
+# A name of up to four words, and its value, in quotes or brackets, with a total or an average in parentheses behind it.
 _PAIR = re.compile(
-    r"(?P<name>[A-Za-z][\w@/().-]{0,40}(?: [A-Za-z][\w@/().]{0,20}){0,3})"
+    r"(?P<name>[A-Za-z][\w@/().-]{0,40}(?: [A-Za-z][\w@/().]{0,20}){0,3}(?: \([A-Za-z_ ]{1,20}\))?)"
     r"[\"']?(?:\s{0,12}[:=|]\s{0,20}|\s{1,12})[\"'\[(]{0,2}\s{0,8}"
     r"(?P<value>%s)(?!\w|[:.,]\d)(?P<percent>\s?%%)?(?:(?:\s{0,8}/\s{0,8}| of )(?P<of>%s)(?![\w.]))?"
-    % (_NUMBER, _WHOLE)
+    r"(?:\s{1,8}\(\s{0,8}(?P<average>%s)\s{0,8}\))?" % (_NUMBER, _WHOLE, _NUMBER)
 )
 # As tqdm prints it: its description, percentage, blocks, count, total, times, rate and postfix.
 _TQDM = re.compile(
@@ -84,6 +84,10 @@ _EPOCHS = re.compile(r"(?:(?:num|max|total|train|num_train|number of)[-_ ](?:tra
 _HELD_OUT = re.compile(
     r"(?:\A|[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
 )
+# The first word of a line, behind what loggers put before it.
+_HELD_OUT_FIRST = re.compile(
+    r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b"
+)
 # Bars that count something else than training.
 _ASIDE = re.compile(
     r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"
@@ -120,9 +124,14 @@ class Reading(NamedTuple):
     at: Optional[float] = None  # in seconds since 1970; None: when it was read
 
 
+def plain(line: str) -> str:
+    """Return a line without colours and control characters, cut to what is read of it."""
+    return _ESCAPES.sub("", line[:_MOST_CHARACTERS])
+
+
 def read(line: str) -> Optional[Reading]:
     """Return what a line says of a training; None if that is nothing."""
-    text = _ESCAPES.sub("", line[:_MOST_CHARACTERS])
+    text = plain(line)
     if not any(map(str.isdigit, text)):
         return None
     for kind, shape in (("tqdm", _TQDM), ("tqdm", _ENDLESS), ("rich", _RICH), ("keras", _KERAS)):
@@ -134,7 +143,7 @@ def read(line: str) -> Optional[Reading]:
 
 def read_by(pattern: Pattern[str], line: str) -> Optional[Reading]:
     """Return what the job's own `pattern` finds in a line."""
-    match = pattern.search(_ESCAPES.sub("", line[:_MOST_CHARACTERS]))
+    match = pattern.search(plain(line))
     if match is None:
         return None
     found = {name: number for name, text in match.groupdict().items() if (number := _number(text)) is not None}
@@ -181,7 +190,8 @@ def _of_pairs(text: str) -> Optional[Reading]:
         if match is not None:
             count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
             return Reading("words", count, None, epoch, None, epoch is not None, figures=said.figures)
-    head = text[: said.begins_at].lower()[-_MOST_HEAD:]
+    head = text[: said.begins_at].lower()
+    is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(head)
     if said.update is None and said.epoch is None:
         for shape in (_EPOCH_AND_COUNT, _LEADING):
             match = shape.match(text)
@@ -195,7 +205,7 @@ def _of_pairs(text: str) -> Optional[Reading]:
         within_match = _WITHIN.search(text, said.epoch_at)
     elif said.update is None and said.figures:
         within_match = _BRACKET.search(text)
-    if _HELD_OUT.search(head):
+    if is_held_out:
         # An evaluation that goes on; its last line has no count, or all of it.
         is_result = said.update is None and (within_match is None or within_match["count"] == within_match["of"])
         return Reading("aside", held_out={**said.figures, **said.held_out} if is_result else {})
@@ -235,7 +245,7 @@ class _Said:
         self.epoch_at = 0
         self.begins_at = len(text)  # the first count or figure
         self._order = len(_UPDATES) + 1
-        self._losses: List[Tuple[int, float]] = []
+        self._losses: Dict[str, float] = {}
         for match, name, value in _pairs(text):
             self._add(match, name, value)
 
@@ -262,6 +272,8 @@ class _Said:
             self.begins_at = min(self.begins_at, match.start("value"))
         else:
             before = len(self.figures) + len(self.held_out)
+            average = _number(match["average"])  # over the batches so far, behind the newest one's
+            value = average if average is not None else value
             self.figure(name, value / of if of else value, is_share=bool(of), is_percent=bool(match["percent"]))
             if len(self.figures) + len(self.held_out) > before:
                 self.begins_at = min(self.begins_at, match.start())
@@ -276,10 +288,13 @@ class _Said:
             if is_held_out:
                 figures.setdefault("loss", value)
             else:
-                rank = 0 if plain in _PLAIN_LOSS else 1
-                self._losses.append((rank, value))
-                # The sum of all losses comes first or last; parts of it stand beside it.
-                self.figures["loss"] = min(self._losses, key=lambda one: one[0])[1]
+                self._losses.setdefault(plain, value)
+                # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
+                sums = [value for one, value in self._losses.items() if one in _PLAIN_LOSS]
+                found = sums or list(self._losses.values())
+                self.figures.pop("loss", None)
+                if sums or len(found) == 1:
+                    self.figures["loss"] = found[0]
         elif tokens & _ACCURACY or plain in _ACCURACY:
             share = value / 100 if not is_share and (is_percent or value > 1) else value
             if 0 <= share <= 1:

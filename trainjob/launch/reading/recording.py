@@ -1,7 +1,9 @@
 """Writes progress.json and metrics.jsonl for a command of the user's own, as our runtime does for a task.
 
-The records are made from what the command prints; where it prints no count, from the files that it writes. All times
-are those at which something was seen, unless a file says when it happened.
+Updates are those that the hook in the Python of rank 0 has counted. Of a program without torch's optimizers they are
+what it prints; where it prints no count, what is in the files that it writes. What is printed beside counted updates
+gives the total, if it moves as they do, the epoch, and figures. progress.json says where each value comes from. All
+times are those at which something was seen, unless the hook or a file says when it happened.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from trainjob.contract import clock
 from trainjob.contract.forms import parse_pattern
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.reading import lines
-from trainjob.launch.reading.counting import Counter, Position
+from trainjob.launch.reading.counting import Counter, Pace, Position
+from trainjob.launch.reading.counts import Counted, Look
 from trainjob.launch.reading.lines import Reading
 from trainjob.records import attempts, metrics, tracked
 from trainjob.records import progress as progress_records
@@ -35,7 +38,8 @@ _MOST_FILES = 8
 # Silence is unusual after this many times the usual gap and some seconds, and after what was longest so far.
 _USUAL_TIMES, _MORE_S, _LONGEST_TIMES = 3.0, 30.0, 1.5
 _LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
-_LONGEST_PATH, _MOST_WORDS = 500, 50
+_LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
+_COUNTED = "counted"  # the source of positions that the hook has counted
 # The key under which the seconds of an interval are recorded, which nobody can divide into phases from outside.
 _UNDIVIDED = "training"
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z")
@@ -74,7 +78,7 @@ class ScriptProgress:
         pattern: str = "",
         folder: Optional[Path] = None,
         *,
-        is_shared: bool = False,
+        counts: Callable[[], Look] = Look,
         started: Optional[Tuple[float, float]] = None,
         start_up: Callable[[float, float], Dict[str, float]] = lambda _started, _updated: {},
     ) -> None:
@@ -86,16 +90,20 @@ class ScriptProgress:
         if not 0 < self._earlier.attempt < attempt:
             self._earlier = None
         epochs, total = stated(command)
-        self._outputs = [
-            (Output(log, attempt), Counter(epochs, total, self._earlier, is_shared=is_shared)) for log in logs
-        ]
+        self._outputs = [(Output(log, attempt), Counter(epochs, total, self._earlier)) for log in logs]
         self._counter_of_files = Counter(epochs, total, self._earlier)
         self._lines = metrics.Writer(paths, attempt)
         self._started = clock.time()
         self._position: Optional[Position] = None
         self._moved_at = self._beat_at = self._looked_at = self._started
         self._timed: Optional[Tuple[int, float]] = None  # the first update that was seen, and when
-        self._figures: Dict[str, List[float]] = {}
+        self._counts = counts  # what the hook in the ranks' Python has counted
+        self._known, self._counted_before = Look(), 0
+        self._base: Optional[int] = None  # updates before those that are counted
+        self._paces: Dict[str, Pace] = {}  # by source
+        self._epoch: Optional[int] = None
+        self._sources: Dict[str, str] = {}  # where each value comes from
+        self._figures: Dict[str, float] = {}
         self._held_out: Dict[str, float] = {}
         self._output_counts = self._output_has_loss = False
         self._gaps: Deque[float] = deque(maxlen=_MOST_GAPS)  # seconds between two counts
@@ -137,24 +145,32 @@ class ScriptProgress:
     def look(self, *, is_last: bool = False) -> None:
         """Read what is new, and write what it says; `is_last`: the ranks have ended."""
         now = clock.time()
+        before, self._known = self._counted_before, self._counts()
+        # What is printed from here on is read in the next look.
+        self._counted_before = self._known.counted.updates if self._known.counted is not None else 0
         if self._output_counts and self._output_has_loss:
             self._files = None
         if self._files is not None and (now >= self._search_at or is_last):
             self._look_at_files(self._files, now)
         for number, (output, counter) in enumerate(self._outputs):
+            printed: List[Tuple[Reading, str]] = []
             for line in output.new(is_last=is_last):
                 reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
-                if reading is None:
-                    continue
+                if reading is not None:
+                    printed.append((reading, line))
+            self._known = self._counts() if printed else self._known
+            for reading, line in printed:
                 if reading.update is not None and self._files is not None and not self._output_counts:
                     # Without a terminal, a bar may be drawn once, in the end, when a file has told all.
                     self._look_at_files(self._files, now)
-                self._output_counts |= self._take(reading, counter, now)
+                self._output_counts |= self._take(reading, counter, now, _label(line), before)
                 self._output_has_loss |= "loss" in reading.figures
             if self._output_counts:
                 # All ranks may print the same; the first one that does is enough.
                 self._outputs = [self._outputs[number]]
                 break
+        if self._known.counted is not None and self._pattern is None:
+            self._follow(self._known.counted, is_last)
         if self._position is not None and (now >= self._checkpoint_at or is_last):
             began = clock.monotonic()
             written = tracked.newest_checkpoint(self._folders)
@@ -184,43 +200,102 @@ class ScriptProgress:
                 elif self._position is not None and (logged.step or 0) > self._position.update:
                     # With all that was logged before this step. Rows without a time come many at once.
                     self._add_point(reading.at or now, forced=reading.at is None)
-                self._take(reading, self._counter_of_files, reading.at or now)
+                self._take(
+                    reading, self._counter_of_files, reading.at or now, "file: %s" % file.path.name[:_LONGEST_LABEL]
+                )
         if not self._output_counts:
             self._add_point(now, forced=True)
         self._search_at = now + max(_SEARCH_EVERY_S, (clock.monotonic() - began) / _MOST_OF_TIME)
 
-    def _take(self, reading: Reading, counter: Counter, at: float) -> bool:
+    def _take(self, reading: Reading, counter: Counter, at: float, label: str, counted_before: int = 0) -> bool:
         """Take over what a reading says, and return whether it has a count."""
-        position = counter.add(reading)
-        if reading.source == "aside":
+        position, counted, is_stated = counter.add(reading), self._known.counted, self._pattern is not None
+        if reading.source == "aside" and (counted is None or counted.updates == counted_before):
             self._aside_s += max(0.0, at - self._beat_at)
         self._beat_at, self._is_changed = at, True
-        for name, value in reading.figures.items():
-            self._figures.setdefault(name, []).append(value)
-        if position is not None and (self._position is None or position.update != self._position.update):
-            # What one look finds was printed at an unknown time since the last one.
-            if self._position is not None and position.source == self._position.source and at > self._moved_at:
-                self._gaps.append(at - self._moved_at)
-                self._longest_gap_s = max(self._longest_gap_s, at - self._moved_at)
-            self._moved_at = at
-        if position is not None:
-            before = self._position
-            is_same = before is not None and (position.source == before.source or before.source in self._names_of_files)
-            if before is None or not is_same or position.update < before.update:
-                # Another source may count something else: nothing is compared with what came before.
-                self._timed, self._last = (position.update, at), None
-                self._points = [_Point(at, position, 0.0, {})]
-            if self._position is None or position.update != self._position.update:
-                # It was made since the look before, perhaps before a checkpoint that was written meanwhile.
-                self._made.append((self._looked_at, position.update))
-            self._position = position
+        self._figures.update(reading.figures)
+        self._sources.update(dict.fromkeys(reading.figures, label))
+        if reading.epoch is not None:
+            self._epoch, self._sources["epoch"] = counter.epoch, label
+        if counted is not None and not is_stated:
+            own = counter.of(reading)
+            if own is not None:
+                pace = self._paces.setdefault(own.source, Pace())
+                pace.add(own.update, own.total, counted_before, counted.updates, label)
+        elif position is not None and (is_stated or not self._known.is_awaited or "loss" in reading.figures):
+            # Where an optimizer may still come, other bars and counts are of its data.
+            self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
+            self._move(position, at)
         held_out = {name: value for name, value in reading.held_out.items() if name != "seconds"}
         # A bar shows the newest evaluation again each time that it is drawn.
         if held_out and held_out != self._held_out:
             self._held_out = held_out
+            self._sources.update({"held_out_%s" % name: label for name in held_out})
             seconds = reading.held_out.get("seconds", self._aside_s)
             self._evaluations.append((at, {**held_out, "samples": None, "seconds": round(seconds, 3)}))
         return position is not None
+
+    def _move(self, position: Position, at: float) -> None:
+        """Take over a new position, which was reached at that time."""
+        before = self._position
+        if before is not None and position.update == before.update:
+            self._position = position
+            return
+        # What one look finds was printed at an unknown time since the last one.
+        if before is not None and position.source == before.source and at > self._moved_at:
+            self._gaps.append(at - self._moved_at)
+            self._longest_gap_s = max(self._longest_gap_s, at - self._moved_at)
+        self._moved_at = at
+        is_same = before is not None and (position.source == before.source or before.source in self._names_of_files)
+        if before is None or not is_same or position.update < before.update:
+            # Another source may count something else: nothing is compared with what came before.
+            self._timed, self._last = (position.update, at), None
+            self._points = [_Point(at, position, 0.0, {})]
+        # It was made since the look before, perhaps before a checkpoint that was written meanwhile.
+        self._made.append((self._looked_at, position.update))
+        self._position = position
+
+    def _follow(self, counted: Counted, is_last: bool) -> None:
+        """Take over the updates that have been counted, and a total that is known to be theirs."""
+        paces = [
+            one for one in self._paces.values() if one.offset is not None or (is_last and one.is_at(counted.updates))
+        ]
+        if self._base is None:
+            self._base = 0
+            if self._earlier is not None:
+                # Printed beside them, or in the state of the optimizer that the attempt has loaded.
+                known = paces[0].offset if paces else counted.began
+                if known is None:
+                    self._base = None
+                    return
+                self._base = known
+        update = self._base + counted.updates
+        total, self._sources["total_updates"] = self._total(counted, paces)
+        if total is None or total < update:
+            total = None
+        self._sources["update"] = "counted at Optimizer.step"
+        if self._position is None or self._position.source != _COUNTED:
+            self._position = None
+            self._move(Position(_COUNTED, self._base + 1, total, self._epoch), counted.first_at)
+        self._beat_at = max(self._beat_at, counted.last_at)
+        self._is_changed |= self._position is None or update != self._position.update
+        self._move(Position(_COUNTED, update, total, self._epoch), counted.last_at)
+
+    def _total(self, counted: Counted, paces: Sequence[Pace]) -> Tuple[Optional[int], str]:
+        """Return how many updates the run has, None if that is unknown, and where that comes from."""
+        for pace in paces:
+            if pace.total is not None:
+                return pace.total - (pace.offset or 0) + (self._base or 0), pace.label
+        if self._earlier is not None:
+            return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
+        total = counted.total(self._outputs[0][1].epochs)
+        if total is not None:
+            return total, "updates of a pass over the loader, times epochs"
+        for pace in self._paces.values():
+            if pace.times is not None and pace.total is not None and pace.times > 1.5:
+                text = "unknown: what is printed (%s) rises %.3g times as fast as updates are made: samples?"
+                return None, text % (pace.label, pace.times)
+        return None, "unknown"
 
     def _write(self, now: float, is_last: bool) -> None:
         position = self._position
@@ -244,14 +319,18 @@ class ScriptProgress:
             return
         if not forced and now - before.at < _SHARE_OF_TIME * (now - self._started):
             return
-        means = {name: sum(values) / len(values) for name, values in self._figures.items()}
-        self._points.append(_Point(self._moved_at, position, self._aside_s, means))
+        self._points.append(_Point(self._moved_at, position, self._aside_s, self._figures))
         self._figures, self._aside_s = {}, 0.0
 
     def _begin(self) -> None:
         """Write the line that begins an attempt: from which update it continued, and when, judged by its pace."""
         first, began_at, began = self._points[0], self._points[0].position.update, self._points[0].at
-        if len(self._points) > 1:
+        if first.position.source == _COUNTED:
+            began_at -= 1
+            if len(self._points) > 1:
+                second = self._points[1]
+                began -= (second.at - began) / (second.position.update - first.position.update)
+        elif len(self._points) > 1:
             second = self._points[1]
             made, took_s = second.position.update - began_at, second.at - began
             if self._earlier is None and 0 < began_at <= _JUMP * made:
@@ -303,7 +382,14 @@ class ScriptProgress:
             timed_since=timed_since,
             durable_update=self._durable_update,
             trouble=self._trouble,
+            sources={name: text for name, text in self._sources.items() if position is not None},
         )
+
+
+def _label(line: str) -> str:
+    """Return what a line is, without its numbers and colours, to say where a value comes from."""
+    text = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
+    return "printed: %s" % re.sub(r"\s+", " ", text).strip()[:_LONGEST_LABEL]
 
 
 def values_of(command: Sequence[str]) -> List[str]:

@@ -14,6 +14,8 @@ if [[ $(stat -c %a .) != *00 ]]; then umask 022; fi
 
 # Set by the signal handlers of a script that was told to end.
 cancelled=''
+# Set once the disk has refused a word, which is told once.
+disk_refuses=''
 # The process that starts the ranks; empty until there is one.
 launcher=''
 # What judge sets: the state, what comes next, and why.
@@ -30,12 +32,16 @@ say() { printf 'trainjob: %s\n' "$1" >&2; }
 # write_word FILE WORD. `sync` before `mv`: after a power cut a reader sees the old word or the new one, never an empty
 # file.
 write_word() {
-  if printf '%s\n' "$2" >".$1.part" && { sync ".$1.part" 2>/dev/null || true; } && mv -f ".$1.part" "$1"; then return 0; fi
+  local why
+  if { why=$({ printf '%s\n' "$2" >".$1.part" && { sync ".$1.part" 2>/dev/null || true; } && mv -f ".$1.part" "$1"; } 2>&1 >&3); } 3>&1
+  then return 0; fi
   rm -f ".$1.part"
+  if [[ -z "$disk_refuses" ]]; then say "file $1 of the run directory can't be written: ${why##*: }"; fi
+  disk_refuses=1
   # The disk is full: the word is written over the old one, whose space it takes. Line feeds cover what is longer.
   if [[ -f "$1" ]]; then
-    printf '%s\n\n\n\n\n\n\n\n\n\n' "$2" 1<>"$1"
-  elif ! printf '%s\n' "$2" >"$1"; then
+    printf '%s\n\n\n\n\n\n\n\n\n\n' "$2" 2>/dev/null 1<>"$1"
+  elif ! printf '%s\n' "$2" 2>/dev/null >"$1"; then
     rm -f "$1"
     return 1
   fi

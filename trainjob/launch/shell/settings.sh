@@ -2,6 +2,22 @@
 # What a page says about the environment of its ranks. These functions run beside names that the user has chosen, so
 # everything they set begins with TRAINJOB_. What a rehearsal has redirected stays as it is.
 
+# Before the prologue, which may change them.
+TRAINJOB_LIMITS_FOUND=$(ulimit -Sa)
+
+# What the prologue has set with ulimit holds on this node alone: the launcher sets it on each. The last words of a line are
+# the letter and the value: "open files (-n) 1024".
+export_limits() {
+  local TRAINJOB_LINE
+  TRAINJOB_LIMITS=''
+  while IFS= read -r TRAINJOB_LINE; do
+    if [[ $'\n'"$TRAINJOB_LIMITS_FOUND"$'\n' != *$'\n'"$TRAINJOB_LINE"$'\n'* && "$TRAINJOB_LINE" =~ -([a-z])\)\ +([a-z0-9]+)$ ]]; then
+      TRAINJOB_LIMITS+="${BASH_REMATCH[1]}=${BASH_REMATCH[2]} "
+    fi
+  done < <(ulimit -Sa)
+  if [[ -n "$TRAINJOB_LIMITS" ]]; then export TRAINJOB_LIMITS; else unset TRAINJOB_LIMITS; fi
+}
+
 # use_sdk FOLDER VENV: either may be empty. A rehearsal has neither.
 use_sdk() {
   if [[ "${TRAINJOB_PROLOGUE:-}" == skip ]]; then return 0; fi
@@ -34,6 +50,7 @@ use_python() {
   fi
   # With PYTHONSAFEPATH Python does not look in the working folder, where the runtime lies.
   if [[ -n "${PYTHONSAFEPATH:-}" ]]; then export PYTHONPATH="$TRAINJOB_RUN_DIR/code${PYTHONPATH:+:$PYTHONPATH}"; fi
+  export_limits
   # The last of the settings: what comes next starts the ranks. The prologue may have changed the folder.
   if [[ -n "${TRAINJOB_ATTEMPT:-}" ]]; then
     (

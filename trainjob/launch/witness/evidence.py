@@ -12,7 +12,7 @@ from trainjob.contract import clock
 from trainjob.launch.host import CGROUPS, own_folders, text
 
 if TYPE_CHECKING:
-    from trainjob.records.failure import Memory
+    from trainjob.records.failure import MemoryUse
 
 _KERNEL_LOG = "/dev/kmsg"
 _RECORD_BYTES = 8192
@@ -33,14 +33,14 @@ class Witness:
         self._kills = self._kills_so_far()
         self._started_us = clock.monotonic() * 1e6
 
-    def memory(self, peak_rss_bytes: int) -> Memory:
+    def memory(self, peak_rss_bytes: int) -> MemoryUse:
         """Return the memory of the limited group that ranks run in; without one, the rank's and the machine's."""
-        from trainjob.records.failure import Memory
+        from trainjob.records.failure import MemoryUse
 
         peaks = ("memory.peak", "memory.max_usage_in_bytes", "memory.current")  # of versions 2 and 1 of control groups
         values = [_number(text(self._group / name)) for name in peaks] if self._group else []
         used, most = next(filter(None, values), peak_rss_bytes), self.limit
-        return Memory(min(max(used, peak_rss_bytes), most), most, max(0, self._kills_so_far() - self._kills))
+        return MemoryUse(min(max(used, peak_rss_bytes), most), most, max(0, self._kills_so_far() - self._kills))
 
     @property
     def limit(self) -> int:

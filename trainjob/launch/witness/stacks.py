@@ -1,8 +1,8 @@
 """The stacks of a rank's Python processes, on request.
 
-The folder hook/ is first on a rank's PYTHONPATH. Its sitecustomize has Python's own faulthandler answer a real-time
-signal, into a file of this launcher that has no name: so also a process that hangs in C is seen, and nothing is written
-into what the ranks print.
+The folder launch/hooks/ is first on a rank's PYTHONPATH. It has Python's own faulthandler answer a real-time signal,
+into a file of this launcher that has no name: so also a process that hangs in C is seen, and nothing is written into
+what the ranks print.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from trainjob.launch import processes
 from trainjob.launch.host import node_name, text
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
+from trainjob.launch.reading.counts import Counts, Look
 from trainjob.launch.witness import node_ranks
 
 if TYPE_CHECKING:
     from trainjob.records.stacks import ProcessStack, RankStacks
 
 SIGNAL = signal.SIGRTMAX - 3
-_HOOK = Path(__file__).resolve().parent / "hook"
+_HOOKS = Path(__file__).resolve().parents[1] / "hooks"
 _LIMIT_S = 2.0
 _POLL_S = 0.01
 _QUIET_S = 0.03
@@ -35,7 +36,7 @@ _QUIET_IF_IT_RUNS_S = 0.3
 _MOST_COMMAND = 200
 _MOST_NOTED = 1 << 20
 # What processes note about themselves goes into the same file.
-_NOTES = r"(?m)^(?:ended|imported|met|read|compiled) \d[\d. ]*\n"
+_NOTES = r"(?m)^(?:ended|imported|met|read|compiled|torch|other|counts) \d[\d. ]*\n"
 
 
 class Stacks:
@@ -43,8 +44,10 @@ class Stacks:
 
     def __init__(self) -> None:
         self._file: Optional[IO[bytes]] = None
+        self._counts = Counts(None)
         try:
             self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the ranks run
+            self._counts = Counts(tempfile.TemporaryFile())  # noqa: SIM115 - as well
         except OSError:
             return  # no folder for temporary files: ranks run, but their stacks can't be shown
 
@@ -55,7 +58,8 @@ class Stacks:
         theirs = environ.get("PYTHONPATH")
         return {
             STACKS: "/proc/%d/fd/%d" % (os.getpid(), self._file.fileno()),
-            "PYTHONPATH": os.pathsep.join([str(_HOOK), *([theirs] if theirs else [])]),
+            **self._counts.environment(),
+            "PYTHONPATH": os.pathsep.join([str(_HOOKS), *([theirs] if theirs else [])]),
         }
 
     def of(self, tree: Sequence[Process]) -> List[ProcessStack]:
@@ -74,6 +78,10 @@ class Stacks:
     def noted(self) -> str:
         """Return what the processes of this launcher's ranks have noted so far; stacks of theirs may stand between."""
         return "" if self._file is None else os.pread(self._file.fileno(), _MOST_NOTED, 0).decode("utf-8", "replace")
+
+    def counted(self) -> Look:
+        """Return the updates that rank 0 has made, if it is a rank of this launcher."""
+        return self._counts.look(self.noted())
 
     def _of(self, pid: int) -> Optional[str]:
         # Any other program, started without our hook, may use the signal itself.

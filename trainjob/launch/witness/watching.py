@@ -151,7 +151,6 @@ class _Observer:
 
         # Some programs print on the last rank.
         logs = [self._paths.rank_log(rank) for rank in sorted({0, self._world_size - 1})]
-        is_shared = self._launchers < self._world_size
         command, pattern = self._orders.command, self._orders.progress
         try:
             folder: Optional[Path] = Path(os.readlink("/proc/%d/cwd" % first.pid))
@@ -165,7 +164,7 @@ class _Observer:
             command,
             pattern,
             folder,
-            is_shared=is_shared,
+            counts=self._held.counted,
             started=started,
             start_up=lambda started, updated: stacks.start_up(self._held.noted(), started, updated),
         )

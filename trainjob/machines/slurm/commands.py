@@ -16,13 +16,13 @@ _TIMED_OUT = (124, 137)
 # The call may take this much longer than the command: ssh, and KILL after TERM.
 _MARGIN_S = 5.0
 # Messages of a controller that is down, starting, or too busy to answer. They say nothing about the job.
-_DOWN = re.compile(
+DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)"
     r"|standby mode|Unable to establish con|Communication connection failure|temporarily unable|Message recei?ve fail",
     re.IGNORECASE,
 )
 # After these, the request may have been carried out.
-_LOST = re.compile(r"Socket timed out|Zero Bytes were transmitted|Message recei?ve fail", re.IGNORECASE)
+LOST = re.compile(r"Socket timed out|Zero Bytes were transmitted|Message recei?ve fail", re.IGNORECASE)
 
 
 class ControllerDownError(UserError):
@@ -46,8 +46,18 @@ class SlurmRefusedError(UserError):
         self.output = output
 
 
+# Slurm is installed, and not told of any cluster: the usual state of a laptop.
+_NO_CLUSTER = re.compile(
+    r"Could not establish a configuration source|Unable to open.*slurm\.conf|DNS SRV lookup failed"
+)
+_LOGIN_NODE = (
+    "Give the login node in the cluster file (ssh: {host: LOGIN}), or run trainjob there. If one of its start-up files "
+    "sets PATH, set it in one that is read without a terminal, too"
+)
+
+
 class SlurmMissingError(UserError):
-    """The machine has no Slurm commands."""
+    """The machine has no Slurm commands, or none that belong to a cluster."""
 
     code = "slurm-missing"
 
@@ -76,7 +86,7 @@ def call(
         raise silence from None
     if ended.code == 0:
         return ended
-    if ended.code in _TIMED_OUT and not _DOWN.search(ended.stderr):
+    if ended.code in _TIMED_OUT and not DOWN.search(ended.stderr):
         raise silence
     raise _failure(machine, name, ended)
 
@@ -91,11 +101,15 @@ def _failure(machine: Machine, program: str, ended: Completed) -> UserError:
     if ended.code == _NOT_FOUND and not reply:
         return SlurmMissingError(
             f"{program} is not on PATH of {machine.name}: is that the login node of a Slurm cluster?",
-            "If a start-up file sets PATH, set it in one that is read without a terminal, too",
+            _LOGIN_NODE,
         )
-    if _DOWN.search(reply):
+    if _NO_CLUSTER.search(reply):
+        return SlurmMissingError(
+            f"{program} on {machine.name} belongs to no cluster ({reply.splitlines()[-1]})", _LOGIN_NODE
+        )
+    if DOWN.search(reply):
         message = f"Slurm's controller, asked from {machine.name}, does not answer ({reply.splitlines()[-1]})"
-        return ControllerDownError(message, is_lost=bool(_LOST.search(reply)))
+        return ControllerDownError(message, is_lost=bool(LOST.search(reply)))
     if reply:
         return SlurmRefusedError(f"{program} on {machine.name} says: {reply}", reply, ended.text)
     return CommandError(f"{program} on {machine.name} exited with {ended.code} and printed nothing", ended)

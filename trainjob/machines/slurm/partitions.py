@@ -18,7 +18,7 @@ _GRES = re.compile(r"(?P<name>[^:(,]+):(?:(?P<type>[^:(,]+):)?(?P<count>[0-9]+)"
 
 
 @dataclass(frozen=True)
-class Nodes:
+class PartitionNodes:
     """Nodes of one kind in a partition. `gres` is (name, type or None, count) of one node."""
 
     count: int
@@ -42,7 +42,7 @@ class Partition:
     max_time: str
     min_nodes: int
     max_nodes: int | None
-    nodes: tuple[Nodes, ...]
+    nodes: tuple[PartitionNodes, ...]
 
     @property
     def node_count(self) -> int:
@@ -70,7 +70,7 @@ def parse(text: str) -> Iterator[Partition]:
         for fields in rows:
             # "64+" if nodes differ, although sinfo was asked for each kind.
             count, cpus, memory, threads = (int(field.rstrip("+")) for field in (*fields[3:6], fields[8]))
-            nodes.append(Nodes(count, cpus, memory, tuple(gres(fields[6])), threads))
+            nodes.append(PartitionNodes(count, cpus, memory, tuple(gres(fields[6])), threads))
         yield Partition(
             name=shown.rstrip("*"),
             is_default=shown.endswith("*"),
@@ -95,7 +95,7 @@ def configuration(machine: Machine) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Account:
+class SlurmAccount:
     """Whether each job is charged to an account, and the one that is charged unless the job names another, or ""."""
 
     is_demanded: bool
@@ -112,8 +112,8 @@ def _pairs(shown: str) -> dict[str, str]:
 
 
 def allowed_nodes(
-    machine: Machine, name: str, alike: Nodes, settings: Mapping[str, str], of_partition: Mapping[str, str]
-) -> Nodes:
+    machine: Machine, name: str, alike: PartitionNodes, settings: Mapping[str, str], of_partition: Mapping[str, str]
+) -> PartitionNodes:
     """Return nodes of partition `name` that are `alike`, with the CPUs and memory that a job may have of each.
 
     `settings` are those of slurm.conf. Raises as commands.call does.
@@ -140,14 +140,14 @@ def _number(limits: Mapping[str, str], name: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def account(machine: Machine, settings: Mapping[str, str]) -> Account:
+def account(machine: Machine, settings: Mapping[str, str]) -> SlurmAccount:
     """Return the account of this user's jobs, as far as sacctmgr says it: some sites keep it to administrators."""
     enforced = settings.get("AccountingStorageEnforce", "none")
     if "associations" not in enforced and "limits" not in enforced:
-        return Account(is_demanded=False, default="")
+        return SlurmAccount(is_demanded=False, default="")
     words = ["sh", "-c", 'exec sacctmgr -n -P show user "$(id -un)" format=DefaultAccount']
     try:
         answer = commands.call(machine, words, program="sacctmgr").text
     except UserError:
         answer = ""
-    return Account(is_demanded=True, default=answer.strip().partition("\n")[0])
+    return SlurmAccount(is_demanded=True, default=answer.strip().partition("\n")[0])

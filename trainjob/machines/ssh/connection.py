@@ -21,7 +21,7 @@ _LONGEST_FOLDER = 40
 
 
 @dataclass(frozen=True)
-class Target:
+class SshTarget:
     """A host that ssh reaches, for one of its users."""
 
     host: str

@@ -8,7 +8,7 @@ import shlex
 
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
-from trainjob.machines.ssh.connection import Target
+from trainjob.machines.ssh.connection import SshTarget
 
 # ssh's own exit code when the connection, not the command, has failed.
 FAILED = 255
@@ -77,7 +77,7 @@ _KINDS = (
 )
 
 
-def error(target: Target, stderr: str) -> SshError:
+def error(target: SshTarget, stderr: str) -> SshError:
     """Return the error that ssh's messages mean."""
     kind, text = next((kind, text) for kind, pattern, text in _KINDS if re.search(pattern, stderr, re.IGNORECASE))
     if kind == _DENIED:
@@ -98,7 +98,7 @@ def error(target: Target, stderr: str) -> SshError:
     return SshError(kind, f"ssh to {target.host}: {text}", reached=kind in ("cut", "other"))
 
 
-def _jump(target: Target) -> str:
+def _jump(target: SshTarget) -> str:
     # With a shared connection, ssh does not pass on the jump host's own message.
     jump = target.settings.get("proxyjump")
     if jump is None:
@@ -110,7 +110,7 @@ def _jump(target: Target) -> str:
     )
 
 
-def _denied(target: Target, stderr: str) -> str:
+def _denied(target: SshTarget, stderr: str) -> str:
     present = [path for path in target.identity_files if os.path.isfile(path)]
     for path in present:
         opened = process.run(["ssh-keygen", "-y", "-P", "", "-f", path], check=False)

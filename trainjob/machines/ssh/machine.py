@@ -19,7 +19,7 @@ from trainjob.machines import process
 from trainjob.machines.machine import ANSWER_S
 from trainjob.machines.process import Completed, TimedOutError
 from trainjob.machines.ssh import failures
-from trainjob.machines.ssh.connection import Target
+from trainjob.machines.ssh.connection import SshTarget
 from trainjob.machines.ssh.failures import SshError
 
 _MARK = "::trainjob::"
@@ -30,7 +30,7 @@ class SshMachine:
 
     def __init__(self, host: str, user: str | None = None) -> None:
         self.name = host
-        self.target = Target(host, user)
+        self.target = SshTarget(host, user)
 
     def run(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
-from trainjob.observe.report.ranks import Rank, over_time
+from trainjob.observe.report.ranks import RankFigures, over_time
 from trainjob.observe.report.series import MOST_POINTS, Columns, Point, Series
 from trainjob.records.measures import PHASES
 from trainjob.records.usage import UsageRecord
@@ -41,7 +41,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """One curve of a drawing."""
 
     label: str
@@ -52,14 +52,14 @@ def of_run(series: Series) -> list[Drawing]:
     """Return the drawings of one run; those that nothing was measured for are left out."""
     training, held_out = series.training, series.held_out
     parts = (
-        ("loss", "Loss", [Line("training", training.curve("loss")), Line("held out", held_out.curve("loss"))]),
+        ("loss", "Loss", [Curve("training", training.curve("loss")), Curve("held out", held_out.curve("loss"))]),
         (
             "accuracy",
             "Accuracy (%)",
-            [Line("training", _percent(training, "accuracy")), Line("held out", _percent(held_out, "accuracy"))],
+            [Curve("training", _percent(training, "accuracy")), Curve("held out", _percent(held_out, "accuracy"))],
         ),
-        ("rate", "Learning rate", [Line("learning rate", training.curve("learning_rate"))]),
-        ("speed", "Speed (samples/s)", [Line("samples/s", training.curve("samples_per_s"))]),
+        ("rate", "Learning rate", [Curve("learning rate", training.curve("learning_rate"))]),
+        ("speed", "Speed (samples/s)", [Curve("samples/s", training.curve("samples_per_s"))]),
     )
     starts = [update for attempt, update in series.attempts.items() if attempt > 1]
     drawn = [
@@ -93,7 +93,7 @@ def of_runs(runs: Mapping[str, Series]) -> list[Drawing]:
     drawn = []
     for name, title, part, figure in parts:
         curve = _percent if figure == "accuracy" else Columns.curve
-        lines = [Line(label, curve(getattr(series, part), figure)) for label, series in runs.items()]
+        lines = [Curve(label, curve(getattr(series, part), figure)) for label, series in runs.items()]
         if any(line.points for line in lines):
             drawn.append(Drawing(title, draw(name, lines)))
     return drawn
@@ -110,16 +110,16 @@ def of_usage(samples: Mapping[int, Iterable[UsageRecord]]) -> list[Drawing]:
     )
     drawn = []
     for name, title in parts:
-        lines = [Line(f"rank {rank}", columns.curve(name, MOST_POINTS // 4)) for rank, columns in ranks.items()]
+        lines = [Curve(f"rank {rank}", columns.curve(name, MOST_POINTS // 4)) for rank, columns in ranks.items()]
         if any(line.points for line in lines):
             drawn.append(Drawing(title, draw(f"usage-{name}", lines, across="minutes", from_zero=True)))
     return drawn
 
 
-def of_ranks(listed: Sequence[Rank], most: int) -> list[Drawing]:
+def of_ranks(listed: Sequence[RankFigures], most: int) -> list[Drawing]:
     """Return the drawing of how long the `most` slowest ranks took for an update of their own samples."""
     slowest_first = sorted(listed, key=lambda rank: -rank.own_s)[:most]
-    lines = [Line(f"rank {rank.rank}", over_time(rank)) for rank in sorted(slowest_first, key=lambda rank: rank.rank)]
+    lines = [Curve(f"rank {rank.rank}", over_time(rank)) for rank in sorted(slowest_first, key=lambda rank: rank.rank)]
     title = "Data and compute of an update, by rank (ms)"
     # One point a rank says no more than the table does.
     has_course = len(listed) > 1 and any(len(line.points) > 1 for line in lines)
@@ -144,7 +144,7 @@ def _usage(records: Iterable[UsageRecord]) -> Columns:
 
 def draw(
     name: str,
-    lines: Sequence[Line],
+    lines: Sequence[Curve],
     starts: Sequence[float] = (),
     across: str = "weight updates",
     *,

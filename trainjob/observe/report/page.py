@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from operator import itemgetter
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -19,7 +20,7 @@ from trainjob.contract.batch import share
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report import drawings, rows, startup
 from trainjob.observe.report.ranks import ranks
-from trainjob.observe.report.report import Report, measure
+from trainjob.observe.report.report import Report
 from trainjob.observe.report.series import Mark, Series
 from trainjob.planning.picture import replicas_of
 from trainjob.records import checkpoints, events, failure, software, stacks, usage
@@ -27,7 +28,7 @@ from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
 from trainjob.records import submission as submissions
 from trainjob.records.events import Attempt, Event
-from trainjob.records.files import DamagedError
+from trainjob.records.files import DamagedError, read_first
 from trainjob.records.job import Plan
 from trainjob.records.measures import PHASES
 
@@ -36,6 +37,7 @@ Rows = Sequence[tuple[str, str]]
 _MOST_RANKS = len(drawings.COLORS)
 # The slowest ranks come first.
 _MOST_ROWS = 16
+_MOST_SCRIPT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,16 @@ def of_run(run: Described) -> str:
         startups=run.report.startups,
         startup_parts=startup.parts_of(run.report.startups),
         colors=drawings.COLORS,
-        predictions=run.report.predictions,
         events=happenings(run.paths, curves.marks),
         checkpoints=_checkpoints(run.paths),
         settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
         warnings=record.plan.warnings,
-        script=next((path.read_text(encoding="utf-8", errors="replace") for path in scripts if path.is_file()), ""),
+        script=next((_beginning(path) for path in scripts if path.is_file()), ""),
     )
+
+
+def _beginning(script: Path) -> str:
+    return read_first(script, _MOST_SCRIPT_BYTES).decode(errors="replace")
 
 
 def of_runs(runs: Sequence[Described]) -> str:
@@ -131,7 +136,6 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["measure"] = measure
     return environment.get_template(template).render(**values)
 
 

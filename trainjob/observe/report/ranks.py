@@ -15,7 +15,7 @@ _NOTABLE = 0.05
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankFigures:
     """One rank over all attempts: seconds by phase."""
 
     rank: int
@@ -45,17 +45,17 @@ class Slowest:
         return f"{took}, {100 * self.excess:.0f} % more than the median rank, most of it in {self.phase}"
 
 
-def ranks(paths: RunPaths, instances: int) -> list[Rank]:
+def ranks(paths: RunPaths, instances: int) -> list[RankFigures]:
     """Return the ranks that have recorded their times, by number; none of a run on one instance."""
     every = ((rank, list(rank_times(paths, rank).new())) for rank in range(instances if instances > 1 else 0))
     return [
-        Rank(rank, {name: sum(line.seconds.get(name, 0.0) for line in times) for name in PHASES}, times)
+        RankFigures(rank, {name: sum(line.seconds.get(name, 0.0) for line in times) for name in PHASES}, times)
         for rank, times in every
         if times
     ]
 
 
-def slowest(listed: Sequence[Rank]) -> Slowest | None:
+def slowest(listed: Sequence[RankFigures]) -> Slowest | None:
     """Return the slowest rank; None with fewer than two."""
     if len(listed) < 2:
         return None
@@ -65,7 +65,7 @@ def slowest(listed: Sequence[Rank]) -> Slowest | None:
     return Slowest(one.rank, one.own_s, one.own_s / usual - 1 if usual else 0.0, max(lost, key=lost.__getitem__))
 
 
-def over_time(rank: Rank) -> list[tuple[float, float]]:
+def over_time(rank: RankFigures) -> list[tuple[float, float]]:
     """Return the milliseconds of data and compute of an update, by the update up to which they were measured."""
     return [
         (float(line.update), 1000 * own_seconds(line.seconds) / line.updates) for line in rank.times if line.updates > 0

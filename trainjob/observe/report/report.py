@@ -6,7 +6,7 @@ import math
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from operator import mul, sub
 from typing import Any
 
@@ -15,14 +15,13 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.goodput import Facts, Goodput, Trained, goodput
 from trainjob.observe.report.ranks import Slowest, ranks, slowest
 from trainjob.observe.report.series import Series
-from trainjob.observe.report.startup import Startup, startups
+from trainjob.observe.report.startup import StartupFigures, startups
 from trainjob.records import (
     attempts,
     causes,
     checkpoints,
     events,
     metrics,
-    prediction,
     profile,
     progress,
     software,
@@ -31,21 +30,8 @@ from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
-from trainjob.records.metrics import Intervals, Line
-from trainjob.records.prediction import Range
+from trainjob.records.metrics import Intervals, MetricsLine
 from trainjob.records.profile import RankProfile
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A predicted quantity of one run, and its result. `error` is a share of the prediction: 0.1 is 10 % more."""
-
-    quantity: str
-    unit: str  # s | B | "" for a count
-    predicted: Range
-    result: float
-    error: float
-    is_within: bool
 
 
 @dataclass(frozen=True)
@@ -72,13 +58,12 @@ class Report:
     packages_differ: str | None = None  # which hosts have other versions of Python, torch, CUDA, NCCL or driver
     peak_memory_bytes: int | None = None  # of rank 0's process, its libraries included
     goodput: Goodput | None = None  # None: it has not begun, or its folder does not say when it did
-    startups: Sequence[Startup] = ()  # of each attempt that made an update
+    startups: Sequence[StartupFigures] = ()  # of each attempt that made an update
     events: Sequence[Event] = ()
     checkpoint_bytes: int | None = None  # of the newest checkpoint, all its files
     profiles: Sequence[RankProfile] = ()
     checkpoints_written: int = 0  # over all attempts
     checkpoint_durable_s: float | None = None  # the longest time until one was on disk
-    predictions: Sequence[Compared] = ()  # of a complete run: what was predicted when it was submitted
     slowest_rank: Slowest | None = None  # of several ranks that have recorded their times
     damaged_lines: int = 0  # of metrics.jsonl, which are left out
 
@@ -101,7 +86,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
     has_image = isinstance(container, dict) and container.get("runtime") != "none"
-    made = Report(
+    return Report(
         id=paths.id,
         folder=str(paths.folder),
         name=record.name,
@@ -131,7 +116,6 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         checkpoints_written=figures.checkpoints,
         checkpoint_durable_s=figures.durable_s,
     )
-    return replace(made, predictions=_compared(paths, made)) if state == states.COMPLETED else made
 
 
 def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str | None) -> Goodput | None:
@@ -148,35 +132,6 @@ def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str |
     return goodput(facts, state)
 
 
-def _compared(paths: RunPaths, made: Report) -> list[Compared]:
-    """Return each predicted quantity that the run has a result for."""
-    stored, seconds = prediction.read(paths), made.seconds
-    if stored is None:
-        return []
-    trained = None if seconds is None else sum(seconds[phase] for phase in PHASES if phase != "checkpoint")
-    pairs = (
-        ("seconds per update", "s", stored.update_s, trained / made.updates if trained and made.updates else None),
-        ("run", "s", stored.run_s, None if made.goodput is None else made.goodput.allocated_s),
-        ("memory", "B", stored.memory_bytes, made.peak_memory_bytes),
-        ("checkpoint", "B", stored.checkpoint_bytes, made.checkpoint_bytes),
-        ("attempts", "", stored.attempts, made.attempts or None),
-    )
-    return [
-        Compared(quantity, unit, expected, value, value / expected.median - 1, value in expected)
-        for quantity, unit, expected, value in pairs
-        if expected is not None and value is not None and expected.median > 0
-    ]
-
-
-def measure(value: float, unit: str) -> str:
-    """Return a quantity as people read it: 6.56 ms, 10.5 s, 485.5 kB, 2."""
-    if unit == "B":
-        return f"{value / 1e6:,.1f} MB" if value >= 1e6 else f"{value / 1e3:,.1f} kB"
-    if unit == "s":
-        return f"{1000 * value:,.3g} ms" if value < 1 else f"{value:,.1f} s"
-    return f"{value:g}"
-
-
 class Figures:
     """The sums over the lines of metrics.jsonl: a resumed attempt repeats some updates, and the later line counts.
 
@@ -187,18 +142,18 @@ class Figures:
         self.evaluations = self.checkpoints = 0
         self.durable_s: float | None = None  # the longest time until a checkpoint was on disk
         self.evaluation_s: dict[int, float] = {}  # by attempt
-        self.end: Line | None = None  # of the attempt that completed the run
-        self.last: Line | None = None  # of training, of the latest update
+        self.end: MetricsLine | None = None  # of the attempt that completed the run
+        self.last: MetricsLine | None = None  # of training, of the latest update
         self.loss: float | None = None  # of the latest interval that has one: a command may end without another line
-        self.held_out: Line | None = None  # the evaluation after the latest update
-        self.startups: list[Line] = []
+        self.held_out: MetricsLine | None = None  # the evaluation after the latest update
+        self.startups: list[MetricsLine] = []
         self._updates = array("q")
         self._phases = [array("d") for _ in PHASES]
         self._seconds, self._samples = array("d"), array("d")
         self._is_in_order = True
-        self._begun: list[tuple[Line, int]] = []  # the beginning of each attempt, and the intervals before it
+        self._begun: list[tuple[MetricsLine, int]] = []  # the beginning of each attempt, and the intervals before it
 
-    def add(self, line: Line) -> None:
+    def add(self, line: MetricsLine) -> None:
         """Add one line of any kind."""
         if line.kind == "train":
             phases = [(line.phases.get(phase, 0.0),) for phase in PHASES]
@@ -229,7 +184,7 @@ class Figures:
         phases: Sequence[Sequence[float]],
         seconds: Sequence[float],
         samples: Sequence[float],
-        last: Line,
+        last: MetricsLine,
     ) -> None:
         latest = -1 if self.last is None else self.last.update
         if updates[0] <= latest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainjob.observe.report.goodput import LEAST_SHOWN_S, Goodput
-from trainjob.observe.report.report import Report, measure
+from trainjob.observe.report.report import Report
 from trainjob.planning.words import seconds, size
 from trainjob.records.profile import RankProfile
 
@@ -45,19 +45,6 @@ def figures(report: Report) -> Iterator[Row]:
         yield f"seconds in {phase}", f"{taken_s:.2f}"
     if report.slowest_rank is not None:
         yield "slowest rank", str(report.slowest_rank)
-
-
-def predictions(report: Report) -> Iterator[Row]:
-    """Yield each quantity that was predicted of a run, beside its result."""
-    for one in report.predictions:
-        expected, low, high = (
-            measure(value, one.unit) for value in (one.predicted.median, one.predicted.low, one.predicted.high)
-        )
-        outside = "" if one.is_within else ", outside the interval"
-        yield (
-            f"predicted {one.quantity}",
-            f"{expected} ({low} to {high}); result {measure(one.result, one.unit)}{outside}",
-        )
 
 
 def _goodput(goodput: Goodput) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from struct import pack
 from typing import NamedTuple
 
 from trainjob.records.measures import PHASES
-from trainjob.records.metrics import TRAINING, Intervals, Line
+from trainjob.records.metrics import TRAINING, Intervals, MetricsLine
 
 # Twice as many points as a wide drawing has pixels.
 MOST_POINTS = 2000
@@ -89,7 +89,7 @@ class Series:
     newest: int = 0  # the last update that any attempt has logged
     repeated_updates: int = 0  # trained again after an interruption
 
-    def add(self, line: Line) -> None:
+    def add(self, line: MetricsLine) -> None:
         """Add a line of metrics.jsonl."""
         if line.kind == "train":
             self._note(line.attempt, line.update, line.update)

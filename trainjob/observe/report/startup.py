@@ -9,7 +9,7 @@ from datetime import datetime
 from trainjob.contract import states
 from trainjob.records import events
 from trainjob.records.events import Event
-from trainjob.records.metrics import Line
+from trainjob.records.metrics import MetricsLine
 from trainjob.records.submission import Submission
 
 # In the order in which they are shown, under the names that lines of metrics.jsonl have.
@@ -29,7 +29,7 @@ _PARTS = (
 
 
 @dataclass(frozen=True)
-class Startup:
+class StartupFigures:
     """One attempt's start, in seconds, whose parts add up to `whole_s`.
 
     It begins when the attempt was submitted or requeued, and ends with the first update that was seen.
@@ -41,8 +41,8 @@ class Startup:
 
 
 def startups(
-    noted: Sequence[Event], lines: Sequence[Line], submission: Submission | None, has_image: bool
-) -> list[Startup]:
+    noted: Sequence[Event], lines: Sequence[MetricsLine], submission: Submission | None, has_image: bool
+) -> list[StartupFigures]:
     """Return the start of each attempt that made an update; `lines` are those of its ranks' start-ups."""
     begun = {attempt.number: attempt for attempt in events.attempts(list(noted))}
     made = []
@@ -71,11 +71,11 @@ def startups(
             parts[shown] = parts.get(shown, 0.0) + taken_s
         # Clocks of two hosts differ a little.
         kept = {name: round(parts[name], 3) for name in sorted(parts, key=_order) if parts[name] > 0}
-        made.append(Startup(attempt.number, round(line.time - min(asked_at, attempt.began_at), 3), kept))
+        made.append(StartupFigures(attempt.number, round(line.time - min(asked_at, attempt.began_at), 3), kept))
     return made
 
 
-def parts_of(made: Sequence[Startup]) -> list[str]:
+def parts_of(made: Sequence[StartupFigures]) -> list[str]:
     """Return the names of all parts that any of them has, in order."""
     return sorted({name for one in made for name in one.parts}, key=_order)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "root": release_root or "",
         "accounting": "1" if description.accounting else "",
         "every_address": "1" if description.has_every_address else "",
+        "confined": "1" if description.overlays else "",
         "slurmd": slurmd(release_root),
     }
     found = {
@@ -42,7 +45,7 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         "hosts": f"127.0.0.1 localhost login\n{ADDRESS} {' '.join(description.node_names)}\n",
         "settings": "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()),
         JOB_ENVIRONMENT: "",
-        "overlays": "".join(f"{source}\n{target}\n" for source, target in description.overlays),
+        "mounts": "".join(f"{line}\n" for mount in _mounts(description) for line in mount),
         "empty-files": "".join(f"{path}\n" for path in description.empty_files),
     }
     user = root.our_user()
@@ -56,6 +59,23 @@ def files(description: Description, folder: Path, release_root: Path | None, ins
         ours = f"{user.pw_name}:x:{user.pw_uid}:{user.pw_gid}::{user.pw_dir}:/bin/sh\n"
         found["passwd"] = ours if user.pw_uid else ""
     return found
+
+
+def _mounts(description: Description) -> list[tuple[str, str, str, str]]:
+    """Return the folders that jobs find otherwise: number, kind, source and target of each, the outer ones first."""
+    if not description.overlays:
+        return []
+    ours, home = Path(tempfile.gettempdir()).resolve(), Path(os.path.expanduser("~")).resolve()
+    covered = {target for _, target in description.overlays}
+    kinds = [("overlay", source, target) for source, target in description.overlays]
+    if home.is_dir() and home != Path("/") and str(home) not in covered:
+        kinds.append(("home", str(home), str(home)))
+    for name in dict.fromkeys([*description.writable, str(ours), "/tmp", "/var/tmp"]):  # noqa: S108 - mounted, not used
+        if name not in covered and os.path.isdir(name):
+            # What has our own folder in it can only be mounted in its place.
+            kinds.append(("scratch" if ours.is_relative_to(name) else "writable", name, name))
+    numbered = [(str(number), *one) for number, one in enumerate(kinds)]
+    return sorted(numbered, key=lambda one: len(Path(one[3]).parts))
 
 
 def slurmd(release_root: Path | None) -> str:

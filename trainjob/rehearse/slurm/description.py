@@ -72,7 +72,10 @@ class Description:
     settings: Mapping[str, str] = field(default_factory=dict)  # of slurm.conf; they override ours
     groups: Sequence[NodeGroup] = ()  # all nodes, in order. Without groups they are alike, as given above
     # A folder of this machine, and where jobs find it: they may write there, and change nothing here.
+    # With any, the home is covered likewise, and everything else can't be written to, but for folders of temporary
+    # files and `writable`.
     overlays: Sequence[tuple[str, str]] = ()
+    writable: Sequence[str] = ()
     empty_files: Sequence[str] = ()  # that jobs find, where overlays are given
     has_every_address: bool = False  # this machine answers at all of them, as nodes of the cluster would at theirs
 

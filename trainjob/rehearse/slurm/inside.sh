@@ -27,9 +27,9 @@ if [ -n "$every_address" ]; then ip route add local default dev lo; fi
 mount --bind "$folder/hosts" /etc/hosts
 mount -t tmpfs -o mode=755 trainjob "$private"
 mkdir "$private/state"
-if [ -s "$folder/overlays" ]; then
-  # shellcheck source=overlays.sh
-  . "$here/overlays.sh"
+if [ -s "$folder/mounts" ]; then
+  # shellcheck source=mounts.sh
+  . "$here/mounts.sh"
 fi
 # slurmd asks su for root's environment, and an ordinary user's root can't read what su looks into.
 if [ -e /etc/shadow ] && [ ! -r /etc/shadow ]; then

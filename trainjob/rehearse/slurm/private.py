@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import secrets
@@ -17,11 +16,12 @@ from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
 from trainjob.machines.process import Completed
+from trainjob.records.own import is_own_folder, open_own
 from trainjob.rehearse.slurm import configuration, releases, root
 from trainjob.rehearse.slurm.description import Description
 
 _INSIDE = Path(__file__).with_name("inside.sh")
-_READY_WITHIN_S = 60.0
+READY_WITHIN_S = 60.0
 _READY_PER_NODE_S = 0.5
 _POLL_S = 0.02
 _PREFIX = "trainjob-slurm-"
@@ -48,7 +48,7 @@ class PrivateSlurm:
     ) -> Completed:
         """Return what a command left that ran on its login node, as us, in `folder`.
 
-        Of the environment it has what `sudo` leaves and `environment`. Raises CommandError.
+        Of the environment it has what a login sets, and `environment`. Raises CommandError.
         """
         environ = {**root.our_environment(), **(environment or {})}
         return self._run(arguments, folder, environ, timeout_s, check=check, is_root=False)
@@ -73,7 +73,9 @@ class PrivateSlurm:
         placed = ["env", f"--chdir={folder or '/'}", *pairs, *arguments]
         whole = root.in_namespaces_of(self.first_process, placed if is_root else root.as_ourselves(placed))
         # An error shows the command, not how it got into the namespaces.
-        ended = dataclasses.replace(process.run(whole, timeout_s=timeout_s, check=False), arguments=tuple(arguments))
+        # Jobs can read what the processes beside them were started with.
+        ended = process.run(whole, timeout_s=timeout_s, environment=root.our_environment(), check=False)
+        ended = ended._replace(arguments=tuple(arguments))
         if check:
             process.refuse_failure(ended)
         return ended
@@ -114,12 +116,12 @@ def private_slurm(description: Description, say: Callable[[str], None] = lambda 
     release = description.release
     release_root = releases.root_of(release, accounting=description.accounting, say=say) if release else None
     nodes = len(description.nodes_at_work)
-    limit_s = _READY_WITHIN_S + nodes * _READY_PER_NODE_S
+    limit_s = READY_WITHIN_S + nodes * _READY_PER_NODE_S
     remove_leftovers()
     with new_folder() as folder:
         _write(description, folder, release_root)
         words = ["sh", str(_INSIDE), str(folder), *description.nodes_at_work]
-        kept = process.keep(root.in_new_namespaces(words), log=folder / "log")
+        kept = process.keep(root.in_new_namespaces(words), log=folder / "log", environment=root.our_environment())
         try:
             deadline = clock.monotonic() + limit_s
             while not (folder / "started").exists():
@@ -197,12 +199,13 @@ def remove_leftovers() -> list[Path]:
     """Remove the folders whose owners were killed, and return them. Their processes ended with the owners."""
     left = []
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        try:
-            with (folder / _LOCK).open("r") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # locked by its owner, or another user's
+        if not is_own_folder(folder):
             continue
-        if folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
-            left.append(folder)
+        try:
+            with os.fdopen(open_own(folder / _LOCK, os.O_RDONLY)) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # locked by its owner
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        left.append(folder)
     return left

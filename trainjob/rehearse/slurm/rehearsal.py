@@ -64,7 +64,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
 
 
 @dataclass(frozen=True)
-class Site:
+class RehearsedSite:
     """The Slurm to start, and the environment that its job needs besides the redirects."""
 
     description: Description
@@ -73,7 +73,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
+def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[RehearsedSite]:
     """Yield what stands in for the cluster, and remove its files afterwards."""
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
@@ -84,16 +84,16 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Site]:
         with new_folder() as place:
             environment = ipus.environment(place, cluster, rehearsal.redirects)
             settings = {**description.settings, **ipus.settings(place, cluster, topology.devices, release)}
-            yield Site(dataclasses.replace(description, settings=settings), environment)
+            yield RehearsedSite(dataclasses.replace(description, settings=settings), environment)
     elif rehearsal.has_gpus:
         torch = gpus.make_ready(python, rehearsal.say)
         with new_folder() as place:
             environment = gpus.environment(
                 place, cluster.host_node.accelerators, cluster.accelerator_type, python, torch
             )
-            yield Site(description, {**environment, **ipus.LOOPBACK}, place)
+            yield RehearsedSite(description, {**environment, **ipus.LOOPBACK}, place)
     else:
-        yield Site(description, {"PATH": process.search_path(python), **ipus.LOOPBACK})
+        yield RehearsedSite(description, {"PATH": process.search_path(python), **ipus.LOOPBACK})
 
 
 def _differences(rehearsal: Rehearsal, cluster: SlurmCluster, description: Description) -> Iterator[str]:

@@ -33,7 +33,7 @@ _PROGRAMS = {
     "mknod": "coreutils",
 }
 # Daemons are in folders that not every PATH has.
-_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def refuse_where_it_cannot_run(description: Description) -> None:
@@ -76,7 +76,7 @@ def has_accounting() -> bool:
 
 def where(program: str) -> str | None:
     """Return the path of a program or daemon; None if it is not installed."""
-    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOLDERS)))
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *FOLDERS)))
 
 
 class Rights(enum.Enum):
@@ -88,6 +88,7 @@ class Rights(enum.Enum):
     USER_NAMESPACE = "user namespace"
 
 
+_OF_A_LOGIN = ("HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TERM", "TZ")
 _USER_NAMESPACE = ["unshare", "--user", "--map-root-user", "--map-auto"]
 _OTHER_NAMESPACES = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
 
@@ -163,9 +164,9 @@ def as_ourselves(arguments: Sequence[str]) -> list[str]:
 
 
 def our_environment() -> dict[str, str]:
-    """Return the variables that name the user, which sudo changes."""
-    names = ("HOME", "USER", "LOGNAME") if rights() is Rights.SUDO else ()
-    return {name: os.environ[name] for name in names if name in os.environ}
+    """Return what of our environment comes along: the names that a login sets, and none that may be a secret's."""
+    names = (name for name in os.environ if name in _OF_A_LOGIN or name.startswith("LC_"))
+    return {name: os.environ[name] for name in names}
 
 
 def our_user() -> pwd.struct_passwd:

@@ -6,7 +6,7 @@ import importlib
 from typing import Dict, Mapping
 
 from trainjob.contract.errors import UserError
-from trainjob.train.engines.base import Engine, Parts
+from trainjob.train.engines.base import Engine, EngineParts
 from trainjob.train.world import RankPlace, World
 
 # A new engine is a module with `build(parts) -> Engine`, and a row here.
@@ -37,7 +37,7 @@ def join(engine: str, place: RankPlace, environ: Mapping[str, str], timeout_seco
     return world
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine that the settings name, with its model. Raises UserError."""
     name = parts.settings.engine
     if name not in MODULES:

@@ -18,7 +18,7 @@ from trainjob.train.tasks.base import Task
 from trainjob.train.world import World
 
 
-class Parts(NamedTuple):
+class EngineParts(NamedTuple):
     """Everything an engine is built from."""
 
     task: Task
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
     trace: Optional[TraceWriter] = None  # records every update, if the run is to be compared
 
 
-class Outcome(NamedTuple):
+class BlockOutcome(NamedTuple):
     """The result of a block, reduced over all instances."""
 
     loss: List[float]  # of each update: the mean over the global batch
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 # Returns the outcome of a trained block, waiting for it if it is still being reduced over the instances.
-Pending = Callable[[], Outcome]
+Pending = Callable[[], BlockOutcome]
 
 
 class Engine(Protocol):

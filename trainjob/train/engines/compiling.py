@@ -7,12 +7,14 @@ import fcntl
 import importlib
 import os
 import tempfile
+from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator
 
 import torch
 
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
+from trainjob.records.own import open_own
 from trainjob.records.software import OLDEST_FOR_COMPILE, is_older
 from trainjob.train.world import World
 
@@ -68,10 +70,9 @@ class _Compiled:
 def _alone_on_this_host(world: World) -> Iterator[None]:
     """Let one rank of this host after another compile: the first fills torch's cache, from which the others take."""
     folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or tempfile.gettempdir()
-    path = os.path.join(folder, "trainjob-compiling-%d.lock" % os.getuid())
     try:
         os.makedirs(folder, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock = open_own(Path(folder) / ("trainjob-compiling-%d.lock" % os.getuid()))
     except OSError:  # without a cache each compiles for itself
         yield
         return

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainjob.contract import clock
-from trainjob.train.engines.base import Engine, Number, Parts, Pending, as_vector
+from trainjob.train.engines.base import Engine, EngineParts, Number, Pending, as_vector
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.trial import kept_buffers, restore_buffers
 from trainjob.train.samples.nested import Nested
@@ -17,7 +17,7 @@ from trainjob.train.stopping import Flags
 from trainjob.train.world import Later
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine; all ranks must build it together."""
     return DdpEngine(parts)
 
@@ -46,7 +46,7 @@ class DdpEngine(TorchEngine):
 
     averages = True
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         super().__init__(parts)
         self._with_message = WithMessage(self.model, 1 + len(self.metric_names) + len(Flags()))
         self._ddp = DistributedDataParallel(

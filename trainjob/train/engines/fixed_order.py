@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.engines.base import Engine, Parts
+from trainjob.train.engines.base import Engine, EngineParts
 from trainjob.train.engines.ddp import DdpEngine
 from trainjob.train.engines.step import TorchEngine
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import GradBucket
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine. Raises UserError for a model with sparse gradients."""
     if parts.world.device.type == "cpu":
         # Several threads split a sum by their number, which differs from host to host.
@@ -30,7 +30,7 @@ def build(parts: Parts) -> Engine:
     return FixedOrderEngine(parts) if parts.world.size == 1 else SharedFixedOrderEngine(parts)
 
 
-class Node(NamedTuple):
+class SumNode(NamedTuple):
     """The sum of the gradients of `size` micro batches from position `start` on; no tensors where the shape counts."""
 
     start: int
@@ -38,14 +38,14 @@ class Node(NamedTuple):
     tensors: Sequence[torch.Tensor] = ()
 
 
-def add(nodes: List[Node], new: Node) -> None:
+def add(nodes: List[SumNode], new: SumNode) -> None:
     """Add a node behind `nodes`, joining siblings of the tree for as long as there are any.
 
     Sums are put in the tensors of `new`; a + b has the bits of b + a.
     """
     while nodes and nodes[-1].size == new.size and nodes[-1].start % (2 * new.size) == 0:
         left = nodes.pop()
-        new = Node(left.start, 2 * new.size, _sum(new.tensors, left.tensors))
+        new = SumNode(left.start, 2 * new.size, _sum(new.tensors, left.tensors))
     nodes.append(new)
 
 
@@ -55,15 +55,15 @@ def _sum(tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> Seq
     return tensors
 
 
-def shape(start: int, count: int) -> List[Node]:
+def shape(start: int, count: int) -> List[SumNode]:
     """Return the nodes, without tensors, that the micro batches from `start` to `start + count` add up to."""
-    nodes: List[Node] = []
+    nodes: List[SumNode] = []
     for position in range(start, start + count):
-        add(nodes, Node(position, 1))
+        add(nodes, SumNode(position, 1))
     return nodes
 
 
-def total(nodes: Sequence[Node]) -> Sequence[torch.Tensor]:
+def total(nodes: Sequence[SumNode]) -> Sequence[torch.Tensor]:
     """Return the sum of the nodes that are left when every micro batch is in, the smallest first."""
     tensors = nodes[-1].tensors
     for node in reversed(nodes[:-1]):
@@ -74,7 +74,7 @@ def total(nodes: Sequence[Node]) -> Sequence[torch.Tensor]:
 class FixedOrderEngine(TorchEngine):
     """One instance, which adds its micro batches as a tree."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         super().__init__(parts)
         self._trained = [weight for weight in self._weights if weight.requires_grad]
         self.begin_tree()
@@ -100,7 +100,7 @@ class FixedOrderEngine(TorchEngine):
         if self.settings.allow_unused_parameters:
             for gradient in gradients:
                 gradient.add_(0.0)  # makes −0 a 0, which it is where a gradient is added to zeros
-        add(self._nodes, Node(self._position, 1, gradients))
+        add(self._nodes, SumNode(self._position, 1, gradients))
         self._position += 1
         for weight in self._trained:
             weight.grad = None
@@ -113,15 +113,15 @@ class FixedOrderEngine(TorchEngine):
 
     def begin_tree(self) -> None:
         """Begin the tree of an update."""
-        self._nodes: List[Node] = []  # with a tensor for each of `_trained`
+        self._nodes: List[SumNode] = []  # with a tensor for each of `_trained`
         self._position = self._first_micro_batch
 
 
 class SharedFixedOrderEngine(FixedOrderEngine, DdpEngine):
     """Several instances, which complete the tree together."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._shapes: List[List[Node]] = []  # of each instance; none until the first update
+    def __init__(self, parts: EngineParts) -> None:
+        self._shapes: List[List[SumNode]] = []  # of each instance; none until the first update
         self._started: List[_Bucket] = []  # of this update
         super().__init__(parts)
         self.micro_batches_of_message = parts.counts.micro_batches
@@ -171,8 +171,8 @@ class SharedFixedOrderEngine(FixedOrderEngine, DdpEngine):
         places: Dict[torch.Tensor, int] = {weight: number for number, weight in enumerate(self._trained)}
         # The message of this instance is none of the weights, and travels with the last node alone.
         held = [(view, places[one]) for view, one in zip(views, bucket.parameters()) if one in places]
-        nodes = [Node(node.start, node.size, [node.tensors[place] for _, place in held]) for node in self._nodes]
-        add(nodes, Node(self._position, 1, [view for view, _ in held]))
+        nodes = [SumNode(node.start, node.size, [node.tensors[place] for _, place in held]) for node in self._nodes]
+        add(nodes, SumNode(self._position, 1, [view for view, _ in held]))
         vectors = [torch.zeros_like(buffer) for _ in nodes[:-1]]
         for vector, node in zip(vectors, nodes):
             for (view, _), tensor in zip(held, node.tensors):
@@ -184,7 +184,7 @@ class SharedFixedOrderEngine(FixedOrderEngine, DdpEngine):
 class _Bucket:
     """A bucket of gradients on its way over the instances: started, completed on a slice of it, finished."""
 
-    def __init__(self, buffer: torch.Tensor, shapes: List[List[Node]], rank: int) -> None:
+    def __init__(self, buffer: torch.Tensor, shapes: List[List[SumNode]], rank: int) -> None:
         self.buffer = buffer
         self.future: Any = torch.futures.Future(devices=[buffer.device]) if buffer.is_cuda else torch.futures.Future()
         self._shapes = shapes
@@ -219,9 +219,9 @@ class _Bucket:
         self._wait()
         mine = self._slices[self._rank]
         sent = [node for of_one in self._shapes for node in of_one]
-        nodes: List[Node] = []
+        nodes: List[SumNode] = []
         for node, part in zip(sent, self._received.split([len(mine)] * len(sent))):
-            add(nodes, Node(node.start, node.size, [part]))
+            add(nodes, SumNode(node.start, node.size, [part]))
         mine.copy_(total(nodes)[0])
         self._received = None
         self._works = [

@@ -16,7 +16,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.optimizers import is_own
 from trainjob.records.software import OLDEST_FOR_FSDP, is_older
 from trainjob.train.engines import precision
-from trainjob.train.engines.base import Engine, Parts
+from trainjob.train.engines.base import Engine, EngineParts
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.engines.units import recompute, units_of
 from trainjob.train.optimizers import build as build_optimizer
@@ -26,7 +26,7 @@ from trainjob.train.recording.trace import TraceWriter
 from trainjob.train.samples.nested import Nested
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine; all ranks must build it together. Raises UserError."""
     if is_older(torch.__version__, OLDEST_FOR_FSDP):
         raise UserError(
@@ -50,7 +50,7 @@ class FsdpEngine(TorchEngine):
     shards = True
     averages = True
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self._watched: Set[str] = set()  # names of parameters that note their use
         self._used: Set[str] = set()  # in this update
         self._is_proved = False  # that the optimizer's state is sharded as the weights are
@@ -75,7 +75,7 @@ class FsdpEngine(TorchEngine):
         # This moves a unit's parameters to the device one unit at a time: it may have no room for all of them.
         for module in [*(modules[name] for name in names), model]:
             fully_shard(module, mesh=mesh, reshard_after_forward=True, **self._how(module))
-            self._count_waits(module)
+            self.count_waits(module)
             if self.settings.allow_unused_parameters:
                 module.register_forward_pre_hook(self._watch_use)
         if self.settings.allow_unused_parameters:
@@ -89,7 +89,7 @@ class FsdpEngine(TorchEngine):
             cast(Any, model).set_reduce_scatter_unused_params(True)
         return model
 
-    def _count_waits(self, unit: nn.Module) -> None:
+    def count_waits(self, unit: nn.Module) -> None:
         """Have the collectives of a unit counted as communication on CPUs, where the rank does nothing else meanwhile.
 
         Older torch can't be told which collectives to call.

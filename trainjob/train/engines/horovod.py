@@ -9,13 +9,13 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from trainjob.train.engines.base import Engine, Parts
+from trainjob.train.engines.base import Engine, EngineParts
 from trainjob.train.engines.horovod_world import HorovodWorld
 from trainjob.train.engines.step import TorchEngine
 from trainjob.train.recording.state import State, model_tensors, optimizer_tensors
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine; all ranks must build it together."""
     if isinstance(parts.world, HorovodWorld):
         return HorovodEngine(parts, parts.world.horovod)
@@ -25,7 +25,7 @@ def build(parts: Parts) -> Engine:
 class HorovodEngine(TorchEngine):
     """Every instance ends each update with the same gradients, and so with the same weights."""
 
-    def __init__(self, parts: Parts, horovod: ModuleType) -> None:
+    def __init__(self, parts: EngineParts, horovod: ModuleType) -> None:
         self._horovod = horovod
         super().__init__(parts)
         self._take_the_first_ranks_state()

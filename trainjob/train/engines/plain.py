@@ -10,13 +10,13 @@ from __future__ import annotations
 import torch
 
 from trainjob.contract.errors import UserError
-from trainjob.train.engines.base import Engine, Parts
+from trainjob.train.engines.base import Engine, EngineParts
 from trainjob.train.engines.step import TorchEngine
 
 _AVERAGE_EVERY_UPDATES = 4
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine that the settings name. Raises UserError for `single` in a world of several processes."""
     kinds = {"naive": NaiveEngine, "parameter-averaging": ParameterAveragingEngine}
     if parts.settings.engine in kinds:

@@ -10,7 +10,7 @@ import torch
 from trainjob.contract import clock
 from trainjob.train.engines import precision
 from trainjob.train.engines.average import Average
-from trainjob.train.engines.base import Number, Outcome, Parts, Pending, as_vector
+from trainjob.train.engines.base import BlockOutcome, EngineParts, Number, Pending, as_vector
 from trainjob.train.engines.compiling import channels_last, compile_modules, store_channels_last
 from trainjob.train.engines.trial import Tried, is_repeatable, reads_buffers, refuse_unused, try_out
 from trainjob.train.engines.units import recompute, units_of
@@ -38,7 +38,7 @@ class TorchEngine:
     shards = False
     averages = False  # whether reducing divides by the number of instances, which a sum must undo
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
         self.settings = parts.settings
         self.world = parts.world
@@ -132,15 +132,15 @@ class TorchEngine:
     def outcome_of(self, reduced: Later, parts: int) -> Pending:
         """Return the outcome whose sums, ÷ `parts` the means over the global batch, are still being `reduced`."""
 
-        def read() -> Outcome:
+        def read() -> BlockOutcome:
             *sums, stop, stale = reduced.read()
             self.communication_seconds += reduced.waited
             return self._outcome([value / parts for value in sums], Flags(stop > 0, stale > 0))
 
         return read
 
-    def _outcome(self, means: List[float], flags: Flags) -> Outcome:
-        return Outcome([means[0]], [dict(zip(self.metric_names, means[1:]))], flags)
+    def _outcome(self, means: List[float], flags: Flags) -> BlockOutcome:
+        return BlockOutcome([means[0]], [dict(zip(self.metric_names, means[1:]))], flags)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ _HOLD_S = 1800.0
 _MEET_S = 120  # of the job's five minutes: an error of torch's tells more than the time limit
 # Files and variables of container engines. A folder that Apptainer did not build has no /.singularity.d. Enroot, which
 # Pyxis starts, keeps its own variables from the container. Shifter's variable is siteEnv in udiRoot.conf.
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.singularity.d", "/.lock")
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv", "/.singularity.d", "/.lock")
 _CONTAINER_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER", "SHIFTER_RUNTIME")
 _MATRIX, _REPEATS = 4096, 20
 _SMALL_MATRIX = 512  # where a CPU computes
@@ -66,7 +66,7 @@ def _facts() -> Dict[str, Any]:
         "address": None,
         "meeting_at": os.environ.get("MASTER_ADDR"),
         "python": sys.version.split()[0],
-        "in_container": any(map(os.path.exists, _CONTAINER_FILES)) or any(map(os.environ.get, _CONTAINER_VARIABLES)),
+        "in_container": any(map(os.path.exists, CONTAINER_FILES)) or any(map(os.environ.get, _CONTAINER_VARIABLES)),
         "links_gb_per_s": _links(),
     }
     with contextlib.suppress(OSError):

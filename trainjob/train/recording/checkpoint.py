@@ -92,7 +92,7 @@ class CheckpointWriter:
             self._before_commit()
             if os.path.lexists(str(folder)):
                 # Only a damaged checkpoint is ever written a second time.
-                _remove(folder)
+                remove(folder)
             os.rename(str(staging), str(folder))
             sync_folder(folder.parent)
         except OSError as error:
@@ -113,7 +113,7 @@ class CheckpointWriter:
             mine = [old for old in every if checkpoints.update_of(old) <= update]
             for old in set(every) - set(mine[: self._keep]):
                 with contextlib.suppress(OSError):
-                    _remove(old)
+                    remove(old)
         return True
 
     def _run(self) -> str:
@@ -132,7 +132,7 @@ def remove_left_behind(paths: RunPaths) -> None:
             _delete(folder)
 
 
-class Part(NamedTuple):
+class TensorPart(NamedTuple):
     """Some rows of a tensor."""
 
     rows: torch.Tensor
@@ -157,7 +157,7 @@ class Copies:
             for name, tensor in tensors.items():
                 if is_sharded(tensor):
                     rows = rows_of(tensor)
-                    parts[number][name] = Part(self._copy((number, name), tensor), rows.start, tensor.shape[0])
+                    parts[number][name] = TensorPart(self._copy((number, name), tensor), rows.start, tensor.shape[0])
                 elif has_whole:
                     parts[number][name] = self._copy((number, name), tensor)
         return State(*parts)
@@ -229,14 +229,15 @@ def _fill(staging: Path, state: State, update: int, part: int = 0, parts: int = 
         contents[checkpoints.AVERAGED] = {**state.average}
     for kind, tensors in contents.items():
         name = checkpoints.part_names(kind, parts)[part]
-        rows = {one: [held.first_row, held.all_rows] for one, held in tensors.items() if isinstance(held, Part)}
+        rows = {one: [held.first_row, held.all_rows] for one, held in tensors.items() if isinstance(held, TensorPart)}
         more = {ROWS: json.dumps(rows, sort_keys=True)} if parts > 1 else {}
-        plain = {one: held.rows if isinstance(held, Part) else held for one, held in tensors.items()}
+        plain = {one: held.rows if isinstance(held, TensorPart) else held for one, held in tensors.items()}
         files[name] = safetensors.save_durably(staging / name, plain, {**metadata, **more})
     return files
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
+    """Remove a checkpoint, at once for whoever looks for checkpoints."""
     hidden = folder.with_name(".%s.removed" % folder.name)
     _delete(hidden)
     os.rename(str(folder), str(hidden))

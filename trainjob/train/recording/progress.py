@@ -18,7 +18,7 @@ _LONGEST_LINE = 400
 _MOST_PASSED_OVER = 5
 
 
-class Progress:
+class ProgressWriter:
     """Rank 0's account of the run. On other ranks it does nothing.
 
     Its methods may be called from the thread that writes checkpoints.

@@ -14,7 +14,7 @@ import torch
 from trainjob.contract.errors import UserError
 from trainjob.records.checkpoints import write_durably
 from trainjob.records.files import open_regular
-from trainjob.records.safetensors import BrokenFileError, Piece, Place, header, pieces, read_header, whole_shape
+from trainjob.records.safetensors import BrokenFileError, Piece, TensorPlace, header, pieces, read_header, whole_shape
 from trainjob.train.recording.state import Tensors
 
 # Types that an old torch lacks are left out there.
@@ -121,12 +121,12 @@ def stored(paths: Iterable[Path]) -> Dict[str, Stored]:
     return {name: Stored(listed) for name, listed in by_name.items()}
 
 
-def _refuse_unknown(path: Path, place: Place) -> None:
+def _refuse_unknown(path: Path, place: TensorPlace) -> None:
     if place.dtype not in DTYPES:
         raise BrokenFileError("%s holds type %s, which torch %s lacks" % (path, place.dtype, torch.__version__))
 
 
-def _read_tensor(stream: BinaryIO, place: Place) -> torch.Tensor:
+def _read_tensor(stream: BinaryIO, place: TensorPlace) -> torch.Tensor:
     if not place.size:
         return torch.empty(place.shape, dtype=DTYPES[place.dtype])
     stream.seek(place.start)

@@ -20,7 +20,7 @@ from trainjob.train.samples.streams import StreamSource, shares
 from trainjob.train.stopping import without_usr1
 
 # Samples are gathered for as many updates at once as fit; in smaller chunks, the cost per numpy call shows.
-_CHUNK_BYTES = 2 * 1024 * 1024
+CHUNK_BYTES = 2 * 1024 * 1024
 _CHUNK_UPDATES = 256
 # The order is computed for this many samples at once, because it costs numpy calls rather than time per sample.
 _ORDERED_AT_ONCE = 32768
@@ -75,8 +75,8 @@ def blocks(
 def _gathered(source: Source, counts: Arithmetic, instance: int, start: int, end: int, pin: bool) -> Iterator[Block]:
     """Yield the blocks, cut from larger ones that are gathered at once, a few of them ahead."""
     step, size = counts.device_iterations, counts.share * counts.device_iterations
-    update_bytes = (source.sample_bytes or _CHUNK_BYTES) * counts.share
-    fitting = max(1, min(_CHUNK_BYTES // update_bytes, _CHUNK_UPDATES))
+    update_bytes = (source.sample_bytes or CHUNK_BYTES) * counts.share
+    fitting = max(1, min(CHUNK_BYTES // update_bytes, _CHUNK_UPDATES))
     updates = max(1, fitting // step) * step
     chunks = _chunks(source, counts, instance, start, end, updates, pin)
     if source.sample_bytes is not None:  # otherwise a user's Dataset, which may use the random generators of training

@@ -122,7 +122,7 @@ class CropSource:
                 box = Box(*boxes[place])
                 cut[place] = self._images.part(int(indices[place]), box, self._size, bool(mirrored[place]))
 
-        if isinstance(self._images, RawImages) and not _resizes_in_one_thread():
+        if isinstance(self._images, RawImages) and not resizes_in_one_thread():
             decode(slice(0, len(indices)))
         else:
             self._pool = self._pool or ThreadPoolExecutor(self._threads, "trainjob-decode")
@@ -143,6 +143,6 @@ class CropSource:
         return [central_box(*size, self._size, share) for size in sizes], np.zeros(len(indices), bool)
 
 
-def _resizes_in_one_thread() -> bool:
+def resizes_in_one_thread() -> bool:
     """Return whether torch resizes bytes in the thread that asks for it; otherwise it starts threads of its own."""
     return not is_older(torch.__version__, "2.1") and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")

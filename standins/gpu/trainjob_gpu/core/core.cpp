@@ -48,6 +48,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   for (const char* name : {"_softmax_backward_data", "_log_softmax_backward_data"})
     m.impl(name, boxed<&standin::softmax_backward>());
   m.impl("native_batch_norm", boxed<&standin::batch_norm>());
+  m.impl("native_group_norm", boxed<&standin::norm>());
+  m.impl("native_layer_norm", boxed<&standin::norm>());
   m.impl("native_batch_norm_backward", boxed<&standin::batch_norm_backward>());
   for (const char* name : {"_fused_adam_", "_fused_adam_.tensor_lr", "_fused_adamw_", "_fused_adamw_.tensor_lr",
                            "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr"})

@@ -68,6 +68,16 @@ inline void batch_norm_backward(const c10::OperatorHandle& op, c10::Stack* stack
     if (value->toTensor().defined()) *value = value->toTensor().to(narrow);
 }
 
+// A GPU's norms take weights of the input's type alone; the CPU's also take float32 beside 16 bits.
+inline void norm(const c10::OperatorHandle& op, c10::Stack* stack) {
+  const auto& weight = argument_of(op, stack, "weight");
+  const auto& input = argument_of(op, stack, "input");
+  if (weight.isTensor() && weight.toTensor().defined() && Widened::is_half(input.toTensor()))
+    TORCH_CHECK(weight.toTensor().scalar_type() == input.toTensor().scalar_type(), "expected scalar type ",
+                input.toTensor().scalar_type(), " but found ", weight.toTensor().scalar_type());
+  run_on_cpu(op, stack);
+}
+
 // The CPU's fused optimizers differ from release to release in what they make of a GradScaler's two tensors, and torch
 // 2.13's SGD computes wrongly with those and 16 bits: the gradients are unscaled before, and float32 is computed in.
 inline void fused_optimizer(const c10::OperatorHandle& op, c10::Stack* stack) {

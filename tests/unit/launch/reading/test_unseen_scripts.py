@@ -116,7 +116,7 @@ def scripts() -> Iterator[Script]:
             "I20260101 00:00:00 1 dinov2 helpers.py:103] Training  [{step:>4}/100]  eta: 1 day, 0:00:00  lr: 0.0000 (0.0000)  total_loss: {loss} (2.5)  time: 0.500000  data: 0.010000  max mem: 1000"
         ),
         100,
-        loss=2.0,
+        loss=2.5,
     )
     yield Script(
         "VISSL",

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset
 
 from trainjob.contract import clock
-from trainjob.train.engines.base import Engine, Outcome, Parts, Pending
+from trainjob.train.engines.base import BlockOutcome, Engine, EngineParts, Pending
 from trainjob.train.engines.horovod_world import HorovodWorld
 from trainjob.train.engines.ipu import model as ipu_model
 from trainjob.train.engines.ipu import options as ipu_options
@@ -30,7 +30,7 @@ from trainjob.train.samples.sources import DatasetSource, MapDataset, SeededData
 from trainjob.train.stopping import Flags
 
 
-def build(parts: Parts) -> Engine:
+def build(parts: EngineParts) -> Engine:
     """Return the engine; all instances must build it together."""
     return IpuEngine(parts)
 
@@ -41,7 +41,7 @@ class IpuEngine:
     shards = False
     evaluates_together = True  # instances share a partition, so all must call the device together
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: EngineParts) -> None:
         self.parts, self.settings, self.world = parts, parts.settings, parts.world
         self.communication_seconds = 0.0
         self.ipus = ipu_options.open_ipus(parts.settings, parts.world.rank)
@@ -120,7 +120,7 @@ class IpuEngine:
         outcome = self._outcome(results, block, flags)
         return lambda: outcome
 
-    def _outcome(self, results: Sequence[torch.Tensor], block: Block, flags: Flags) -> Outcome:
+    def _outcome(self, results: Sequence[torch.Tensor], block: Block, flags: Flags) -> BlockOutcome:
         """Return loss and metrics of each update: means over its micro batches and over the instances."""
         means = [result.reshape(block.updates, -1).double().mean(1) for result in results]
         if self.settings.loss_is_summed:
@@ -130,7 +130,7 @@ class IpuEngine:
         loss, *metrics = [mean.tolist() for mean in means]
         stop, stale = (value > 0 for value in signals.tolist())
         named = [dict(zip(self.metric_names, values)) for values in zip(*metrics)] or [{} for _ in loss]
-        return Outcome(loss, named, Flags(stop, stale))
+        return BlockOutcome(loss, named, Flags(stop, stale))
 
     def _averaged(self, tensors: List[torch.Tensor]) -> List[torch.Tensor]:
         if not isinstance(self.world, HorovodWorld):

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from trainjob.contract.errors import UserError
-from trainjob.train.engines.base import Parts
+from trainjob.train.engines.base import EngineParts
 from trainjob.train.engines.ipu.options import Ipus, evaluation_options, training_options
 from trainjob.train.samples import nested
 from trainjob.train.samples.nested import Nested
@@ -93,7 +93,7 @@ def split(poptorch: ModuleType, model: nn.Module, task: Task, ipus: int) -> None
 class Evaluation:
     """An inference model beside the training model; only one of them holds the device at a time."""
 
-    def __init__(self, ipus: Ipus, wrapped: torch.nn.Module, parts: Parts) -> None:
+    def __init__(self, ipus: Ipus, wrapped: torch.nn.Module, parts: EngineParts) -> None:
         self._parts = parts
         # A copy in evaluation mode, whatever the mode of the training model, that shares parameters and buffers.
         shared = {id(tensor): tensor for tensor in [*wrapped.parameters(), *wrapped.buffers()]}

@@ -1,0 +1,212 @@
+"""A batch file, adopted: the job file and the cluster file that do the same, and the account of its lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from batchfiles.adoption import files
+from batchfiles.adoption.account import Account, Entry, Where
+from batchfiles.adoption.asked import Keys, read_directives
+from batchfiles.adoption.command import run_of
+from batchfiles.adoption.container import read_container
+from batchfiles.adoption.parts import parts_of
+from batchfiles.adoption.setup import place_of, read_setup
+from batchfiles.adoption.start import AdoptedStart, AdoptionError, is_once_per_node, main_launch, start_of
+from batchfiles.rules.codes import Severity
+from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, read_script
+from trainjob.cluster.reading import job_from_text
+from trainjob.contract.programs import launchers
+from trainjob.kinds.lookup import cluster_from_text
+
+_LONE_CR = re.compile(rb"\r(?!\n)")
+JOB_FILE, CLUSTER_FILE = "job.yaml", "cluster.yaml"
+# Faults that a job does not have, whatever the file says.
+_CURED = frozenset(
+    (
+        *(
+            "nnodes-missing",
+            "rank-expanded-early",
+            "tasks-times-torchrun",
+            "signal-kills-batch",
+            "signal-never-arrives",
+        ),
+        *("trap-deferred", "more-processes-than-gpus", "gpus-unused", "addr-undefined", "addr-localhost"),
+        *("shebang-not-first", "crlf", "array-quoted", "no-srun", "time-limit-unhandled", "port-fixed"),
+        *("no-kill-on-bad-exit", "kill-on-bad-exit-0", "log-folder-must-exist", "srun-loses-cpus", "exit-code-lost"),
+        *("addr-hostname-ip", "output-overwritten", "requeue-truncates-log", "requeue-without-signal"),
+        *("addr-from-compressed-list", "addr-guessed-from-name", "sets-visible-devices", "world-size-fixed"),
+        *("gpus-per-task-hides-peers", "cancels-itself", "cleanup-skipped-by-set-e", "nnodes-range-on-one-node"),
+        *("tilde-in-output", "script-dir-is-spool", "job-never-ends"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """The result: two texts, checked, and what became of each line. `cured` are doctor's codes that no longer apply."""
+
+    job: str
+    cluster: str | None  # None if a cluster file was named
+    account: Account
+    start: AdoptedStart
+    cured: tuple[str, ...]
+    is_wrong: bool  # the file does not do what its author wants, and the job does
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the account for `--json`."""
+        return {
+            "lines": [
+                {"line": one.line, "last": one.last, "text": one.text, "where": one.where.value, "what": one.what}
+                for one in self.account.sorted
+            ],
+            "changes": self.account.changes,
+            "cured": list(self.cured),
+        }
+
+
+def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = None, below_top: str = ".") -> Adoption:
+    """Return what `path` becomes, submitted in `folder` with `arguments`.
+
+    `known` is the cluster of --cluster, which then takes the place of a cluster file of its own. Raises AdoptionError
+    if the file can't be a job, and OSError if it can't be read.
+    """
+    return adoption_of(read_script(path, SiteFacts(), tuple(arguments)), folder, known, below_top)
+
+
+def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
+    """Return what a script becomes; `below_top` is `folder` relative to its project's top. Raises AdoptionError."""
+    path = script.path
+    _refuse_carriage_returns(script)
+    launch = main_launch(script)
+    parts = parts_of(script, launch)
+    if "loop" in parts.enclosing and not is_once_per_node(launch):
+        raise AdoptionError(
+            f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
+            "adopt the file with one turn of the loop, and give the others as a sweep",
+        )
+    account, keys = Account(), Keys()
+    if "if" in parts.enclosing and not _is_decided(script, launch):
+        account.note(Where.LOST, launch.line, "the condition around it", "the job starts its training in any case")
+    start = start_of(script, launch, account)
+    read_directives(script, launch, start, keys, account)
+    place = place_of(path, parts, folder, below_top)
+    run = run_of(script, launch, start, account, place.base)
+    read_container(script, launch, keys, account, place.base)
+    if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
+        keys.job["name"] = path.name  # as sbatch names it
+    keys.job["command"] = run.words
+    keys.job["instances"] = start.instances
+    found = launchers.find(run.words)
+    by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
+    if by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1):
+        keys.job["command_per"] = start.per
+    if run.words[:2] == ["uv", "run"]:
+        run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
+        keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
+    read_setup(script, launch, start, parts, run, keys, account, place)
+    _account_for_others(script, launch, account)
+    shown = parts.launch
+    if shown is not None:
+        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last)
+        # What explains how ranks start is no longer true.
+        above = [line for line in shown.above if not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", line)]
+        if above:
+            keys.comments["command",] = "\n".join(above)
+    if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
+        keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
+    cluster = None if known is not None else files.cluster_text(keys, path.name)
+    if known is not None:
+        _leave_to(known, keys, account)
+        if known.accelerators_per_host != start.gpus and start.nodes > 1:
+            keys.job["hosts"] = start.nodes
+    job = files.job_text(keys, path.name)
+    job_from_text(job, JOB_FILE)
+    if cluster is not None:
+        cluster_from_text(cluster, CLUSTER_FILE)
+    faults = diagnosis_of(script).findings
+    cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
+    words = " ".join(run.words)
+    if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", words) for one in faults):
+        cured.pop("port-fixed", None)  # the program's own arguments are kept
+    if "gpus-per-task" in keys.of_cluster("srun"):
+        cured.pop("gpus-per-task-hides-peers", None)
+    is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
+    return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+
+
+def _refuse_carriage_returns(script: BatchScript) -> None:
+    """Raise AdoptionError where bash and YAML would not agree on what a line is."""
+    found = _LONE_CR.search(script.raw)
+    if found is not None:
+        line = script.raw.count(b"\n", 0, found.start()) + 1
+        raise AdoptionError(
+            f"{script.path}:{line} has a carriage return within a line, which bash takes for a part of the word there",
+            "take it out, or end each line with a line feed",
+        )
+
+
+def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether the file itself tells that the branch with the launch is the one that runs."""
+    around = {one.number: one.branch for one in launch.command.conditions}
+    return any(
+        one.command.dead and around.get(other.number, other.branch) != other.branch
+        for one in script.training
+        for other in one.command.conditions
+    )
+
+
+def _account_for_others(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
+    """Say that other programs which train are not part of the job."""
+    told = {launch.line} | {entry.line for entry in account.entries}
+    for other in script.training:
+        if other.line not in told and not other.command.source and other.outer is not launch:
+            told.add(other.line)
+            account.note(Where.LOST, other.line, other.command.text[:60].split("\n")[0], "a job trains once")
+
+
+def _leave_to(known: Any, keys: Keys, account: Account) -> None:
+    """Move directives to the job that the cluster file of --cluster does not have, and say which keys it lacks."""
+    own, site = keys.of_cluster("directives"), known.directives
+    others = {name: value for name, value in own.items() if site.get(name) != value}
+    if others:
+        keys.job["directives"] = {**others, **keys.of_job("directives")}
+    account.entries = [
+        _in_known(known, keys, others, one) if one.where is Where.CLUSTER else one for one in account.entries
+    ]
+
+
+def _in_known(known: Any, keys: Keys, moved: Collection[str], entry: Entry) -> Entry:
+    """Return what became of a line that a cluster file of its own would have stated."""
+    section, _, rest = entry.what.partition(": ")
+    name = rest.partition(":")[0]
+    if section == "directives":
+        return entry._replace(where=Where.JOB) if name in moved else entry
+    if section == "prologue":
+        has_it = entry.text.strip() in {text.strip().split("\n")[0] for text in known.prologue}
+        return (
+            entry if has_it else entry._replace(where=Where.LOST, what="the cluster file's prologue does not have it")
+        )
+    if section == "nodes":
+        ours, theirs, what = keys.under("nodes").get(name), getattr(known.node, name), f"nodes: {name}"
+    elif section == "srun":
+        ours, theirs, what = keys.under("srun").get(name), known.srun.get(name), entry.what
+    elif section == "container":
+        ours, theirs, what = keys.of_cluster("container").get("image"), known.container.image, "container: image"
+    elif section == "login_environment":
+        ours, theirs, what = True, known.login_environment, section
+    else:
+        margin_s = keys.of_cluster("time_limit_signal").get("margin_s", 120)
+        ours, theirs, what = margin_s, known.time_limit_signal.margin_s, "time_limit_signal: margin_s"
+    if ours == theirs:
+        return entry
+    stated = "is not stated" if theirs is None else f"is {str(theirs).lower() if theirs is False else theirs}"
+    return entry._replace(
+        where=Where.LOST, what=f"{what} {stated} in the cluster file, and {ours} here".replace("True", "true")
+    )

@@ -1,0 +1,139 @@
+"""The container of a batch file's ranks."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.asked import Keys
+from batchfiles.bash.values import HOLE, Value
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript
+
+_RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
+_MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
+# What the cluster file's runtime does by itself.
+_GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "--contain", "-it")
+
+
+def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account, base: str) -> None:
+    """Fill in the container of the ranks, if there is one; `base` is the folder of relative paths."""
+    found = _stated(script, launch, base)
+    if found is None:
+        return
+    runtime, image, mounts, others = found
+    if HOLE in image:
+        what = "the container's image is known only when it runs"
+        account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
+        return
+    for mount in [mount for mount in mounts if HOLE in mount]:
+        mounts.remove(mount)
+        account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
+    _fill(keys, account, launch, runtime, image, mounts, others)
+
+
+def _stated(script: BatchScript, launch: LaunchedProgram, base: str) -> tuple[str, str, list[str], list[str]] | None:
+    """Return the runtime, the image, the mounts and the options that are left; None without a container."""
+    layer = launch.layer("container")
+    if layer is not None:
+        words = [_in_folder(word.value, base) for word in layer.words[: len(layer.words) - layer.left]]
+        runtime, named, mounts, others = _of_words(words, base)
+        return runtime, named or script.header.value("image") or "", mounts, others
+    options = (launch.srun.options if launch.srun else {}).items()
+    stated = {one.name: one.value or "" for one in script.header.directives}
+    stated |= {name: _in_folder(value, base) for name, value in options if value}
+    if image := stated.get("container-image"):
+        mounts = [mount for mount in stated.get("container-mounts", "").split(",") if mount]
+        workdir = stated.get("container-workdir")
+        return "pyxis", image, mounts, [f"--container-workdir={workdir}"] if workdir else []
+    kind = next((kind for kind in ("environment", "image") if stated.get(kind)), None)
+    return None if kind is None else ("ce" if kind == "environment" else "shifter", stated[kind], [], [])
+
+
+def _in_folder(value: Value, base: str) -> str:
+    """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
+    known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~"}
+    first, *pieces = value.text.split(HOLE)
+    filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
+    return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))
+
+
+def _fill(
+    keys: Keys,
+    account: Account,
+    launch: LaunchedProgram,
+    runtime: str,
+    image: str,
+    mounts: list[str],
+    others: list[str],
+) -> None:
+    places: list[str] = []
+    for mount in mounts:
+        source, target, options = [*mount.split(":", 2), "", ""][:3]
+        places.append(f"{source}:{target}" if target.startswith("/") and target != source else source)
+        if options not in ("", "rw"):
+            account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({options})")
+    keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": places} if places else {})}
+    account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
+    for word in others:
+        account.note(
+            Where.LOST, launch.line, word.replace(HOLE, "…"), f"a cluster file has no such option of {runtime}"
+        )
+
+
+def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[str]]:
+    """Return the runtime, the image, the mounts and the options that are left."""
+    program = words[0].rpartition("/")[2]
+    runtime = _RUNTIMES.get(program, program)
+    image, mounts, others = "", [], []
+    for option_word, value in _pairs(words[1:], runtime):
+        if option_word in _MOUNTS:
+            mounts.extend(value.split(","))
+        elif option_word == "--image":
+            image = value
+        elif option_word == "":
+            image = "" if value in ("exec", "run", "shell") and not image else value
+        elif option_word not in _GIVEN:
+            others.append(f"{option_word} {value}".strip())
+    # A job runs in another folder. Docker's -v NAME:TARGET is a volume, and no folder.
+    relative = re.compile(r"[\w.]" if runtime == "apptainer" else r"\.\.?(?:[/:]|$)")
+    mounts = [
+        ":".join((os.path.normpath(f"{base}/{source}"), *rest)) if relative.match(mount) else mount
+        for mount in mounts
+        for source, *rest in [mount.split(":")]
+    ]
+    if re.fullmatch(r"(?!/)[\w./-]+\.(?:sif|simg|img|sqsh)", image):
+        image = os.path.normpath(f"{base}/{image}")
+    return runtime, image, mounts, others
+
+
+def _pairs(words: list[str], runtime: str) -> Iterator[tuple[str, str]]:
+    flags = (
+        "--nv",
+        "--rocm",
+        "--rm",
+        "--cleanenv",
+        "-it",
+        "-i",
+        "-t",
+        "--contain",
+        "--writable-tmpfs",
+        "--no-home",
+    )
+    at = 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        if word == "-e" and runtime == "apptainer":
+            word = "--cleanenv"
+        name, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            yield "", word
+        elif equals:
+            yield name, value
+        elif word in flags or at >= len(words) or words[at].startswith("-"):
+            yield word, ""
+        else:
+            yield word, words[at]
+            at += 1

@@ -1,0 +1,142 @@
+"""The text of a job file and a cluster file, as a person would write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from batchfiles.adoption.asked import Keys
+from trainjob.cluster.writing import comment as commented
+from trainjob.cluster.writing import item, read_back, scalar
+
+_WIDTH = 100
+# Shell in which a blank may be anything else than the end of a word.
+_NESTED = re.compile(r"""[$<>]\(|\$\{|\$'|`|<<|(?:^|\s)#""")
+_CLUSTER_ORDER = (
+    *("kind", "nodes", "request", "directives", "plugin_options", "time_limit_signal", "srun", "login_environment"),
+    *("container", "network", "prologue"),
+)
+_JOB_ORDER = (
+    *("name", "command", "command_per", "instances", "hosts", "time_limit", "time_min", "array", "hint", "directives"),
+    "env",
+)
+
+
+def job_text(keys: Keys, source: str) -> str:
+    """Return the job file. `source` is the batch file's name. Raises UnwritableError."""
+    job = dict(keys.job)
+    if isinstance(words := job.get("command"), list):
+        job["command"] = _laid_out([str(word) for word in words])
+    return read_back([*commented(f"From {source}."), *_lines(job, _JOB_ORDER, keys.comments)], job)
+
+
+def cluster_text(keys: Keys, source: str) -> str:
+    """Return the cluster file, with the places that the site has to fill in. Raises UnwritableError."""
+    cluster = dict(keys.cluster)
+    if isinstance(lines := cluster.get("prologue"), list):
+        cluster["prologue"] = [_as_block(str(line).rstrip("\n")) for line in lines]
+    head = commented(
+        f"From {source}: the nodes that it asks for. Make it this site's own: count, cpus and memory_gb are a node's."
+    )
+    end = "# runs_dir: /shared/runs    # fill in: a folder that all nodes share, at the same path"
+    return read_back([*head, *_lines(cluster, _CLUSTER_ORDER, keys.comments), end], cluster)
+
+
+def _lines(
+    values: Mapping[str, object], order: tuple[str, ...], comments: Mapping[tuple[str, ...], str]
+) -> Iterator[str]:
+    for key in sorted(values, key=lambda name: order.index(name) if name in order else len(order)):
+        value = values[key]
+        yield from commented(comments.get((key,), ""))
+        if key == "prologue":
+            yield from _prologue(value, comments)
+        elif key == "command":
+            yield from _command(value)
+        elif isinstance(value, Mapping):
+            yield from _mapping(key, value, comments)
+        else:
+            yield f"{key}: {_value(value, in_line=False)}"
+
+
+def _mapping(key: str, value: Mapping[str, object], comments: Mapping[tuple[str, ...], str]) -> Iterator[str]:
+    is_env = key == "env"
+    pairs = [f"{scalar(name)}: {_value(one, as_written=is_env)}" for name, one in value.items()]
+    flow = f"{key}: {{{', '.join(pairs)}}}"
+    if len(pairs) <= 5 and len(flow) <= _WIDTH and not any((key, name) in comments for name in value):
+        yield flow
+        return
+    yield f"{key}:"
+    pairs = [f"{scalar(name)}: {_value(one, as_written=is_env, in_line=False)}" for name, one in value.items()]
+    for name, pair in zip(value, pairs, strict=True):
+        comment = comments.get((key, name), "")
+        if "\n" in comment or len(pair) + len(comment) > _WIDTH - 6:
+            yield from commented(comment, "  ")
+            comment = ""
+        yield "  ".join((f"  {pair}", *commented(comment)))
+
+
+def _prologue(lines: object, comments: Mapping[tuple[str, ...], str]) -> Iterator[str]:
+    yield "prologue:"
+    for number, line in enumerate(lines if isinstance(lines, list) else []):
+        yield from commented(comments.get(("prologue", str(number)), ""), "  ")
+        yield from item(line)
+
+
+def _as_block(text: str) -> str:
+    return f"{text}\n" if "\n" in text else text
+
+
+def _laid_out(words: list[str]) -> list[str]:
+    if words[:2] != ["bash", "-c"]:
+        return words
+    return [*words[:2], *(_as_block(_wrapped(text)) for text in words[2:3]), *words[3:]]
+
+
+def _wrapped(text: str) -> str:
+    """Return a text of shell, whose long last line goes on in others; options begin them."""
+    before, newline, last = text.rpartition("\n")
+    words = re.findall(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", last)
+    if len(last) <= _WIDTH or " ".join(words) != last or _NESTED.search(last):
+        return text
+    lines = [words[0]]
+    for at, word in enumerate(words[1:], 1):
+        value = words[at + 1] if at + 1 < len(words) and word.startswith("-") else ""
+        if len(lines[-1]) + len(word) + len(value) + 4 > _WIDTH - 8:
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return before + newline + " \\\n".join(lines)
+
+
+def _command(words: object) -> Iterator[str]:
+    listed = words if isinstance(words, list) else []
+    if listed[:2] == ["bash", "-c"] or any("\n" in word for word in listed):
+        yield "command:"
+        for word in listed:
+            yield from item(word)
+        return
+    shown = [_value(word, as_written=True) for word in listed]
+    flow = f"command: [{', '.join(shown)}]"
+    if len(flow) <= _WIDTH:
+        yield flow
+        return
+    yield "command: ["
+    line = " "
+    for at, word in enumerate(shown):
+        # An option begins a line when its value would not fit beside it.
+        value = shown[at + 1] if at + 1 < len(shown) and listed[at].startswith("-") else ""
+        if len(line) + len(word) + len(value) + 4 > _WIDTH and line.strip():
+            yield line
+            line = " "
+        line += f" {word},"
+    yield line
+    yield "]"
+
+
+def _value(value: object, *, as_written: bool = False, in_line: bool = True) -> str:
+    """Return a value as YAML. `as_written`: its key takes numbers as text; `in_line`: it stands in brackets."""
+    if isinstance(value, list):
+        return f"[{', '.join(_value(one) for one in value)}]"
+    if as_written and re.fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", str(value)):
+        return str(value)
+    return scalar(value, in_line=in_line)

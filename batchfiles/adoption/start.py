@@ -1,0 +1,233 @@
+"""How many processes a batch file starts, on how many nodes and GPUs, and how a job starts the same."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from batchfiles.adoption.account import Account
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.errors import UserError
+from trainjob.contract.programs import launchers
+from trainjob.planning.words import quantity
+
+_PROCESSES = launchers.option_names("ranks")
+# Programs beside the training: what prepares it, and what looks at its results.
+_BESIDE = re.compile(
+    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
+    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
+)
+_KEEP = "keep this file"
+# Ranks that differ, each in its own way.
+_UNLIKE = {
+    r"\bray\s+start\b": "starts Ray by hand: a job's ranks are alike, and Ray has a head and workers",
+    r"\bsrun\b[^;&|]*\s--multi-prog\b": "starts other programs in other tasks (--multi-prog): a job's ranks are alike",
+    r"\bsrun\b[^;&|]*\s--(?:het|pack)-group\b": "starts parts of a heterogeneous job: a job's ranks are alike",
+}
+_PARTS = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
+_GPU = re.compile(r"(?i)\b(?:cuda|nccl|rccl|rocm|gpu|gpus|hip)\b|NCCL_|CUDA_|--?C\s*gpu|constraint=\w*gpu")
+
+
+class AdoptionError(UserError):
+    """A batch file that can't be turned into a job."""
+
+    code = "adopt"
+
+
+class AdoptedStart(NamedTuple):
+    """The processes of a job: `ranks` on each of `nodes`, started one by one or once per node."""
+
+    nodes: int
+    ranks: int
+    per: Literal["rank", "node"]
+    gpus: int  # of each node; 0 on CPUs
+    cpus: int | None  # of each node, as far as the file tells
+
+    @property
+    def gpus_beyond_ranks(self) -> bool:
+        """True if processes use several GPUs each, which a plan does not know."""
+        return self.per == "rank" and self.gpus > self.ranks
+
+    @property
+    def instances(self) -> int:
+        """The ranks of the job."""
+        return self.nodes * self.ranks
+
+
+def main_launch(script: BatchScript) -> LaunchedProgram:
+    """Return the launch that is the job's own work. Raises AdoptionError if there is none, or not a single one."""
+    parts = next((number for number, line in enumerate(script.lines, 1) if _PARTS.match(line)), None)
+    if parts is not None:
+        raise AdoptionError(
+            f"{script.path}:{parts} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
+        )
+    for command in script.commands:
+        for pattern, what in _UNLIKE.items():
+            if re.search(pattern, command.text):
+                raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
+    # A command is recorded once for each value of its variables: the first counts.
+    alive = {(one.command.source, one.line): one for one in reversed(script.training) if not one.command.dead}
+    launches = [one for one in alive.values() if "handler" not in one.command.within]
+    by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)
+    if not launches and by_ssh is not None:
+        raise AdoptionError(
+            f"{script.path}:{by_ssh.line} starts what trains by {by_ssh.name}, and a job starts it by srun",
+            "write it as srun …, which starts it on every node",
+        )
+    if not launches:
+        raise AdoptionError(
+            f"{script.path} starts nothing that trains: no torchrun, accelerate, srun or python was found",
+            "name the batch file itself, not one that sends others",
+        )
+    foreground = [one for one in launches if not one.command.background] or launches
+    chosen = max(
+        foreground, key=lambda one: (one.launcher is not None, one.srun is not None, not _is_beside(one), one.line)
+    )
+    if chosen.layer("mpirun") is not None:
+        raise AdoptionError(
+            f"{script.path}:{chosen.line} starts its ranks by mpirun, and a job's own command is started by srun",
+            "start them with srun, if they need no MPI",
+        )
+    if chosen.launcher is not None and not chosen.program:
+        raise AdoptionError(
+            f"{script.path}:{chosen.line} starts {chosen.launcher.name} without a program",
+            f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
+        )
+    return chosen
+
+
+def _is_beside(launch: LaunchedProgram) -> bool:
+    program = launch.program[0].text if launch.program else ""
+    return bool(_BESIDE.fullmatch(program)) and "train" not in program
+
+
+def is_once_per_node(launch: LaunchedProgram) -> bool:
+    """Return whether a loop over the nodes starts one launcher on each, which is what a job does."""
+    return (
+        "loop" in launch.command.within
+        and launch.launcher is not None
+        and launch.srun is not None
+        and 1 in (number_of(launch.srun, "nodes"), number_of(launch.srun, "ntasks"))
+        and (named := option(launch.srun, "nodelist")) is not None
+        and not named.known
+    )
+
+
+def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> AdoptedStart:
+    """Return what the job starts; where the file starts something else by mistake, `account` says so."""
+    nodes = _nodes(script, launch, account)
+    tasks = _tasks(script, launch, nodes)
+    gpus = _gpus(script, launch, nodes, tasks, account)
+    if launch.launcher is not None:
+        if tasks > 1 and launch.srun is not None:
+            account.changes.append(
+                f"line {launch.line}: srun starts {tasks} launchers on each node; the job starts one, and it the ranks"
+            )
+        ranks, gpus = _of_launcher(script, launch, nodes, gpus, account)
+        return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
+    cpus = _cpus(script, launch, tasks, gpus)
+    if not gpus and _has_gpus(script):
+        return AdoptedStart(nodes, tasks, "rank", tasks, cpus)
+    if 0 < gpus < tasks:
+        account.changes.append(
+            f"line {launch.line}: {tasks} processes share {quantity(gpus, 'GPU')} on each node; "
+            "the job starts one for each GPU"
+        )
+        return AdoptedStart(nodes, gpus, "rank", gpus, cpus)
+    return AdoptedStart(nodes, tasks, "rank", gpus, cpus)
+
+
+def _nodes(script: BatchScript, launch: LaunchedProgram, account: Account) -> int:
+    asked, started = script.request.nodes, script.nodes_of(launch)
+    if is_once_per_node(launch):
+        return asked or 1
+    stated = script.header.value("nodes")
+    if stated is not None and asked is None:
+        account.changes.append(
+            f"line {script.header.line('nodes')}: --nodes={stated} is no number to sbatch; the job takes 1 node, "
+            "or what --hosts says"
+        )
+    over_ssh = launch.launcher is not None and "hostfile" in launch.launcher.options  # deepspeed's own way
+    if asked and started == 1 and launch.srun is None and asked > 1 and not over_ssh:
+        account.changes.append(
+            f"line {launch.line}: everything runs on the first of {asked} nodes; the job starts on all of them"
+        )
+    if launch.srun is None:
+        return asked or 1
+    if started is None and (total := number_of(launch.srun, "ntasks") or script.request.tasks):
+        per_node = number_of(launch.srun, "ntasks-per-node") or script.request.tasks_per_node or total
+        return max(1, -(-total // per_node))
+    return started or asked or 1
+
+
+def _tasks(script: BatchScript, launch: LaunchedProgram, nodes: int) -> int:
+    if launch.srun is None and nodes == 1:
+        return 1  # tasks that no srun starts only reserve CPUs
+    per_node = script.request.tasks_per_node if launch.srun is None else script.tasks_per_node_of(launch)
+    if per_node is None and (total := script.request.tasks):
+        per_node = -(-total // nodes)
+    return per_node or 1
+
+
+def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, account: Account) -> int:
+    """Return the GPUs of each node."""
+    request, srun = script.request, launch.srun
+    for name in ("gres", "gpus-per-node", "gpus-per-task", "gpus"):
+        if "$" in (script.header.value(name) or ""):
+            account.changes.append(
+                f"line {script.header.line(name)}: --{name}={script.header.value(name)} is no number to sbatch; "
+                "the job takes 1 GPU, or as many as --instances says"
+            )
+            return 1
+    per_task = (number_of(srun, "gpus-per-task") if srun is not None else None) or request.gpus_per_task
+    if per_task is not None and srun is not None:
+        return per_task * tasks
+    total = re.search(r"(?:^|:)(\d{1,6})$", script.header.value("gpus") or "")
+    in_all = -(-int(total[1]) // nodes) if total else 0
+    return script.gpus_of(launch) or request.gpus_per_node or in_all
+
+
+def _of_launcher(
+    script: BatchScript, launch: LaunchedProgram, nodes: int, gpus: int, account: Account
+) -> tuple[int, int]:
+    """Return the ranks and the GPUs of each node."""
+    own = number_of(launch.launcher, *_PROCESSES)
+    chosen = option(launch.launcher, "include")
+    if chosen is not None and re.fullmatch(r"localhost:[0-9,]+", chosen.text):
+        own = chosen.text.count(",") + 1
+    total = number_of(launch.launcher, "num_processes", "world_size")
+    if own is None and total is not None:
+        own = max(1, total // nodes)
+    if not gpus:
+        has_gpus = _has_gpus(script) or (script.request.exclusive and (own or 1) > 1)
+        return own or 1, (own or 1) if has_gpus else 0
+    # torchrun's default is one process, and not one for each GPU.
+    is_torchrun = launch.launcher is not None and launch.launcher.name == "torchrun"
+    starts_one = is_torchrun and option(launch.launcher, "nproc_per_node") is None
+    if own not in (None, gpus) or (own is None and gpus > 1 and starts_one):
+        account.changes.append(
+            f"line {launch.line}: {own or 1} of {gpus} GPUs on each node would get a process; the job starts {gpus}"
+            if (own or 1) < gpus
+            else f"line {launch.line}: {own} processes share {quantity(gpus, 'GPU')} on each node; "
+            f"the job starts {gpus}"
+        )
+    return gpus, gpus
+
+
+def _has_gpus(script: BatchScript) -> bool:
+    """Return whether a file that asks for no GPUs is about them, as at sites that give whole nodes."""
+    return any(_GPU.search(line) for line in script.lines)
+
+
+def _cpus(script: BatchScript, launch: LaunchedProgram, tasks: int, gpus: int) -> int | None:
+    """Return the CPUs that the job has on each node; None if the file leaves them to the site."""
+    per_gpu = script.header.value("cpus-per-gpu")
+    if per_gpu is not None and per_gpu.isdigit() and gpus:
+        return int(per_gpu) * gpus
+    per_task = (number_of(launch.srun, "cpus-per-task") if launch.srun else None) or script.request.cpus_per_task
+    if per_task is None:
+        return None
+    # Where no srun starts them, tasks of the request still hold CPUs; but not those of --ntasks-per-gpu alone.
+    stated = any(script.header.value(name) for name in ("ntasks", "ntasks-per-node"))
+    return per_task * max(tasks, (script.request.tasks_per_node or 1) if stated else 1)

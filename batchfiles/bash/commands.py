@@ -1,0 +1,66 @@
+"""The commands and assignments that a shell script makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from batchfiles.bash.expansion import Variables, Word
+from batchfiles.bash.values import Value
+
+
+class Condition(NamedTuple):
+    """The branch of an `if` that contains a command."""
+
+    number: int  # of the if
+    branch: int
+    text: str  # the tests that led here
+
+
+@dataclass
+class ShellCommand:
+    """A command that the script runs."""
+
+    words: list[Word]
+    line: int
+    settings: dict[str, Value]  # NAME=value before it
+    variables: Variables  # as they are when it starts
+    options: frozenset[str]  # of the shell: e, u, pipefail
+    within: tuple[
+        str, ...
+    ] = ()  # from the outermost: if, loop, function, substitution, subshell, and, or, not, called, handler
+    conditions: tuple[Condition, ...] = ()  # the ifs around it
+    source: str = ""  # the file, where it is not the batch file itself
+    place: int = 0  # the line of the batch file that leads there; 0 in the batch file itself
+    piped_into: str | None = None  # the last command of its pipeline
+    is_call: bool = False  # of a function
+    background: bool = False
+    dead: bool = False  # in a branch that this job never takes
+    writes_to: list[tuple[str, Value]] = field(default_factory=list)  # operator, file
+    reads: Value | None = None  # a here-string
+
+    @property
+    def name(self) -> str:
+        """The command's own name, without its folder."""
+        return self.words[0].text.rpartition("/")[2] if self.words else ""
+
+    @property
+    def text(self) -> str:
+        """All words in one line."""
+        return " ".join(word.text for word in self.words)
+
+
+@dataclass
+class Assignment:
+    """A variable's new value."""
+
+    name: str
+    value: Value
+    line: int
+    exported: bool
+    source: str
+    array: list[Word] | None = None
+    within: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    dead: bool = False
+    text: str = ""

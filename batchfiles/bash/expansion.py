@@ -1,0 +1,320 @@
+"""Words of bash, expanded as far as their values are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from batchfiles.bash.values import HOLE, Value, arithmetic, joined, unknown
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# Set by Slurm, by the login environment, or by bash itself: not missing where the script doesn't set them.
+_FROM_OUTSIDE = re.compile(
+    r"SLURM\w*|SBATCH_\w+|SRUN_\w+|HOME|USER|PATH|PWD|OLDPWD|SHELL|HOSTNAME|HOST|LANG|LC_\w+|"
+    r"TMPDIR|RANDOM|SECONDS|LINENO|UID|EUID|PPID|"
+    r"BASH\w*|IFS|LOGNAME|TERM|DISPLAY|SCRATCH|WORK|PROJECT|LD_LIBRARY_PATH|LIBRARY_PATH|CPATH|PYTHONPATH|"
+    r"CUDA\w*|ROCR?_\w+|HIP_\w+|CONDA\w*|VIRTUAL_ENV|MODULE\w*|EBROOT\w*|XDG_\w+|OPTARG|"
+    r"OPTIND|REPLY|PIPESTATUS|FUNCNAME|GROUPS|OSTYPE|_"
+)
+_MOST_DEPTH = 60
+
+
+@dataclass
+class Word:
+    """A word of a command: what bash makes of it, as far as known."""
+
+    value: Value
+    source: str
+    quoted: bool = False
+    line: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text, with holes."""
+        return self.value.text
+
+
+@dataclass
+class Variables:
+    """The variables of a shell at one moment."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    arrays: dict[str, list[Word]] = field(default_factory=dict)
+    # Values that other branches gave.
+    others: dict[str, list[Value]] = field(default_factory=dict)
+    # Set in branches of which only a run can tell whether they are taken.
+    undecided: set[str] = field(default_factory=set)
+    exported: set[str] = field(default_factory=set)
+    # Whether something outside the file may have set any variable: a sourced file that isn't here, eval.
+    open_ended: bool = False
+    in_step: bool = False  # run by srun: the variables of a rank are its own
+    kept_back: set[str] = field(default_factory=set)  # set by the parent, and not exported
+
+    def copy(self) -> Variables:
+        """Return the variables of a child."""
+        others = {name: list(values) for name, values in self.others.items()}
+        return replace(
+            self,
+            values=dict(self.values),
+            arrays=dict(self.arrays),
+            others=others,
+            exported=set(self.exported),
+            kept_back=set(self.kept_back),
+            undecided=set(self.undecided),
+        )
+
+    def of_child(self) -> Variables:
+        """Return the variables of another process: those that are exported."""
+        child = self.copy()
+        inherited = {
+            name for name in self.values if name in self.exported or name.startswith("SLURM") or name.isdigit()
+        }
+        child.kept_back |= (set(self.values) | set(self.arrays)) - inherited
+        child.values = {name: value for name, value in self.values.items() if name in inherited}
+        child.arrays, child.others = {}, {}
+        return child
+
+    def look_up(self, name: str) -> Value:
+        """Return the value of a variable, as far as known."""
+        if name in self.values:
+            value = self.values[name]
+            return Value(value.text, value.origins | {name}, value.holes) if name.startswith("SLURM") else value
+        if name in self.arrays:
+            return self.arrays[name][0].value if self.arrays[name] else Value()
+        if _FROM_OUTSIDE.fullmatch(name) or name.isdigit() or not name.isidentifier():
+            return unknown(name)
+        return unknown(name, f"{'kept back' if name in self.kept_back else 'unset'} {name}")
+
+    def set(self, name: str, value: Value) -> None:
+        """Give a variable a value."""
+        self.arrays.pop(name, None)
+        self.undecided.discard(name)
+        self.values[name] = value
+
+    def set_array(self, name: str, words: list[Word]) -> None:
+        """Give an array its elements."""
+        self.values.pop(name, None)
+        self.arrays[name] = words
+
+    def set_arguments(self, words: list[Word]) -> None:
+        """Set $1, $2, … and $@."""
+        for name in [name for name in self.values if name.isdigit()]:
+            del self.values[name]
+        for number, word in enumerate(words, 1):
+            self.values[str(number)] = word.value
+        self.arrays["@"] = words
+        self.values["#"] = Value(str(len(words)))
+        self.values["@"] = self.values["*"] = joined((word.value for word in words), " ")
+
+
+class Expander:
+    """Expands words with `variables`; `run` is called with each command substitution."""
+
+    def __init__(self, variables: Variables, run: Callable[[Node], None]) -> None:
+        self.variables, self._run = variables, run
+        self._written = b""
+        self._holes: tuple[str, ...] = ()
+
+    def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
+        """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
+        self._written = text.encode()
+        self._holes = tuple("" if name in ("$HOSTNAME", "$SLURMD_NODENAME") else name for name in holes)
+
+    def _literal(self, text: str, start: int) -> Value:
+        """Return a text that stands at the byte `start`."""
+        if HOLE not in text or not self._holes:
+            return Value(text)
+        first = self._written[:start].count(HOLE.encode())
+        return Value(text, holes=self._holes[first : first + text.count(HOLE)])
+
+    def value(self, node: Node | None, depth: int = 0) -> Value:
+        """Return the value of a word, before it is split."""
+        if node is None:
+            return Value()
+        if depth > _MOST_DEPTH or node.type == "brace_expression":
+            return unknown()
+        literal = _LITERALS.get(node.type)
+        if literal is not None and not node.named_children:
+            return self._literal(literal(text_of(node)), node.start_byte)
+        if node.type in ("translated_string", "concatenation"):
+            return joined(self.value(child, depth + 1) for child in node.children)
+        return self._expanded(node, depth)
+
+    def _expanded(self, node: Node, depth: int) -> Value:
+        text = text_of(node).strip()
+        match node.type:
+            case "string":
+                return joined(self._pieces(node, depth))
+            case "simple_expansion":
+                return self.variables.look_up(text[1:])
+            case "expansion":
+                return self._braces(node, depth)
+            case "arithmetic_expansion":
+                self._substitutions_below(node)
+                return arithmetic(text[3:-2], self.variables.look_up)
+            case "command_substitution":
+                return self._output(node)
+            case "process_substitution":
+                self._output(node)
+                return unknown()
+        return self._literal(text_of(node), node.start_byte)
+
+    def words(self, node: Node) -> Iterator[Word]:
+        """Yield the words that bash makes of one."""
+        line, source = node.start_point.row + 1, text_of(node)
+        array = re.fullmatch(r'"?\$(?:\{(\w+)\[[@*]\]\}|\{?[@*]\}?)"?', source)
+        if array and (array[1] or "@") in self.variables.arrays:
+            yield from self.variables.arrays[array[1] or "@"]
+            return
+        rest = re.fullmatch(r'"?\$\{([@*]|\w+(?=\[[@*]\]))(?:\[[@*]\])?:(\d{1,4})\}"?', source)
+        if rest and (words := self._from(rest[1], int(rest[2]))) is not None:
+            yield from words
+            return
+        value = self.value(node)
+        if not self._is_split(node):
+            yield Word(value, source, quoted=node.type in ("string", "raw_string"), line=line)
+            return
+        pieces = list(value.pieces())
+        for piece in pieces:
+            yield Word(piece, source, line=line)
+        if not pieces:
+            yield Word(value.with_text(""), source, line=line)
+
+    def _from(self, name: str, first: int) -> list[Word] | None:
+        """Return the words of ${NAME[@]:FIRST}, or of ${@:FIRST}, which counts from 1; None if they are not known."""
+        listed = self.variables.arrays.get("@" if name == "*" else name)
+        return None if listed is None else listed[max(0, first - 1) if name in "@*" else first :]
+
+    def _is_split(self, node: Node) -> bool:
+        parts = node.children if node.type == "concatenation" else [node]
+        return any(part.type in ("simple_expansion", "expansion", "command_substitution") for part in parts)
+
+    def here_document(self, node: Node) -> Value:
+        """Return what a command reads from a here-document."""
+        parts = {child.type: child for child in node.children}
+        body = parts.get("heredoc_body")
+        if body is None:
+            return unknown()
+        is_literal = re.search(r"['\"\\]", text_of(parts["heredoc_start"])) is not None
+        value = Value(text_of(body)) if is_literal else joined(self._pieces(body, 0, quote=0))
+        return value.with_text(re.sub(r"(?m)^\t+", "", value.text)) if "<<-" in parts else value
+
+    def _pieces(self, node: Node, depth: int, quote: int = 1) -> Iterator[Value]:
+        """Yield the parts of a quoted string; space before an expansion may be part of its node, or of none."""
+        at = node.start_byte + quote
+        whole = node.text or b""
+        for child in node.named_children:
+            text = child.text or b""
+            space = 0 if child.type == "string_content" else len(text) - len(text.lstrip())
+            yield self._literal(_plain(whole[at - node.start_byte : child.start_byte - node.start_byte + space]), at)
+            yield self.value(child, depth + 1)
+            at = child.end_byte
+        yield self._literal(_plain(whole[at - node.start_byte : len(whole) - quote]), at)
+
+    def _output(self, node: Node) -> Value:
+        self._run(node)
+        text = text_of(node).strip().removeprefix("$(").strip("`)").strip()
+        origins = {f"$({text})"}
+        for name in set(re.findall(r"\$\{?(\w+)", text)):
+            origins |= self.variables.look_up(name).origins
+        if re.search(r"scontrol\s+show\s+hostnames?\b.*\|\s*wc\b", text) and "SLURM_NNODES" in self.variables.values:
+            return Value(self.variables.values["SLURM_NNODES"].text, frozenset({*origins, "SLURM_NNODES"}))
+        printed = node.named_children[0] if len(node.named_children) == 1 else None
+        if printed is not None and printed.type == "redirected_statement" and len(printed.named_children) == 2:
+            command, document = printed.named_children
+            if text_of(command) == "cat" and document.type == "heredoc_redirect":
+                value = self.here_document(document)
+                return value.with_text(value.text.rstrip("\n"))
+        # What a hostname was made from is no secret; what is printed is.
+        return Value(HOLE, frozenset(origins), ("$PWD" if text == "pwd" else "",))
+
+    def _substitutions_below(self, node: Node) -> None:
+        for child in node.named_children:
+            if child.type == "command_substitution":
+                self._run(child)
+            else:
+                self._substitutions_below(child)
+
+    def _braces(self, node: Node, depth: int) -> Value:
+        source = text_of(node).strip()[2:-1]
+        length = re.fullmatch(r"#(\w+)\[[@*]\]", source)
+        if length:
+            known = self.variables.arrays.get(length[1])
+            return (
+                unknown(f"#{length[1]}")
+                if known is None or any(not word.value.known for word in known)
+                else Value(str(len(known)))
+            )
+        match = re.match(r"[#!]?(\w+|[@*#?])(\[[^\]]*\])?", source)
+        if match is None:
+            return unknown()
+        value = self._element(match[1], match[2])
+        rest = source[match.end() :]
+        if match[1] in "@*" or match[2] in ("[@]", "[*]"):
+            first = re.fullmatch(r":(\d{1,4})", rest)
+            if first and (words := self._from(match[1], int(first[1]))) is not None:
+                return joined((word.value for word in words), " ")
+        if not rest and not source.startswith(("#", "!")):
+            return value
+        default = re.match(r":?([-=+?])", rest)
+        if default is None:
+            self._substitutions_below(node)
+            return Value(HOLE, value.origins)
+        return self._default(node, value, default[1], depth, name=match[1])
+
+    def _default(self, node: Node, value: Value, sign: str, depth: int, name: str) -> Value:
+        after = [child for child in node.children if child.end_byte < node.end_byte][2:]
+        if after and after[0].type != "simple_expansion" and text_of(after[0]).lstrip(":") in ("-", "=", "+", "?"):
+            after = after[1:]
+        if sign == "+":
+            return unknown(*value.origins)
+        missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))
+        if sign == "?" or not (missing or not value.text):
+            return value
+        other = joined(self.value(child, depth + 1) for child in after)
+        if sign == "=":
+            self.variables.set(name, other)
+        return other
+
+    def _element(self, name: str, subscript: str | None) -> Value:
+        elements = self.variables.arrays.get(name)
+        if elements is None or subscript is None:
+            return self.variables.look_up(name)
+        if subscript in ("[@]", "[*]"):
+            return joined((word.value for word in elements), " ")
+        index = arithmetic(subscript[1:-1], self.variables.look_up)
+        origins = frozenset().union(*(word.value.origins for word in elements))
+        # An element that came from a command's output may be several.
+        if (
+            index.known
+            and index.text.isdigit()
+            and int(index.text) < len(elements)
+            and all(word.value.known for word in elements)
+        ):
+            return elements[int(index.text)].value
+        return Value(HOLE, origins)
+
+
+def text_of(node: Node) -> str:
+    """Return the text of a node."""
+    return (node.text or b"").decode(errors="replace")
+
+
+def _plain(text: bytes) -> str:
+    return re.sub(r"\\([$`\"\\]|\n)", lambda match: match[1].strip("\n"), text.decode(errors="replace"))
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.|\n)", lambda match: match[1].strip("\n"), text)
+
+
+_LITERALS: dict[str, Callable[[str], str]] = {
+    **dict.fromkeys(("word", "number", "variable_name", "test_operator", "regex", "extglob_pattern"), _unescaped),
+    "raw_string": lambda text: text[1:-1],
+    "ansi_c_string": lambda text: text[2:-1],
+    "string_content": lambda text: _plain(text.encode()),
+}

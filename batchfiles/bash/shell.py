@@ -1,0 +1,275 @@
+"""The commands that a shell script runs, in order, with the values that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from batchfiles.bash.commands import Assignment, Condition, ShellCommand
+from batchfiles.bash.expansion import Expander, Variables, Word, text_of
+from batchfiles.bash.values import Value, joined
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_MOST_CALLS = 4  # of functions and scripts inside one another
+_MOST_COMMANDS = 20_000
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def parse(text: str) -> Node:
+    """Return the tree of a script."""
+    root: Node = _parser().parse(text.encode(errors="replace")).root_node
+    return root
+
+
+class Bash(NamedTuple):
+    """A model of bash: a reader for each kind of statement, and the effects of builtins."""
+
+    readers: Mapping[str, Callable[[ShellReader, Node], None]]
+    obey: Callable[[ShellReader, ShellCommand], None]
+
+
+class ShellReader:
+    """Reads a script as bash would run it: `commands` and `assignments` are what it meets, in order."""
+
+    def __init__(
+        self, bash: Bash, variables: Variables, find_script: Callable[[str], tuple[str, str] | None], depth: int = 0
+    ) -> None:
+        self.bash, self.variables, self.find_script, self.depth = bash, variables, find_script, depth
+        self.commands: list[ShellCommand] = []
+        self.assignments: list[Assignment] = []
+        self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
+        self.functions: dict[str, tuple[Node, str, int]] = {}  # the body, its source and first_line
+        self._called: set[str] = set()
+        self.options: set[str] = set()
+        self.within: tuple[str, ...] = ()
+        self.conditions: tuple[Condition, ...] = ()
+        self.dead = False
+        self.input: Value | None = None  # the here-document of the next command
+        self.source = ""
+        self.place = 0  # the line of the batch file that leads to `source`
+        self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
+        self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
+        self.expander = Expander(variables, self._substitution)
+
+    def run(self, root: Node) -> None:
+        """Read a whole script, then the functions that it never calls by name: handlers of traps are among them."""
+        self.block(root.children)
+        for name in [name for name in self.functions if name not in self._called]:
+            self._run_function(name, "handler", self.place)
+
+    def _line(self, node: Node) -> int:
+        return self.only_line or node.start_point.row + 1 + self.first_line
+
+    def block(self, nodes: list[Node]) -> None:
+        """Read statements in order."""
+        for at, node in enumerate(nodes):
+            follows = nodes[at + 1].type if at + 1 < len(nodes) else ""
+            before = len(self.commands)
+            self.statement(node)
+            if follows == "&":
+                for command in self.commands[before:]:
+                    command.background = True
+
+    def inside(self, what: str, node: Node) -> None:
+        """Read a statement that is part of another, which `what` names."""
+        outer, self.within = self.within, (*self.within, what)
+        if len(self.within) < 40:
+            self.statement(node)
+        self.within = outer
+
+    def statement(self, node: Node) -> None:
+        """Read one statement."""
+        if len(self.commands) > _MOST_COMMANDS:
+            return
+        reader = self.bash.readers.get(node.type)
+        if reader is not None:
+            reader(self, node)
+        elif node.named_children and node.type not in ("comment", "heredoc_body"):
+            self.block(node.children)
+
+    def subshell(self, node: Node) -> None:
+        """Read statements whose variables and options end with them."""
+        outer, self.variables = self.variables, self.variables.copy()
+        options = set(self.options)
+        self.expander.variables = self.variables
+        outer_within, self.within = self.within, (*self.within, "subshell")
+        self.block(node.children)
+        self.within, self.options = outer_within, options
+        self.variables = self.expander.variables = outer
+
+    def _substitution(self, node: Node) -> None:
+        outer, self.within = self.within, (*self.within, "substitution")
+        if len(self.within) < 40:
+            self.subshell(node)
+        self.within = outer
+
+    def command(self, node: Node) -> None:
+        """Read a simple command; again for each other value that a branch gave to its words."""
+        name = node.child_by_field_name("name")
+        for alternative in self._alternatives(node):
+            self._one_command(node, name, alternative)
+
+    def _alternatives(self, node: Node) -> Iterator[tuple[str, Value] | None]:
+        """Yield None, and each other value that a branch gave to a variable outside quotes."""
+        yield None
+        for child in node.named_children:
+            inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
+            if inner.type in ("simple_expansion", "expansion"):
+                variable = text_of(inner).strip("${}")
+                for value in self.variables.others.get(variable, [])[:3]:
+                    if value != self.variables.values.get(variable):
+                        yield variable, value
+
+    def _one_command(self, node: Node, name: Node | None, alternative: tuple[str, Value] | None) -> None:
+        kept = None
+        if alternative is not None:
+            kept = self.variables.values.get(alternative[0])
+            self.variables.values[alternative[0]] = alternative[1]
+        words: list[Word] = []
+        settings: dict[str, Value] = {}
+        reads, self.input = self.input, None
+        writes: list[tuple[str, Value]] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                settings[text_of(child.named_children[0])] = self.expander.value(child.child_by_field_name("value"))
+            elif child.type == "herestring_redirect":
+                reads = joined(self.expander.value(part) for part in child.named_children)
+            elif child.type == "file_redirect":
+                writes.append(self.redirect(child))
+            elif child.is_named and child.type != "comment":
+                words.extend(
+                    self.expander.words(child.named_children[0] if child == name and child.named_children else child)
+                )
+        while len(words) > 1 and not words[0].text and not words[0].quoted:
+            words.pop(0)
+        self._note(words, self._line(node), settings, reads, writes)
+        if alternative is not None and kept is not None:
+            self.variables.values[alternative[0]] = kept
+
+    def _note(
+        self,
+        words: list[Word],
+        line: int,
+        settings: dict[str, Value],
+        reads: Value | None,
+        writes: list[tuple[str, Value]],
+    ) -> None:
+        # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
+        command = ShellCommand(
+            words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
+            self.source, self.place, dead=self.dead, reads=reads, writes_to=writes,
+        )  # fmt: skip
+        self.commands.append(command)
+        if words and self.first_line:
+            for word in words:
+                word.line = line
+        self.bash.obey(self, command)
+
+    def _run_function(self, name: str, what: str, place: int) -> None:
+        body, source, first_line = self.functions[name]
+        kept = self.source, self.place, self.first_line
+        if source != self.source:
+            self.source, self.place, self.first_line = source, self.place or place, first_line
+        self.inside(what, body)
+        self.source, self.place, self.first_line = kept
+
+    def call(self, name: str, arguments: list[Word], line: int) -> bool:
+        """Run a function that `line` calls; returns whether there is one of this name."""
+        if name not in self.functions or self.within.count("function") >= _MOST_CALLS:
+            return False
+        self._called.add(name)
+        own = {key: value for key, value in self.variables.values.items() if key.isdigit() or key in ("#", "@", "*")}
+        words = self.variables.arrays.get("@")
+        self.variables.set_arguments(arguments)
+        self._run_function(name, "function", line)
+        self.variables.set_arguments(words or [])
+        if words is None:
+            del self.variables.arrays["@"], self.variables.values["#"]
+            del self.variables.values["@"], self.variables.values["*"]
+        self.variables.values |= own
+        return True
+
+    def run_text(
+        self,
+        text: str,
+        line: int,
+        *,
+        shell_of_its_own: bool,
+        source: str = "",
+        written_there: bool = True,
+        holes: tuple[str, ...] = (),
+    ) -> None:
+        """Read another script: in this shell, as `source` and `eval` do, or as a child.
+
+        `written_there`: its lines are those of the file from `line` on, and not of a variable's value. `holes` are the
+        variables of its holes.
+        """
+        if self.depth >= _MOST_CALLS:
+            return
+        variables = self.variables.of_child() if shell_of_its_own else self.variables
+        inner = ShellReader(self.bash, variables, self.find_script, self.depth + 1)
+        inner.expander.expanded_before(text, holes)
+        inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
+        inner.only_line = 0 if written_there else line
+        inner.place = self.place or (line if source else 0)
+        inner.options = set() if shell_of_its_own else self.options
+        inner.within = (*self.within, "called") if shell_of_its_own else self.within
+        inner.conditions, inner.dead = self.conditions, self.dead
+        inner.source, inner.first_line = source or self.source, 0 if source else line - 1
+        if shell_of_its_own:
+            inner.run(parse(text))
+        else:
+            inner.functions, inner._called = self.functions, self._called
+            inner.block(parse(text).children)
+
+    def redirect(self, node: Node) -> tuple[str, Value]:
+        """Return the operator and the file of a redirection."""
+        sign = next((child.type for child in node.children if not child.is_named), ">")
+        return sign, self.expander.value(node.child_by_field_name("destination"))
+
+    def assign(self, node: Node, *, exports: bool) -> None:
+        """Give a variable its value."""
+        target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if target is None:
+            return
+        name = text_of(target).partition("[")[0]
+        adds = any(child.type == "+=" for child in node.children)
+        array: list[Word] | None = None
+        if value is not None and value.type == "array":
+            array = [
+                word for child in value.named_children if child.type != "comment" for word in self.expander.words(child)
+            ]
+            self.variables.set_array(name, [*self.variables.arrays.get(name, []), *array] if adds else array)
+            folded = joined((word.value for word in array), " ")
+        else:
+            folded = self.expander.value(value)
+            if adds:
+                folded = joined([self.variables.look_up(name), folded])
+            if text_of(target) == name:
+                self.variables.set(name, folded)
+        if exports or "a" in self.options:
+            self.variables.exported.add(name)
+        self.assignments.append(
+            Assignment(
+                name,
+                folded,
+                self._line(node),
+                exports or name in self.variables.exported,
+                self.source,
+                array,
+                self.within,
+                self.conditions,
+                self.dead,
+                text_of(node),
+            )
+        )

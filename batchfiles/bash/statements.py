@@ -1,0 +1,258 @@
+"""The statements of bash that hold other statements, and which of their commands a script runs."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from batchfiles.bash.commands import Condition
+from batchfiles.bash.expansion import Expander, text_of
+from batchfiles.bash.values import Value, joined, unknown
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+    from batchfiles.bash.shell import ShellReader
+
+_MOST_TURNS = 64
+# {1..4}, $(seq 4), $(seq 1 4).
+_COUNTED = re.compile(
+    r"\{(?P<first>[0-9]{1,4})\.\.(?P<last>[0-9]{1,4})\}|\$\(seq (?:(?P<start>[0-9]{1,4}) )?(?P<end>[0-9]{1,4})\)"
+)
+
+_OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+
+
+def _redirected(shell: ShellReader, node: Node) -> None:
+    before = len(shell.commands)
+    redirects: list[tuple[str, Value]] = []
+    for child in node.children:
+        if child.type == "heredoc_redirect":
+            redirects.extend(shell.redirect(inner) for inner in child.named_children if inner.type == "file_redirect")
+            shell.block([inner for inner in child.named_children if inner.type in ("pipeline", "command", "list")])
+        elif child.type == "file_redirect":
+            redirects.append(shell.redirect(child))
+        elif child.type == "herestring_redirect":
+            value = joined(shell.expander.value(part) for part in child.named_children)
+            for command in shell.commands[before:]:
+                command.reads = value
+        else:
+            document = next((one for one in node.children if one.type == "heredoc_redirect"), None)
+            shell.input = shell.expander.here_document(document) if document is not None else None
+            shell.statement(child)
+            shell.input = None
+    for command in shell.commands[before:]:
+        command.writes_to.extend(redirects)
+
+
+def _pipeline(shell: ShellReader, node: Node) -> None:
+    parts = node.named_children
+    ranges = []
+    for part in parts:
+        before = len(shell.commands)
+        shell.statement(part)
+        ranges.append((before, len(shell.commands)))
+    last = shell.commands[ranges[-1][0]].name if ranges and ranges[-1][0] < ranges[-1][1] else ""
+    for start, end in ranges[:-1]:
+        for command in shell.commands[start:end]:
+            # What runs in a shell that this pipeline starts has that shell's exit code.
+            if "called" not in command.within[len(shell.within) :]:
+                command.piped_into = command.piped_into or last
+
+
+def _list(shell: ShellReader, node: Node) -> None:
+    # left && right: only the last command of a chain ends a shell with `set -e`.
+    sign = next((child.type for child in node.children if child.type in ("&&", "||")), "&&")
+    left, *right = [child for child in node.named_children if child.type != "comment"]
+    shell.inside("and" if sign == "&&" else "or", left)
+    for child in right:
+        shell.inside("after-and" if sign == "&&" else "after-or", child)
+
+
+def _negated(shell: ShellReader, node: Node) -> None:
+    for child in node.named_children:
+        shell.inside("not", child)
+
+
+class _Truth(NamedTuple):
+    """The truth of a condition for the file as it is; None if only a run can tell."""
+
+    holds: bool | None
+    always: bool = False  # and not only until a switch in the file is turned
+
+
+def _truth(condition: list[Node], expander: Expander) -> _Truth:
+    """Return whether a condition holds."""
+    tests = [node for node in condition if node.is_named]
+    if len(tests) != 1 or tests[0].type != "test_command":
+        return _Truth(None)
+    inner = tests[0].named_children
+    return _compared(inner[0], expander) if len(inner) == 1 and inner[0].type == "binary_expression" else _Truth(None)
+
+
+def _compared(node: Node, expander: Expander) -> _Truth:
+    sides = expander.value(node.child_by_field_name("left")), expander.value(node.child_by_field_name("right"))
+    sign = node.child_by_field_name("operator")
+    if sign is None or not all(side.known for side in sides):
+        return _Truth(None)
+    left, right = (side.text.strip() for side in sides)
+    compare = _OF_NUMBERS.get(text_of(sign))
+    # Figures of the request are the same for every run of this file; a switch is there to be turned.
+    always = any(side.origins for side in sides)
+    if compare is not None and left.isdigit() and right.isdigit():
+        return _Truth(compare(int(left[:18]), int(right[:18])), always)
+    return _Truth({"==": left == right, "=": left == right, "!=": left != right}.get(text_of(sign)), always)
+
+
+def _if(shell: ShellReader, node: Node) -> None:
+    branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
+    before = dict(shell.variables.values)
+    ends: list[tuple[dict[str, Value], bool]] = []
+    outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
+    taken, tests, undecided = _Truth(holds=False), "", False
+    for number, branch in enumerate(branches):
+        condition, body = _halves(branch)
+        verdict = _Truth(holds=None) if branch.type == "else_clause" else _truth(condition, shell.expander)
+        tests += " ".join(text_of(part) for part in condition)
+        shell.conditions = (*outer_conditions, Condition(node.start_byte, number, tests))
+        for part in condition:
+            shell.inside("condition", part)
+        never = taken.holds is True or verdict.holds is False
+        shell.dead = outer_dead or (taken.always if taken.holds else never and verdict.always)
+        shell.within = (*outer_within, "if")
+        shell.block(body)
+        shell.within = outer_within
+        ends.append((dict(shell.variables.values), not never))
+        shell.variables.values = dict(before)
+        taken = verdict if verdict.holds else taken
+        undecided = undecided or (verdict.holds is None and branch.type != "else_clause" and not taken.holds)
+    shell.conditions, shell.dead = outer_conditions, outer_dead
+    _merge(shell, before, ends, undecided=undecided)
+
+
+def _merge(
+    shell: ShellReader, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]], *, undecided: bool
+) -> None:
+    """Keep what the last branch that may be taken has set, and what the others set as alternatives."""
+    for end, possible in ends:
+        for name, value in end.items():
+            if before.get(name) == value:
+                continue
+            if possible and undecided:
+                shell.variables.undecided.add(name)
+            kept = shell.variables.values.get(name)
+            if possible:
+                shell.variables.values[name] = value
+            replaced = kept if possible else value
+            if replaced is not None and replaced != shell.variables.values.get(name):
+                shell.variables.others.setdefault(name, []).append(replaced)
+
+
+def _turns(shell: ShellReader, node: Node, bodies: list[Node]) -> list[Value]:
+    """Return the loop variable in each turn of a `for` that only puts words together; none where that is not known."""
+    inside = {child.type for body in bodies for child in body.named_children}
+    turns: list[Value] = []
+    for child in node.children_by_field_name("value"):
+        counted = _COUNTED.fullmatch(text_of(child))
+        if counted is not None:
+            first, last = int(counted["first"] or counted["start"] or 1), int(counted["last"] or counted["end"])
+            turns += [Value(str(number)) for number in range(first, last + 1)]
+        else:
+            words = list(shell.expander.words(child))
+            # A pattern stands for the files that it matches.
+            turns += [unknown() if re.search(r"[*?[]", word.text) else word.value for word in words]
+    is_known = all(value.known for value in turns) and len(turns) <= _MOST_TURNS
+    return turns if is_known and inside <= {"variable_assignment", "variable_assignments", "comment"} else []
+
+
+def _loop(shell: ShellReader, node: Node) -> None:
+    bodies = node.children_by_field_name("body") or [child for child in node.children if child.type == "do_group"]
+    variable = node.child_by_field_name("variable")
+    if variable is not None and (turns := _turns(shell, node, bodies)):
+        for value in turns:
+            shell.variables.set(text_of(variable), value)
+            for body in bodies:
+                shell.inside("loop", body)
+        return
+    if variable is not None:
+        values = [shell.expander.value(child) for child in node.children_by_field_name("value")]
+        shell.variables.set(text_of(variable), unknown(*joined(values).origins))
+    for part in node.children_by_field_name("condition"):
+        shell.inside("condition", part)
+    if node.type == "c_style_for_statement":
+        for name in re.findall(r"\b([A-Za-z_]\w*)\s*=[^=]", text_of(node).partition("do")[0]):
+            shell.variables.set(name, unknown())
+    tests = " ".join(text_of(part) for part in node.children_by_field_name("condition")).strip("; ")
+    for body in bodies:
+        shell.inside("endless" if node.type == "while_statement" and tests in ("true", ":", "[ 1 ]") else "loop", body)
+
+
+def _case(shell: ShellReader, node: Node) -> None:
+    before = dict(shell.variables.values)
+    ends = []
+    for item in node.named_children:
+        if item.type == "case_item":
+            shell.inside("if", item)
+            ends.append((dict(shell.variables.values), True))
+            shell.variables.values = dict(before)
+    _merge(shell, before, ends, undecided=True)
+
+
+def _function(shell: ShellReader, node: Node) -> None:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if name is not None and body is not None:
+        shell.functions[text_of(name)] = (body, shell.source, shell.first_line)
+
+
+def _declaration(shell: ShellReader, node: Node) -> None:
+    keyword = text_of(node.children[0])
+    exports = keyword == "export" or any(
+        text_of(child) == "-x" for child in node.named_children if child.type == "word"
+    )
+    for child in node.named_children:
+        if child.type == "variable_assignment":
+            shell.assign(child, exports=exports)
+        elif exports and child.type == "variable_name":
+            shell.variables.exported.add(text_of(child))
+
+
+def _halves(branch: Node) -> tuple[list[Node], list[Node]]:
+    """Return the condition and the body of a branch."""
+    inner = [child for child in branch.children if child.type not in ("elif_clause", "else_clause", "fi", "comment")]
+    if branch.type == "else_clause":
+        return [], inner[1:]
+    then = next((at for at, child in enumerate(inner) if child.type == "then"), len(inner))
+    return [child for child in inner[1:then] if child.is_named], inner[then + 1 :]
+
+
+READERS: dict[str, Callable[[ShellReader, Node], None]] = {
+    "command": lambda shell, node: shell.command(node),
+    "redirected_statement": _redirected,
+    "pipeline": _pipeline,
+    "list": _list,
+    "subshell": lambda shell, node: shell.subshell(node),
+    "command_substitution": lambda shell, node: shell.subshell(node),
+    "negated_command": _negated,
+    "if_statement": _if,
+    "for_statement": _loop,
+    "c_style_for_statement": _loop,
+    "while_statement": _loop,
+    "case_statement": _case,
+    "function_definition": _function,
+    "declaration_command": _declaration,
+    "variable_assignment": lambda shell, node: shell.assign(node, exports=False),
+    "comment": lambda _shell, _node: None,
+}

@@ -1,0 +1,154 @@
+"""trainjob adopt: turns a batch file into a job file and a cluster file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from batchfiles.commands.doctor import refuse_unreadable, slurm_cluster
+from trainjob.cli.command import AsJson, cluster_option, command, commands, fail_unless
+from trainjob.contract.errors import UserError
+from trainjob.watch import show
+
+if TYPE_CHECKING:
+    from batchfiles.adoption.adopt import Adoption
+    from batchfiles.rehearsal.proof import Proof
+
+app = commands()
+
+
+@command(
+    app, "trainjob adopt train.sbatch -o adopted", "trainjob adopt --cluster hpc train.sbatch -o adopted config.yaml"
+)
+def adopt(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A batch file for Slurm.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENT…]", help="Its arguments, as for sbatch.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files. Absent: print them.")
+    ] = None,
+    prove: Annotated[
+        bool,
+        typer.Option("--prove", help="Run both on a private Slurm on this machine, and compare what their ranks see."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="With --prove: run a file that somebody else has written.")
+    ] = False,
+    cluster: Annotated[str | None, cluster_option("Use this cluster file, and write only a job file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a batch file for Slurm into a job file and a cluster file that do the same, and account for each line."""
+    from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
+    from batchfiles.adoption.adopt import adopt as adopted
+    from trainjob.backends import project as projects
+
+    refuse_unreadable(file)
+    if prove:
+        from batchfiles.commands.trust import agree_to_run
+
+        agree_to_run(file, yes=yes)
+    known = None if cluster is None else slurm_cluster(cluster)
+    adoption = adopted(file, Path.cwd(), arguments or (), known, projects.find(Path.cwd()).start)
+    texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
+    _refuse_unplannable(file, texts, cluster)
+    paths = {} if output is None else _write(output, texts)
+    proof = _proof(file, tuple(arguments or ()), texts, cluster, quiet=as_json) if prove else None
+    if as_json:
+        files = {"files": {name: str(path) for name, path in paths.items()} or texts}
+        show.as_json(adoption.as_json() | files | ({} if proof is None else {"proof": proof.as_json()}))
+        fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
+        return
+    for name, text in texts.items() if output is None else ():
+        typer.echo(f"--- {name} ---\n{text}")
+    _tell(adoption, file)
+    if proof is not None:
+        _tell_proof(proof, adoption)
+    if output is not None:
+        typer.echo(f"wrote {' and '.join(str(path) for path in paths.values())}")
+        used = cluster or os.path.join(".", paths[CLUSTER_FILE])
+        typer.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
+    fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
+
+
+def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) -> None:
+    """Raise UserError if what was adopted can't be planned and rendered: it would be refused when it is submitted."""
+    import tempfile
+
+    from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
+    from trainjob.requests.options import JobOptions
+    from trainjob.requests.prepared import prepare
+
+    with tempfile.TemporaryDirectory(prefix="trainjob-adopt-") as place:
+        for name, text in texts.items():
+            (Path(place) / name).write_text(text, encoding="utf-8")
+        known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
+        try:
+            prepare(JobOptions(known, Path(place) / JOB_FILE, {}, (), None, untracked=False)).render()
+        except UserError as error:
+            raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
+
+
+def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluster: str | None, *, quiet: bool) -> Proof:
+    import tempfile
+
+    from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
+    from batchfiles.rehearsal.proof import prove
+
+    with tempfile.TemporaryDirectory(prefix="trainjob-adopt-") as place:
+        for name, text in texts.items():
+            (Path(place) / name).write_text(text, encoding="utf-8")
+        known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
+        say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
+        return prove(file, arguments, Path(place) / JOB_FILE, known, say)
+
+
+def _tell_proof(proof: Proof, adoption: Adoption) -> None:
+    if proof.is_equal:
+        ranks = "1 rank" if len(proof.adopted) == 1 else f"{len(proof.adopted)} ranks"
+        typer.echo(f"Proved: both start {ranks}, which see the same: {proof.compared}\n")
+        return
+    typer.echo("Not the same, as the file is wrong:" if adoption.is_wrong else "NOT the same:")
+    for line in proof.differences():
+        typer.echo(f"  {line}")
+    typer.echo()
+
+
+def _write(folder: Path, texts: dict[str, str]) -> dict[str, Path]:
+    from trainjob.kinds.lookup import write_draft
+
+    paths = {name: folder / name for name in texts}
+    for path in paths.values():
+        if path.exists():
+            raise UserError(f"{path} exists already, and is not overwritten", "choose another folder, or remove it")
+    for name, path in paths.items():
+        write_draft(path, texts[name])
+    return paths
+
+
+def _tell(adoption: Adoption, file: Path) -> None:
+    from batchfiles.adoption.account import Where
+
+    rows = [
+        (one.lines, _short(one.text), f"{one.where.value}: {one.what}")
+        for one in adoption.account.sorted
+        if one.where is not Where.LOST
+    ]
+    show.table(("LINE", file.name, "BECAME"), rows)
+    for title, lines in (
+        ("Not carried over:", [f"{one.lines}: {_short(one.text)}: {one.what}" for one in adoption.account.lost]),
+        ("Different, because the file is wrong:", adoption.account.changes),
+        ("Found by doctor, and cured:", [", ".join(adoption.cured)] if adoption.cured else []),
+    ):
+        if lines:
+            typer.echo(f"\n{title}")
+        for line in lines:
+            typer.echo(f"  {line}")
+    typer.echo()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,141 @@
+"""Rehearse with a batch file that the user brought: options, progress, and the verdict in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from trainjob.contract import clock
+from trainjob.records.files import read_first
+from trainjob.requests.options import JobOptions
+from trainjob.watch import show
+
+if TYPE_CHECKING:
+    from batchfiles.rehearsal.rehearsal import BatchOptions
+    from batchfiles.rehearsal.verdict import BatchVerdict
+
+_HEAD_BYTES = 1 << 16
+_SUFFIXES = (".sbatch", ".slurm")
+_OUTPUT_LINES = 12
+# Of torch, in a network where no address has a name.
+_NOISE = "The hostname of the client socket cannot be retrieved"
+
+
+def is_batch_file(word: str) -> bool:
+    """Return whether `word` names a file with directives for sbatch. Raises BadParameter for one that is not here."""
+    path = Path(word)
+    if not path.is_file():
+        if path.suffix in _SUFFIXES:
+            raise typer.BadParameter(f"{word}: no such batch file here")
+        return False
+    head = read_first(path, _HEAD_BYTES)
+    return head.startswith(b"#SBATCH") or b"\n#SBATCH" in head
+
+
+def options_of(
+    flags: JobOptions,
+    *,
+    inject: str | None,
+    stop_after_s: float | None,
+    maps: tuple[str, ...],
+    writable: tuple[str, ...],
+    gpus: bool,
+    python: str | None,
+    slurm: str,
+) -> BatchOptions:
+    """Return what the command line asks for. Raises BadParameter for settings that the batch file has itself."""
+    from batchfiles.rehearsal.rehearsal import STOP_AFTER_S, BatchOptions
+
+    own = [name for name in flags.values if name != "command"] + (["job"] if flags.file else [])
+    if own:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in own)
+        raise typer.BadParameter(f"{named}: a batch file states that itself; take it out, or change the file")
+    return BatchOptions(
+        path=Path(flags.words[0]),
+        arguments=tuple(flags.words[1:]),
+        cluster=None if flags.cluster == "local" else flags.cluster,
+        stop_after_s=STOP_AFTER_S if stop_after_s is None else stop_after_s,
+        inject=inject,
+        maps=dict(_mapped(text) for text in maps),
+        writable=tuple(_writable(text) for text in writable),
+        has_gpus=gpus,
+        python=python,
+        slurm=slurm,
+    )
+
+
+def _mapped(text: str) -> tuple[str, Path]:
+    there, equals, here = text.partition("=")
+    if not equals or not there.startswith("/") or not Path(os.path.expanduser(here)).is_dir():
+        raise typer.BadParameter(f"--map {text}: expected /FOLDER/OF/THE/CLUSTER=HERE, where HERE is a folder")
+    return there.rstrip("/"), Path(os.path.expanduser(here)).resolve()
+
+
+def _writable(text: str) -> Path:
+    folder = Path(os.path.expanduser(text)).resolve()
+    if not folder.is_dir() or folder == Path("/"):
+        raise typer.BadParameter(f"--writable {text}: expected a folder that is here, and not the root")
+    return folder
+
+
+def rehearse(options: BatchOptions, *, keep: bool, yes: bool, as_json: bool) -> bool:
+    """Rehearse a batch file and print the verdict. Return whether it passed."""
+    from dataclasses import replace
+
+    from batchfiles.commands.trust import agree_to_run
+    from batchfiles.rehearsal import rehearsal
+    from trainjob.contract.paths import home
+    from trainjob.observe import index
+
+    agree_to_run(options.path, yes=yes)
+    began_at = clock.monotonic()
+    kept = home() / "rehearsals" / index.new_id(options.path.stem)
+    options = replace(options, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
+    try:
+        verdict = rehearsal.rehearse(options)
+    except KeyboardInterrupt:
+        shutil.rmtree(kept, ignore_errors=True)
+        raise
+    has_files = kept.is_dir() and any(kept.iterdir()) and (keep or not verdict.passed)
+    if not has_files:
+        shutil.rmtree(kept, ignore_errors=True)
+    if as_json:
+        show.as_json({**verdict.as_json(), "folder": str(kept) if has_files else None})
+    else:
+        _print(verdict, clock.monotonic() - began_at)
+        if has_files:
+            typer.echo(f"what the job wrote: {kept}")
+    return verdict.passed
+
+
+def _print(verdict: BatchVerdict, took_s: float) -> None:
+    typer.echo()
+    for fact in verdict.facts:
+        typer.echo(show.visible(f"- {fact}"))
+    states = {True: "confirmed", False: "cleared"}
+    for state, word in states.items():
+        for one in verdict.confirmations:
+            if one.is_confirmed is state:
+                found = one.finding
+                typer.echo(show.visible(f"{word}: {found.code} (line {found.line}): {found.text}"))
+    open_ones = [
+        one.finding.code + (f" (--inject {one.shown_by} does)" if one.shown_by else "")
+        for one in verdict.confirmations
+        if one.is_confirmed is None
+    ]
+    if open_ones:
+        typer.echo(f"doctor also warns of what this rehearsal does not show: {', '.join(dict.fromkeys(open_ones))}")
+    if not verdict.passed:
+        for job in verdict.recording.jobs:
+            lines = [line for line in job.output.rstrip().splitlines() if _NOISE not in line][-_OUTPUT_LINES:]
+            typer.echo(f"the last lines of job {job.id}:" if lines else f"job {job.id} has printed nothing")
+            typer.echo(show.visible("\n".join(f"  | {line}" for line in lines)))
+    typer.echo(
+        f"{'PASSED' if verdict.passed else 'FAILED'} in {show.seconds(took_s)}" + (":" if verdict.problems else "")
+    )
+    for problem in verdict.problems:
+        typer.echo(show.visible(f"  {problem}"))

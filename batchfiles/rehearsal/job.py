@@ -1,0 +1,113 @@
+"""A batch file's job under a private Slurm: what the controller and the job's processes tell of it now."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep, processes_in
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.rehearse.slurm.private import PrivateSlurm
+
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z:/]+)=(\S*)")
+_AT_WORK = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "STOPPED", "SIGNALING")
+_TAIL_LINES = "25"
+
+
+@dataclass
+class BatchJob:
+    """A job, all elements of it if it is an array. `look` asks for its state anew."""
+
+    slurm: PrivateSlurm
+    id: str  # Slurm's; of an array, that of all elements
+    seen: Path  # where its processes leave their records
+    cluster: SlurmCluster
+    rows: Sequence[Mapping[str, str]] = ()  # scontrol's fields, of each element
+    processes: Sequence[RecordedProcess] = ()
+    steps: dict[str, SlurmStep] = field(default_factory=dict)
+    first_nodes: dict[str, str] = field(default_factory=dict)  # of each element, as Slurm writes them
+
+    def look(self) -> None:
+        """Ask the controller, and read what processes have recorded."""
+        shown = self.slurm.run(["scontrol", "--oneliner", "show", "job", self.id], check=False)
+        if rows := [dict(_FIELD.findall(line)) for line in shown.text.splitlines() if line.startswith("JobId=")]:
+            self.rows = rows
+            for row in rows:
+                if row.get("NodeList", "(null)") not in ("", "(null)"):
+                    self.first_nodes.setdefault(row["JobId"], row["NodeList"])
+        for line in self.slurm.run(["scontrol", "--oneliner", "show", "step"], check=False).text.splitlines():
+            found = dict(_FIELD.findall(line))
+            number = found.get("StepId", "").partition(".")[2]
+            if number.isdigit() and found["StepId"] not in self.steps:
+                nodes = self._names(found.get("NodeList", ""))
+                tasks, cpus = int(found.get("Tasks", "0")), int(found.get("CPUs", "0"))
+                self.steps[found["StepId"]] = SlurmStep(found["StepId"], found.get("Name", ""), nodes, tasks, cpus)
+        self.processes = processes_in(self.seen)
+
+    def is_over(self) -> bool:
+        """Return whether no element waits or runs any more."""
+        return bool(self.rows) and not any(row.get("JobState", "") in _AT_WORK for row in self.rows)
+
+    def is_pending(self) -> bool:
+        """Return whether it waits to be started."""
+        return bool(self.rows) and all(row.get("JobState") == "PENDING" for row in self.rows)
+
+    def reason(self) -> str:
+        """Return Slurm's reason for its state."""
+        return self.rows[0].get("Reason", "") if self.rows else ""
+
+    def restarts(self) -> int:
+        """Return how often Slurm has started it again."""
+        return max((int(row.get("Restarts", "0")) for row in self.rows), default=0)
+
+    def ranks(self) -> list[RecordedProcess]:
+        """Return the processes that train now, or that would."""
+        record, attempt = Recording((), (), self.processes, (), 0), self.restarts() + 1
+        return [rank for row in self.rows for rank in record.ranks(row["JobId"], attempt)]
+
+    def is_at_work(self) -> bool:
+        """Return whether ranks have started, and none imports torch, waits for others, or is about to."""
+        ranks = self.ranks()
+        if any(one.torch == "" for one in self.processes):
+            return False
+        if any((rank.world_size or 1) > 1 and rank.torch and not rank.meeting for rank in ranks):
+            return False
+        worlds = Counter(rank.world.id for rank in ranks if rank.world)
+        return (
+            bool(ranks)
+            and all(rank.world or not rank.meeting for rank in ranks)
+            and all(worlds[rank.world.id] >= rank.world.size for rank in ranks if rank.world)
+        )
+
+    def ended(self) -> list[EndedJob]:
+        """End the job if it has not ended, and return its elements, each with the last lines of its output."""
+        jobs = [self._ended(row) for row in self.rows]  # before anything is printed about the end
+        if not self.is_over():
+            # What a script does about TERM is another question (--inject cancel).
+            self.slurm.run(["scancel", "--full", "--signal=KILL", self.id], check=False)
+            self.slurm.run(["scancel", self.id], check=False)
+        return jobs
+
+    def _ended(self, row: Mapping[str, str]) -> EndedJob:
+        code, _, signal = row.get("ExitCode", "0:0").partition(":")
+        paths = list(dict.fromkeys(row[name] for name in ("StdOut", "StdErr") if row.get(name)))
+        output = [self.slurm.run(["tail", "--lines", _TAIL_LINES, path], check=False).text for path in paths]
+        return EndedJob(
+            id=row["JobId"],
+            state=row.get("JobState", ""),
+            exit_code=int(code),
+            signal=int(signal or 0),
+            nodes=self._names(self.first_nodes.get(row["JobId"], "")),
+            restarts=int(row.get("Restarts", "0")),
+            reason=row.get("Reason", ""),
+            output="".join(output),
+            output_file=row.get("StdOut", ""),
+        )
+
+    def _names(self, listed: str) -> tuple[str, ...]:
+        if not listed:
+            return ()
+        return tuple(self.slurm.run(["scontrol", "show", "hostnames", listed], check=False).text.split())

@@ -1,0 +1,214 @@
+"""Runs a batch file and what it was adopted as on the same private Slurm, and compares what their ranks saw."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from batchfiles.adoption.start import main_launch
+from batchfiles.bash.values import HOLE
+from batchfiles.rehearsal import twin
+from batchfiles.rehearsal.recording import Recording
+from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
+from batchfiles.rehearsal.running import BatchRun, record
+from batchfiles.rehearsal.saw import Saw, cpus_asked, requested, saw, with_cpus_of_a_node
+from batchfiles.rehearsal.stage import stage
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, read_script
+from trainjob.backends import folder
+from trainjob.cluster.reading import read_job
+from trainjob.contract import package
+from trainjob.kinds.table import KINDS
+from trainjob.planning.words import quantity
+from trainjob.render.rendered import Rendered, render
+from trainjob.requests.options import JobOptions
+from trainjob.requests.prepared import Prepared, prepare
+
+_PROGRAM = "train.py"
+# Python waits where its program is not here, so that all ranks are seen.
+_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the ranks of both saw. `problem` says why one of them could not run.
+
+    `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes.
+    """
+
+    original: Sequence[Saw]
+    adopted: Sequence[Saw]
+    problem: str | None = None
+    refusal: str | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all ranks saw the same."""
+        ran = self.problem is None and self.refusal is None and bool(self.original)
+        return ran and list(self.original) == list(self.adopted)
+
+    def differences(self) -> list[str]:
+        """Return what differs, in words."""
+        found = dict.fromkeys([] if self.refusal is None else [self.refusal])
+        if self.problem is not None:
+            started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
+            return [*found, self.problem + started]
+        if len(self.original) != len(self.adopted):
+            starts = f"the file starts {_ranks_in_words(self.original)}"
+            return [*found, f"{starts}; and the job {_ranks_in_words(self.adopted)}"]
+        for theirs, ours in zip(self.original, self.adopted, strict=True):
+            for name, one, other in zip(Saw._fields, theirs, ours, strict=True):
+                if one != other:
+                    found[
+                        f"{name.replace('_', ' ')} of rank {ours.rank}: {_shown(one)}, and {_shown(other)} in the job"
+                    ] = None
+        return list(found)
+
+    @property
+    def compared(self) -> str:
+        """What is compared, in words."""
+        return ", ".join(name.replace("_", " ") for name in Saw._fields)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the proof for `--json`."""
+        ranks = {"original": self.original, "adopted": self.adopted}
+        return {
+            "equal": self.is_equal,
+            "differences": self.differences(),
+            **{name: [one._asdict() for one in saw] for name, saw in ranks.items()},
+        }
+
+
+def _ranks_in_words(saw: Sequence[Saw]) -> str:
+    sizes = " and of ".join(str(size) for size in sorted({one.world_size for one in saw}))
+    nodes = quantity(len({one.node for one in saw}), "node")
+    return f"{quantity(len(saw), 'rank')} on {nodes}, each of a world of {sizes}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{name}={text}" for name, text in value) or "nothing"
+    return str(value)
+
+
+def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Callable[[str], None]) -> Proof:
+    """Return what ranks saw of the batch file `path`, and of its `job` on `cluster`. Raises UserError."""
+    script = read_script(path.absolute(), SiteFacts(), tuple(arguments))
+    with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
+        place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
+        words, given = read_job(job).command or [], dict(_WAITING)
+        if (outside := program_from_outside(script)) is not None:
+            say(f"${outside}, the program, is set nowhere in {path.name}: {_PROGRAM} stands in for it")
+            words = [word.replace(f"${outside}", _PROGRAM) for word in words]
+            given[outside] = _PROGRAM
+        staged = stage(script, words, here, place, python, arguments)
+        if staged is not None:
+            say("the training is not here: a program that only waits stands in for it")
+        run = BatchRun(
+            script=script,
+            folder=here if staged is None else staged.folder,
+            top=top_folder(here) if staged is None else staged.folder,
+            cluster=twin.cluster_from(script),
+            arguments=tuple(arguments),
+            maps={} if staged is None else staged.maps,
+            programs=None if staged is None else staged.programs,
+            python=python,
+            takes_whole_nodes=twin.takes_whole_nodes(script),
+            needs_log_folder=False,
+            stop_after_s=1.0,
+            # USER and LOGNAME as every login shell has them.
+            environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
+            say=say,
+        )
+        original, refusal = record(run), None
+        taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
+        if taken is not None:
+            refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
+            say(refusal)
+            original = record(replace(run, script=taken))
+        project = None if staged is None else staged.folder
+        prepared = prepare(JobOptions(cluster, job, {}, words=(), project=project, untracked=True))
+        rendered = _with_prologue(prepared, place / "templates")
+        paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
+        page = read_script(paths.folder / rendered.script, SiteFacts())
+        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **given}
+        adopted = record(
+            replace(run, script=page, folder=paths.folder, top=paths.folder, arguments=(), environment=redirects)
+        )
+    names, asked = requested(script), cpus_asked(script)
+    of_job = _why_no_ranks("the job", adopted)
+    if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
+        return Proof((), saw(adopted, names, asked) if of_job is None else (), problem, refusal)
+    # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
+    folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
+    program = next((word.text for word in main_launch(script).program), "")
+    theirs = saw(original, names, asked, folders, least=asked or 0, program=program)
+    ours = saw(adopted, names, asked, folders)
+    cpus = len(os.sched_getaffinity(0))
+    per_node = max(Counter(one.node for one in ours).values(), default=0)
+    pairs = zip_longest(ours, theirs)
+    equalled = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
+    return Proof(theirs, equalled, refusal=refusal)
+
+
+def _why_no_ranks(what: str, seen: Recording) -> str | None:
+    if seen.refused is not None:
+        return f"sbatch refuses {what}: {seen.refused}"
+    if not seen.jobs or not seen.ranks(seen.jobs[0].id):
+        printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
+        return f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}"
+    return None
+
+
+def program_from_outside(script: BatchScript) -> str | None:
+    """Return the variable that is the program, and that only the shell which submits the file can have set."""
+    first = main_launch(script).program[0]
+    name = re.fullmatch(r"\$\{?(\w+)\}?", first.value.sources[0]) if first.text == HOLE else None
+    return name[1] if name is not None and f"unset {name[1]}" in first.value.origins else None
+
+
+def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
+    """Return a copy, in `place`, without that for which sbatch refuses the file; None if nothing of it is known."""
+    lines = list(script.lines)  # without the carriage returns and the byte order mark
+    for one in script.header.directives:
+        if one.written is not None:
+            lines[one.line - 1] = lines[one.line - 1].replace(one.written, one.value or "")
+    first = next((number for number, line in enumerate(lines) if line.startswith("#!")), 0)
+    raw = "\n".join(lines[first:]).encode()
+    if raw == script.raw:
+        return None
+    place.mkdir()
+    copy = place / script.path.name
+    copy.write_bytes(raw)
+    return replace(script, path=copy)
+
+
+# A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.
+_PAGE = """\
+{% extends "trainjob/jobs/sbatch.sh.j2" %}
+{% block setting %}{{ super() -}}
+  set +u
+{% for line in prologue -%}
+{{ line }}
+{% endfor -%}
+  set -u
+{% endblock %}
+"""
+
+
+def _with_prologue(prepared: Prepared, templates: Path) -> Rendered:
+    """Return the job's files; its script runs the prologue in a rehearsal, too."""
+    page = templates / "jobs" / "sbatch.sh.j2"
+    page.parent.mkdir(parents=True)
+    page.write_text(_PAGE)
+    # What nodes are like here proves nothing, and looking takes longer than the ranks.
+    request = replace(prepared.request, cluster=prepared.request.cluster.changed(node_check=False))
+    return render(request, KINDS[request.cluster.kind], package.companion("templates"), [templates])

@@ -1,0 +1,104 @@
+"""Rehearses a batch file: what it asks for, a private Slurm that has it, and the verdict."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from batchfiles.rehearsal import twin
+from batchfiles.rehearsal.running import BatchRun, record
+from batchfiles.rehearsal.verdict import BatchVerdict, judge
+from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.request import SiteFacts, site_of
+from batchfiles.slurm.script import BatchScript, read_script
+from trainjob.backends import project as projects
+from trainjob.contract.errors import UserError
+from trainjob.kinds.lookup import find
+from trainjob.kinds.slurm.model import SlurmCluster
+from trainjob.rehearse import gpus
+from trainjob.rehearse.base import INSTALLED, python_of
+from trainjob.rehearse.slurm import releases
+
+STOP_AFTER_S = 10.0
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """What a user asks of the rehearsal of a batch file."""
+
+    path: Path
+    arguments: tuple[str, ...] = ()
+    cluster: str | None = None
+    stop_after_s: float = STOP_AFTER_S
+    inject: str | None = None
+    maps: Mapping[str, Path] = field(default_factory=dict)
+    has_gpus: bool = True
+    python: str | None = None
+    slurm: str = INSTALLED
+    writable: tuple[Path, ...] = ()
+    keep: Path | None = None
+    say: Callable[[str], None] = lambda _line: None
+
+
+def rehearse(options: BatchOptions) -> BatchVerdict:
+    """Return the verdict on a batch file, which runs unmodified. Raises UserError where it can't be run here."""
+    path = Path(os.path.abspath(options.path))
+    cluster = _cluster(options)
+    script = read_script(path, SiteFacts() if cluster is None else site_of(cluster))
+    if options.slurm != INSTALLED:
+        releases.refuse_unknown(options.slurm)
+    folder = Path.cwd()
+    run = BatchRun(
+        script=script,
+        folder=folder,
+        top=top_folder(folder),
+        cluster=cluster or twin.cluster_from(script),
+        arguments=options.arguments,
+        maps=options.maps,
+        python=options.python or python_of_file(script, cluster),
+        has_gpus=options.has_gpus,
+        takes_whole_nodes=cluster is None and twin.takes_whole_nodes(script),
+        stop_after_s=options.stop_after_s,
+        inject=options.inject,
+        slurm=None if options.slurm == INSTALLED else options.slurm,
+        writable=options.writable,
+        keep=options.keep,
+        say=options.say,
+    )
+    return judge(record(run), diagnosis_of(script).findings, options.inject)
+
+
+def _cluster(options: BatchOptions) -> SlurmCluster | None:
+    if options.cluster is None:
+        return None
+    found = find(options.cluster)
+    if not found.cluster.has_scheduler:
+        raise UserError(
+            f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
+            "Name a cluster of kind slurm, or none: then the file's own directives count",
+        )
+    return SlurmCluster.of(found.cluster)
+
+
+def top_folder(folder: Path) -> Path:
+    """Return the folder in which the job may write what nobody sees. Raises UserError for one that holds all."""
+    top = projects.find(folder).top
+    if Path(tempfile.gettempdir()).resolve().is_relative_to(top):
+        raise UserError(f"the project would be all of {top}", "Change into its folder")
+    return top
+
+
+def python_of_file(script: BatchScript, cluster: SlurmCluster | None) -> str:
+    """Return the interpreter that stand-in GPUs are made for: an activated virtualenv's that is here, else PATH's."""
+    for command in script.named("source", "."):
+        if len(command.words) > 1 and command.words[1].text.endswith("/activate"):
+            python = Path(os.path.expanduser(command.words[1].text)).parent / "python"
+            if os.access(python, os.X_OK):
+                return os.path.abspath(python)
+    if cluster is not None and cluster.interpreter:
+        return python_of(cluster, ("python",))
+    return gpus.of_path(sys.executable)

@@ -1,0 +1,156 @@
+"""What each rank observed, normalised so that a batch file and its adopted job can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from batchfiles.adoption.setup import COMMAND_WORDS, tells_place
+from batchfiles.bash.values import number
+from batchfiles.rehearsal.recording import RecordedProcess, Recording
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract import package
+from trainjob.contract.environment import LOCAL_RANK, RANK, WORLD_SIZE
+from trainjob.contract.programs.ranks import SLURM_LOCAL_RANK, SLURM_RANK, SLURM_WORLD_SIZE
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
+from trainjob.rehearse.slurm import configuration
+
+# Of a process that nobody told its place, in the order in which they count.
+_RANK = (RANK, SLURM_RANK)
+_WORLD = (WORLD_SIZE, SLURM_WORLD_SIZE)
+_LOCAL = (LOCAL_RANK, SLURM_LOCAL_RANK)
+_ROOT = package.companion("standins").parent
+# What `date` printed in each of the two.
+_WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
+
+
+class Saw(NamedTuple):
+    """What a rank saw."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    node: int
+    folder: str  # in which it starts
+    gpus: int  # that are visible to it
+    cpus: int | None  # of the task that it is in; None if the file asks for none
+    threads: str | None
+    command: str
+    environment: tuple[tuple[str, str], ...]  # what the file asks for
+
+
+def requested(script: BatchScript) -> frozenset[str]:
+    """Return the variables that the file exports for its ranks, but for those that tell them their place."""
+    given = [one for one in script.assignments if one.exported and "called" not in one.within]
+    # Words of a command line are compared as such.
+    names = {one.name for one in given if not holds_secret(one.value.text) and not COMMAND_WORDS.search(one.value.text)}
+    names |= {name for launch in script.training for name in launch.settings}
+    return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
+
+
+def saw(
+    recording: Recording,
+    names: frozenset[str],
+    cpus_asked: int | None = None,
+    folders: Collection[str] = (),
+    least: int = 0,
+    program: str = "",
+) -> list[Saw]:
+    """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them.
+
+    `folders` are as good as a rank's own: paths below them are the same. `program` is the training.
+    """
+    ranks = recording.ranks(recording.jobs[0].id, program=program)
+    # A job tells its ranks the address where most files tell them the name.
+    head = "|".join(map(re.escape, (*recording.jobs[0].nodes[:1], configuration.ADDRESS)))
+    nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
+    per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
+
+    def cpus(one: RecordedProcess) -> int | None:
+        if not cpus_asked:
+            return None
+        step = one.environment.get("SLURM_STEP_ID")
+        # A short step may have begun and ended between two looks at the controller. What the batch shell starts is no
+        # task: it has the CPUs of all tasks.
+        variables = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE") if step else ("SLURM_CPUS_ON_NODE",)
+        told = (number(one.environment.get(name)) for name in variables)
+        return per_task.get(f"{one.job}.{step}") or next((count for count in told if count), None)
+
+    def gpus(one: RecordedProcess) -> int:
+        if one.visible_gpus is not None:
+            return len(one.visible_gpus)
+        listed = one.environment.get("CUDA_VISIBLE_DEVICES")
+        return (
+            recording.gpus_per_node
+            if listed is None
+            else len([name for name in listed.split(",") if name and name != "NoDevFiles"])
+        )
+
+    def command(one: Saw) -> str:
+        return re.sub(rf"(?<![\w.-])(?:{head})(?![\w.-])", "the first node", one.command)
+
+    seen = ((one, _saw(one, nodes, names, {one.folder, *folders})) for one in ranks)
+    return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
+
+
+def _saw(one: RecordedProcess, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
+    environment = one.environment
+    in_step = "SLURM_STEP_ID" in environment
+
+    def first(known: int | None, candidates: Sequence[str], default: int) -> int:
+        if known is not None:
+            return known
+        texts = [environment[name] for name in candidates if name in environment and (in_step or "SLURM" not in name)]
+        return int(texts[0]) if texts and texts[0].isdigit() else default
+
+    return Saw(
+        rank=first(one.rank, _RANK, 0),
+        world_size=first(one.world_size, _WORLD, 1),
+        local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
+        node=nodes.index(one.node),
+        folder="Slurm's spool folder" if "/spool-" in one.folder else "the project's",
+        gpus=0,
+        cpus=None,
+        threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,
+        command=re.sub(r"^\S*/", "", re.sub(r"(?<![.\w])\./", "", _below(one.command, folders))),
+        environment=tuple(
+            sorted((name, _own(name, environment[name], folders)) for name in names if name in environment)
+        ),
+    )
+
+
+def _own(name: str, value: str, folders: Collection[str]) -> str:
+    """Return a value without the folders that a rehearsal or a job puts on a path."""
+    if name.endswith("PATH"):
+        ours = ("trainjob", str(package.companion("standins")))
+        added = [one for one in value.split(":") if not any(own in one for own in ours) and Path(one) != _ROOT]
+        value = ":".join(dict.fromkeys(filter(None, added)))
+    return _below(value, folders)
+
+
+def _below(text: str, folders: Collection[str]) -> str:
+    """Return a text with paths relative to the folder in which a rank starts, and without the time."""
+    for own in sorted(folders, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(own)}(?=[/:\s]|$)", ".", text)
+    return _WHEN.sub("…", text)
+
+
+def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int, ranks: int = 0) -> Saw:
+    """Return what a rank of the job would see on a node with as many CPUs as it asks for; `here` are this machine's."""
+    if theirs is None:
+        return ours
+    if ours.cpus == ranks > (theirs.cpus or ranks):
+        ours = ours._replace(cpus=theirs.cpus)  # the least that a plan takes is one for each rank
+    asked = theirs.threads or ""
+    if not asked.isdigit() or ours.threads != str(min(int(asked), here)):
+        return ours
+    own = dict(ours.environment) | {"OMP_NUM_THREADS": asked}
+    return ours._replace(threads=asked, environment=tuple(sorted(own.items())))
+
+
+def cpus_asked(script: BatchScript) -> int | None:
+    """Return the CPUs that the file asks for, for each task or each GPU."""
+    stated = (script.request.cpus_per_task, number(script.header.value("cpus-per-gpu")))
+    return next((count for count in stated if count), None)

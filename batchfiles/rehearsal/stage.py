@@ -1,0 +1,98 @@
+"""Placeholders for a training script that this machine lacks: a program that waits, in folders only the cluster has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from batchfiles.slurm.script import BatchScript
+
+_WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
+_PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
+_WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
+_LARGEST_BYTES = 1_000_000
+_OWN = re.compile(r"(?:.*\bexec\s+)?([\w.-]+)(?=\s|$)", re.DOTALL)
+_MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
+
+
+class SubmissionFolder(NamedTuple):
+    """The folder to submit in, the folders of the cluster that others stand in for, and a folder for PATH."""
+
+    folder: Path
+    maps: dict[str, Path]
+    programs: Path
+
+
+def stage(
+    script: BatchScript, words: Sequence[str], here: Path, place: Path, python: str, arguments: Sequence[str] = ()
+) -> SubmissionFolder | None:
+    """Return a stage in `place` where the program that `words` start is not `here`; None if it is, or is not known.
+
+    Paths among the batch file's `arguments` are there, too: many files look whether they are.
+    """
+    text = shlex.join(words) if words[:2] != ["bash", "-c"] else words[-1]
+    modules = [name for name in _MODULE.findall(text) if not name.startswith(("torch.", "accelerate."))]
+    found = _PROGRAM.search(text)
+    program = found[1] if found is not None else f"{modules[0].replace('.', '/')}.py" if modules else None
+    own = _OWN.match(text) if program is None else None
+    if (own is None or shutil.which(own[1])) if program is None else (here / program).exists():
+        return None
+    made = SubmissionFolder(place / "project", {}, place / "programs")
+    made.folder.mkdir()
+    made.programs.mkdir()
+    moved = (one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known)
+    for target in moved:
+        if target.startswith("/") and not Path(target).exists():
+            made.maps[target.rstrip("/")] = made.folder
+    if program is not None:
+        _put(made, place, program).write_text(_WAITS)
+    elif own is not None:
+        (made.programs / own[1]).write_text(f"#!{python}\n{_WAITS}")
+        (made.programs / own[1]).chmod(0o755)
+    wrapper = _WRAPPER.search(text)
+    for path, starts in ((words[0], shlex.quote(python)), (wrapper[1] if wrapper else "", "")):
+        if "/" in path and not (here / path).exists():
+            starter = _put(made, place, path)
+            starter.write_text(f'#!/bin/sh\nexec {starts} "$@"\n')
+            starter.chmod(0o755)
+    for argument in arguments:
+        is_path = re.fullmatch(r"[\w.][\w./-]*/[\w.-]+|[\w-]+\.\w{2,5}", argument)
+        if is_path or (re.match(r"[\w.]", argument) and (here / argument).exists()):
+            _copy(here, _put(made, place, argument), argument)
+    called = {os.path.relpath(one.source, here) for one in script.commands if one.source}
+    sourced = [one.words[1] for one in script.named("source", ".") if len(one.words) > 1]
+    called |= {word.text for word in sourced if word.value.known and not word.text.endswith("activate")}
+    for named in sorted(called):
+        if re.match(r"[\w.]", named):
+            _copy(here, _put(made, place, named), named)
+    return made
+
+
+def _copy(here: Path, target: Path, name: str) -> None:
+    """Make `target`, which the batch file names, as it is `here`; a data set stays away."""
+    source = here / name
+    if source.is_dir() or not (source.exists() or target.suffix):
+        target.mkdir(exist_ok=True)
+    elif source.is_file() and source.stat().st_size <= _LARGEST_BYTES:
+        shutil.copy(source, target)
+    else:
+        target.touch()
+
+
+def _put(made: SubmissionFolder, place: Path, path: str) -> Path:
+    """Return where a file of the cluster lies on the stage, in a folder that exists."""
+    base = next((base for base in made.maps if path.startswith(f"{base}/")), None)
+    if base is not None:
+        target = made.maps[base] / path.removeprefix(f"{base}/")
+    elif path.startswith("/"):
+        parent = str(Path(path).parent)
+        target = made.maps.setdefault(parent, place / f"folder-{len(made.maps)}") / Path(path).name
+    else:
+        target = made.folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target

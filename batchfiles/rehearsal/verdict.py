@@ -1,0 +1,361 @@
+"""The verdict on a batch file that ran: what was right, what was wrong, and what became of doctor's findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from batchfiles.rehearsal.attempt import RehearsedAttempt
+from batchfiles.rehearsal.recording import Recording
+from batchfiles.rules.codes import Finding
+from trainjob.contract.programs.helpers import CONTAINERS, ENVIRONMENTS
+from trainjob.planning.words import quantity
+from trainjob.rehearse.slurm import configuration
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """A finding of doctor's, and whether the rehearsal has shown it or its opposite; None if it shows neither."""
+
+    finding: Finding
+    is_confirmed: bool | None
+
+    @property
+    def shown_by(self) -> str | None:
+        """The fault to inject (--inject) that shows it; None if none does."""
+        look = _LOOKS.get(self.finding.code)
+        return _SHOWN_BY.get(look) if look is not None else None
+
+
+@dataclass(frozen=True)
+class BatchVerdict:
+    """What a rehearsal says of a batch file."""
+
+    problems: Sequence[str]
+    facts: Sequence[str]
+    confirmations: Sequence[Confirmation]
+    recording: Recording
+
+    @property
+    def passed(self) -> bool:
+        """Whether the file does what its author wants, as far as it was seen."""
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict for `--json`."""
+        words = {True: "confirmed", False: "cleared", None: "not shown"}
+        return {
+            "passed": self.passed,
+            "problems": list(self.problems),
+            "facts": list(self.facts),
+            "findings": [one.finding.as_json() | {"rehearsal": words[one.is_confirmed]} for one in self.confirmations],
+            "stopped": self.recording.stopped,
+            "jobs": [
+                {
+                    "id": job.id,
+                    "state": job.state,
+                    "exit_code": job.exit_code,
+                    "restarts": job.restarts,
+                    "nodes": list(job.nodes),
+                    "ranks": [rank.as_json() for rank in self.recording.ranks(job.id, job.restarts + 1)],
+                }
+                for job in self.recording.jobs
+            ],
+            "steps": [{**vars(step), "nodes": list(step.nodes)} for step in self.recording.steps],
+            "launches": [list(call.words) for call in self.recording.calls if not call.is_stood_in_for],
+            "stood_in_for": [list(call.words) for call in self.recording.calls if call.is_stood_in_for],
+        }
+
+
+def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:
+    """Return the verdict on a record; `findings` are doctor's."""
+    seen = _Seen(recording, [RehearsedAttempt(recording, job) for job in recording.jobs], inject)
+    confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
+    return BatchVerdict(list(_problems(seen)), list(_facts(seen)), confirmations, recording)
+
+
+class _Seen(NamedTuple):
+    recording: Recording
+    attempts: Sequence[RehearsedAttempt]  # the first of each job
+    inject: str | None
+
+
+def _problems(seen: _Seen) -> Iterator[str]:
+    recording, attempts, inject = seen
+    if recording.refused is not None:
+        yield f"sbatch refuses the file: {recording.refused}"
+    elif not attempts:
+        yield f"the controller knows nothing of the job: {recording.stopped or 'it is gone'}"
+    for attempt in attempts:
+        of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
+        found = [*_of_attempt(attempt), *(_of_end(attempt) if inject is None else ())]
+        yield from (of + problem for problem in found)
+        if inject is not None and not found and (problem := _of_fault(attempt, inject)):
+            yield problem
+
+
+def _of_attempt(attempt: RehearsedAttempt) -> Iterator[str]:
+    if not attempt.ranks:
+        yield from _of_no_ranks(attempt)
+    elif attempt.not_here is None or attempt.worlds:
+        yield from attempt.world_problems()
+        yield from attempt.gpu_problems()
+
+
+def _of_no_ranks(attempt: RehearsedAttempt) -> Iterator[str]:
+    job, nodes = attempt.job, list(dict.fromkeys(one.node for one in attempt.launchers))
+    if job.state == "FAILED" and not job.output and job.signal:
+        yield f"Slurm can't write the job's output to {job.output_file}: the folder must exist before sbatch"
+    elif nodes and attempt.recording.stopped:
+        missing = f", and nothing was started on {', '.join(attempt.idle_nodes)}" if attempt.idle_nodes else ""
+        yield f"no rank started: the launcher on {', '.join(nodes)} waited for others{missing}"
+    else:
+        errors = (one.error.splitlines()[0][:300] for one in attempt.recording.processes if one.error)
+        ended = f"the job is {job.state}, with exit code {job.exit_code}" + "".join(f"; {one}" for one in [*errors][:1])
+        yield f"no training started: {attempt.recording.stopped or ended}"
+
+
+def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
+    job, not_here, stopped = attempt.job, attempt.not_here, attempt.recording.stopped
+    failed = next((rank for rank in attempt.ranks if rank.error), None)
+    if stopped and "training" not in stopped and not attempt.waiting and attempt.ranks:
+        yield f"the rehearsal ended it: {stopped}"
+    if stopped is None and not_here is None:
+        if failed is not None:
+            where = f" at {failed.line}" if failed.line else ""
+            who = "a process" if failed.rank is None else f"rank {failed.rank}"
+            yield f"{who} ended with {(failed.error or '').splitlines()[0][:300]}{where}"
+            if job.state == "COMPLETED":
+                yield "the job is COMPLETED all the same: its exit code is lost"
+        elif job.state != "COMPLETED" and attempt.ranks:
+            yield f"the job is {job.state}, with exit code {job.exit_code}"
+
+
+def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:
+    """Return what is wrong with the effect of an injected fault; None if nothing is."""
+    job, stopped = attempt.job, attempt.recording.stopped
+    if inject == "rank-death":
+        hangs = f"a rank was killed, and the job did not end: {stopped}. It would wait until its time limit"
+        return hangs if stopped else None
+    if inject == "cancel":
+        return None if job.state == "CANCELLED" and not job.restarts else f"the job was cancelled, and is {job.state}"
+    if attempt.came_back:
+        return None
+    return f"the job did not start again: it is {job.state}" + (f", {stopped}" if stopped else "")
+
+
+def _facts(seen: _Seen) -> Iterator[str]:
+    recording, attempts, inject = seen
+    for attempt in attempts:
+        of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
+        found = [attempt.worlds_in_words(), attempt.gpus_in_words(), *_told(attempt)]
+        yield from (of + fact for fact in found if fact)
+        if inject is not None:
+            yield f"{of}{inject}: {_effect(attempt)}"
+        elif recording.stopped and "training" in recording.stopped:
+            yield f"{of}stopped {recording.stopped}"
+    yield from _stood_in_for(recording)
+    yield from recording.notes
+
+
+def _told(attempt: RehearsedAttempt) -> Iterator[str]:
+    first = next(iter(attempt.ranks), None)
+    if first is None:
+        return
+    # What torchrun tells its ranks is a name that it has looked up here.
+    places = {rank.address for rank in attempt.ranks if rank.address and "TORCHELASTIC_RUN_ID" not in rank.environment}
+    if len(places) == 1 and len(attempt.ranks) > 1 and not attempt.at_localhost:
+        yield f"they meet at {places.pop()}"
+    address = re.match(r"(?!127\.)\d+(\.\d+){3}", attempt.meeting_place or "")
+    if address is not None and address[0] != configuration.ADDRESS:
+        yield f"this machine answers at {address[0]}, too: whose address that is on the cluster was not shown"
+    threads, cpus = (
+        {rank.environment.get(name) for rank in attempt.ranks} for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
+    )
+    if len(threads) == 1 and len(cpus) == 1:
+        # Not torch's own figure: it depends on the CPUs of this machine.
+        said, per_task = threads.pop(), cpus.pop()
+        yield f"OMP_NUM_THREADS is {said or 'not set'} in each rank" + (
+            f", and a task has {quantity(int(per_task), 'CPU')}" if per_task else ""
+        )
+    if (not_here := attempt.not_here) is not None:
+        what = not_here.missing or (not_here.error or "").splitlines()[0][:120]
+        where = f" (at {not_here.line})" if not_here.line else ""
+        because = f"because {what} is missing on this machine"
+        yield f"training stopped{where} {because}; nothing after that point was rehearsed"
+
+
+def _effect(attempt: RehearsedAttempt) -> str:
+    job, recording = attempt.job, attempt.recording
+    received = sorted({signal for rank in attempt.ranks for signal in rank.signals})
+    signals = f"; the ranks' signal handlers received {', '.join(received)}" if received else ""
+    if job.restarts:
+        ranks = recording.ranks(job.id, job.restarts + 1)
+        nodes = quantity(len({rank.node for rank in ranks}), "node")
+        back = f"attempt {job.restarts + 1} has {quantity(len(ranks), 'rank')} on {nodes}"
+        return f"Slurm started the job again, and {back}{signals}"
+    if attempt.came_back:
+        return f"the file submitted a job of its own{signals}"
+    return "the job " + (f"did not end: {recording.stopped}" if recording.stopped else f"is {job.state}") + signals
+
+
+def _stood_in_for(recording: Recording) -> Iterator[str]:
+    calls = dict.fromkeys((call.name, call.words) for call in recording.calls if not call.in_step)
+    environment = [" ".join(words) for name, words in calls if name in ENVIRONMENTS or name == "source"]
+    if environment:
+        yield f"replaced by the programs on this machine's PATH: {'; '.join(environment)}"
+    if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):
+        cure = f"--map {next(iter(folders))}=FOLDER provides it"
+        yield f"skipped, because it does not exist here: {', '.join(folders)} ({cure})"
+    if data := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "copy"):
+        yield f"not copied, because it does not exist here: {', '.join(data)}"
+    if interfaces := dict.fromkeys(one.interface for one in recording.processes if one.interface):
+        yield f"network interface {', '.join(interfaces)} does not exist here; lo was used instead"
+    options = (word.partition("=")[0] for call in recording.calls if call.name == "srun" for word in call.words)
+    containers = dict.fromkeys(
+        [call.name for call in recording.calls if call.name in CONTAINERS]
+        + [f"srun {option}" for option in options if option in ("--container-image", "--environment", "--uenv")]
+    )
+    if containers:
+        yield f"no container: what {', '.join(containers)} would start ran on this machine"
+    if launchers := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "stand-in"):
+        yield f"torchrun started the ranks of {', '.join(launchers)}, which PATH does not have here"
+
+
+# -- what became of doctor's findings -----------------------------------------------------------
+
+_Look = Callable[[_Seen], bool | None]
+
+
+def _is_confirmed(code: str, seen: _Seen) -> bool | None:
+    if seen.recording.refused is not None:
+        return True if code in ("shebang-not-first", "crlf") else None
+    look = _LOOKS.get(code)
+    return look(seen) if look is not None else None
+
+
+def _worlds(seen: _Seen) -> bool | None:
+    started = [attempt for attempt in seen.attempts if attempt.ranks]
+    if any(attempt.idle_nodes or any(attempt.world_problems()) for attempt in started):
+        return True
+    return False if started and all(attempt.is_one_world for attempt in started) else None
+
+
+def _gpus_shared(seen: _Seen) -> bool | None:
+    is_blind = any(rank.visible_gpus == () for attempt in seen.attempts for rank in attempt.ranks)
+    if is_blind or any(attempt.shared_gpus for attempt in seen.attempts):
+        return True
+    return False if any(attempt.users for attempt in seen.attempts) else None
+
+
+def _gpus_idle(seen: _Seen) -> bool | None:
+    if not any(attempt.users for attempt in seen.attempts):
+        return None
+    return any(attempt.idle_gpus or attempt.idle_nodes for attempt in seen.attempts)
+
+
+def _nodes_idle(seen: _Seen) -> bool | None:
+    started = [attempt for attempt in seen.attempts if attempt.ranks or attempt.launchers]
+    return any(attempt.idle_nodes for attempt in started) if started else None
+
+
+def _printed(text: str) -> _Look:
+    # Only the last lines are known: that it is not there says nothing.
+    return lambda seen: True if any(text in job.output for job in seen.recording.jobs) else None
+
+
+def _not_back(seen: _Seen) -> bool | None:
+    if seen.inject != "timeout" or not seen.attempts:
+        return None
+    return not all(attempt.came_back for attempt in seen.attempts)
+
+
+def _hangs(seen: _Seen) -> bool | None:
+    return seen.recording.stopped is not None if seen.inject == "rank-death" else None
+
+
+def _exit_code_lost(seen: _Seen) -> bool | None:
+    if seen.inject == "rank-death" and seen.attempts and not seen.recording.stopped:
+        return any(attempt.job.state == "COMPLETED" for attempt in seen.attempts)
+    failed = [attempt for attempt in seen.attempts if any(rank.error for rank in attempt.ranks)]
+    if not failed or seen.inject is not None or seen.recording.stopped:
+        return None
+    return any(attempt.job.state == "COMPLETED" for attempt in failed)
+
+
+def _threads(seen: _Seen) -> bool | None:
+    told = [rank.environment.get("OMP_NUM_THREADS") for attempt in seen.attempts for rank in attempt.ranks]
+    # torchrun sets 1 where nobody has set anything.
+    return all(value in (None, "1") for value in told) if told else None
+
+
+def _log_folder(seen: _Seen) -> bool | None:
+    if any(attempt.ranks for attempt in seen.attempts):
+        return False
+    return True if any(job.state == "FAILED" and not job.output for job in seen.recording.jobs) else None
+
+
+def _cpus_lost(seen: _Seen) -> bool | None:
+    """Return whether a task got fewer CPUs than the job asks for, on the release that was rehearsed on."""
+    given = {step.id: step.cpus // max(1, step.tasks) for step in seen.recording.steps}
+    found = [
+        given[step] < int(asked)
+        for attempt in seen.attempts
+        for rank in attempt.ranks
+        if (step := f"{rank.job}.{rank.environment.get('SLURM_STEP_ID')}") in given
+        and (asked := rank.environment.get("SLURM_CPUS_PER_TASK", "")).isdigit()
+    ]
+    return any(found) if found else None
+
+
+def _peers_hidden(seen: _Seen) -> bool | None:
+    visible = [rank.visible_gpus for attempt in seen.attempts for rank in attempt.ranks if rank.visible_gpus]
+    return all(len(gpus) == 1 for gpus in visible) if len(visible) > 1 else None
+
+
+def _installs(seen: _Seen) -> bool | None:
+    calls = [call.words for call in seen.recording.calls if call.name in (*ENVIRONMENTS, "python", "python3")]
+    return True if any({"install", "sync"} & set(words[1:4]) for words in calls) else None
+
+
+def _in_spool(seen: _Seen) -> bool | None:
+    texts = [text for one in seen.recording.processes for text in (one.folder, *one.words)]
+    return True if any("/spool-" in text for text in texts) else None
+
+
+def _cancels(seen: _Seen) -> bool | None:
+    if seen.inject is not None or seen.recording.stopped:
+        return None
+    return any(job.state.startswith("CANCELLED") for job in seen.recording.jobs)
+
+
+# The fault that shows it.
+_SHOWN_BY: Mapping[_Look, str] = {_not_back: "timeout", _hangs: "rank-death", _exit_code_lost: "rank-death"}
+_LOOKS: Mapping[str, _Look] = {
+    **dict.fromkeys(
+        (
+            *("nnodes-missing", "rank-expanded-early", "tasks-times-torchrun", "addr-undefined", "addr-localhost"),
+            *("array-quoted", "world-size-fixed", "nodelist-longer-than-nodes"),
+        ),
+        _worlds,
+    ),
+    "more-processes-than-gpus": _gpus_shared,
+    "gpus-unused": _gpus_idle,
+    "no-srun": _nodes_idle,
+    "command-not-found": _printed("command not found"),
+    "unset-variable": _printed("unbound variable"),
+    **dict.fromkeys(("time-limit-unhandled", "signal-without-requeue", "requeue-without-signal"), _not_back),
+    **dict.fromkeys(("trap-deferred", "signal-kills-batch", "signal-never-arrives"), _not_back),
+    "no-kill-on-bad-exit": _hangs,
+    "kill-on-bad-exit-0": _hangs,
+    "exit-code-lost": _exit_code_lost,
+    "threads-unset": _threads,
+    "srun-loses-cpus": _cpus_lost,
+    "gpus-per-task-hides-peers": _peers_hidden,
+    "installs-in-job": _installs,
+    "script-dir-is-spool": _in_spool,
+    "cancels-itself": _cancels,
+    "log-folder-must-exist": _log_folder,
+}

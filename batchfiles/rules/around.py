@@ -1,0 +1,206 @@
+"""Faults around the training: in its environment, its files, its helpers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import HOLE
+from batchfiles.rules.codes import Finding, found
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
+
+
+def secrets(script: BatchScript) -> Iterator[Finding]:
+    """Find keys and tokens; none is ever printed."""
+    for one in script.assigned(r"\w+"):
+        value = one.value.text
+        may_be_one = is_secret_variable(one.name) and one.value.fixed and not is_placeholder(value)
+        # A name or a number is one only if it is long and has digits.
+        is_plain = (value.isidentifier() or value.isdigit()) and not re.fullmatch(r"(?=.*\d)[A-Za-z0-9_]{16,}", value)
+        if (may_be_one and not is_plain) or holds_secret(value):
+            yield found("secret-in-script", one, f"{one.name} has a value in the file")
+    for command in script.commands:
+        for at, word in enumerate(command.words):
+            before = command.words[at - 1].text if at else ""
+            logs_in = command.words[0].text == "wandb" and before == "login" and re.fullmatch(r"\w{30,}", word.text)
+            if not word.source.startswith("$") and (holds_secret(word.text) or logs_in):
+                yield found("secret-in-script", command, f"{command.name} is given a key in the file")
+                break
+
+
+def devices(script: BatchScript) -> Iterator[Finding]:
+    """Find GPUs that are chosen by hand."""
+    for one in script.assigned(_VISIBLE):
+        if one.value.text and not one.value.comes_from(
+            "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"
+        ):
+            yield found("sets-visible-devices", one, f"{one.name}={one.value.text.replace(HOLE, '…')}")
+            return
+
+
+_SLOW = {
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "NCCL_NET": "Socket",
+    "NCCL_NET_GDR_DISABLE": "1",
+    "NCCL_P2P_LEVEL": "LOC",
+    "NCCL_NET_GDR_LEVEL": "LOC",
+    "RCCL_P2P_DISABLE": "1",
+}
+_DEBUG = {
+    "NCCL_DEBUG": r"(?i)INFO|TRACE",
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "TORCH_DISTRIBUTED_DEBUG": r"(?i)DETAIL|INFO",
+    "NCCL_DEBUG_SUBSYS": ".+",
+    "HIP_LAUNCH_BLOCKING": "1",
+    "AMD_LOG_LEVEL": "[1-9]",
+    "TORCH_SHOW_CPP_STACKTRACES": "1",
+    "LOGLEVEL": "DEBUG",
+    "FI_LOG_LEVEL": "(?i)info|debug",
+}
+
+
+def collectives(script: BatchScript) -> Iterator[Finding]:
+    """Find settings of NCCL and torch that slow training down or age badly."""
+    told: set[str] = set()
+    for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
+        code = _about_setting(one.name, one.value.text)
+        if code is not None and code not in told:
+            told.add(code)
+            yield found(code, one, f"{one.name}={one.value.text.replace(HOLE, '…')[:40]}")
+
+
+def _about_setting(name: str, value: str) -> str | None:
+    if _SLOW.get(name, "\n").lower() == value.lower():
+        return "nccl-slow-path"
+    if name in _DEBUG and re.fullmatch(_DEBUG[name], value):
+        return "debug-left-on"
+    if name in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG"):
+        return "nccl-old-variable"
+    return "nccl-interface-pinned" if name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") else None
+
+
+_INSTALLS = re.compile(
+    r"(?:\S*/)?(?:pip3?|conda|mamba|micromamba) (?:\S+ )*?(?:install|create|env create|env "
+    r"update)\b|(?:\S*/)?uv (?:sync|pip install|add|venv)\b|"
+    r"(?:\S*/)?python[\d.]* (?:-u )?-m pip (?:\S+ )*?install\b|(?:\S*/)?poetry install\b|"
+    r"apt(?:-get)? (?:-\S+ )*install\b|npm (?:install|ci)\b|"
+    r"(?:\S*/)?python[\d.]* -m venv\b|virtualenv (?:\S+ )*\S+|pipenv install|pixi install|"
+    r"(?:\S*/)?python[\d.]* setup\.py (?:install|develop)"
+)
+
+
+def installs(script: BatchScript) -> Iterator[Finding]:
+    """Find packages that are installed while the job runs."""
+    for command in script.commands:
+        text = command.text.removeprefix("srun ").replace("\n", " ")
+        if command.name in ("echo", "printf"):
+            continue
+        if _INSTALLS.match(text) or (command.name == "srun" and re.search(r"\b(?:pip3?|uv pip|conda) install\b", text)):
+            yield found("installs-in-job", command, text.replace(HOLE, "…")[:60])
+            return
+
+
+def ray(script: BatchScript) -> Iterator[Finding]:
+    """Find Ray clusters that are awaited by a sleep."""
+    started = False
+    checked = any(
+        command.name == "ray" and re.search(r"\bstatus\b|health-check", command.text) and "condition" in command.within
+        for command in script.commands
+    )
+    for command in script.commands:
+        if re.search(r"\bray start\b", command.text):
+            started = True
+        elif started and command.name == "sleep" and not checked:
+            yield found("ray-sleep-ready", command, command.text.replace(HOLE, "…"))
+            return
+
+
+_LOCAL_DISK = re.compile(
+    r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|"
+    r"/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/lscratch(?:/|"
+    r"$)|/var/tmp(?:/|$)"
+)
+_LOCAL_VARIABLES = (
+    "SLURM_TMPDIR",
+    "TMPDIR",
+    "LOCAL_SCRATCH",
+    "TMP",
+    "LOCALSCRATCH",
+    "JOBFS",
+    "SLURM_JOB_TMP",
+    "BB_JOB_DIR",
+    "SLURM_SCRATCH",
+)
+_FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv", "virtualenv")
+
+
+def local_disks(script: BatchScript) -> Iterator[Finding]:
+    """Find files that the batch shell leaves on the first node's own disk, for ranks of others."""
+    if not script.request.several_nodes or not any(launch.srun for launch in script.training):
+        return
+    told: set[str] = set()
+    for command in script.commands:
+        code = "temp-dir-on-first-node-only" if command.name == "mkdir" else "workdir-on-first-node-only"
+        makes_venv = re.match(r"python[\d.]* -m venv |uv venv ", command.text) is not None
+        fills = makes_venv or command.name in ("mkdir", "mktemp", "cd", *_FILLS)
+        if not fills or "called" in command.within or code in told:
+            continue
+        words = command.words[1:] if command.name in ("mkdir", "tar", "unzip", "git") else command.words[-1:]
+        target = next((word for word in words if _is_local(word)), None)
+        if target is not None and command.name != "cd":
+            told.add(code)
+            yield found(code, command, f"{command.name} … {target.source[:50]}")
+
+
+def _is_local(word: Word) -> bool:
+    from_variable = word.text.startswith(HOLE) and word.value.comes_from(*_LOCAL_VARIABLES)
+    return not word.source.startswith("-") and bool(_LOCAL_DISK.match(word.text) or from_variable)
+
+
+def hostfiles(script: BatchScript) -> Iterator[Finding]:
+    """Find hostfiles that two jobs write."""
+    wanted = {}
+    for launch in script.launches:
+        for layer in launch.layers:
+            value = next((layer.options[name] for name in ("hostfile", "machinefile") if layer.options.get(name)), None)
+            if value is not None and value.fixed:
+                wanted[value.text.removeprefix("./")] = launch.line
+    for command in script.commands:
+        for sign, path in command.writes_to:
+            if sign in (">", ">>") and path.fixed and path.text.removeprefix("./") in wanted:
+                yield found("hostfile-name-shared", command, f"every job writes {path.text}")
+                return
+
+
+def activation(script: BatchScript) -> Iterator[Finding]:
+    """Find environments that are set up in a fragile way."""
+    for command in script.named("source", "."):
+        path = command.words[1].source.strip("\"'") if len(command.words) > 1 else ""
+        if re.search(r"\.bashrc$|\.bash_profile$", path):
+            yield found("sources-bashrc", command, f"{command.name} {path}")
+        elif path == "activate" or re.search(r"(?:ana|mini|mamba|miniforge)\w*/bin/activate$", path):
+            yield found("source-activate", command, command.text.replace(HOLE, "…")[:60])
+
+
+def unused_settings(script: BatchScript) -> Iterator[Finding]:
+    """Find variables for ranks that torchrun sets itself."""
+    training = [launch for launch in script.training if not launch.command.dead]
+    if not training or not all(
+        launch.launcher is not None and launch.launcher.name == "torchrun" for launch in training
+    ):
+        return
+    for one in script.assigned("RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT"):
+        elsewhere = sum(
+            len(re.findall(rf"\$\{{?{one.name}\b", line))
+            for line in script.lines
+            if not re.match(r"\s*(?:#|echo)", line)
+        )
+        if not elsewhere and one.exported:
+            yield found("unused-launcher-variables", one, f"{one.name} is set, and torchrun sets its own")
+            return

@@ -1,0 +1,201 @@
+"""Faults of the directives: what sbatch reads, ignores, or refuses, and what this cluster does not have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from batchfiles.rules.codes import Finding, found
+from batchfiles.slurm.directives import Directive
+from batchfiles.slurm.script import BatchScript
+from trainjob.cluster import slurm_text
+from trainjob.contract.errors import UserError
+from trainjob.contract.programs.slurm_options import SHORT, refusal
+
+
+def refused(script: BatchScript) -> Iterator[Finding]:
+    """Find what makes sbatch refuse the file as it is."""
+    if b"\r\n" in script.raw:
+        line = next(number for number, text in enumerate(script.raw.split(b"\n"), 1) if text.endswith(b"\r"))
+        yield Finding("crlf", line, "this line ends as on Windows")
+    first = script.raw[:200].split(b"\n")[0]
+    if first.startswith(b"#!") or not script.is_batch_file:
+        return
+    later = next((number for number, line in enumerate(script.lines, 1) if line.startswith("#!/")), None)
+    yield Finding(
+        "shebang-not-first",
+        later or 1,
+        f"#! stands in line {later}" if later else f'the first line is "{script.lines[0][:40]}"',
+    )
+
+
+def unknown_options(script: BatchScript) -> Iterator[Finding]:
+    """Find options that sbatch does not have."""
+    for one in script.header.directives:
+        refused = _refused_letter(one) if len(one.spelled) == 1 or one.spelled.startswith("-") else refusal(one.spelled)
+        if refused is not None:
+            text, better = refused
+            yield Finding("no-such-option", one.line, text + (f": did you mean --{better}?" if better else ""))
+
+
+def _refused_letter(one: Directive) -> tuple[str, str] | None:
+    if one.spelled.startswith("-"):
+        return f"{one.spelled} has one dash: sbatch reads it as -{one.spelled[1]}", one.name
+    return None if one.spelled in SHORT["sbatch"] else (f"sbatch has no option -{one.spelled}", "")
+
+
+def ignored(script: BatchScript) -> Iterator[Finding]:
+    """Find lines that look like directives."""
+    for one in script.header.ignored:
+        if one.on_purpose:
+            yield Finding("directive-commented", one.line, f'"{one.text.strip()[:60]}"')
+        else:
+            yield Finding("directive-ignored", one.line, f'"{one.text.strip()[:60]}" {one.why}')
+
+
+_TEXTS = ("job-name", "comment", "mail-user", "wrap", "dependency")
+
+
+def not_expanded(script: BatchScript) -> Iterator[Finding]:
+    """Find directives whose author relies on the shell."""
+    for one in script.header.directives:
+        value = one.value or ""
+        if one.name in _TEXTS:
+            continue
+        if value.startswith("~") or re.search(r"\$(?:\{?\w|\()|`", value):
+            yield Finding("tilde-in-output", one.line, f"--{one.name}={value}")
+
+
+def cut(script: BatchScript) -> Iterator[Finding]:
+    """Find values that go on behind a #; a figure or a time is complete, and what follows it a remark."""
+    for one in script.header.directives:
+        value = one.value or ""
+        if re.search(r"[A-Za-z].*[./]", value) and re.search(
+            re.escape(value) + r"#[^\s'\"]", script.lines[one.line - 1]
+        ):
+            yield Finding("directive-cut", one.line, f"--{one.name} is {value}")
+
+
+def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
+    """Find what the job does not ask for, and gets in a site's default size."""
+    header = script.header
+    if not header.directives:
+        return
+    if header.value("time") is None:
+        yield Finding("no-time", header.line(), "no --time")
+    all_of_it = script.request.exclusive
+    if not all_of_it and header.value("mem", "mem-per-cpu", "mem-per-gpu") is None:
+        yield Finding("no-mem", header.line(), "no --mem, and not --exclusive")
+    if not all_of_it and header.value("cpus-per-task", "cpus-per-gpu", "mincpus") is None:
+        yield Finding("no-cpus", header.line(), "no --cpus-per-task, and not --exclusive")
+
+
+def logs(script: BatchScript) -> Iterator[Finding]:
+    """Find logs that can't be written, or are written over."""
+    header, reported = script.header, False
+    for name in ("output", "error"):
+        path = header.value(name)
+        if not path or path.startswith("/dev/"):
+            continue
+        folder = path.removeprefix("./").rpartition("/")[0]
+        if folder and not path.startswith(("/", "~", "$")) and not reported:
+            reported = True
+            yield Finding("log-folder-must-exist", header.line(name), f"{folder}/ must exist before sbatch")
+        appends = (header.value("open-mode") or "").startswith("a")
+        if not appends and not re.search(r"%\d*[jJAs]", path) and "$" not in path and name == "output":
+            yield Finding("output-overwritten", header.line(name), f"{path} has no %j")
+    if header.value("output") is None and (path := header.value("error")) and not re.search(r"%\d*[jJA]", path):
+        yield Finding("output-overwritten", header.line("error"), f"{path} has no %j")
+
+
+def requeue(script: BatchScript) -> Iterator[Finding]:
+    """Find what a requeue lacks."""
+    header = script.header
+    asks = header.value("requeue") is not None
+    if asks and not (header.value("open-mode") or "").startswith("a"):
+        yield Finding("requeue-truncates-log", header.line("requeue"), "--requeue without --open-mode=append")
+    if asks and header.value("signal") is None:
+        yield Finding("requeue-without-signal", header.line("requeue"), "--requeue without --signal")
+
+
+def nodes_by_name(script: BatchScript) -> Iterator[Finding]:
+    """Find nodes that the job names."""
+    header = script.header
+    if header.value("exclude"):
+        yield Finding("exclude-pinned", header.line("exclude"), f"--exclude={header.value('exclude')}")
+    listed = header.value("nodelist")
+    if not listed:
+        return
+    line = header.line("nodelist")
+    yield Finding("nodelist-pinned", line, f"--nodelist={listed}")
+    rest = re.search(r"(?:nodelist|-w)[ =]*\S*,[ \t]+[\w\[]", script.lines[line - 1])
+    if rest or listed.endswith(",") or re.search(r"\s", listed):
+        yield Finding("nodelist-with-spaces", line, script.lines[line - 1].strip()[:80])
+        return
+    try:
+        named = len(slurm_text.expand(listed))
+    except slurm_text.HostlistError:
+        return
+    if script.request.nodes is not None and named > script.request.nodes:
+        yield Finding(
+            "nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {script.request.nodes}"
+        )
+
+
+_PLACEHOLDER = re.compile(
+    (
+        r"(?:<[\w .-]+>|.*\b(?:change_?(?:this|me)|fill_?me|todo|fixme|xyz-cluster)\b.*|"
+        r"your[_-]\S+|\S*[_/-]your[_-]?\S*|/path/to/\S*|\S*x{4,}\S*|\[\w+\])"
+    ),
+    re.IGNORECASE,
+)
+
+
+def placeholders(script: BatchScript) -> Iterator[Finding]:
+    """Find values that still have to be filled in."""
+    for directive in script.header.directives:
+        if directive.value and _PLACEHOLDER.fullmatch(directive.value):
+            yield Finding("placeholders", directive.line, f"--{directive.name}={directive.value}")
+    for one in script.assignments:
+        if one.value.fixed and _PLACEHOLDER.fullmatch(one.value.text) and one.array is None and "$" not in one.text:
+            yield found("placeholders", one, one.text[:60])
+
+
+def old_or_loose(script: BatchScript) -> Iterator[Finding]:
+    """Find options that are written in an old way, or take over the submitting shell."""
+    if script.header.value("export") == "ALL":
+        yield Finding("export-all", script.header.line("export"), "--export=ALL")
+    for launch in script.launches:
+        for layer in launch.layers:
+            if layer.name == "srun":
+                old = next((word.text for word in layer.words if re.match(r"--(?:cpu|mem)_bind\b", word.text)), None)
+                if old:
+                    yield found("old-option", launch, f"{old}: the option is {old.replace('_', '-', 1)}")
+            if layer.name == "old-launcher":
+                yield found("old-launcher", launch, "python -m torch.distributed.launch")
+
+
+def beyond_cluster(script: BatchScript) -> Iterator[Finding]:
+    """Find figures of the request that exceed the cluster's."""
+    header, request, site = script.header, script.request, script.site
+    figures = (
+        (("nodes",), request.nodes, site.max_nodes, "nodes a job"),
+        (("gpus-per-node", "gres", "gpus"), request.gpus_per_node, site.accelerators or None, "GPUs a node"),
+        (("cpus-per-task",), (request.cpus_per_task or 0) * (request.tasks_per_node or 1), site.cpus, "CPUs a node"),
+    )
+    for names, asked, most, what in figures:
+        if asked is not None and most is not None and asked > most:
+            yield Finding("beyond-cluster", header.line(*names), f"{asked} {what}, and the cluster has {most}")
+    for name in site.required:
+        if header.directives and header.value(name) is None:
+            yield Finding("beyond-cluster", header.line(), f"this cluster requires --{name}")
+    try:
+        asked_s = slurm_text.seconds(header.value("time") or "0")
+    except (UserError, ValueError):
+        return
+    if site.max_time_s is not None and asked_s is not None and asked_s > site.max_time_s:
+        yield Finding(
+            "beyond-cluster",
+            header.line("time"),
+            f"--time={header.value('time')}, and the cluster allows {site.max_time_s // 60} minutes",
+        )

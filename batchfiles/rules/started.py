@@ -1,0 +1,280 @@
+"""Faults of what is started: how many processes, on which nodes, with which GPUs and CPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from batchfiles.bash.values import number
+from batchfiles.rules.codes import Finding, found
+from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.launchers import STARTS_ON_NODES, option_names
+
+
+def worlds(script: BatchScript) -> Iterator[Finding]:
+    """Find launchers that make other worlds than their author wants."""
+    for launch in _living(script):
+        launcher = launch.launcher
+        if launcher is None or launch.srun is None:
+            continue
+        nodes, per_node = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
+        # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
+        meets = option(launcher, "rdzv_endpoint", "master_addr")
+        meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
+        if launcher.name == "torchrun" and (nodes > 1 if nodes else meets_elsewhere) and _alone(launch):
+            yield found("nnodes-missing", launch, f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}")
+        local = processes_of(launch)
+        if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
+            text = f"{per_node} tasks a node, each of which starts {local} processes"
+            yield found("tasks-times-torchrun", launch, text)
+
+
+def _alone(launch: LaunchedProgram) -> str | None:
+    """Return why torchrun makes a separate world on each node."""
+    launcher = launch.launcher
+    if (
+        launcher is None
+        or launch.has_unknown_options
+        or "PET_NNODES" in launch.settings
+        or "PET_NNODES" in launch.command.variables.values
+    ):
+        return None
+    if "standalone" in launcher.options:
+        return "--standalone"
+    value = option(launcher, "nnodes")
+    if value is None:
+        return "no --nnodes"
+    return (
+        "--nnodes=1"
+        if value.text.strip() == "1" and not value.comes_from("SLURM_NNODES", "SLURM_JOB_NUM_NODES")
+        else None
+    )
+
+
+def elastic_alone(script: BatchScript) -> Iterator[Finding]:
+    """Find elastic ranges that no node can join."""
+    for launch in _living(script):
+        value = option(launch.launcher, "nnodes")
+        alone = script.request.nodes == 1 or (script.request.nodes is None and launch.srun is None)
+        if alone and value is not None and re.fullmatch(r"\d+:\d+", value.text):
+            yield found("nnodes-range-on-one-node", launch, f"--nnodes={value.text}")
+
+
+def _living(script: BatchScript) -> list[LaunchedProgram]:
+    return [launch for launch in script.training if not launch.command.dead]
+
+
+def processes_of(launch: LaunchedProgram) -> int | None:
+    """Return how many processes a launcher starts on one node; None if the file does not tell."""
+    launcher = launch.launcher
+    if launcher is None or launch.has_unknown_options:
+        return None
+    if launcher.name == "torchrun":
+        value = option(launcher, "nproc_per_node") or launch.settings.get("PET_NPROC_PER_NODE")
+        value = value or launch.command.variables.values.get("PET_NPROC_PER_NODE")
+        return 1 if value is None else number(value.text.strip())
+    stated = number_of(launcher, *option_names("ranks", of=launcher.name))
+    if stated is not None:
+        return stated
+    world = number_of(launcher, *option_names("world", of=launcher.name))
+    nodes = option_names("nodes", of=launcher.name)
+    machines = number_of(launcher, *nodes) if set(nodes) & set(launcher.options) else 1
+    return world // machines if world and machines and world >= machines else None
+
+
+def gpus(script: BatchScript) -> Iterator[Finding]:
+    """Find processes and GPUs that disagree in number."""
+    living = _living(script)
+    at_once = sum(launch.command.background for launch in living) > 1
+    for launch in living:
+        available, local = script.gpus_of(launch), processes_of(launch)
+        per_node = script.tasks_per_node_of(launch) or 1
+        if launch.launcher is None:
+            yield from _tasks_and_gpus(script, launch)
+        if (
+            available is None
+            or local is None
+            or per_node > 1
+            or "cpu" in (launch.launcher.options if launch.launcher else {})
+        ):
+            continue
+        if local > available:
+            text = f"{local} processes a node, and {available} GPU{'s' * (available != 1)}"
+            yield found("more-processes-than-gpus", launch, text)
+        elif local < available and not at_once and len(living) == 1:
+            text = f"{local} process{'es' * (local != 1)} a node, and {available} GPUs"
+            yield found("gpus-unused", launch, text)
+
+
+def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
+    """Find one-rank-a-task launches with more tasks than GPUs."""
+    per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
+    variables = launch.command.variables
+    meets = "MASTER_ADDR" in variables.values or "MASTER_PORT" in variables.values
+    if launch.srun and launch.is_python and meets and per_node and available and per_node > available:
+        own = {"gpus", "gres", "gpus-per-node", "gpus-per-task"} & set(launch.srun.options)
+        if not own:
+            text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
+            yield found("more-processes-than-gpus", launch, text)
+
+
+def several_nodes(script: BatchScript) -> Iterator[Finding]:
+    """Find jobs of several nodes that use one."""
+    if not script.request.several_nodes or not _living(script):
+        return
+    if script.shell.not_here and not any(launch.launcher for launch in script.training):
+        return
+    if any(
+        STARTS_ON_NODES.fullmatch(command.name) and "substitution" not in command.within for command in script.commands
+    ):
+        return
+    if any(launch.layer("srun", "mpirun") for launch in script.training) or re.search(
+        r"\bsrun\b|hostfile", _code(script)
+    ):
+        return
+    first = _living(script)[-1]
+    own = option(first.launcher, "hostfile", "H", "host")
+    if own is None and not any(command.name == "ray" for command in script.commands):
+        text = f"--nodes={script.request.nodes}, and {first.command.name} runs on the first alone"
+        yield found("no-srun", first, text)
+
+
+def _code(script: BatchScript) -> str:
+    return "\n".join(line.partition(" #")[0] for line in script.lines if not line.lstrip().startswith("#"))
+
+
+def bad_exit(script: BatchScript) -> Iterator[Finding]:
+    """Find ranks that are left hanging when another has died."""
+    told = False
+    for launch in script.training:
+        srun = launch.srun
+        if srun is None:
+            continue
+        stated = srun.options.get("kill-on-bad-exit")
+        everywhere = launch.command.variables.values.get("SLURM_KILL_BAD_EXIT")
+        if (stated is not None and stated.text == "0") or (everywhere is not None and everywhere.text == "0"):
+            yield found("kill-on-bad-exit-0", launch, "--kill-on-bad-exit=0")
+        elif stated is None and everywhere is None and not told and _spans_nodes(script, launch):
+            told = True
+            yield found("no-kill-on-bad-exit", launch, "srun without --kill-on-bad-exit")
+
+
+def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
+    nodes = script.nodes_of(launch)
+    if nodes is not None:
+        return nodes > 1 or (script.request.several_nodes and _beside_others(script, launch))
+    ignored = any("nodes" in one.meant for one in script.header.ignored)
+    unknown_tasks = script.header.value("ntasks") is not None and (script.request.tasks or 2) > 1
+    return (
+        ignored
+        or "nodes" in (launch.srun.options if launch.srun else {})
+        or (unknown_tasks and launch.launcher is None)
+        or script.header.value("nodes") not in (None, "1")
+    )
+
+
+def _beside_others(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether workers that other sruns have started take part, as with Ray."""
+    return any(
+        other is not launch and other.srun and other.program and other.program[0].text == "ray"
+        for other in script.launches
+    )
+
+
+def cpus(script: BatchScript) -> Iterator[Finding]:
+    """Find tasks that get one CPU."""
+    if (script.request.cpus_per_task or 0) < 2 or script.site.srun_inherits_cpus:
+        return
+    for launch in script.training:
+        srun = launch.srun
+        if srun is None or launch.command.dead or "cpus-per-task" in srun.options:
+            continue
+        if "SRUN_CPUS_PER_TASK" in launch.command.variables.values or "SRUN_CPUS_PER_TASK" in launch.settings:
+            continue
+        if any(one.name == "SRUN_CPUS_PER_TASK" for one in script.assignments):
+            continue
+        text = f"--cpus-per-task={script.request.cpus_per_task}, and srun does not have it"
+        yield found("srun-loses-cpus", launch, text)
+        return
+
+
+def threads(script: BatchScript) -> Iterator[Finding]:
+    """Find ranks whose number of threads was not chosen."""
+    if any(one.name == "OMP_NUM_THREADS" for one in script.assigned("OMP_NUM_THREADS")):
+        return
+    for launch in script.training:
+        several = (
+            launch.srun is not None and (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1) > 1
+        )
+        if launch.launcher or several:
+            yield found("threads-unset", launch, "OMP_NUM_THREADS is not set")
+            return
+
+
+def hidden_peers(script: BatchScript) -> Iterator[Finding]:
+    """Find tasks that see one GPU each."""
+    for launch in script.training:
+        srun = launch.srun
+        per_task = number_of(srun, "gpus-per-task") or script.request.gpus_per_task
+        binding = option(srun, "gpu-bind")
+        per_node = script.tasks_per_node_of(launch) if srun else script.request.tasks_per_node
+        bound = binding.text if binding else script.header.value("gpu-bind")
+        if per_task == 1 and (per_node or 1) > 1 and not bound:
+            line = launch.line if srun and "gpus-per-task" in srun.options else script.header.line("gpus-per-task")
+            yield Finding("gpus-per-task-hides-peers", line, f"--gpus-per-task=1 with {per_node} tasks a node")
+            return
+
+
+_PREPARES = re.compile(r"(?i).*(?:prepare|download|preprocess|tokeni[sz]e_data|setup|install|convert)\w*\.(?:py|sh)")
+
+
+def fans_out(script: BatchScript) -> Iterator[Finding]:
+    """Find preparations that run once a task."""
+    for launch in script.launches:
+        srun = launch.srun
+        if (
+            srun is None
+            or {"ntasks", "nodes", "ntasks-per-node"} & set(srun.options)
+            or "substitution" in launch.command.within
+        ):
+            continue
+        tasks = max(script.request.tasks or 1, script.request.nodes or 1)
+        name = launch.program[0].text if launch.program else ""
+        installs = name in ("pip", "pip3", "conda", "git", "wget", "curl", "unzip", "tar") or (
+            launch.is_python and name == "pip"
+        )
+        if tasks > 1 and (installs or _PREPARES.fullmatch(name)):
+            yield found("srun-may-fan-out", launch, f"srun {name}: {tasks} times")
+
+
+def binding(script: BatchScript) -> Iterator[Finding]:
+    """Find CPUs that the job does not have."""
+    for launch in script.launches:
+        bound = launch.srun.options.get("cpu-bind") if launch.srun else None
+        if bound is None or not bound.known:
+            continue
+        highest = _highest_cpu(bound.text)
+        per_node, each = script.tasks_per_node_of(launch), script.request.cpus_per_task
+        asked = per_node * each if per_node and each and not script.request.exclusive else None
+        # A core may have two CPUs, and Slurm may count cores.
+        limit = script.site.cpus or (2 * asked if asked else None)
+        if highest is not None and limit is not None and highest >= limit:
+            yield found("cpu-bind-beyond", launch, f"CPU {highest} of {limit}")
+
+
+def _highest_cpu(text: str) -> int | None:
+    maps, masks = re.search(r"map_cpu:([\d,-]+)", text), re.search(r"mask_cpu[:=]([0-9a-fA-Fx,]+)", text)
+    if maps:
+        return max((int(one) for one in re.findall(r"\d{1,6}", maps[1])), default=None)
+    if masks:
+        values = [int(one, 16) for one in re.findall(r"(?:0x)?[0-9a-fA-F]+", masks[1])]
+        return max((value.bit_length() - 1 for value in values), default=None)
+    return None
+
+
+def unused_tasks(script: BatchScript) -> Iterator[Finding]:
+    """Find tasks that nothing starts."""
+    tasks = script.request.tasks_per_node or script.request.tasks or 1
+    if tasks > 1 and _living(script) and not re.search(r"\b(?:srun|mpirun|mpiexec|prun|ibrun)\b", _code(script)):
+        yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")

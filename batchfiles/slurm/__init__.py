@@ -1,0 +1,1 @@
+"""Reads Slurm: directives, what a file requests, and what its steps launch."""

@@ -1,0 +1,157 @@
+"""The lines that sbatch reads, and those that it does not though they look as if."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from trainjob.contract.programs.slurm_options import OPTIONS, options_of_word
+
+_MAGIC = "#SBATCH"
+_SPACE = "has a space after the #"
+_ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
+# A letter too few, too many, wrong, or two swapped.
+_TYPING_ERRORS = re.compile(
+    r"S(?:BATCH|ABTCH|BTACH|BACTH|BATHC|BATC|BACH|BTCH|ATCH|BATCHH|BBATCH|BAATCH|BATTCH|BATCCH)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Directive:
+    """An option that sbatch reads."""
+
+    line: int
+    name: str  # the long name
+    value: str | None
+    spelled: str = ""  # the name as the file has it, without its dashes
+    written: str | None = None  # the value as the file has it, where an argument of the file stands in its place
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A line that looks like a directive, and is a comment to sbatch. `why` says so; `meant` are its options."""
+
+    line: int
+    text: str
+    why: str
+    meant: tuple[str, ...] = ()
+    on_purpose: bool = False
+
+
+@dataclass
+class Header:
+    """The part of a file that sbatch reads."""
+
+    directives: list[Directive] = field(default_factory=list)
+    strays: list[Directive] = field(default_factory=list)  # words that are neither options nor values
+    ignored: list[Ignored] = field(default_factory=list)
+    first_command: int | None = None  # its line; sbatch reads no directive below
+
+    def value(self, *names: str) -> str | None:
+        """Return the value of the first of `names` that is stated; of several lines, the last counts."""
+        for name in names:
+            for one in reversed(self.directives):
+                if one.name == name:
+                    return one.value or ""
+        return None
+
+    def line(self, *names: str) -> int:
+        """Return the line of the first of `names` that is stated, or of the first directive, or 1."""
+        for name in names:
+            for one in reversed(self.directives):
+                if one.name == name:
+                    return one.line
+        return self.directives[0].line if self.directives else 1
+
+
+def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
+    """Return what sbatch reads of `lines`. `comments` are the numbers of the lines that are comments to bash, too."""
+    header = Header()
+    late: list[tuple[int, str]] = []
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(_MAGIC) and header.first_command is None:
+            options = list(_options(number, line.removeprefix(_MAGIC)))
+            header.directives.extend(one for one in options if one.name)
+            header.strays.extend(one for one in options if not one.name)
+        elif number in comments:
+            late.append((number, line))
+        elif line.strip() and not line.lstrip().startswith("#") and header.first_command is None:
+            header.first_command = number
+            # "!#SBATCH" is a command to bash, which negates nothing.
+            if line.startswith("!#"):
+                late.append((number, line))
+    for number, line in late:
+        header.ignored.extend(_ignored(number, line, header))
+    # Who switches one directive off with "# SBATCH" does so with all.
+    if any(one.on_purpose and one.why == _SPACE for one in header.ignored):
+        header.ignored = [replace(one, on_purpose=one.on_purpose or one.why == _SPACE) for one in header.ignored]
+    return header
+
+
+def with_arguments(header: Header, arguments: Sequence[str]) -> Header:
+    """Return the header with the arguments of the file where its author writes $1, which sbatch expands nowhere."""
+
+    def expanded(one: Directive) -> Directive:
+        text = one.value or ""
+        value = re.sub(
+            r"\$(?:([1-9])|\{([1-9])\})",
+            lambda match: next(iter(arguments[int(match[1] or match[2]) - 1 :]), match[0]),
+            text,
+        )
+        return one if value == text else replace(one, value=value, written=text)
+
+    return replace(header, directives=[expanded(one) for one in header.directives])
+
+
+def _options(number: int, text: str) -> Iterator[Directive]:
+    """Yield the options of a line; a word that is neither an option nor a value is one without a name."""
+    try:
+        words = shlex.split(text, comments=True)
+    except ValueError:
+        words = text.split()
+    at = 0
+    while at < len(words):
+        word = words[at]
+        one_dash = re.fullmatch(r"-(\w[\w-]+)(?:=.*)?", word)
+        if not word.startswith("-") or word in ("-", "--"):
+            yield Directive(number, "", word)
+            at += 1
+            continue
+        if one_dash is not None and one_dash[1] in OPTIONS:  # -gres=gpu:1: what its author means
+            words[at] = f"-{word}"
+        found, following = options_of_word(words, at)
+        for name, value in found:
+            letter = OPTIONS[name].short if name in OPTIONS else name
+            spelled = words[at][2:].partition("=")[0] if words[at].startswith("--") else letter
+            yield Directive(number, name, value, spelled if words[at] == word else word)
+        at = following
+
+
+def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
+    match = _ALMOST.fullmatch(line.rstrip())
+    if match is None or not _TYPING_ERRORS.fullmatch(match["word"]):
+        return
+    marks, rest = match["marks"], match["rest"].strip()
+    meant = tuple(one.name for one in _options(number, rest) if one.name)
+    spelled = match["word"] == "SBATCH"
+    below = header.first_command is not None and number > header.first_command
+    active = {one.name for one in header.directives}
+    if not meant or not marks:
+        return
+    if marks.count("#") > 1 and spelled:
+        yield Ignored(number, line, "is commented out", meant, on_purpose=True)
+    elif below and spelled and re.fullmatch(r"\s*#SBATCH.*", line):
+        yield Ignored(
+            number,
+            line,
+            f"stands below the first command (line {header.first_command}), where sbatch no longer reads",
+            meant,
+        )
+    elif spelled and re.fullmatch(r"#\s+SBATCH\s.*", line):
+        on_purpose = below or set(meant) <= active
+        yield Ignored(number, line, _SPACE, meant, on_purpose=on_purpose)
+    elif not below:
+        why = "does not begin at the start of its line" if spelled and line[:1].isspace() else "is not spelled #SBATCH"
+        yield Ignored(number, line, why, meant)

@@ -1,0 +1,138 @@
+"""The programs that a batch file starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.slurm.layers import Layer, taken_apart
+from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import SHELLS, helps
+
+# Programs of their own that train: nnUNetv2_train, fairseq-train, llamafactory-cli train.
+_TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
+
+
+@dataclass
+class LaunchedProgram:
+    """One program that a command starts, with the words before it."""
+
+    command: ShellCommand
+    layers: list[Layer]
+    program: list[Word]  # the program and its arguments; none where the line ends before it
+    settings: dict[str, Value]
+    outer: LaunchedProgram | None = None  # of a command inside a shell that was started: what started this shell
+
+    def layer(self, *names: str) -> Layer | None:
+        """Return the outermost of these layers, that of the starting command included."""
+        found = self.outer.layer(*names) if self.outer else None
+        return found or next((layer for layer in self.layers if layer.name in names), None)
+
+    @property
+    def srun(self) -> Layer | None:
+        """The srun that starts it."""
+        return self.layer("srun")
+
+    @property
+    def launcher(self) -> Layer | None:
+        """The launcher that starts one process a GPU."""
+        return next((layer for layer in reversed(self.layers) if layer.name in launchers.NAMES), None)
+
+    @property
+    def has_unknown_options(self) -> bool:
+        """True if words known only at run time are where the launcher's options end: $ARGS of a sourced file."""
+        return bool(self.program) and self.program[0].text.strip(HOLE) == ""
+
+    @property
+    def line(self) -> int:
+        """The line in its file."""
+        return self.command.line
+
+    @property
+    def place(self) -> int:
+        """The line of the batch file that leads to it."""
+        return self.command.place or self.line
+
+    @property
+    def source(self) -> str:
+        """The file, where it is not the batch file itself."""
+        return self.command.source
+
+    @property
+    def is_python(self) -> bool:
+        """True if it is a Python program."""
+        return any(layer.name == "python" for layer in self.layers)
+
+    @property
+    def trains(self) -> bool:
+        """True if it may be the job's own work, and not a helper."""
+        if self.launcher is not None:
+            return True
+        if "substitution" in self.command.within or "condition" in self.command.within:
+            return False
+        name = self.program[0].text.rpartition("/")[2] if self.program else ""
+        if self.is_python:
+            return bool(name) and not _asks_python(self)
+        if not name or helps(name) or self.command.is_call:
+            return False
+        words = (name, *(word.text for word in self.program[1:2]))
+        return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
+
+
+def _asks_python(launch: LaunchedProgram) -> bool:
+    """Return whether Python is only asked for a version or a figure, or manages packages."""
+    python = next(layer for layer in launch.layers if layer.name == "python")
+    if "c" in python.options:
+        return "\n" not in launch.program[0].text.strip() and "train" not in launch.program[0].text
+    return launch.program[0].text in (
+        "pip",
+        "venv",
+        "ensurepip",
+        "json.tool",
+        "--version",
+        "-V",
+        "ipykernel",
+        "http.server",
+    )
+
+
+def option(launch_or_layer: Layer | None, *names: str) -> Value | None:
+    """Return the value of the first of `names` that a layer has."""
+    if launch_or_layer is None:
+        return None
+    return next((value for name in names if (value := launch_or_layer.options.get(name)) is not None), None)
+
+
+def number_of(layer: Layer | None, *names: str) -> int | None:
+    """Return the figure of an option, if it is known."""
+    value = option(layer, *names)
+    return number(value.text.strip()) if value is not None and value.known else None
+
+
+def launches(commands: Sequence[ShellCommand]) -> Iterator[LaunchedProgram]:
+    """Yield what each command starts; what a shell inside it starts follows the command."""
+    shells: list[LaunchedProgram] = []
+    for command in commands:
+        while shells and not _is_inside(command, shells[-1].command):
+            shells.pop()
+        launch = LaunchedProgram(command, *taken_apart(command), shells[-1] if shells else None)
+        if launch.layers or launch.program:
+            yield launch
+        if _starts_shell(launch):
+            shells.append(launch)
+
+
+def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
+    return len(command.within) > len(outer.within) and command.within[: len(outer.within) + 1] == (
+        *outer.within,
+        "called",
+    )
+
+
+def _starts_shell(launch: LaunchedProgram) -> bool:
+    name = launch.program[0].text if launch.program else ""
+    return name.rpartition("/")[2] in SHELLS or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))

@@ -1,0 +1,209 @@
+"""A command split into layers: srun, container, launcher, and the program at its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import HOLE, Value
+from trainjob.contract.programs.helpers import CONTAINERS, RUNNERS
+from trainjob.contract.programs.launchers import FIRST_WORDS, FLAGS, MPI_STARTERS
+from trainjob.contract.programs.slurm_options import read_options
+
+# Programs that run another one, and their options that take the next word.
+_WRAPPERS_WITH_VALUES = {
+    **dict.fromkeys(("numactl", "nohup", "stdbuf", "taskset", "command", "catchsegv", "setsid", "unbuffer"), r"$^"),
+    **dict.fromkeys(
+        (*RUNNERS, "nsys", "ncu"),
+        r"-n|-p|-o|-t|-e|--name|--prefix|--output|--trace|--with|--extra|--python|--project|"
+        r"--directory|--group|-f|--set",
+    ),
+    "python-launcher": r"$^",
+    "nice": r"-n|--adjustment",
+    "timeout": r"-s|-k|--signal|--kill-after",
+    "env": r"-u|-C|-S",
+    "time": r"-o|-f",
+    "exec": r"-a",
+    "ionice": r"-c|-n",
+    "xvfb-run": r"-n|-s",
+    "sudo": r"-u",
+}
+_PYTHON = re.compile(r"(?:python[\d.]*|pypy3?|ipython3?)")
+
+
+@dataclass
+class Layer:
+    """A program that starts the next one, with its options."""
+
+    name: str
+    options: dict[str, Value | None] = field(default_factory=dict)
+    words: list[Word] = field(default_factory=list)
+    left: int = 0  # the number of words behind it
+
+
+def taken_apart(command: ShellCommand) -> tuple[list[Layer], list[Word], dict[str, Value]]:
+    """Return the layers of a command, the program at its end with its arguments, and what is set for it alone."""
+    layers: list[Layer] = []
+    words = list(command.words)
+    settings = dict(command.settings)
+    while words:
+        if layers and not layers[-1].left:
+            layers[-1].left = len(words)
+        name = words[0].text.rpartition("/")[2]
+        if re.fullmatch(r"[A-Za-z_]\w*=.*", words[0].text, re.DOTALL) and not words[0].quoted:
+            key, _, text = words[0].text.partition("=")
+            settings[key] = words[0].value.with_text(text)
+            words = words[1:]
+        elif name == "srun" or name in MPI_STARTERS:
+            words = _starter(name, words, layers)
+        elif name in CONTAINERS:
+            words = _container(name, words, layers)
+        elif name in FIRST_WORDS or re.fullmatch(r"\$\{?\w*TORCHRUN\w*\}?", words[0].source):
+            words = _launcher(name, words[1:], layers)
+            break
+        elif _PYTHON.fullmatch(name) or re.fullmatch(r"\$\{?\w*PYTHON\w*\}?", words[0].source):
+            words = _python(words, layers)
+            break
+        elif name in _WRAPPERS_WITH_VALUES and len(words) > 1:
+            words = _wrapped(name, words, layers)
+        elif len(words) > 1 and _is_undecided(words[0]) and _starts_another(words[1]):
+            words = words[1:]  # a profiler perhaps, or nothing: only the run knows
+        else:
+            break
+    return layers, words, settings
+
+
+def _is_undecided(word: Word) -> bool:
+    """Return whether a word is a variable that the file sets, to what only the run knows."""
+    is_set = not any(origin.startswith("unset ") for origin in word.value.origins)
+    return word.text == HOLE and is_set and bool(word.value.sources[0])
+
+
+def _starts_another(word: Word) -> bool:
+    name = word.text.rpartition("/")[2]
+    return name in FIRST_WORDS or name in CONTAINERS or _PYTHON.fullmatch(name) is not None
+
+
+def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
+    layer = Layer("srun" if name == "srun" else "mpirun", words=words)
+    layers.append(layer)
+    at = 1
+    texts = [word.text for word in words[1:]]
+    if name == "srun":
+        for option_name, value, following in read_options(texts, "srun"):
+            at = 1 + following
+            stated = next((one.value for one in reversed(words[1:at]) if value and one.text.endswith(value)), Value())
+            layer.options[option_name] = stated.with_text(value or "")
+        return words[at:]
+    while at < len(words) and words[at].text.startswith("-"):
+        key = words[at].text.lstrip("-").replace("-", "_")
+        takes = 2 if key in ("mca", "gmca", "x_env") else 0 if key in FLAGS or "=" in key else 1
+        layer.options[key.partition("=")[0]] = words[at + 1].value if takes and at + 1 < len(words) else Value("")
+        at += 1 + takes
+    return words[at:]
+
+
+_CONTAINER_VALUES = re.compile(
+    r"-B|--bind|--env|--env-file|-e|--pwd|--workdir|-w|-v|--volume|--mount|--home|-H|"
+    r"--overlay|--nvccli-x|--image|-V|--module|-W|--hostname|"
+    r"--scratch|-S|--gpus|--name|--network|--ipc|--shm-size|--user|-u|--entrypoint|--device|"
+    r"--ulimit|-m|--root|--rw-x|-c|--security|-b|--cd|--set-env|-p|--cap-add"
+)
+
+
+def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
+    layer = Layer("container", words=words)
+    at = 1
+    verb = name in ("shifter", "ch-run")
+    image = name == "shifter"  # by --image, or by sbatch's
+    while at < len(words):
+        text = words[at].text
+        if text.startswith("-"):
+            # Docker's -e takes a variable; Apptainer's is short for --cleanenv.
+            is_flag = text == "-e" and name in ("apptainer", "singularity")
+            at += 2 if _CONTAINER_VALUES.fullmatch(text) and not is_flag else 1
+        elif not verb:
+            if text not in ("exec", "run", "shell", "start"):
+                break
+            verb = True
+            at += 1
+        elif not image:
+            image = True
+            at += 1
+        else:
+            layers.append(layer)
+            return words[at:]
+    layers.append(layer)
+    return []
+
+
+def _launcher(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
+    kind, needs = FIRST_WORDS.get(name, ("torchrun", ()))
+    if needs:
+        if not words or words[0].text not in needs:
+            return words
+        words = words[1:]
+    layer = Layer(kind, words=words)
+    layers.append(layer)
+    at = 0
+    for key, value, following in launcher_options(words):
+        layer.options[key] = value
+        at = following
+    return words[at:]
+
+
+def launcher_options(words: Sequence[Word]) -> Iterator[tuple[str, Value, int]]:
+    """Yield the name and value of each leading option of a launcher, and the number of the word after it."""
+    at = 0
+    while at < len(words) and words[at].text.startswith("-"):
+        name_of, equals, text = words[at].text.lstrip("-").partition("=")
+        key = name_of.replace("-", "_")
+        word, at = words[at], at + 1
+        if equals:
+            yield key, word.value.with_text(text), at
+        elif key in FLAGS or at >= len(words) or (words[at].text.startswith("--") and len(words[at].text) > 2):
+            yield key, Value(""), at
+        else:
+            at += 1
+            yield key, words[at - 1].value, at
+
+
+def _python(words: list[Word], layers: list[Layer]) -> list[Word]:
+    at = 1
+    python = Layer("python", words=words)
+    while at < len(words) and words[at].text.startswith("-"):
+        text = words[at].text
+        at += 1
+        if text in ("-m", "-um") and at < len(words):
+            if words[at].text in FIRST_WORDS:
+                if words[at].text == "torch.distributed.launch":
+                    layers.append(Layer("old-launcher"))
+                return _launcher(words[at].text, words[at + 1 :], layers)
+            break
+        if text in ("-c", "-uc"):
+            python.options["c"] = Value("")
+            break
+        if text in ("-X", "-W"):
+            at += 1
+        if text in ("--version", "-V", "-VV"):
+            at -= 1
+            break
+    layers.append(python)
+    return words[at:]
+
+
+def _wrapped(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
+    layers.append(Layer(name, words=words))
+    if name in RUNNERS and words[1].text != "run":
+        return []
+    at = 2 if name in RUNNERS or name == "nsys" else 1
+    while at < len(words) and (
+        words[at].text.startswith("-") or (name == "numactl" and re.fullmatch(r"[\d,-]+", words[at].text))
+    ):
+        at += 2 if re.fullmatch(_WRAPPERS_WITH_VALUES[name], words[at].text) else 1
+    if name in ("timeout", "taskset") and at < len(words):
+        at += 1
+    return words[at:]

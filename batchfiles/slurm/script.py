@@ -1,0 +1,184 @@
+"""A batch file that others wrote: its directives, its commands, the programs it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from batchfiles.bash.builtins import obey
+from batchfiles.bash.commands import Assignment, ShellCommand
+from batchfiles.bash.expansion import Variables, Word, text_of
+from batchfiles.bash.shell import Bash, ShellReader, parse
+from batchfiles.bash.statements import READERS
+from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.slurm.directives import Header, read_header, with_arguments
+from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
+from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.records.files import read_first
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_LARGEST_BYTES = 4_000_000
+
+
+@dataclass
+class BatchScript:
+    """A batch file and all that is known of it without running it."""
+
+    path: Path
+    raw: bytes
+    lines: list[str]
+    header: Header
+    request: RequestedResources
+    shell: ShellReader
+    comments: list[tuple[int, str]]
+    site: SiteFacts
+    first_error: int | None  # the first line that bash's grammar does not allow
+
+    @property
+    def commands(self) -> list[ShellCommand]:
+        """The commands, in order."""
+        return self.shell.commands
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """The variables that are set, in order."""
+        return self.shell.assignments
+
+    @cached_property
+    def launches(self) -> list[LaunchedProgram]:
+        """The programs that the commands start."""
+        return list(launches(self.commands))
+
+    @cached_property
+    def training(self) -> list[LaunchedProgram]:
+        """The job's own work: the launches that are no helpers."""
+        return [launch for launch in self.launches if launch.trains]
+
+    @property
+    def is_batch_file(self) -> bool:
+        """True if sbatch has something to read in it."""
+        return bool(self.header.directives or self.header.ignored)
+
+    def named(self, *names: str) -> Iterator[ShellCommand]:
+        """Yield the commands of these names."""
+        return (command for command in self.commands if command.name in names)
+
+    def assigned(self, pattern: str) -> Iterator[Assignment]:
+        """Yield what is given to variables whose whole name fits `pattern`; settings of one command are among them."""
+        yield from (one for one in self.assignments if re.fullmatch(pattern, one.name))
+        for launch in self.launches:
+            for name, value in launch.settings.items():
+                if re.fullmatch(pattern, name):
+                    yield Assignment(
+                        name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
+                    )
+
+    def nodes_of(self, launch: LaunchedProgram) -> int | None:
+        """Return the number of nodes on which a launch starts processes; None if the file does not tell."""
+        starter = launch.srun or launch.layer("mpirun")
+        if starter is None:
+            return 1
+        if number_of(starter, "nodes") is not None:
+            return number_of(starter, "nodes")
+        if number_of(starter, "ntasks") == 1:
+            return 1
+        return self.request.nodes
+
+    def tasks_per_node_of(self, launch: LaunchedProgram) -> int | None:
+        """Return how often each node starts a launch; None if the file does not tell."""
+        srun = launch.srun
+        if srun is None:
+            return 1
+        if (per_node := number_of(srun, "ntasks-per-node")) is not None:
+            return per_node
+        nodes = self.nodes_of(launch)
+        if (tasks := number_of(srun, "ntasks")) is not None:
+            return max(1, tasks // nodes) if nodes else None
+        if "ntasks" in srun.options or "ntasks-per-node" in srun.options:
+            return None
+        return self.request.tasks_per_node
+
+    def gpus_of(self, launch: LaunchedProgram) -> int | None:
+        """Return the GPUs that one task of a launch sees; None if the file does not tell."""
+        srun = launch.srun
+        if srun is not None:
+            if (per_task := number_of(srun, "gpus-per-task") or self.request.gpus_per_task) is not None:
+                return per_task
+            own = next((name for name in ("gpus", "gres", "gpus-per-node") if name in srun.options), None)
+            if own is not None:
+                stated = option(srun, own)
+                is_per_node = own != "gpus" or self.nodes_of(launch) == 1
+                return number(stated.text.rpartition(":")[2]) if stated and stated.known and is_per_node else None
+        return self.request.gpus_per_node
+
+
+def read_script(path: Path, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
+    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError."""
+    return script_of(path, read_first(path, _LARGEST_BYTES), site, arguments)
+
+
+def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
+    """Return what the bytes `raw` say, as the content of `path`."""
+    text = _text(raw)
+    lines = text.split("\n")
+    root = parse(text)
+    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
+    whole_lines = {
+        number
+        for number, comment in comments
+        if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")
+    }
+    header = with_arguments(read_header(lines, frozenset(whole_lines)), arguments or ())
+    request = request_of(header, site)
+    variables = Variables()
+    for name, known in request.slurm_variables.items():
+        variables.set(name, Value(known, frozenset({name})))
+    for name, option_name in (("SLURM_GPUS_PER_NODE", "gpus-per-node"), ("SLURM_GPUS", "gpus")):
+        if (stated := header.value(option_name)) is not None and re.fullmatch(r"[\w:.-]+", stated):
+            variables.set(name, Value(stated, frozenset({name})))  # as it is written
+    if arguments is not None:
+        variables.set_arguments([Word(Value(one), "$@", quoted=True) for one in arguments])
+    shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
+    with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
+        shell.run(root)
+    error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
+    return BatchScript(path, raw, lines, header, request, shell, comments, site, error)
+
+
+def _text(raw: bytes) -> str:
+    text = raw.decode(errors="replace").removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
+
+
+def _all(root: Node, kind: str) -> Iterator[Node]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == kind:
+            yield node
+        waiting.extend(reversed(node.children))
+
+
+def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
+    folder = path.parent
+
+    def find(name: str) -> tuple[str, str] | None:
+        """Return the path and the text of a script that the file calls, if it is beside it."""
+        if HOLE in name or not name or len(name) > 500 or "\n" in name or "\0" in name:
+            return None
+        for place in (folder / name, folder.parent / name, folder / Path(name).name):
+            try:
+                if place.is_file() and place.resolve() != path.resolve():
+                    return str(place), _text(read_first(place, _LARGEST_BYTES))
+            except (OSError, ValueError):
+                continue
+        return None
+
+    return find

@@ -1,0 +1,165 @@
+"""What a batch file's processes record: real processes, each with the stand-ins on its path, and no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from batchfiles.rehearsal.recording import RecordedProcess, calls_in, processes_in
+from tests.support import ROOT
+from tests.support.programs import ran
+
+BATCH = ROOT / "batchfiles/rehearsal/programs"
+HOOKS = ROOT / "trainjob/launch/hooks"
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Path:
+    folder = tmp_path / "seen"
+    folder.mkdir()
+    return folder
+
+
+def environ(seen: Path, *folders: str, **more: str) -> dict[str, str]:
+    path = ":".join([str(HOOKS), *folders])
+    programs = seen.parent / "programs"
+    return {
+        **os.environ,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": path,
+        "BASH_ENV": str(BATCH / "bash_env.sh"),
+        "SLURMD_NODENAME": "node1",
+        "TRAINJOB_SEEN": str(seen),
+        "TRAINJOB_SEEN_PROGRAMS": str(programs),
+        "TRAINJOB_SEEN_PYTHONPATH": path,
+        "TRAINJOB_SEEN_PATH": os.environ["PATH"],
+        **more,
+    }
+
+
+def programs(seen: Path, *names: str) -> None:
+    folder = seen.parent / "programs"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_bytes((BATCH / "program.sh").read_bytes())
+        (folder / name).chmod(0o755)
+
+
+def process_of(seen: Path, program: str, *words: str, code: int = 0, **environment: str) -> RecordedProcess:
+    ran([sys.executable, "-c", program, *words], environ=environ(seen, **environment), code=code)
+    (found,) = processes_in(seen)
+    return found
+
+
+def test_a_process_keeps_its_words_its_exit_code_and_its_error(seen: Path) -> None:
+    found = process_of(seen, "import sys; sys.exit(7)", "a b", "", code=7)
+    assert found.words[-2:] == ("a b", "")
+    assert (found.node, found.pid > 0, found.has_ended, found.error) == ("node1", True, True, None)
+
+
+def test_the_first_missing_file_is_named_with_its_line(seen: Path) -> None:
+    found = process_of(seen, "open('data/x.bin')", code=1)
+    assert (found.missing, found.error) == (
+        "data/x.bin",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data/x.bin'",
+    )
+
+
+def test_handlers_and_the_signals_that_came_are_seen_and_work_as_before(seen: Path) -> None:
+    found = process_of(
+        seen,
+        "import os, signal\n"
+        "def stop(number, frame): print('stopped')\n"
+        "assert signal.signal(signal.SIGUSR1, stop) == signal.SIG_DFL\n"
+        "assert signal.getsignal(signal.SIGUSR1) is stop\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "assert signal.signal(signal.SIGUSR1, signal.SIG_IGN) is stop\n"
+        "signal.signal(signal.SIGTERM, stop)",
+    )
+    assert (found.signals, found.handles) == (("USR1",), ("TERM",))
+
+
+def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+    words = [sys.executable, "-c", "print('done')"]
+    gpu = str(BATCH.parent / "gpu")
+    ended = ran(words, environ=environ(seen, gpu, str(tmp_path)))
+    assert ended.stdout.split() == ["mine", "done"], ended.stderr
+
+
+def bash(seen: Path, script: str) -> str:
+    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv", "virtualenv")
+    ended = ran(["bash", "-euc", script], folder=seen.parent, environ=environ(seen), code=0)
+    return ended.stdout
+
+
+def test_what_is_not_here_is_passed_over_and_recorded(seen: Path) -> None:
+    bash(
+        seen,
+        "module load x; virtualenv --no-download venv; . venv/bin/activate; source /opt/none/set.sh; "
+        "cd /none/at/all; conda activate y; pip install z",
+    )
+    assert [call.words for call in calls_in(seen)] == [
+        ("module", "load", "x"),
+        ("virtualenv", "--no-download", "venv"),
+        ("source", "venv/bin/activate"),
+        ("source", "/opt/none/set.sh"),
+        ("cd", "/none/at/all"),
+        ("conda", "activate", "y"),
+        ("pip", "install", "z"),
+    ]
+
+
+def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> None:
+    activate = seen.parent / "venv" / "bin" / "activate"
+    activate.parent.mkdir(parents=True)
+    activate.write_text("PATH=/usr/bin:/bin; HERE=yes; module() { echo real; }")
+    assert (
+        bash(seen, "source venv/bin/activate; echo $HERE; module load x; PYTHONPATH=/mine python3 -c 'print(1)'")
+        == "yes\n1\n"
+    )
+    assert [call.name for call in calls_in(seen)] == ["module", "python3"]
+    assert len(processes_in(seen)) == 1
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "apptainer -q exec --nv -B /a:/b --env A=1 image.sif",
+        "apptainer run image.sif",
+        "shifter --image=docker:x --module=gpu",
+        "conda run -n torch --no-capture-output",
+        "uv run --with x",
+    ],
+)
+def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, start: str) -> None:
+    assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
+
+
+def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None:
+    programs(seen, "hostname")
+    real = seen.parent / "real"
+    real.mkdir()
+    (real / "hostname").write_text('#!/bin/sh\necho "real ${*:-name}"\n')
+    (real / "hostname").chmod(0o755)
+    path = f"{seen.parent / 'programs'}:{real}:{os.environ['PATH']}"
+    words = ["sh", "-c", "hostname -I; hostname --all-ip-addresses; hostname -s; hostname"]
+    ended = ran(words, environ=environ(seen, PATH=path), code=0)
+    assert ended.stdout.splitlines() == ["real -i", "real -i", "real -s", "real name"]
+
+
+def test_what_is_not_here_is_not_copied_and_any_other_failure_stays(seen: Path, tmp_path: Path) -> None:
+    programs(seen, "cp", "tar", "ws_find")
+    (tmp_path / "a").write_text("x")
+    script = 'set -e; W=$(ws_find mine); cp a b; cp -r /nowhere/data "$W/elsewhere"; tar xf /nowhere/x.tar -C .; cp c d'
+    ended = ran(["bash", "-c", script], folder=tmp_path, environ=environ(seen), code=1)
+    assert "cp: /nowhere/data is not here\n" in ended.stderr
+    assert (tmp_path / "b").read_text() == "x"
+    assert [call.words for call in calls_in(seen)] == [
+        ("ws_find", "mine"),
+        ("copy", "/nowhere/data"),
+        ("copy", "/nowhere/x.tar"),
+    ]

@@ -1,0 +1,64 @@
+"""Whatever the bytes of a file, doctor and adopt read it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from batchfiles.adoption.adopt import adoption_of
+from batchfiles.rules import formats
+from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import script_of
+from trainjob.contract.errors import UserError
+
+# What shell scripts are made of, and what breaks readers of them.
+PIECES = (
+    "#SBATCH ", "--nodes=", "--signal=B:", "-N", " 2", "$", "${", "}", "$((", "))", "$(", ")", "`", '"', "'", "\\", "\n", "\r\n", "srun ", "torchrun ", "bash -c ", "eval ",
+    "accelerate launch ", "--nnodes", "=", "$SLURM_PROCID", "MASTER_ADDR", "[", "[[", "]]", "]", " ]; then ", "if ", "fi\n", "for x in ", "do ", "done", "case ", "esac", "{", "<<EOF\n", "EOF\n",
+    "| tee ", "&& ", "|| ", "&\n", "wait ", "trap ", "() {", "read -a x <<< ", "arr=(", "arr+=(", "${arr[@]}", "${#arr[@]}", "9" * 30, "%", "/0", "**", "~", "\0", "é", "\ufffc", "\ufeff",
+    "python -m ", "singularity exec ", "set -euo pipefail\n", "function f ", "f\n", "source ", "export ", "--cpu-bind=mask_cpu:0x", "map_cpu:", "@", ",", "-w n[1-", "--", "-", "env ", "timeout ",
+)  # fmt: skip
+
+
+def diagnosed(raw: bytes) -> str:
+    script = script_of(Path("train.sbatch"), raw, SiteFacts())
+    with suppress(UserError):
+        adoption_of(script_of(Path("train.sbatch"), raw, SiteFacts(), ("a b",)), Path("/project"))
+    diagnoses = [diagnosis_of(script)]
+    return formats.text(diagnoses) + formats.github(diagnoses) + formats.sarif(diagnoses)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes(raw: bytes) -> None:
+    assert diagnosed(raw)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=60))
+def test_any_pieces_of_shell(pieces: list[str]) -> None:
+    assert diagnosed("".join(["#!/bin/bash\n", *pieces]).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 5000,
+        "$(" * 3000,
+        "if " * 3000,
+        "{ " * 3000 + "x",
+        "a && " * 3000 + "b",
+        "f() { f; f; }\nf\n",
+        "x=$((1" + "+1" * 5000 + "))",
+        "x=y\n" + 'x="$x$x"\n' * 60,
+    ],
+)
+def test_depth_and_growth(text: str) -> None:
+    assert diagnosed(text.encode())
+
+
+def test_a_host_list_that_slurm_would_not_take_is_no_crash() -> None:
+    assert diagnosed(b"#!/bin/bash\n#SBATCH -w n[1-\n#SBATCH --nodelist=n[1-[\nsrun hostname\n")

@@ -1,0 +1,310 @@
+"""Each fault of a batch file: a file that has it, and one that does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batchfiles.rules.codes import CODES, Finding, Severity
+from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import read_script, script_of
+from trainjob.cluster.nodes import Nodes
+
+HEAD = """\
+#!/bin/bash
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node={tasks}
+#SBATCH --gpus-per-node=4
+#SBATCH --exclusive
+#SBATCH --time=04:00:00
+#SBATCH --output=train-%j.log
+#SBATCH --open-mode=append
+#SBATCH --signal=USR1@120
+#SBATCH --requeue
+{more}
+set -eo pipefail
+export OMP_NUM_THREADS=8
+export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)
+export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))
+"""
+TORCHRUN = "torchrun --nnodes=$SLURM_NNODES --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py"
+RIGHT = f"srun --kill-on-bad-exit=1 {TORCHRUN}\n"
+
+
+def job(body: str, more: str = "", nodes: int = 2, tasks: int = 1) -> str:
+    """Return a batch file without a fault, but for its `body` and what it asks for beside."""
+    return HEAD.format(nodes=nodes, tasks=tasks, more=more) + body
+
+
+def without(text: str, *removed: str) -> str:
+    """Return `text` without the lines that contain one of `removed`."""
+    return "".join(f"{line}\n" for line in text.splitlines() if not any(word in line for word in removed))
+
+
+def found(text: str | bytes, site: SiteFacts | None = None) -> list[Finding]:
+    """Return the faults of a file."""
+    raw = text.encode() if isinstance(text, str) else text
+    return list(diagnosis_of(script_of(Path("train.sbatch"), raw, site or SiteFacts())).findings)
+
+
+ALONE = "torchrun --standalone --nproc-per-node=4 train.py\n"
+PER_RANK = "srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS python train.py'\n"
+BATCH_SIGNAL = "#SBATCH --signal=B:USR1@120"
+RIGHT_JOB = job(RIGHT)
+
+CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
+    "nnodes-missing": [
+        (job("srun -K1 torchrun --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:0 train.py\n"), RIGHT_JOB),
+        (job("srun -K1 python -m torch.distributed.run --nnodes 1 --nproc_per_node 4 train.py\n"), job("export PET_NNODES=2\nsrun -K1 torchrun --nproc-per-node=4 train.py\n")),
+    ],
+    "rank-expanded-early": [
+        (job(RIGHT.replace("c10d", "static").replace("--nnodes", "--node-rank=$SLURM_NODEID --nnodes")), RIGHT_JOB),
+        (job(PER_RANK.replace("'", '"'), tasks=4), job(PER_RANK, tasks=4)),
+        (job("export RANK=$SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4), job("echo $SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4)),
+    ],
+    "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT, tasks=4), job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4))],
+    "script-dir-is-spool": [
+        (job('cd "$(dirname "$0")"\n' + RIGHT), job('cd "$SLURM_SUBMIT_DIR"\n' + RIGHT)),
+        (job('HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n' + RIGHT), job('HERE="${SLURM_SUBMIT_DIR:-$(dirname "$0")}"\n' + RIGHT)),
+        (job("HERE=${0%/*}\n" + RIGHT), job('if [ -z "$SLURM_JOB_ID" ]; then HERE=$(dirname "$0"); fi\n' + RIGHT)),
+    ],
+    "signal-kills-batch": [(job(RIGHT, BATCH_SIGNAL), job("trap 'kill -USR1 $!' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))],
+    "signal-never-arrives": [(job("trap 'echo save' USR1\n" + ALONE, nodes=1), job("trap 'echo save' USR1\nsrun python train.py & wait $!\n", nodes=1))],
+    "trap-deferred": [
+        (job("trap 'echo save' USR1\n" + RIGHT, BATCH_SIGNAL), job("trap 'echo save' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))
+    ],
+    "more-processes-than-gpus": [(job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
+    "gpus-unused": [(job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
+    "addr-undefined": [
+        (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
+        (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
+    ],
+    "addr-localhost": [
+        (job("export MASTER_ADDR=localhost\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=localhost\npython train.py\n", nodes=1)),
+        (job(RIGHT.replace("$MASTER_ADDR", "127.0.0.1")), RIGHT_JOB),
+        (job(RIGHT.replace("--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--master-addr=$MASTER_ADDR")), RIGHT_JOB),
+    ],
+    "no-such-option": [
+        (job(RIGHT, "#SBATCH --kill-on-bad-exit=1"), job(RIGHT, "#SBATCH --disable-dcgm")),
+        (job(RIGHT, "#SBATCH --mpi=pmix"), job(RIGHT, "#SBATCH --tasks-per-node=1")),
+        (job(RIGHT, "#SBATCH --cpu-bind=cores"), job(RIGHT, "#SBATCH --mem-bind=local")),
+        (job(RIGHT, "#SBATCH --parition=x"), job(RIGHT, "#SBATCH --part=x")),
+        (job(RIGHT, "#SBATCH --node=2"), job(RIGHT, "#SBATCH --mail-u=x")),
+        (job(RIGHT, "#SBATCH -gres=gpu:4"), job(RIGHT, "#SBATCH -pgpu")),
+        (job(RIGHT, "#SBATCH -K1"), job(RIGHT, "#SBATCH -vH")),
+    ],
+    "directive-ignored": [
+        (RIGHT_JOB.replace("#SBATCH --exclusive", "#SBATCh --exclusive"), RIGHT_JOB),
+        (RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --requeue", "#SBATCH --requeue\n##SBATCH --mem=4G")),
+        (job("#SBATCH --mem=0\n" + RIGHT), job("cat > other <<EOF\n#SBATCH --mem=0\nEOF\n" + RIGHT)),
+        (RIGHT_JOB.replace("#SBATCH --exclusive", "!#SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --nodes=8\n# SBATCH --mem=1G\n#SBATCH --exclusive")),
+        (RIGHT_JOB.replace("#SBATCH --exclusive", "  #SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "# as SBATCH --exclusive says\n#SBATCH --exclusive")),
+    ],
+    "shebang-not-first": [("# by me\n" + RIGHT_JOB, RIGHT_JOB), (RIGHT_JOB.removeprefix("#!/bin/bash\n"), RIGHT_JOB)],
+    "crlf": [(RIGHT_JOB.replace("\n", "\r\n"), RIGHT_JOB)],
+    "array-quoted": [
+        (job('list=$(scontrol show hostnames)\nnodes=("$list")\n' + RIGHT), job("list=$(scontrol show hostnames)\nnodes=($list)\n" + RIGHT)),
+        (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
+    ],
+    "job-never-ends": [
+        (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
+        (job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT + "wait\n"), job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT)),
+        (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
+    ],
+    "command-not-found": [
+        (job("srun -K1 torchrun \\\n  --nnodes=2 \\\n  --nproc-per-node=4 train.py\n  --lr 1\n"), RIGHT_JOB),
+        (job("LR = 1\n" + RIGHT), job("LR=1\n" + RIGHT)),
+        (job("modul load cuda\n" + RIGHT), job("module load cuda\n" + RIGHT)),
+    ],
+    "unset-variable": [
+        (job("export BATCH_SIZE=8\n" + RIGHT.strip() + " --batch $BATCHSIZE\n"), job("export BATCH_SIZE=8\n" + RIGHT.strip() + " --batch $BATCH_SIZE\n")),
+        (job(RIGHT.replace("SLURM_NNODES", "SLURM_NNODE")), RIGHT_JOB),
+        (job("data=/d\nsrun -K1 bash -c 'python train.py $data'\n"), job('data=/d\nsrun -K1 bash -c "python train.py $data"\n')),
+    ],
+    "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
+    "tilde-in-output": [(job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
+    "directive-cut": [
+        (job(RIGHT, more="#SBATCH --container-image=nvcr.io#nvidia/pytorch:25.01"), job(RIGHT, more="#SBATCH --container-image='nvcr.io#nvidia/pytorch:25.01'")),
+        (job(RIGHT, more="#SBATCH --container-image=nvcr.io#a/b -p x"), job(RIGHT, more="#SBATCH --cpus-per-task=8#cores\n#SBATCH --chdir=/a/b # mine")),
+    ],
+    "cpu-bind-beyond": [
+        (without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,200 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive"),
+         without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,1 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive")),
+    ],
+    "time-limit-unhandled": [(without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
+    "port-fixed": [
+        (job("export MASTER_PORT=29500\n" + RIGHT), RIGHT_JOB),
+        (job("PORT=${PORT:-29500}\n" + RIGHT.replace("$MASTER_PORT", "$PORT")), job(RIGHT.replace("$MASTER_PORT", "0"))),
+        (job("export MASTER_PORT=$((29000 + 500))\n" + RIGHT), job("export MASTER_PORT=1${SLURM_JOB_ID:0-4}\n" + RIGHT)),
+    ],
+    "no-kill-on-bad-exit": [(job(RIGHT.replace(" --kill-on-bad-exit=1", "")), RIGHT_JOB), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), job("export SLURM_KILL_BAD_EXIT=1\n" + RIGHT.replace(" --kill-on-bad-exit=1", "")))],
+    "kill-on-bad-exit-0": [(job(RIGHT.replace("exit=1", "exit=0")), RIGHT_JOB)],
+    "no-mem": [(without(RIGHT_JOB, "exclusive"), RIGHT_JOB), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH --mem-per-cpu=4G"), "exclusive"))],
+    "no-time": [(without(RIGHT_JOB, "time="), without(job(RIGHT, "#SBATCH -t 5"), "time="))],
+    "no-cpus": [(without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH -c 8"), "exclusive"))],
+    "log-folder-must-exist": [(job(RIGHT, "#SBATCH --err logs/%j.err"), job(RIGHT, "#SBATCH --err=/dev/null"))],
+    "srun-loses-cpus": [
+        (job(RIGHT, "#SBATCH --cpus-per-task=8"), job(RIGHT.replace("srun", "srun -c 8"), "#SBATCH --cpus-per-task=8")),
+        (job(RIGHT, "#SBATCH -c8"), job("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" + RIGHT, "#SBATCH -c8")),
+    ],
+    "exit-code-lost": [
+        (job("set +e\n" + RIGHT + "echo done\n"), job(RIGHT + "echo done\n")),
+        (job("set +o pipefail\n" + RIGHT.strip() + " | tee log\n"), job(RIGHT.strip() + " | tee log\n")),
+        (job("set +e\n" + RIGHT + "exit 0\n"), job("set +e\n" + RIGHT + "code=$?\ndate\nexit $code\n")),
+        (job("python train.py &\nwait\n", nodes=1), job("python train.py &\nwait $!\n", nodes=1)),
+        (job(RIGHT.strip() + " || true\n"), job(RIGHT.strip() + " || exit 1\n")),
+    ],
+    "addr-hostname-ip": [(job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
+    "output-overwritten": [(without(job(RIGHT, "#SBATCH -o train.log"), "append"), without(job(RIGHT, "#SBATCH -o %x.%A_%a.log"), "append"))],
+    "requeue-truncates-log": [(without(RIGHT_JOB, "append"), RIGHT_JOB)],
+    "requeue-without-signal": [(without(RIGHT_JOB, "signal"), RIGHT_JOB)],
+    "addr-from-compressed-list": [
+        (job("export MASTER_ADDR=${SLURM_JOB_NODELIST%%,*}\n" + RIGHT), RIGHT_JOB),
+        (job("IFS=, read -ra names <<< $SLURM_NODELIST\nexport MASTER_ADDR=${names[0]}\n" + RIGHT), RIGHT_JOB),
+    ],
+    "addr-guessed-from-name": [(job("MASTER_ADDR=10.0.0.$(hostname | tr -dc 0-9)\n" + RIGHT), RIGHT_JOB)],
+    "installs-in-job": [(job("pip install -q einops\n" + RIGHT), job("echo pip install einops\n" + RIGHT)), (job("uv sync\n" + RIGHT), job("uv run --no-sync python -V\n" + RIGHT))],
+    "ray-sleep-ready": [(job("ray start --head --port=0\nsleep 20\n" + RIGHT), job("ray start --head --port=0\nuntil ray status; do sleep 1; done\n" + RIGHT))],
+    "sets-visible-devices": [(job("export CUDA_VISIBLE_DEVICES=0,1\n" + RIGHT), job("echo $CUDA_VISIBLE_DEVICES\n" + RIGHT))],
+    "secret-in-script": [
+        (job("export WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n" + RIGHT), job("export WANDB_API_KEY=$(cat ~/.key)\n" + RIGHT)),
+        (job("export HF_TOKEN=hf_abcdefghijABCDEFGHIJ0123\n" + RIGHT), job("export HF_TOKEN=your_token_here\n" + RIGHT)),
+    ],
+    "nodelist-pinned": [(job(RIGHT, "#SBATCH -w n[1-2]"), job(RIGHT, "#SBATCH -C a100"))],
+    "nodelist-with-spaces": [(job(RIGHT, "#SBATCH --nodelist=n1, n2"), job(RIGHT, "#SBATCH --nodelist=n1,n2"))],
+    "nodelist-longer-than-nodes": [(job(RIGHT, "#SBATCH --nodelist=n[1-4]"), job(RIGHT, "#SBATCH --nodelist=n[1-2]"))],
+    "nccl-slow-path": [(job("export NCCL_P2P_DISABLE=1\n" + RIGHT), job("export NCCL_P2P_DISABLE=0\n" + RIGHT))],
+    "world-size-fixed": [(job("export WORLD_SIZE=8\n" + RIGHT), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + RIGHT))],
+    "temp-dir-on-first-node-only": [(job("mkdir -p /tmp/cache\n" + RIGHT), job("srun --ntasks-per-node=1 mkdir -p /tmp/cache\n" + RIGHT))],
+    "workdir-on-first-node-only": [(job("tar xf data.tar -C $SLURM_TMPDIR\n" + RIGHT), job("tar xf data.tar -C $SLURM_TMPDIR\n" + ALONE, nodes=1)), (job("virtualenv $SLURM_TMPDIR/env\n" + RIGHT), job("virtualenv $HOME/env\n" + RIGHT)), (job("python3 -m venv /tmp/env\n" + RIGHT), job("srun python3 -m venv /tmp/env\n" + RIGHT))],
+    "gpus-per-task-hides-peers": [(job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=4), job("srun -K1 --gpus-per-task=1 --gpu-bind=none python train.py\n", tasks=4))],
+    "cancels-itself": [(job(RIGHT + "scancel $SLURM_JOB_ID\n"), job(RIGHT + "scancel 17\n"))],
+    "hostfile-name-shared": [
+        (job("scontrol show hostnames > hosts\ndeepspeed --hostfile hosts train.py\n"), job("scontrol show hostnames > hosts.$SLURM_JOB_ID\ndeepspeed --hostfile hosts.$SLURM_JOB_ID train.py\n"))
+    ],
+    "empty-argument": [(job("resume=\n" + RIGHT.strip() + " --resume $resume\n"), job("resume=\n" + RIGHT.strip() + ' ${resume:+--resume "$resume"}\n'))],
+    "cleanup-skipped-by-set-e": [(job(RIGHT + "rm -rf scratch\n"), job("trap 'rm -rf scratch' EXIT\n" + RIGHT))],
+    "nnodes-range-on-one-node": [(job("torchrun --nnodes=1:4 --nproc-per-node=4 train.py\n", nodes=1), job("torchrun --nnodes=1:1 --standalone --nproc-per-node=4 train.py\n", nodes=1).replace("1:1", "1"))],
+    "srun-may-fan-out": [(job("srun python prepare_data.py\n" + RIGHT), job("srun -N1 -n1 python prepare_data.py\n" + RIGHT))],
+    "no-set-e": [(without(RIGHT_JOB, "set -e"), RIGHT_JOB)],
+    "threads-unset": [(without(RIGHT_JOB, "OMP"), RIGHT_JOB)],
+    "signal-without-requeue": [(without(RIGHT_JOB, "requeue"), RIGHT_JOB)],
+    "rdzv-id-fixed": [(job(RIGHT.replace("--nnodes", "--rdzv-id=7 --nnodes")), RIGHT_JOB)],
+    "rdzv-id-random": [(job(RIGHT.replace("--nnodes", "--rdzv-id=$RANDOM --nnodes")), job(RIGHT.replace("--nnodes", "--rdzv-id=$SLURM_JOB_ID --nnodes")))],
+    "addr-batch-host": [(job("export MASTER_ADDR=$(hostname)\n" + RIGHT), RIGHT_JOB)],
+    "port-from-jobid": [(RIGHT_JOB, job("export MASTER_PORT=0\n" + RIGHT).replace("$((20000 + SLURM_JOB_ID % 20000))", "0"))],
+    "nccl-old-variable": [(job("export NCCL_ASYNC_ERROR_HANDLING=1\n" + RIGHT), job("export TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n" + RIGHT))],
+    "nccl-interface-pinned": [(job("export NCCL_SOCKET_IFNAME=ib0\n" + RIGHT), RIGHT_JOB)],
+    "debug-left-on": [(job("export NCCL_DEBUG=INFO\n" + RIGHT), job("export NCCL_DEBUG=WARN\n" + RIGHT))],
+    "tasks-unused": [(job(ALONE, nodes=1, tasks=4), job(ALONE, nodes=1))],
+    "sources-bashrc": [(job("source ~/.bashrc\n" + RIGHT), RIGHT_JOB)],
+    "source-activate": [(job("source activate torch\n" + RIGHT), job("source venv/bin/activate\n" + RIGHT))],
+    "export-all": [(job(RIGHT, "#SBATCH --export=ALL"), job(RIGHT, "#SBATCH --export=NONE"))],
+    "old-launcher": [(job("python -m torch.distributed.launch --nproc_per_node=4 train.py\n", nodes=1), job(ALONE, nodes=1))],
+    "old-option": [(job(RIGHT.replace("srun", "srun --cpu_bind=cores")), job(RIGHT.replace("srun", "srun --cpu-bind=cores")))],
+    "placeholders": [(job(RIGHT, "#SBATCH --account=your_account"), job(RIGHT, "#SBATCH --account=abc123"))],
+    "exclude-pinned": [(job(RIGHT, "#SBATCH -x n7"), RIGHT_JOB)],
+    "directive-commented": [(job(RIGHT, "##SBATCH --mem=4G"), job(RIGHT, "## the SBATCH lines"))],
+    "unused-launcher-variables": [(job(ALONE, nodes=1), without(job(ALONE, nodes=1), "MASTER"))],
+    "not-bash": [(job(RIGHT + "if true; then (\n"), RIGHT_JOB)],
+}  # fmt: skip
+
+
+def test_every_code_has_a_case() -> None:
+    assert set(CASES) == set(CODES) - {"beyond-cluster"}
+
+
+@pytest.mark.parametrize(("code", "wrong", "right"), [(code, *pair) for code, pairs in CASES.items() for pair in pairs])
+def test_a_fault_is_found_where_it_is(code: str, wrong: str | bytes, right: str | bytes) -> None:
+    assert code in {finding.code for finding in found(wrong)}
+    assert code not in {finding.code for finding in found(right)}
+
+
+def test_a_file_without_a_fault_has_neither_errors_nor_warnings() -> None:
+    assert [finding for finding in found(RIGHT_JOB) if finding.severity is not Severity.NOTE] == []
+
+
+def test_a_finding_names_its_line() -> None:
+    text = RIGHT_JOB.replace("#SBATCH --exclusive", "#SBATCh --exclusive")
+    assert [finding.line for finding in found(text) if finding.code == "directive-ignored"] == [5]
+    late = job("echo one\nsrun bash -c '\n  torchrun --nproc-per-node=4 train.py\n'\n")
+    assert [finding.line for finding in found(late) if finding.code == "nnodes-missing"] == [len(late.splitlines()) - 1]
+
+
+def test_options_that_only_a_run_can_tell_are_no_fault() -> None:
+    text = job("source settings.sh\nsrun --kill-on-bad-exit=1 torchrun $DISTRIBUTED_ARGS train.py\n")
+    assert {"nnodes-missing", "gpus-unused"} & {finding.code for finding in found(text)} == set()
+    empty = text.replace("source settings.sh", 'DISTRIBUTED_ARGS="--nproc-per-node=2"')
+    assert {"nnodes-missing", "gpus-unused"} <= {finding.code for finding in found(empty)}
+
+
+def test_a_name_that_a_script_elsewhere_may_set_is_no_error() -> None:
+    text = job("PROGRAM=train.py\nsrun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 $PYTHON_FILE\n")
+    assert [one.severity for one in found(text) if one.code == "unset-variable"] == [Severity.ERROR]
+    elsewhere = [
+        one for one in found(text.replace("PROGRAM=", "source site.sh\nPROGRAM=")) if one.code == "unset-variable"
+    ]
+    assert [one.severity for one in elsewhere] == [Severity.WARNING]
+    assert "unless site.sh, which is not here, sets it" in elsewhere[0].text
+
+
+def test_branches_that_this_job_never_takes_are_no_fault() -> None:
+    branches = 'if [ "$SLURM_NNODES" -gt 1 ]; then {}else\n  torchrun --nproc-per-node=2 --rdzv-endpoint=localhost:0 train.py\nfi\n'
+    text = job(branches.format(RIGHT))
+    assert [finding for finding in found(text) if finding.severity is Severity.ERROR] == []
+    assert "gpus-unused" in {finding.code for finding in found(job(branches.format(RIGHT), nodes=1))}
+
+
+def test_an_early_rank_under_c10d_is_a_note() -> None:
+    early = found(job(RIGHT.replace("--nnodes", "--node-rank=$SLURM_NODEID --nnodes")))
+    assert [finding.severity for finding in early if finding.code == "rank-expanded-early"] == [Severity.NOTE]
+
+
+def test_a_cluster_sharpens() -> None:
+    nodes = Nodes(count=2, accelerator="gpu", accelerators=2, cpus=16)
+    site = SiteFacts(
+        accelerators=nodes.accelerators,
+        cpus=nodes.cpus,
+        max_nodes=1,
+        max_time_s=3600,
+        release=(24, 11),
+        required=("account",),
+    )
+    text = job(RIGHT, "#SBATCH --cpus-per-task=32")
+    beyond = [finding.text for finding in found(text, site) if finding.code == "beyond-cluster"]
+    assert beyond == [
+        "2 nodes a job, and the cluster has 1",
+        "this cluster requires --account",
+        "4 GPUs a node, and the cluster has 2",
+        "--time=04:00:00, and the cluster allows 60 minutes",
+        "32 CPUs a node, and the cluster has 16",
+    ]
+    # From Slurm 24.11 on, srun takes over --cpus-per-task again.
+    assert "srun-loses-cpus" not in {finding.code for finding in found(text, site)}
+    assert "srun-loses-cpus" in {finding.code for finding in found(text)}
+
+
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("#SBATCH --requeue", "#SBATCH --requeue\n# trainjob: ignore=port-fixed,no-time"),
+        ("PORT=1", "PORT=1 # trainjob: ignore=port-fixed"),
+    ],
+)
+def test_a_comment_ignores_a_code(where: str, line: str) -> None:
+    text = job("export MASTER_PORT=1\n" + RIGHT).replace("$((20000 + SLURM_JOB_ID % 20000))", "0")
+    assert "port-fixed" in {finding.code for finding in found(text)}
+    assert "port-fixed" not in {finding.code for finding in found(text.replace(where, line))}
+
+
+@pytest.mark.parametrize(
+    ("inner", "code"),
+    [("python -m torch.distributed.launch train.py", "old-launcher"), ("export DATA=/path/to/data", "placeholders")],
+)
+def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{inner}\n")
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:1\n\n\nbash run.sh\n")
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
+    assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]

@@ -1,0 +1,157 @@
+"""The comparison of a batch file's ranks with those of the job that it was adopted as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchfiles.rehearsal.proof import Proof, program_from_outside, taken_by_sbatch
+from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
+from batchfiles.rehearsal.saw import Saw, requested, saw, with_cpus_of_a_node
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import script_of
+
+FIRST = Saw(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
+
+
+def test_equal_ranks_prove_the_job() -> None:
+    ranks = [FIRST, FIRST._replace(rank=1)]
+    proof = Proof(ranks, list(ranks))
+    assert (proof.is_equal, proof.differences()) == (True, [])
+
+
+def test_each_difference_is_told() -> None:
+    other = FIRST._replace(world_size=4, environment=())
+    proof = Proof([FIRST], [other])
+    assert not proof.is_equal
+    assert proof.differences() == [
+        "world size of rank 0: 2, and 4 in the job",
+        "environment of rank 0: A=1, and nothing in the job",
+    ]
+    more = Proof([FIRST], [FIRST, FIRST._replace(rank=1, node=1)])
+    assert more.differences() == [
+        "the file starts 1 rank on 1 node, each of a world of 2; and the job 2 ranks on 2 nodes, each of a world of 2"
+    ]
+
+
+def test_a_side_that_starts_nothing_proves_nothing() -> None:
+    proof = Proof((), (), "the job started no rank: it printed nothing")
+    assert (proof.is_equal, proof.differences()) == (False, ["the job started no rank: it printed nothing"])
+    assert not Proof((), ()).is_equal
+    alone = Proof((), [FIRST], "train.sbatch started no rank: no such file")
+    assert alone.differences()[0].endswith("no such file; the job starts 1 rank on 1 node, each of a world of 2")
+
+
+def test_a_copy_proves_no_file_that_sbatch_refuses() -> None:
+    proof = Proof([FIRST], [FIRST], refusal="sbatch refuses train.sbatch: no #!")
+    assert (proof.is_equal, proof.differences()) == (False, ["sbatch refuses train.sbatch: no #!"])
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("# by me\n\n#!/bin/bash\nsrun python train.py\n", "#!/bin/bash\nsrun python train.py\n"),
+        ("#!/bin/bash\r\nsrun python train.py\r\n", "#!/bin/bash\nsrun python train.py\n"),
+        ("#!/bin/sh\n#SBATCH -N $1 --gres=gpu:${2}\nx $1\n", "#!/bin/sh\n#SBATCH -N 3 --gres=gpu:4\nx $1\n"),
+        ("#!/bin/bash\n#SBATCH -N $3\n", None),
+    ],
+)
+def test_what_sbatch_refuses_is_taken_out_of_a_copy(tmp_path: Path, text: str, taken: str | None) -> None:
+    script = script_of(tmp_path / "train.sbatch", text.encode(), SiteFacts(), ("3", "4"))
+    copy = taken_by_sbatch(script, tmp_path / "copy")
+    assert (copy and copy.path.read_text()) == taken
+
+
+def test_the_program_may_be_a_variable_of_the_shell_that_submits() -> None:
+    for text, name in (("$PROGRAM --lr 1", "PROGRAM"), ("${PROGRAM}", "PROGRAM"), ("train.py $ARGS", None)):
+        script = script_of(Path("x"), f"#!/bin/bash\nsrun accelerate launch {text}\n".encode(), SiteFacts(), ())
+        assert program_from_outside(script) == name
+
+
+def test_the_spool_folder_is_not_the_projects() -> None:
+    spool, own = (saw(rank_in(folder, "python train.py", 2), frozenset())[0] for folder in ("/p/spool-node1/x", "/p"))
+    assert Proof([spool], [own]).differences() == [
+        "folder of rank 0: Slurm's spool folder, and the project's in the job"
+    ]
+
+
+def test_what_tells_a_rank_its_place_is_not_requested() -> None:
+    text = "export A=1 MASTER_PORT=2 RANK=0 CMD='python -u train.py'\nB=3\nC=4 srun python train.py\n"
+    text += "srun bash -c 'export LOCAL_RANK=1 D=5; python train.py'\n"
+    assert requested(script_of(Path("x"), text.encode(), SiteFacts())) == {"A", "C"}
+
+
+def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording:
+    """Return the record of one rank of a step with these CPUs."""
+    fields = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", **environment}
+    process = RecordedProcess(
+        "node1", 1, 0, 0.0, tuple(words.split()), folder, fields, 2, None, None, None, None, None, (), (), (),
+        None, None, None, has_ended=True, cpu_s=0.0,
+    )  # fmt: skip
+    job = EndedJob("7", "COMPLETED", 0, 0, ("node1",), 0, "", "", "")
+    return Recording([job], [SlurmStep("7.0", "python", ("node1",), 2, cpus)], [process], (), 0)
+
+
+def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:
+    names = frozenset({"PYTHONPATH", "OUT"})
+    theirs, ours = (
+        saw(rank_in(folder, f"python {folder}/train.py", 4, PYTHONPATH=f"{folder}/src:/lib", OUT=folder), names)
+        for folder in ("/home/me/project", "/runs/1/code/project")
+    )
+    assert saw(rank_in("/p", "python train.py run-2026-11-23_23-27-40", 4), names)[0].command == "python train.py run-…"
+    assert theirs == ours
+    assert (theirs[0].command, theirs[0].environment[1]) == ("python train.py", ("PYTHONPATH", "./src:/lib"))
+
+
+def test_the_first_node_is_the_same_by_name_and_by_address() -> None:
+    commands = [
+        saw(rank_in("/p", f"python train.py tcp://{host}:3456", 2), frozenset())[0].command
+        for host in ("node1", "10.213.0.1", "node2", "node10")
+    ]
+    assert commands[0] == commands[1] == "python train.py tcp://the first node:3456"
+    assert commands[2:] == ["python train.py tcp://node2:3456", "python train.py tcp://node10:3456"]
+
+
+def test_cpus_count_where_the_file_asks_for_some() -> None:
+    lost, given = rank_in("/p", "python train.py", 2), rank_in("/p", "python train.py", 16)
+    assert saw(lost, frozenset())[0].cpus is None
+    assert saw(given, frozenset(), 8)[0].cpus == 8
+    assert saw(lost, frozenset(), 8)[0].cpus == 1
+    assert saw(lost, frozenset(), 8, least=8)[0].cpus == 8
+
+
+def test_what_the_batch_shell_starts_has_the_cpus_of_all_tasks() -> None:
+    stated = {"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "16"}
+    seen = rank_in("/p", "python train.py", 2, **stated)
+    batch = {name: value for name, value in seen.processes[0].environment.items() if name != "SLURM_STEP_ID"}
+    outside = replace(seen, processes=[replace(seen.processes[0], environment=batch)], steps=[])
+    assert [saw(one, frozenset(), 8)[0].cpus for one in (outside, replace(seen, steps=[]))] == [16, 8]
+
+
+def test_what_prepares_the_training_is_no_rank() -> None:
+    seen, other = (rank_in("/p", f"python {words}", 2) for words in ("train.py --lr 1", "data/prepare.py"))
+    both = replace(seen, processes=[*other.processes, *seen.processes])
+    assert [one.command for one in saw(both, frozenset(), program="src/train.py")] == ["python train.py --lr 1"]
+    assert len(saw(both, frozenset(), program="train.sh")) == 2
+    told = replace(other.processes[0], environment={"SLURM_JOB_ID": "7"}, torch="2.13.0")
+    quiet = replace(seen.processes[0], environment={"SLURM_JOB_ID": "7"})
+    both = replace(seen, processes=[told, quiet])
+    assert [one.command for one in saw(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
+
+
+def test_threads_are_those_of_a_node() -> None:
+    theirs, ours = (FIRST._replace(threads=count, environment=(("OMP_NUM_THREADS", count),)) for count in ("8", "2"))
+    assert with_cpus_of_a_node(ours, theirs, here=2) == theirs
+    assert with_cpus_of_a_node(ours, theirs, here=4) == ours
+    assert with_cpus_of_a_node(ours, None, here=2) == ours
+    few, enough = FIRST._replace(cpus=2), FIRST._replace(cpus=4)
+    assert with_cpus_of_a_node(enough, few, here=2, ranks=4).cpus == 2
+    assert with_cpus_of_a_node(enough, few, here=2, ranks=2).cpus == 4
+
+
+def test_a_rank_without_a_list_of_gpus_sees_all_of_its_node() -> None:
+    free = replace(rank_in("/p", "python train.py", 4), gpus_per_node=4)
+    listed = replace(rank_in("/p", "python train.py", 4, CUDA_VISIBLE_DEVICES="2,3"), gpus_per_node=4)
+    assert [saw(one, frozenset())[0].gpus for one in (free, listed)] == [4, 2]

@@ -1,0 +1,72 @@
+"""How long a rehearsed batch file may do nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from batchfiles.rehearsal import following, running, twin
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import script_of
+from trainjob.contract import clock
+
+
+@pytest.mark.parametrize(("nodes", "is_stalled"), [("--nnodes=2", True), ("--nnodes=1:2", False)])
+def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
+    nodes: str, is_stalled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job: Any = SimpleNamespace(processes=[SimpleNamespace(torch="2.13.0", command=f"torchrun {nodes} train.py")])
+    watch = following._Watch(job)
+    began = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
+    assert watch.is_stalled() == is_stalled
+
+
+@pytest.mark.parametrize(
+    ("log", "needed", "moved"),
+    [
+        ("/nowhere/logs/%j.out", True, True),
+        ("/nowhere/here/logs/%j.out", True, False),  # below a folder of --map
+        ("logs/%j.out", True, False),  # a fault of the file
+        ("logs/%j.out", False, True),
+        ("%j.out", False, False),
+        ("/dev/null", True, False),
+    ],
+)
+def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
+    log: str, needed: bool, moved: bool, tmp_path: Path
+) -> None:
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n#SBATCH -o {log}\npython train.py\n".encode(), SiteFacts())
+    run = running.BatchRun(
+        script,
+        tmp_path,
+        twin.cluster_from(script),
+        maps={"/nowhere/here": tmp_path},
+        needs_log_folder=needed,
+    )
+    sent: list[list[str]] = []
+    slurm: Any = SimpleNamespace(
+        run=lambda words, **_: sent.append(words), description=SimpleNamespace(node_names=["node1"])
+    )
+    running._submit(run, slurm, {})
+    assert (f"--output={tmp_path}/slurm-%j.out" in sent[0]) == moved
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("#!/bin/bash\n. /nowhere/a.sh\ncd /nowhere/b\n", ([], [])),
+        ("#!/bin/bash\n#SBATCH -D /nowhere/c/\n", ([], ["/nowhere/c"])),
+        ("#!/bin/sh\n. /nowhere/a.sh\ncd /nowhere/b\ncd /\n. ./c\n", (["/nowhere/a.sh"], ["/nowhere/b"])),
+        ("#!/usr/bin/env sh\n. /nowhere/here/a.sh\ncd $B\n", ([], [])),
+    ],
+)
+def test_what_only_the_cluster_has_is_known_before_sh_would_end(
+    text: str, missing: tuple[list[str], list[str]], tmp_path: Path
+) -> None:
+    script = script_of(Path("train.sbatch"), text.encode(), SiteFacts())
+    run = running.BatchRun(script, tmp_path, twin.cluster_from(script), maps={"/nowhere/here": tmp_path})
+    assert running._not_here(run) == missing

@@ -1,0 +1,120 @@
+"""What launch/hooks/ promises to the Python processes of other people's programs, in such processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.programs import ran
+
+HOOKS = ROOT / "trainjob" / "launch" / "hooks"
+SHOWS_FINDERS = "print([type(one).__module__ for one in sys.meta_path if not isinstance(one, type)])"
+# As the stand-in GPUs do: it is in front, and asks none of those behind it.
+HIDDEN = """\
+import importlib.machinery, sys
+class InFront:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.PathFinder.find_spec(name, path, target)
+sys.meta_path.insert(0, InFront())
+"""
+TORCH = "import json; loaded = True\n"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with a module named torch."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "torch.py").write_text(TORCH)
+    return folder
+
+
+def python(program: str, *folders: Path, code: int = 0, **environ: str) -> str:
+    path = os.pathsep.join(map(str, folders))
+    words = [sys.executable, "-c", "import sys\n" + program]
+    return ran(words, environ={**os.environ, "PYTHONPATH": path, **environ}, code=code).stdout
+
+
+def notes(tmp_path: Path, program: str, *folders: Path) -> list[str]:
+    """Return what a rank's Python notes of its start and its end."""
+    (tmp_path / "notes").write_text("")
+    python(program, *folders, TRAINJOB_STACKS=str(tmp_path / "notes"), RANK="0")
+    return re.findall(r"(?m)^\w+", (tmp_path / "notes").read_text())
+
+
+def test_our_finder_is_in_front_of_the_one_of_the_stand_in_gpus(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+    stacks = str(tmp_path / "notes")
+    found = python(SHOWS_FINDERS, HOOKS, ROOT / "standins" / "gpu", TRAINJOB_STACKS=stacks, RANK="0")
+    assert found.startswith("['trainjob_hooks', 'trainjob_gpu.imports'"), found
+
+
+def test_a_finder_of_the_hidden_sitecustomize_hides_no_import_from_us(tmp_path: Path, site: Path) -> None:
+    (site / "sitecustomize.py").write_text(HIDDEN)
+    assert notes(tmp_path, "import torch", HOOKS, site) == ["imported", "ended"]
+
+
+def test_a_module_that_is_only_looked_for_is_seen_when_it_is_imported(tmp_path: Path, site: Path) -> None:
+    looks = "import importlib.util; importlib.util.find_spec('torch')"
+    assert notes(tmp_path, looks, HOOKS, site) == ["ended"]
+    assert notes(tmp_path, f"{looks}; import torch, importlib; importlib.reload(torch)", HOOKS, site) == [
+        "imported",
+        "ended",
+    ]
+
+
+def test_of_two_copies_one_serves_and_what_they_hide_has_its_turn(tmp_path: Path, site: Path) -> None:
+    (site / "sitecustomize.py").write_text("print('hidden')")
+    copy = shutil.copytree(HOOKS, tmp_path / "copy")
+    assert notes(tmp_path, "import torch", HOOKS, copy, site) == ["imported", "ended"]
+    assert python("print(sys.path[1:4])", copy, HOOKS, site).splitlines() == [
+        "hidden",
+        str(python("print(sys.path[1:4])", site).splitlines()[1]),
+    ]
+
+
+def test_a_loader_stays_the_one_that_it_is(tmp_path: Path, site: Path) -> None:
+    shows = (
+        "import torch, json; loader = torch.__spec__.loader; print(json.dumps([type(loader).__name__, vars(loader)]))"
+    )
+    (tmp_path / "notes").write_text("")
+    plain = python(shows, site)
+    assert python(shows, HOOKS, site, TRAINJOB_STACKS=str(tmp_path / "notes"), RANK="0") == plain
+    assert json.loads(plain)[0] == "SourceFileLoader"
+
+
+@pytest.mark.parametrize("stacks", ["/nowhere/at/all", "/proc/1/mem"])
+def test_a_fault_of_ours_is_not_raised_in_the_program(site: Path, stacks: str) -> None:
+    assert python("import torch; print(torch.loaded)", HOOKS, site, TRAINJOB_STACKS=stacks, RANK="0") == "True\n"
+
+
+def test_what_the_hidden_sitecustomize_raises_is_reported_as_without_us(site: Path) -> None:
+    (site / "sitecustomize.py").write_text("import nowhere_to_be_found")
+    with_us, without = (
+        ran([sys.executable, "-c", "print(1)"], environ={**os.environ, "PYTHONPATH": path}).stderr.splitlines()[-1]
+        for path in (f"{HOOKS}:{site}", str(site))
+    )
+    assert with_us == without
+    assert "nowhere_to_be_found" in without
+
+
+def test_a_python_that_imports_nothing_of_this_reads_few_files_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("")
+    shows = "print(sorted(name for name in sys.modules if name.startswith('trainjob')))"
+    found = python(shows, HOOKS, TRAINJOB_STACKS=str(tmp_path / "notes"), RANK="0")
+    assert found == "['trainjob_hooks', 'trainjob_hooks.stacks']\n"
+
+
+def test_under_the_oldest_python(tmp_path: Path, site: Path, needs: object) -> None:
+    interpreter = needs("python3.8")  # type: ignore[operator]  # a fixture
+    (tmp_path / "notes").write_text("")
+    environ = {"PYTHONPATH": f"{HOOKS}:{site}", "TRAINJOB_STACKS": str(tmp_path / "notes"), "RANK": "0"}
+    ran([str(interpreter), "-c", "import torch"], environ={**os.environ, **environ}, code=0)
+    assert re.findall(r"(?m)^\w+", (tmp_path / "notes").read_text()) == ["imported", "ended"]

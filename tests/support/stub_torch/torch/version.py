@@ -1,0 +1,4 @@
+"""What torch was built for."""
+
+cuda = None
+hip = None

@@ -1,0 +1,139 @@
+"""Weight updates are counted where programs make them, and nothing that they do changes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+from tests.support.local_runs import PYTHON
+from tests.support.programs import ran
+from trainjob.launch.reading.counts import Counts, Look
+
+HOOKS = ROOT / "trainjob" / "launch" / "hooks"
+BEGINS = """\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+other = torch.nn.Linear(4, 1)
+data = TensorDataset(torch.randn(40, 4))
+loader = DataLoader(data, batch_size=4)
+def loss(network=model): return network(torch.randn(8, 4)).square().mean()
+"""
+ENDS = "\nprint([one.double().sum().item().hex() for one in model.parameters()])\n"
+SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+TRAIN = """\
+for epoch in range(epochs):
+    for at, (batch,) in enumerate(loader):
+        model(batch).square().mean().backward()
+        if (at + 1) % accumulation == 0:
+            optimizer.step(); optimizer.zero_grad()
+"""
+SCALED = """\
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** 10)
+for step in range(6):
+    optimizer.zero_grad()
+    scaler.scale(loss() * (float("inf") if step in (1, 4) else 1.0)).backward()
+    scaler.step(optimizer); scaler.update()
+"""
+# A program; its updates; those of all of its epochs.
+PROGRAMS = {
+    "a loop": (f"epochs, accumulation = 3, 1\n{SGD}{TRAIN}", 30, 30),
+    "accumulation": (f"epochs, accumulation = 3, 2\n{SGD}{TRAIN}", 15, 15),
+    "accumulation that leaves batches over": (f"epochs, accumulation = 3, 3\n{SGD}{TRAIN}", 9, 9),
+    "epochs that a limit cuts": (f"epochs, accumulation, max_steps = 3, 1, 20\n{SGD}{TRAIN}", 30, None),
+    "a scaler that leaves steps out": (SGD + SCALED, 4, None),
+    "a fused optimizer that leaves them out": (
+        f"optimizer = torch.optim.Adam(model.parameters(), fused=True)\n{SCALED}",
+        *(4, None),
+    ),
+    "two optimizers in turn": (
+        "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
+        "for _ in range(5):\n    for optimizer, one in zip(two, (model, other)):\n"
+        "        loss(one).backward(); optimizer.step()",
+        *(5, None),
+    ),
+    "one optimizer for each weight": (
+        "every = [torch.optim.SGD([one], lr=0.1) for one in model.parameters()]\n"
+        "for _ in range(5):\n    loss().backward()\n    for optimizer in every: optimizer.step()",
+        *(5, None),
+    ),
+    "another optimizer after the first": (
+        "for kind in (torch.optim.SGD, torch.optim.AdamW):\n"
+        "    optimizer = kind(model.parameters(), lr=0.1)\n"
+        "    for _ in range(4): loss().backward(); optimizer.step()",
+        *(8, None),
+    ),
+    "an optimizer that calls another": (
+        "class Outer(torch.optim.SGD):\n    def step(self, closure=None): return super().step(closure)\n"
+        "optimizer = Outer(model.parameters(), lr=0.1)\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)\n"
+        "for _ in range(4): loss().backward(); optimizer.step(); scheduler.step()",
+        *(4, None),
+    ),
+    "evaluations between": (
+        f"epochs = 2\n{SGD}held_out = DataLoader(data, batch_size=8)\n"
+        "for epoch in range(epochs):\n"
+        "    for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()\n"
+        "    for (batch,) in held_out: model(batch)",
+        *(20, 20),
+    ),
+    "a state that a checkpoint makes": (
+        "from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict\n"
+        f"{SGD}get_optimizer_state_dict(model, optimizer)\nfor _ in range(3): loss().backward(); optimizer.step()",
+        *(3, None),
+    ),
+    "a step that is compiled": (
+        f"{SGD}loss().backward(); optimizer.step()\nstep = torch.compile(optimizer.step, backend='eager')\n"
+        "for _ in range(3): step()\nprint([*torch._dynamo.utils.counters['graph_break']])",
+        *(None, None),
+    ),
+    "no optimizer": ("loss().backward()", None, None),
+}
+
+
+def counted(program: str, tmp_path: Path) -> tuple[str, Look]:
+    """Return what a program prints in rank 0, and what is known of its updates in the end."""
+    (tmp_path / "notes").write_text("")
+    ours = {"PYTHONPATH": str(HOOKS), "RANK": "0", "OMP_NUM_THREADS": "1", "TRAINJOB_STACKS": str(tmp_path / "notes")}
+    with tempfile.TemporaryFile() as file:
+        counts = Counts(file)
+        environ = {**os.environ, **ours, **counts.environment()}
+        printed = ran([PYTHON, "-c", program], environ=environ, code=0).stdout
+        return printed, counts.look((tmp_path / "notes").read_text())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_updates_are_counted_and_the_program_is_the_same(name: str, tmp_path: Path) -> None:
+    program, updates, total = PROGRAMS[name]
+    printed, look = counted(BEGINS + program + ENDS, tmp_path)
+    assert (look.counted.updates if look.counted else None) == updates
+    assert (look.counted.total(None) if look.counted else None) == total
+    assert look.is_awaited == (name == "no optimizer")
+    plain = ran([PYTHON, "-c", BEGINS + program + ENDS], environ={**os.environ, "OMP_NUM_THREADS": "1"}, code=0).stdout
+    assert printed == plain
+
+
+def test_programs_that_follow_each_other_add_up_and_ranks_of_one_do_not(tmp_path: Path) -> None:
+    steps = f"{BEGINS}{SGD}for _ in range(4): loss().backward(); optimizer.step()\n"
+    twice = f"import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, '-c', {steps!r}], check=True)"
+    assert counted(twice, tmp_path)[1].counted.updates == 8
+    side_by_side = (
+        "import subprocess, sys, time\n"
+        f"program = {steps!r}.replace('optimizer.step()', 'optimizer.step(); time.sleep(0.3)')\n"
+        "both = [subprocess.Popen([sys.executable, '-c', 'import time\\n' + program]) for _ in range(2)]\n"
+        "assert [one.wait() for one in both] == [0, 0]"
+    )
+    assert counted(side_by_side, tmp_path)[1].counted.updates == 4
+
+
+def test_the_state_that_an_optimizer_has_loaded_says_where_it_continues(tmp_path: Path) -> None:
+    file = Path(tempfile.mkdtemp(dir=tmp_path)) / "state.pt"
+    adam = f"{BEGINS}optimizer = torch.optim.AdamW(model.parameters())\n"
+    steps = "for _ in range(4): loss().backward(); optimizer.step()\n"
+    first = counted(f"{adam}{steps}torch.save(optimizer.state_dict(), {str(file)!r})", tmp_path)[1].counted
+    second = counted(f"{adam}optimizer.load_state_dict(torch.load({str(file)!r}))\n{steps}", tmp_path)[1].counted
+    assert [(one.began, one.updates) for one in (first, second)] == [(0, 4), (4, 4)]

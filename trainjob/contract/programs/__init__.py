@@ -1,0 +1,1 @@
+"""Facts about other people's programs, each stated once: launchers, options of Slurm, helpers, secrets, ranks."""

@@ -1,0 +1,100 @@
+"""Names and forms by which secrets are known: files that are not copied, and variables that are not recorded.
+
+The kinds are those of detect-secrets, gitleaks and gitrob, as far as they seldom stand for anything else in a project
+that trains.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Of a file, or of a folder with everything in it; of a file alone where a $ follows. Case does not matter.
+_FILES = (
+    # environments and tokens
+    *(".env", ".env.*", "*.env", ".envrc", ".secrets", ".secrets.*", "secret.*", "secrets.*", "token$", "token.txt"),
+    *(
+        ".token",
+        "*.token",
+        "*_token",
+        "*-token",
+        "*access_token*",
+        "*api_token*",
+        "*auth_token*",
+        "hf_token*",
+        "*apikey*",
+    ),
+    *("*api_key*", "*api-key*", "*.apikey", "*password.txt", "*passwords.txt", "passwd$", ".htpasswd", "*.secret"),
+    # accounts of cloud services
+    *("credentials$", "credentials.*", "*_credentials.json", "*-credentials.json", "client_secret*.json"),
+    *("*service-account*.json", "*service_account*.json", "gcp-key*.json", "kaggle.json", ".aws", ".azure", ".gcloud"),
+    *(".config/gcloud", ".config/gh", ".config/hub", ".boto", ".s3cfg", ".passwd-s3fs", "rclone.conf", ".rclone.conf"),
+    *(".databrickscfg", ".comet.config", ".modal.toml", ".vault-token", ".vault_pass*", "*vault_password*"),
+    *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", ".terraformrc", "terraform.rc", ".terraform.d"),
+    # registries, hosts and version control
+    *(".netrc", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", "pip.conf", ".condarc", ".cargo/credentials*"),
+    *(".git-credentials", ".authinfo", ".authinfo.*", ".dockercfg", ".docker/config.json", ".kube", "kubeconfig"),
+    *("kubeconfig.*", "*.kubeconfig", ".ssh", ".gnupg", ".password-store"),
+    # keys
+    *("*.pem", "*.key", "*.p12", "*.p8", "*.pfx", "*.pkcs12", "*.ppk", "*.jks", "*.keystore", "*.kdb", "*.kdbx"),
+    *("*.ovpn", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa", "*_ed25519"),
+    # databases, and what shells have been told
+    *(".pgpass", "pgpass.conf", ".my.cnf", ".mylogin.cnf", ".*_history"),
+)
+_PATTERNS = "|".join(re.escape(name).replace(r"\*", "[^/]*").replace(r"\$", r"\Z") for name in _FILES)
+# Compiled where a name is first looked at, since the command line starts more often than it looks at one.
+_SECRET_PATH = rf"/(?:{_PATTERNS})(?:/|\Z)"
+# Without a module of such a name, the project would not run.
+_CODE = re.compile(r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z")
+
+# Words between underscores, or humps, and what may follow them.
+_NAMES_OF_SECRETS = r"""(?x)
+    (?:^|_)(?:
+        SECRETS? | [A-Z]*PASSWORDS? | PASSWD | PASSPHRASE | PASSCODE | CREDENTIALS? | CREDS? | JWT | SSHPASS
+      | [A-Z]*APIKEY | PRIVKEY | (?:API|APP|APPLICATION|ACCESS|ACCOUNT|AUTH|CLIENT|DATABASE|DB|DEPLOY|ENCRYPTION|HF
+          |LICENSE|MASTER|OPENAI|PRIV|PRIVATE|SECRET|SERVICE|SESSION|SIGNING|SSH|STORAGE|WANDB)_KEY
+      | (?<!PAD_)(?<!EOS_)(?<!BOS_)(?<!SOS_)(?<!EOT_)(?<!UNK_)(?<!MASK_)(?<!SEP_)(?<!CLS_)(?<!PER_)(?<!STOP_)
+        (?<!START_)(?<!END_)(?<!NEXT_)(?<!LAST_)(?<!FIRST_)(?<!IMAGE_)(?<!SPECIAL_)(?<!BLANK_)(?<!NUM_)(?<!MAX_)TOKEN
+      | (?:GH|GITHUB|GITLAB|AZURE|DEVOPS|EXT|CR|REGISTRY|USER)_PAT | PWD | BEARER | BASIC_AUTH | AUTHORIZATION
+      | (?:DB|DATABASE|KEY|USER|ADMIN|ROOT|SMTP|MAIL|EMAIL|FTP|PG|MYSQL|POSTGRES|REDIS|MONGO|LDAP|PROXY|REGISTRY
+          |SUDO|VAULT|SSH|HTTP)_?PASS
+      | DSN | WEBHOOK | WEBHOOK_URL | CONNECTION_STRING | CONN_STR
+      | (?:DB|DATABASE|REDIS|MONGO|MONGODB|POSTGRES|POSTGRESQL|PG|MYSQL|AMQP|RABBITMQ|BROKER|CELERY)_(?:URL|URI)
+    )
+    (?:_(?:ID|VALUE|BASE64|B64|JSON|PROD|DEV|TEST|STAGING|OLD|NEW|PRIMARY|SECONDARY|\d+))*\Z
+"""
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Folders, and the path of a file.
+_HARMLESS = ("PWD", "OLDPWD", "GOOGLE_APPLICATION_CREDENTIALS")
+
+
+def is_secret_variable(name: str) -> bool:
+    """Return whether the value of an environment variable of this name is probably a secret."""
+    return name not in _HARMLESS and re.search(_NAMES_OF_SECRETS, _HUMP.sub("_", name).upper()) is not None
+
+
+def is_secret_file(path: str) -> bool:
+    """Return whether the file `path`, relative with slashes, probably holds a secret, by its name and its folders'."""
+    if _CODE.search(path):
+        path = "/".join(folder for folder in path.split("/")[:-1] if folder.startswith("."))
+    return re.search(_SECRET_PATH, "/" + path.lower()) is not None
+
+
+# Keys that services hand out, by their beginnings.
+_KEYS = (
+    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{12,}|"
+    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
+)
+_PLACEHOLDERS = (
+    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
+    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
+)
+
+
+def is_placeholder(value: str) -> bool:
+    """Return whether a value only stands where a secret is to be filled in, or is too plain to be one."""
+    return re.fullmatch(_PLACEHOLDERS, value) is not None
+
+
+def holds_secret(text: str) -> bool:
+    """Return whether a text holds a key as services hand them out."""
+    return re.search(_KEYS, text) is not None and not is_placeholder(text.rpartition("=")[2])

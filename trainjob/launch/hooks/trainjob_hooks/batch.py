@@ -1,0 +1,293 @@
+"""Records what each Python process of a rehearsed batch file sees.
+
+A process leaves one JSON file in the folder that TRAINJOB_SEEN names. Its arguments, its results and its exit code stay
+as they are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib.machinery
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, Callable, Dict, List, Optional, Type
+
+_FOLDER = os.environ.get("TRAINJOB_SEEN")
+_TICK_S = 0.25
+_WORTH_TELLING_S = 0.8  # of CPU time: one that waits uses less in half a minute
+_C10D = "torch.distributed.distributed_c10d"
+_RENDEZVOUS = "torch.distributed.elastic.rendezvous.utils"
+
+
+class Record:
+    """What this process has seen so far."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.RLock()
+        with open("/proc/self/cmdline", "rb") as stream:
+            words = os.fsdecode(stream.read()).split("\0")[:-1]
+        self.fields: Dict[str, Any] = {
+            "pid": self.process,
+            "parent": os.getppid(),
+            "began_at": time.time(),
+            "node": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+            "words": words,
+            "folder": _working_folder(),
+            "environment": dict(os.environ),
+            "cpus": len(os.sched_getaffinity(0)),
+        }
+        self.write()
+
+    def add(self, **fields: Any) -> None:
+        """Add what was seen, and write the file."""
+        with self.lock:
+            self.fields.update(fields)
+            self.write()
+
+    def write(self) -> None:
+        """Write the file. A process must not depend on its record."""
+        name = "process-%d-%d.json" % (self.fields["began_at"] * 1000, self.process)
+        staging = os.path.join(_FOLDER or "", ".%s" % name)
+        with self.lock, contextlib.suppress(OSError):
+            descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as stream:
+                json.dump(self.fields, stream)
+            os.replace(staging, os.path.join(_FOLDER or "", name))
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+class _Own:
+    record: Optional[Record] = None
+
+
+def record() -> Record:
+    """Return the record of this process; a forked one begins its own once it does something worth telling."""
+    if _Own.record is None or _Own.record.process != os.getpid():
+        _Own.record = Record()
+    return _Own.record
+
+
+def begin() -> None:
+    """Record this process from now on."""
+    record()
+    watch_signals()
+    watch_end()
+    if "TRAINJOB_SEEN_WAIT_S" in os.environ:
+        wait_for_others()
+
+
+# -- torch: its groups, its GPUs, its threads ---------------------------------------------------
+
+
+def prepare(name: str) -> None:
+    """Record that torch is being loaded, which may never be over."""
+    if name == "torch":
+        record().add(torch=None)
+        begin_ticking()
+
+
+def act(name: str, module: ModuleType) -> None:
+    """Step in, now that a module of torch has been loaded."""
+    {"torch": _after_torch, _C10D: _after_distributed, _RENDEZVOUS: _after_rendezvous}[name](module)
+
+
+def _after_torch(torch: ModuleType) -> None:
+    record().add(torch=str(torch.__version__))
+
+
+def _after_distributed(c10d: ModuleType) -> None:
+    make_group = c10d.init_process_group
+
+    @functools.wraps(make_group)
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        asked = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
+        given = {name: options[name] for name in ("rank", "world_size") if options.get(name, -1) != -1}
+        record().add(
+            joining={
+                "rank": _number(given.get("rank", asked["RANK"])),
+                "world_size": _number(given.get("world_size", asked["WORLD_SIZE"])),
+                "address": asked["MASTER_ADDR"],
+                "port": _number(asked["MASTER_PORT"]),
+            }
+        )
+        interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+        if interface and not {*interface.split(",")} <= {name for _, name in socket.if_nameindex()}:
+            record().add(interface=interface)
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        made = make_group(*arguments, **options)
+        record().add(
+            world={
+                "id": _agreed(c10d),
+                "rank": int(c10d.get_rank()),
+                "size": int(c10d.get_world_size()),
+                "backend": str(c10d.get_backend()),
+            },
+            **_state(),
+        )
+        return made
+
+    vars(c10d)["init_process_group"] = recorded
+
+
+def _after_rendezvous(utils: ModuleType) -> None:
+    """Let a node be the host of an address that only the cluster has: the first that listens there is."""
+    is_own = utils._matches_machine_hostname
+
+    def is_here(host: str) -> bool:
+        return is_own(host) or re.fullmatch(r"(?!127\.)\d+\.\d+\.\d+\.\d+", host) is not None
+
+    vars(utils)["_matches_machine_hostname"] = functools.wraps(is_own)(is_here)
+
+
+def _number(text: Any) -> Optional[int]:
+    return int(text) if str(text).isdigit() else None
+
+
+def _agreed(c10d: ModuleType) -> Optional[str]:
+    """Return the name that the ranks of this group, and no others, have for it; None where their store has no such."""
+    name = uuid.uuid4().hex
+    try:
+        return bytes(c10d._get_default_store().compare_set("trainjob_world", "", name)).decode()
+    except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError):
+        return None
+
+
+def _state() -> Dict[str, Any]:
+    """Return what may change while a process runs."""
+    found: Dict[str, Any] = {"cpu_s": round(time.process_time(), 2), "handles": sorted(_handled)}
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(AttributeError):  # it is still being loaded
+        found["threads"] = int(torch.get_num_threads()) if torch is not None else None
+    # None while it is being loaded.
+    loaded = getattr(getattr(sys.modules.get("trainjob_gpu.device"), "_Loaded", None), "device", None)
+    if loaded is not None:
+        from trainjob_gpu.functions import Functions
+
+        functions = Functions(loaded)
+        found["visible_gpus"] = list(loaded.numbers)
+        found["used_gpus"] = [number for index, number in enumerate(loaded.numbers) if functions.highest(index)]
+    return found
+
+
+def begin_ticking() -> None:
+    """Record every now and then what has changed: a process that is killed has no end of its own."""
+    process = os.getpid()
+
+    def tick() -> None:
+        last: Dict[str, Any] = {}
+        while os.getpid() == process:
+            time.sleep(_TICK_S)
+            now = _state()
+            if now["cpu_s"] < last.get("cpu_s", -1.0) + _WORTH_TELLING_S:
+                now["cpu_s"] = last["cpu_s"]
+            if now != last:
+                last = now
+                record().add(**now)
+
+    threading.Thread(target=tick, name="trainjob-seen", daemon=True).start()
+
+
+# -- signals ------------------------------------------------------------------------------------
+
+_handled: Dict[str, Callable[..., Any]] = {}
+
+
+def watch_signals() -> None:
+    """Record for which signals a process has handlers, and which of them came."""
+    set_handler, get_handler = signal.signal, signal.getsignal
+
+    def unwrapped(handler: Any) -> Any:
+        return getattr(handler, "trainjob_unwrapped", handler)
+
+    def set_recorded(number: int, handler: Any) -> Any:
+        name = signal.Signals(number).name[3:]
+        _handled.pop(name, None)
+        if not callable(handler) or isinstance(handler, signal.Handlers) or handler is signal.default_int_handler:
+            return unwrapped(set_handler(number, handler))
+
+        def recorded(received: int, frame: Optional[FrameType]) -> Any:
+            seen: List[str] = record().fields.setdefault("signals", [])
+            seen.append(signal.Signals(received).name[3:])
+            record().write()
+            return unwrapped(handler)(received, frame)
+
+        vars(recorded)["trainjob_unwrapped"] = unwrapped(handler)
+        _handled[name] = handler
+        return unwrapped(set_handler(number, recorded))
+
+    vars(signal)["signal"] = functools.wraps(set_handler)(set_recorded)
+    vars(signal)["getsignal"] = functools.wraps(get_handler)(lambda number: unwrapped(get_handler(number)))
+
+
+# -- the end ------------------------------------------------------------------------------------
+
+
+def watch_end() -> None:
+    """Record how a process ends, if it ends by itself."""
+    report, process = sys.excepthook, os.getpid()
+
+    def recorded(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
+        missing = error.filename if isinstance(error, FileNotFoundError) else None
+        record().add(
+            error="%s: %s" % (kind.__name__, error),
+            missing=os.fsdecode(missing) if isinstance(missing, (str, bytes)) else None,
+            line=_line_of_user(trace),
+        )
+        return report(kind, error, trace)
+
+    def ended() -> None:
+        if os.getpid() == process:
+            record().add(ended=True, **_state())
+
+    sys.excepthook = recorded
+    atexit.register(ended)
+
+
+def _line_of_user(trace: Optional[TracebackType]) -> Optional[str]:
+    """Return where in the user's own files the error was raised, as file:line."""
+    found = None
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if (
+            "site-packages" not in name
+            and os.path.dirname(__file__) not in name
+            and not name.startswith(("<", sys.base_prefix))
+        ):
+            found = "%s:%d" % (name, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def wait_for_others() -> None:
+    """Wait, and end the process, where the program that it would run is not here: its start is all that can be seen."""
+    words, at = record().fields["words"], 1
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "-c", "-m"):
+        at += 2 if words[at] in ("-W", "-X") else 1
+    if at >= len(words) or words[at] in ("-", "-c"):
+        return
+    if words[at] == "-m" and at + 1 < len(words):
+        package, folder = words[at + 1].partition(".")[0], _working_folder()
+        if importlib.machinery.PathFinder.find_spec(package, [folder, *sys.path]) is not None:
+            return
+    elif os.path.exists(words[at]):
+        return
+    time.sleep(float(os.environ["TRAINJOB_SEEN_WAIT_S"]))
+    record().add(ended=True)
+    os._exit(0)

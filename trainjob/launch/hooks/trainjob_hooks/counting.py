@@ -1,0 +1,308 @@
+"""Counts the weight updates of rank 0 where they happen, at `Optimizer.step`, and tells the launcher.
+
+A process writes one short line, again and again, at its own place in the launcher's file (reading/counts.py reads it).
+A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Optimizers
+with weights of their own that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) make one update.
+Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it says so and counts no further.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import time
+from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+
+from .stacks import note
+
+_PLACE = 256  # bytes of a process, at its number
+_OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
+_SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
+_MOST_FRAMES, _MOST_NAMES = 40, 400
+_EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
+_SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
+# What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
+_CUTS = re.compile(
+    r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|iterations|updates|batches)\Z"
+    r"|steps_per_epoch\Z|iters_per_epoch\Z",
+    re.IGNORECASE,
+)
+_OTHER_CUTS = re.compile(
+    r"(?:dry_run|fast_dev_run|smoke_test|debug|limit_\w+|\w*patience|early_stop\w*)\Z", re.IGNORECASE
+)
+
+
+class _Count:
+    """What this process has counted. `why_not` says why it counts no further."""
+
+    def __init__(self) -> None:
+        import fcntl
+
+        self.pid = os.getpid()
+        self.updates = self.depth = 0
+        self.began: Optional[int] = None  # the updates that the optimizer's state had before the first one
+        self.first_at = self.last_at = 0.0
+        self.why_not = ""
+        self.epochs: Optional[int] = None
+        self.cuts: Set[int] = set()  # what may end the training earlier, in updates; 0: something else may
+        self.skipped: Any = None  # on a GPU: updates that its optimizer has left out
+        self.read_skipped_at = 0.0
+        self._weights: Set[int] = set()  # the first one of each optimizer that has stepped in this update
+        self._passes: List[_Pass] = []
+        self._of_training: Optional[_Pass] = None
+        self._per_pass: Optional[int] = None  # 0: it varies, or not one loader alone feeds the training
+        self._is_confirmed = False
+        descriptor = os.open(os.environ["TRAINJOB_COUNTS"], os.O_WRONLY)
+        try:
+            self._file = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 900)  # as in stacks.py
+        finally:
+            os.close(descriptor)
+        note("counts %d" % self.pid)
+        self.write()
+
+    def write(self) -> None:
+        """Tell the launcher."""
+        per_pass = self._updates_of_pass()
+        cut = min((one for one in self.cuts if one != per_pass), default=-1)
+        known = [-1 if one is None else one for one in (self.began, per_pass, self.epochs)]
+        line = "%d %.3f %.3f " % (self.updates, self.first_at, self.last_at)
+        line += "%s %d %s" % (" ".join(map(str, known)), cut, self.why_not)
+        os.pwrite(self._file, line.encode().ljust(_PLACE), self.pid * _PLACE)
+
+    def stepped(self, optimizer: Any) -> None:
+        """Count a step; the first one of an update if its weights have been updated since the last."""
+        weight = next((id(one) for group in optimizer.param_groups for one in group["params"]), 0)
+        if not self._weights or weight in self._weights:
+            self.updates += 1
+            self._weights = {weight}
+            self._note_loader()
+        else:
+            self._weights.add(weight)
+        self.last_at = time.time()
+        if not self.first_at:
+            self.first_at, self.began = self.last_at, _state_step(optimizer)
+            self.epochs, self.cuts = _stated_length()
+
+    def left_out(self) -> None:
+        """Take back an update whose step changed nothing."""
+        self.updates -= 1
+        self._weights = set()
+
+    def _note_loader(self) -> None:
+        """Find the loader that feeds this update; with more than one, or none, the updates of a pass stay unknown."""
+        moved = [one for one in self._passes if one.has_moved()]
+        if self._of_training is None and moved:
+            self._of_training = moved[-1]
+        elif self._of_training not in moved:
+            self._per_pass = 0
+
+    def begin_pass(self, loader: Any, iterator: Any) -> None:
+        """Note that a loader begins again."""
+        before = next((one for one in self._passes if one.loader == id(loader)), None)
+        new = _Pass(loader, iterator, self.updates)
+        self._passes = [*[one for one in self._passes if one is not before][-3:], new]
+        if before is not None and before is self._of_training:
+            made = self.updates - before.began_at
+            # Where batches were left over, only a second pass shows how the next ones will be.
+            self._is_confirmed = self._per_pass == made or before.yielded == before.length
+            self._per_pass = made if self._per_pass in (None, made) else 0
+            self._of_training = new
+
+    def _updates_of_pass(self) -> Optional[int]:
+        """Return the updates of a pass over the loader; None if unknown."""
+        now = self._of_training
+        if self._per_pass is not None:
+            return self._per_pass if self._per_pass and self._is_confirmed else None
+        # In the first pass, if each batch has made an update so far.
+        made = self.updates - now.began_at if now is not None else 0
+        return now.length if now is not None and now.length > 0 and made == now.yielded else None
+
+
+class _Pass:
+    """One pass over a loader."""
+
+    def __init__(self, loader: Any, iterator: Any, began_at: int) -> None:
+        self.loader, self._iterator, self.began_at = id(loader), iterator, began_at
+        self.yielded = 0
+        self.length = -1
+        if hasattr(loader.dataset, "__getitem__") and hasattr(loader.dataset, "__len__"):
+            self.length = len(loader)
+
+    def has_moved(self) -> bool:
+        """Return whether the loader has delivered a batch since the last question."""
+        before, self.yielded = self.yielded, int(self._iterator._num_yielded)
+        return self.yielded != before
+
+
+_count: Optional[_Count] = None
+
+
+def _mine() -> _Count:
+    """Return the count of this process; a forked one begins its own."""
+    global _count  # noqa: PLW0603 - a process has one
+    if _count is None or _count.pid != os.getpid():
+        _count = _Count()
+    return _count
+
+
+def _quietly(call: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return call(*args)
+    except Exception as error:  # noqa: BLE001 - the program trains on, and its updates are not known
+        if _count is not None and not _count.why_not:
+            _count.why_not = type(error).__name__
+            _quietly(_count.write)
+        return None
+
+
+def act(name: str, module: Any) -> None:
+    """Count in a module that has been loaded."""
+    if name == _OPTIMIZERS:
+        note("torch %d" % os.getpid())
+        _count_optimizers(module.Optimizer)
+    elif name == _LOADERS:
+        # Only what trains, so that a program without an optimizer keeps its functions.
+        if _count is not None:
+            _watch_passes(module.DataLoader)
+    else:
+        note("other %d" % os.getpid())
+
+
+def _count_optimizers(kind: Any) -> None:
+    make = kind.__init__
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        _quietly(_count_steps, type(self))
+
+    kind.__init__ = made
+
+
+def _count_steps(kind: Any) -> None:
+    step = kind.step
+    _mine()
+    if _LOADERS in sys.modules:
+        _watch_passes(sys.modules[_LOADERS].DataLoader)
+    if getattr(step, "_trainjob_counts", False):
+        return
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    names = ("is_dynamo_compiling", "is_compiling")
+    is_compiling = next((getattr(compiler, name) for name in names if hasattr(compiler, name)), lambda: False)
+
+    @functools.wraps(step)
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            _is_compiled()
+            return step(self, *args, **kwargs)
+        count = _count
+        if count is None or count.depth or count.why_not:
+            return step(self, *args, **kwargs)
+        count.depth += 1
+        try:
+            answer = step(self, *args, **kwargs)
+        finally:
+            count.depth -= 1
+        _quietly(_ended, self)
+        return answer
+
+    counted._trainjob_counts = True  # type: ignore[attr-defined] # a mark of ours
+    kind.step = counted
+
+
+def _is_compiled() -> bool:
+    """Note that steps are compiled. The compiler calls this once, while it traces: what it compiles calls nothing."""
+    if _count is not None and not _count.why_not:
+        _count.why_not = "compiled"
+        _quietly(_count.write)
+    return True
+
+
+_is_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined] # as torch.compiler.assume_constant_result does
+
+
+def _ended(optimizer: Any) -> None:
+    count, torch = _mine(), sys.modules["torch"]
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        count.why_not = "captured"
+        count.write()
+        return
+    frame: Any = sys._getframe(3)
+    for _ in range(3):
+        if frame is not None and frame.f_globals.get("__name__") == _SAVES:
+            return
+        frame = frame.f_back if frame is not None else None
+    # A fused optimizer is called although its gradients overflowed, and told so.
+    found = getattr(optimizer, "found_inf", None)
+    count.stepped(optimizer)
+    if found is not None and found.device.type == "cpu":
+        if bool(found):
+            count.left_out()
+    elif found is not None:
+        count.skipped = found.detach().clone() if count.skipped is None else count.skipped.add_(found)
+        if count.last_at - count.read_skipped_at >= 1.0:
+            # Rarely: reading waits for the GPU.
+            count.updates -= int(count.skipped)
+            count.skipped, count.read_skipped_at = None, count.last_at
+    count.write()
+
+
+def _state_step(optimizer: Any) -> Optional[int]:
+    """Return how many updates the optimizer's state had seen before its newest; None if it does not say."""
+    for state in optimizer.state.values():
+        step = state.get("step") if hasattr(state, "get") else None
+        if step is not None and getattr(getattr(step, "device", None), "type", "cpu") == "cpu":
+            return int(step) - 1
+    return None
+
+
+def _watch_passes(kind: Any) -> None:
+    iterate = kind.__iter__
+    if getattr(iterate, "_trainjob_counts", False):
+        return
+
+    @functools.wraps(iterate)
+    def watched(self: Any) -> Any:
+        iterator = iterate(self)
+        if _count is not None and _count.pid == os.getpid():
+            _quietly(_count.begin_pass, self, iterator)
+        return iterator
+
+    watched._trainjob_counts = True  # type: ignore[attr-defined] # a mark of ours
+    kind.__iter__ = watched
+
+
+def _stated_length() -> Tuple[Optional[int], Set[int]]:
+    """Return the epochs that the program's own variables state, None unless it is one number, and what may cut them.
+
+    Looked up among the variables of the functions at work, and the settings among them, outside of libraries.
+    """
+    frame: Any = sys._getframe(1)
+    epochs: Set[int] = set()
+    cuts: Set[int] = set()
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        if "-packages" not in file and os.path.dirname(__file__) not in file:
+            for name, number in _numbers(frame.f_locals):
+                if _EPOCHS.match(name):
+                    epochs.add(int(number) if number == int(number) else 0)
+                elif _CUTS.match(name):
+                    cuts.add(int(number))
+                elif _OTHER_CUTS.match(name):
+                    cuts.add(0)
+        frame = frame.f_back
+    return (epochs.pop() if len(epochs) == 1 else None) or None, cuts
+
+
+def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:
+    """Yield the names and values of variables, and of settings that variables hold, that are numbers above 0."""
+    for name, value in list(variables.items())[:_MOST_NAMES]:
+        inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        is_settings = type(value).__name__ in _SETTINGS or hasattr(type(value), "__dataclass_fields__")
+        for one, number in [(name, value), *(list(inner.items())[:_MOST_NAMES] if is_settings else ())]:
+            if isinstance(one, str) and isinstance(number, (int, float)) and number > 0:
+                yield one, number

@@ -1,0 +1,85 @@
+"""Updates as the hook in the Python of rank 0 counts them, at `Optimizer.step` (launch/hooks/)."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import IO, Dict, List, NamedTuple, Optional, Tuple
+
+from trainjob.contract.environment import COUNTS
+
+_PLACE = 256  # bytes of a process, at its number
+
+
+class Counted(NamedTuple):
+    """The updates that one program has made. Times are in seconds since 1970."""
+
+    updates: int
+    first_at: float
+    last_at: float
+    began: Optional[int] = None  # updates that the optimizer's state had seen before
+    per_pass: Optional[int] = None  # updates of a pass over its loader
+    epochs: Optional[int] = None  # that its own variables state
+    cut: Optional[int] = None  # updates after which its variables may end it; 0: something else may
+
+    def total(self, epochs: Optional[int]) -> Optional[int]:
+        """Return the updates of all epochs, `epochs` if its variables state none; None if unknown."""
+        number = self.epochs or epochs
+        total = self.per_pass * number if self.per_pass and number else None
+        return None if total is None or (self.cut is not None and self.cut < total) else total
+
+
+class Look(NamedTuple):
+    """What is known of the updates. `is_awaited`: torch is loaded, and none has been made."""
+
+    counted: Optional[Counted] = None
+    is_awaited: bool = False
+
+
+class Counts:
+    """The file into which the Python processes of rank 0 count. Without one, progress is what is printed."""
+
+    def __init__(self, file: Optional[IO[bytes]]) -> None:
+        self._file = file
+
+    def environment(self) -> Dict[str, str]:
+        """Return the variable that ranks need."""
+        return {} if self._file is None else {COUNTS: "/proc/%d/fd/%d" % (os.getpid(), self._file.fileno())}
+
+    def look(self, noted: str) -> Look:
+        """Return what has been counted, given what processes have noted of themselves."""
+        if self._file is None or "torch " not in noted:
+            return Look()
+        found: List[Counted] = []
+        for pid in dict.fromkeys(re.findall(r"(?m)^counts (\d+)$", noted)):
+            line = os.pread(self._file.fileno(), _PLACE, int(pid) * _PLACE).decode("ascii", "replace").strip("\0 ")
+            counted, why_not = _parse(line)
+            if why_not:
+                return Look()
+            if counted is not None:
+                found.append(counted)
+        # A program that trains without torch's optimizers may still load torch.
+        is_awaited = not found and not re.search(r"(?m)^other \d+$", noted)
+        return Look(_together(sorted(found, key=lambda one: one.first_at)) if found else None, is_awaited)
+
+
+def _parse(line: str) -> Tuple[Optional[Counted], str]:
+    """Return what a process has counted, None before its first update, and why it counts no further."""
+    fields = line.split()
+    if len(fields) < 7:
+        return None, ""
+    began, per_pass, epochs, cut = (None if one == "-1" else int(one) for one in fields[3:7])
+    counted = Counted(int(fields[0]), float(fields[1]), float(fields[2]), began, per_pass, epochs, cut)
+    return counted if counted.updates else None, " ".join(fields[7:])
+
+
+def _together(found: List[Counted]) -> Counted:
+    """Return the count of several processes: one after the other they add up, side by side they are ranks."""
+    together = found[0]
+    for one in found[1:]:
+        if one.first_at > together.last_at:
+            updates = together.updates + one.updates
+            together = Counted(updates, together.first_at, one.last_at, together.began)
+        else:
+            together = max(together, one, key=lambda counted: counted.updates)
+    return together

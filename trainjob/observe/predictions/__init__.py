@@ -1,1 +1,0 @@
-"""Earlier runs of the same work → what a job is expected to take."""

@@ -1,0 +1,45 @@
+"""What is this user's own in a folder where everybody may write, such as /tmp: looked at before it is used.
+
+Somebody else may have put a link, a pipe or a file of theirs under a name of ours. None of them is followed, waited for
+or locked.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+class NotOwnError(PermissionError):
+    """What has the name is another user's, or neither a file nor a folder."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EPERM, "it belongs to another user, or is not what it should be", str(path))
+
+
+def make_own_folder(folder: Path) -> None:
+    """Make `folder`, which nobody else may enter, unless it is there. Raises OSError, such as NotOwnError."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not is_own_folder(folder):
+        raise NotOwnError(folder)
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Return whether `folder` is one, no link, and this user's."""
+    try:
+        facts = os.lstat(str(folder))
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+
+
+def open_own(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open this user's regular file `path`, for a lock. Raises OSError, such as NotOwnError."""
+    descriptor = os.open(str(path), flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    facts = os.fstat(descriptor)
+    if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.getuid():
+        return descriptor
+    os.close(descriptor)
+    raise NotOwnError(path)

@@ -1,1 +1,0 @@
-"""Batch files that others wrote: read, and diagnosed."""

@@ -1,0 +1,189 @@
+"""Runs a script of the user's own to its end, and again with interruptions as a site makes them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.backends import registry
+from trainjob.contract import clock, states
+from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import resume as resuming
+from trainjob.machines import processes
+from trainjob.machines.access import HERE
+from trainjob.machines.processes import StartedScript
+from trainjob.observe.seen import look
+from trainjob.observe.status import Snapshot, status
+from trainjob.records import submission as submissions
+from trainjob.records import updates
+from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
+from trainjob.render.request import Request
+from trainjob.requests.workbench import Workbench, wait, wait_for
+from trainjob.verify.scripts import update_log
+from trainjob.verify.scripts.update_log import AttemptLog, starts_at
+
+TIME_LIMIT, PREEMPTION, KILL = "time-limit", "preemption", "kill"
+WAYS = (TIME_LIMIT, PREEMPTION, KILL)
+NEAR_END = "near the end"
+# How a script is interrupted, in this order, one attempt each.
+_PLAN = (
+    (TIME_LIMIT, AT_UPDATE),
+    (KILL, AT_SAVE),
+    (PREEMPTION, AT_UPDATE),
+    (KILL, AT_START),
+    (TIME_LIMIT, AT_EVALUATION),
+    (KILL, NEAR_END),
+)
+_POLL_S = 0.01
+# Between USR1 and TERM, for a script that handles USR1.
+MARGIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class ScriptInterruption:
+    """One interruption: how, at which moment of which attempt, and what the script did about it."""
+
+    way: str  # of WAYS
+    moment: str
+    attempt: int
+    after: int  # updates of its attempt
+    handles: tuple[str, ...]  # of USR1 and TERM
+    state: str  # in which the attempt ended
+    continued_at: int | None = None  # the update of the uninterrupted run, where that is known
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A run that was interrupted. `crashed`: an attempt that failed although nothing had interrupted it."""
+
+    paths: RunPaths
+    interruptions: tuple[ScriptInterruption, ...]
+    crashed: Snapshot | None
+
+
+def recorded(workbench: Workbench, **settings: Any) -> Request:
+    """Return the request with the hook in its ranks, and one thread per rank, so that sums have one order."""
+    environment = workbench.request.job.env
+    theirs = environment.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+    hook = updates.hooked(workbench.folder, theirs)
+    return workbench.vary(**settings, env={"OMP_NUM_THREADS": "1", **environment, **hook})
+
+
+def interrupted(
+    workbench: Workbench, request: Request, whole: Sequence[AttemptLog], *, most: int, ways: Sequence[str], seed: int
+) -> Interrupted:
+    """Return the run with up to `most` interruptions, at moments that the uninterrupted run had."""
+    done: list[ScriptInterruption] = []
+    paths: RunPaths | None = None
+    now: Snapshot | None = None
+    chosen = list(_chosen(whole[0], most, ways, random.Random(seed)))  # noqa: S311 - where to interrupt is no secret
+    for number, (way, moment, target) in enumerate(chosen, start=1):
+        saved = 0 if paths is None else _saved_before(paths, whole[0])
+        at = AT_UPDATE if moment == NEAR_END else moment
+        updates.wait_at(workbench.folder, number, at, 0 if at == AT_START else max(1, target - saved))
+        paths = _begun(workbench, request, now)
+        seen = _wait_until_it_waits(paths, number)
+        if seen is None:
+            now = status(paths)
+            break
+        handles = tuple(seen["handles"])
+        now = _interrupt(workbench, paths, way, seen["pid"], handles)
+        done.append(ScriptInterruption(way, moment, number, seen["update"], handles, now.state))
+        after = f"update {seen['update']} of attempt {number}"
+        workbench.say(f"  {number} of {len(chosen)}: {way} at {moment}, after {after}")
+    else:
+        paths = _begun(workbench, request, now)
+        now = wait(paths, workbench.say)
+    updates.wait_nowhere(workbench.folder)
+    return Interrupted(paths, tuple(done), None if now.state == states.COMPLETED else now)
+
+
+def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunPaths:
+    """Return the run, which has begun, or goes on after an attempt that has ended as `now`."""
+    if now is None:
+        return workbench.begin(request)
+    resuming.resume(now)
+    return now.paths
+
+
+def _chosen(whole: AttemptLog, most: int, ways: Sequence[str], chance: random.Random) -> Iterator[tuple[str, str, int]]:
+    """Yield how, at which moment, and after which update of the uninterrupted run to interrupt."""
+    total = len(whole.updates)
+    if not total:
+        return
+    happens = {
+        AT_SAVE: any(event.update < total for event in whole.named(updates.SAVES)),
+        AT_EVALUATION: any(0 < event.update < total for event in whole.named(updates.EVALUATES)),
+    }
+    planned = [(way, moment) for way, moment in _PLAN if way in ways and happens.get(moment, True)][:most]
+    # In the middle of a pass over the data, which is where positions get lost.
+    inside = [
+        number
+        for number in range(1, max(2, total - 1))
+        if _pass_of(whole, number - 1) == _pass_of(whole, number) or not whole.named(updates.PASS)
+    ] or list(range(1, total + 1))
+    targets = iter(sorted(chance.choice(_part(inside, number, len(planned))) for number in range(len(planned))))
+    for way, moment in planned:
+        target = next(targets)
+        yield way, moment, max(1, total - 2) if moment == NEAR_END else target
+
+
+def _part(numbers: Sequence[int], index: int, parts: int) -> Sequence[int]:
+    """Return part `index` of the numbers, so that every interruption finds progress since the last one."""
+    begin, end = (len(numbers) * one // parts for one in (index, index + 1))
+    return numbers[begin:end] or numbers[-1:]
+
+
+def _pass_of(log: AttemptLog, index: int) -> int | None:
+    batches = log.updates[index].batches if index < len(log.updates) else ()
+    return batches[-1].loader_pass if batches else None
+
+
+def _saved_before(paths: RunPaths, whole: AttemptLog) -> int:
+    """Return after how many updates of the uninterrupted run the newest saved state was written, as far as is seen."""
+    logs = update_log.read(paths)
+    newest = 0
+    for attempt in logs[0] if logs else []:
+        start = starts_at(attempt, whole) or 0
+        newest = max([newest, *(start + event.update for event in attempt.named(updates.SAVED))])
+    return newest
+
+
+def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None:
+    """Return what rank 0 wrote when it reached the moment of `attempt`; None if the run ended before."""
+    lines = UpdatePaths(paths).lines(0)
+
+    def waits() -> dict[str, Any] | None:
+        new = (line for line in lines.new() if line["event"] == updates.PAUSED and line["attempt"] == attempt)
+        return next(new, None)
+
+    return wait_for(paths, waits)
+
+
+def _interrupt(workbench: Workbench, paths: RunPaths, way: str, pid: int, handles: Sequence[str]) -> Snapshot:
+    """Interrupt the run and return its status once the attempt has ended."""
+    submission = submissions.read(paths)
+    assert submission is not None  # noqa: S101 - it was submitted above
+    assert submission.native is not None  # noqa: S101 - and began
+    if way == KILL:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        return wait(paths, workbench.say)
+    if way == TIME_LIMIT and "USR1" in handles:
+        registry.get(submission.backend).interrupt(submission.native)
+        deadline = clock.monotonic() + MARGIN_S
+        while look(paths).is_open and clock.monotonic() < deadline:
+            clock.sleep(_POLL_S)
+    if look(paths).is_open:
+        # As Slurm does: every process of the step gets it, loaders' workers included.
+        for pid in processes.ranks_of(str(paths.folder)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        native = submission.native
+        processes.running(HERE, [StartedScript(native["pid"], native["started"], native["host"])], signal="TERM")
+    return wait(paths, workbench.say)

@@ -1,0 +1,239 @@
+"""Whether the ranks of a script of the user's own train as one: compared with each other, and with one rank."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
+from trainjob.requests.workbench import Workbench
+from trainjob.verify.scripts import update_log
+from trainjob.verify.scripts.interruptions import recorded
+from trainjob.verify.scripts.update_log import AttemptLog, ScriptUpdate
+from trainjob.verify.tasks.diagnosis import OTHER_WORK, UNSEEN, DiagnosedVerdict, LikelyCause
+
+# The order of a float32 sum alone moves the first update's gradients by less, and later ones' as a mistake would.
+_TOLERANCE = 1e-4
+# Ranks that shuffle each for itself meet about 1/N of each other's samples; padding repeats less than one batch.
+_OVERLAP = 0.2
+# Of one rank's samples of its first epoch: with fewer, the data repeats itself, and samples tell nothing apart.
+_DISTINCT = 0.8
+
+# code: the text, and the cure
+_CAUSES = {
+    "same-samples": (
+        "all ranks train on the same samples",
+        "Give the loader DistributedSampler(data, num_replicas=world_size, rank=rank), and call its set_epoch; only "
+        "ranks that share one replica of the model, as in tensor parallelism, take the same samples",
+    ),
+    "sampler-rank": (
+        "a sampler's rank is not the rank of its process: ranks of different nodes train on the same samples",
+        "Give the sampler RANK, which counts over all nodes, and not LOCAL_RANK",
+    ),
+    "init-rank": (
+        "a process joins the group under another rank than its own: ranks of different nodes claim the same",
+        "Leave rank and world_size out of init_process_group, which reads RANK and WORLD_SIZE, or give it these; "
+        "LOCAL_RANK counts within one node, and is for the choice of a GPU",
+    ),
+    "order-per-rank": (
+        "each rank shuffles for itself, so ranks train on samples of each other and miss others",
+        "Shuffle with one seed on all ranks, and let each take its share of that order, as DistributedSampler does",
+    ),
+    "weights-apart": (
+        "the ranks begin with different weights",
+        "Wrap the model in DistributedDataParallel, which sends rank 0's, or seed all ranks alike before it is made",
+    ),
+    "not-synchronised": (
+        "each rank steps with its own gradients",
+        "Call the DistributedDataParallel that wraps the model, not the model inside, and no_sync only while "
+        "accumulating",
+    ),
+    "all-save": (
+        "all ranks write the same file, at the same time",
+        "Save from rank 0 alone, or under a name for each rank",
+    ),
+    "accumulation-not-divided": (
+        "the losses of the micro batches of an update are added, and not divided by their number",
+        "Divide the loss by the number of micro batches before backward",
+    ),
+    "mean-against-sum": (
+        "the gradients have another length than one rank's: one side sums where the other takes the mean",
+        "Divide by the number of ranks exactly once; DistributedDataParallel does",
+    ),
+    "other-samples": (
+        "the ranks' samples of an update are not those of one rank",
+        "Let update u take the same global batch whatever the number of ranks",
+    ),
+    "other-result": (
+        "the samples are the same and the losses or gradients are not",
+        "Look for what depends on the rank: BatchNorm's statistics, dropout, a seed, a loss that is not a mean",
+    ),
+    OTHER_WORK: (
+        "one rank does different work, so its updates can't be compared",
+        "Say how one rank takes the same global batch: --alone '--batch-size 16', say, is added to its command",
+    ),
+    UNSEEN: (
+        "nothing could be compared",
+        "verify sees steps of torch optimizers, and samples that a DataLoader delivers",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanksVerdict(DiagnosedVerdict):
+    """Whether N ranks train as one."""
+
+    instances: int
+    updates: int  # that both runs made
+
+
+def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) -> RanksVerdict:
+    """Return whether the job's command trains on `instances` ranks as on one, which gets the words `alone` as well.
+
+    Raises UserError when a run fails.
+    """
+    several = workbench.run(recorded(workbench, instances=instances))
+    verdict = partial(RanksVerdict, instances=instances, updates=0, runs=[several])
+    ranks = [attempts[0] for attempts in update_log.read(several) if attempts and attempts[0].updates]
+    if len(ranks) < instances:
+        seen = f"{len(ranks)} of {instances} ranks made a step of a torch optimizer"
+        return verdict(findings=[_finding(UNSEEN, seen)])
+    found = list(among_ranks(ranks))
+    if found:
+        return verdict(updates=len(ranks[0].updates), findings=found)
+    one = workbench.run(recorded(workbench, instances=1, command=[*(workbench.request.job.command or []), *alone]))
+    logs, runs = update_log.read(one), [several, one]
+    if not logs or not logs[0][0].updates:
+        return verdict(findings=[_finding(UNSEEN, "one rank alone made no step")], runs=runs)
+    made = min(len(ranks[0].updates), len(logs[0][0].updates))
+    return verdict(updates=made, findings=list(with_one(ranks, logs[0][0])), runs=runs)
+
+
+_finding = partial(LikelyCause.of, _CAUSES)
+
+
+def of_run(paths: RunPaths) -> list[LikelyCause]:
+    """Return what the recorded ranks of one run show by themselves; nothing where nothing was recorded."""
+    return list(among_ranks([attempts[0] for attempts in update_log.read(paths) if attempts]))
+
+
+def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
+    """Yield what the ranks of one run show by themselves."""
+    for event in (event for log in ranks for event in log.named(updates.JOINS)):
+        rank, own = event.fields["rank"], event.fields["rank_at_start"]
+        if str(rank) != own:
+            yield _finding("init-rank", f"init_process_group gets rank {rank} in the process of rank {own}")
+            return
+    # Only ranks that compute losses are replicas: stages of a pipeline have weights and samples of their own.
+    steps = [step for step in zip(*(log.updates for log in ranks), strict=False) if all(one.losses for one in step)]
+    if not steps:
+        return
+    first, weights = steps[0], {one.weights_before for one in steps[0]}
+    has_same_samples = len(ranks) > 1 and _has_same_samples(steps)
+    is_sharded = any(one.sharded for one in first)
+    # With other weights for the same samples, ranks are parts of one model.
+    if len(weights) == 1 or is_sharded or not has_same_samples:
+        yield from _samplers(ranks, same=f"in each of {len(steps)} updates" if has_same_samples else None)
+        if not is_sharded:
+            yield from _replicas(first)
+    added = [step[0] for step in steps[1:] if len(step[0].losses) > 1]
+    if added and all(len(one.batches) == len(one.losses) and not one.divided for one in added):
+        count = len(added[0].losses)
+        yield _finding("accumulation-not-divided", f"{count} batches an update, and no loss or gradient is divided")
+    savers: dict[str, set[int]] = {}
+    for rank, log in enumerate(ranks):
+        for event in log.named(updates.SAVED):
+            savers.setdefault(str(event.fields["path"]), set()).add(rank)
+    for path, of_ranks in savers.items():
+        if len(of_ranks) > 1 and path != "None":
+            yield _finding("all-save", f"{path}, by ranks {', '.join(map(str, sorted(of_ranks)))}")
+            return
+
+
+def _has_same_samples(steps: Sequence[Sequence[ScriptUpdate]]) -> bool:
+    """Return whether all ranks take the same samples; by their losses where no loader delivers any."""
+    taken = [[one.samples or one.losses for one in step] for step in steps]
+    return all(len(set(step)) == 1 for step in taken) and len({step[0] for step in taken}) > len(taken) / 2
+
+
+def _replicas(first: Sequence[ScriptUpdate]) -> Iterator[LikelyCause]:
+    """Look at the first update of ranks that each have the whole model."""
+    weights, gradients = ({getattr(one, name) for one in first} for name in ("weights_before", "gradients"))
+    if len(weights) > 1:
+        yield _finding("weights-apart", f"{len(weights)} different weights on {len(first)} ranks")
+    elif len(gradients) > 1:
+        yield _finding("not-synchronised", f"update 1: {len(gradients)} different gradients on {len(first)} ranks")
+
+
+def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[LikelyCause]:
+    """Look at who takes which samples; `same` says when all ranks took the same."""
+    passes = [(rank, event.fields) for rank, log in enumerate(ranks) for event in log.named(updates.PASS)]
+    for rank, sampler in passes:
+        # A sampler of fewer replicas serves ranks that share one, unless it counts those of a node alone.
+        own, replicas, local = sampler["sampler_rank"], sampler["replicas"], sampler["local_rank"]
+        is_of_all = replicas == len(ranks) and own != rank
+        if own is not None and (is_of_all or (replicas not in (None, len(ranks)) and own == local != rank)):
+            yield _finding("sampler-rank", f"the sampler of rank {rank} has rank {own} of {replicas}")
+            return
+    if same is not None:
+        yield _finding("same-samples", same)
+        return
+    seeds = {sampler["seed"] for _rank, sampler in passes if sampler["replicas"] == len(ranks)}
+    if len(seeds) > 1:
+        yield _finding("order-per-rank", f"the seeds of their samplers are {', '.join(map(str, sorted(seeds)))}")
+        return
+    # Over the first pass: a sample that two ranks take in it was not divided among them.
+    taken = [
+        [sample for one in log.updates for batch in one.batches if batch.loader_pass == 1 for sample in batch.samples]
+        for log in ranks
+    ]
+    if any(len(set(of_rank)) < _DISTINCT * len(of_rank) for of_rank in taken):
+        return
+    counted = Counter(sample for of_rank in taken for sample in set(of_rank))
+    again = sum(count > 1 for count in counted.values())
+    if again > _OVERLAP * len(counted):
+        yield _finding("order-per-rank", f"{again} of {len(counted)} samples of the first epoch were taken twice")
+
+
+def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield how the updates of several ranks differ from one rank's: all in their samples, the first in its result."""
+    for number, (alone, *ours) in enumerate(zip(one.updates, *(log.updates for log in ranks), strict=False), start=1):
+        together, single = _samples(ours), _samples([alone])
+        if together.total() != single.total():
+            sizes = (
+                f"update {number} takes {together.total()} samples on {len(ranks)} ranks, and {single.total()} on one"
+            )
+            yield _finding(OTHER_WORK, sizes)
+            return
+        if together != single:
+            shared = (together & single).total()
+            yield _finding("other-samples", f"update {number}: {shared} of {single.total()} samples are the same")
+            return
+    ours, alone = [log.updates[0] for log in ranks], one.updates[0]
+    losses = math.fsum(math.fsum(update.losses) for update in ours) / len(ours), math.fsum(alone.losses)
+    norms = math.fsum(update.norm for update in ours) / len(ours), alone.norm
+    if _near(*losses) and (_near(*norms) or any(update.sharded for update in ours)):
+        return
+    parts = len(alone.losses) / len(ours[0].losses) if ours[0].losses else 1.0
+    shown = (
+        f"update 1: loss {losses[0]:.6g}, one rank {losses[1]:.6g}; gradients {norms[0]:.6g}, one rank {norms[1]:.6g}"
+    )
+    if parts != 1.0 and _near(losses[0] * parts, losses[1]):
+        yield _finding("accumulation-not-divided", shown)
+    elif _near(*losses) and any(_near(norms[0], norms[1] * factor) for factor in (len(ranks), 1 / len(ranks))):
+        yield _finding("mean-against-sum", shown)
+    else:
+        yield _finding("other-result", shown)
+
+
+def _samples(of_ranks: Sequence[ScriptUpdate]) -> Counter[str]:
+    """Return how often each sample is taken by one update."""
+    return Counter(sample for one in of_ranks for batch in one.batches for sample in batch.samples)
+
+
+def _near(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=_TOLERANCE)

@@ -1,0 +1,120 @@
+"""The updates of a script of the user's own, as the hook in its ranks recorded them: by rank, attempt and update."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
+from trainjob.records.updates import UpdatePaths
+
+_LISTS = ("batches", "losses", "rates")
+
+
+@dataclass(frozen=True)
+class LoadedBatch:
+    """One batch that a loader delivered. `place`: its number in its pass; both numbers count within the attempt."""
+
+    loader_pass: int
+    place: int
+    samples: tuple[str, ...]  # digests
+
+
+@dataclass(frozen=True)
+class ScriptUpdate:
+    """One step of an optimizer. Digests are of what the step found, and `weights` and `state` of what it left."""
+
+    batches: tuple[LoadedBatch, ...]
+    losses: tuple[float, ...]
+    rates: tuple[float, ...]
+    scale: float | None
+    gradients: str
+    norm: float
+    weights_before: str
+    state_before: str  # "": the optimizer had no state
+    random_before: str
+    weights: str
+    state: str
+    sharded: bool = False  # other ranks have other parts of the weights
+    divided: bool = True  # a loss, or the sum of several losses' gradients
+
+    @classmethod
+    def of(cls, line: Mapping[str, Any]) -> ScriptUpdate:
+        """Return the update of a recorded line."""
+        batches = tuple(LoadedBatch(number, place, tuple(samples)) for number, place, samples in line["samples"])
+        others = {one.name: line[one.name] for one in dataclasses.fields(cls) if one.name not in _LISTS}
+        return cls(batches, tuple(line["losses"]), tuple(line["rates"]), **others)
+
+    @property
+    def samples(self) -> tuple[tuple[str, ...], ...]:
+        """The digests of its samples, by batch."""
+        return tuple(batch.samples for batch in self.batches)
+
+    def ends_as(self, other: ScriptUpdate) -> bool:
+        """Return whether both leave the same weights, made with the same rates and scale."""
+        return (self.weights, self.rates, self.scale) == (other.weights, other.rates, other.scale)
+
+    def same_losses(self, other: ScriptUpdate) -> bool:
+        """Return whether the losses have the same bits; NaN equals NaN."""
+        pairs = zip(self.losses, other.losses, strict=False)
+        same = all(one == two or (math.isnan(one) and math.isnan(two)) for one, two in pairs)
+        return same and len(self.losses) == len(other.losses)
+
+
+@dataclass(frozen=True)
+class ScriptEvent:
+    """Something else that the script did, after `update` updates of its attempt."""
+
+    name: str  # of records.updates
+    update: int
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AttemptLog:
+    """One attempt of one rank."""
+
+    number: int
+    updates: tuple[ScriptUpdate, ...] = ()
+    events: tuple[ScriptEvent, ...] = ()
+
+    def named(self, *names: str) -> list[ScriptEvent]:
+        """Return the events of these names."""
+        return [event for event in self.events if event.name in names]
+
+    def after_wait(self, name: str) -> list[ScriptEvent]:
+        """Return the events of this name that came after the interruption."""
+        begun = [number for number, event in enumerate(self.events) if event.name == updates.PAUSED]
+        return [event for event in self.events[begun[0] :] if event.name == name] if begun else []
+
+
+def read(paths: RunPaths) -> list[list[AttemptLog]]:
+    """Return the attempts of each rank, in order; nothing where no rank recorded anything."""
+    return [list(_attempts(lines)) for lines in UpdatePaths(paths).ranks()]
+
+
+def _attempts(lines: Sequence[Mapping[str, Any]]) -> Iterator[AttemptLog]:
+    for number in sorted({line["attempt"] for line in lines}):
+        mine = [line for line in lines if line["attempt"] == number]
+        made = tuple(ScriptUpdate.of(line) for line in mine if line["event"] == updates.UPDATE)
+        others = tuple(
+            ScriptEvent(line["event"], line["update"], line) for line in mine if line["event"] != updates.UPDATE
+        )
+        yield AttemptLog(number, made, others)
+
+
+def starts_at(attempt: AttemptLog, whole: AttemptLog) -> int | None:
+    """Return how many updates the uninterrupted run had made with the weights that `attempt` starts from.
+
+    None if it never had them, or the attempt made no update.
+    """
+    if not attempt.updates:
+        return None
+    first = attempt.updates[0]
+    places = [number for number, one in enumerate(whole.updates) if one.weights_before == first.weights_before]
+    alike = [number for number in places if whole.updates[number].state_before == first.state_before]
+    return next(iter([*alike, *places]), None)

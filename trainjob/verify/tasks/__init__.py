@@ -1,0 +1,1 @@
+"""Tasks compared update by update, from the traces that the runtime writes."""

@@ -1,0 +1,213 @@
+"""Interrupted ≡ uninterrupted: a run is stopped by signals and kill -9, resumed, and compared with one that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainjob.backends import registry
+from trainjob.backends.folder import write_again
+from trainjob.contract import states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import resume as resuming
+from trainjob.machines import processes
+from trainjob.planning.engines import gives_same_bits
+from trainjob.records import attempts, checkpoints, typed
+from trainjob.records import submission as submissions
+from trainjob.records.checkpoints import Checkpoint
+from trainjob.records.submission import Submission
+from trainjob.records.trace import TracePaths
+from trainjob.render.request import Request
+from trainjob.requests.prepared import rendered
+from trainjob.requests.workbench import Workbench, wait, wait_for
+from trainjob.verify.tasks import traces
+from trainjob.verify.tasks.diagnosis import ComparisonVerdict
+from trainjob.verify.tasks.instances import PRECISION
+from trainjob.verify.tasks.traces import relative
+
+# A run that ends before it is interrupted is started again: the machine may have been busy.
+_MOST_TRIES = 3
+WAYS = ("signal", "kill")
+# For another number of instances, which sums in another order from the interruption on: float64's last bit grows,
+# to 3e-8 in 200 updates with BatchNorm over micro batches of 2 (measured); a real mistake is above 1e-3.
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Interruption:
+    """One interruption: how, after which update, and with how many instances the run continued."""
+
+    way: str  # of WAYS
+    after_update: int
+    instances: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeVerdict(ComparisonVerdict):
+    """Whether the interrupted run ended as the uninterrupted one. `bitwise` says which comparison decided."""
+
+    interruptions: Sequence[Interruption]
+    requested: int = typed.field(key="asked")  # interruptions: fewer are made if the run ends before the next one
+    engine: str
+    bitwise: bool
+    parameters: float  # relative difference after the last update
+    same_bytes: bool  # of weights, buffers and the optimizer's state
+    same_samples: bool
+    tolerance: float
+    stream: bool  # the data set is iterable
+
+    @property
+    def equal(self) -> bool:
+        """Whether parameters and samples are the same."""
+        same = self.same_bytes if self.bitwise else self.parameters <= self.tolerance
+        return same and self.same_samples
+
+
+@dataclass(frozen=True)
+class InterruptionPlan:
+    """The interruptions to make, and the job to make them in."""
+
+    instances: int
+    other_instances: int | None  # the run continues with these after its first interruption
+    updates: int
+    checkpoint_every: int
+    interruptions: int
+    ways: Sequence[str]  # of WAYS, in turn
+    dtype: str
+    seed: int
+    settings: Mapping[str, object] = field(default_factory=dict)  # of the job, so that it trains the same way twice
+
+
+def verify_resume(workbench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
+    """Return whether the interrupted run equals the uninterrupted: bitwise, or within the tolerance for another N.
+
+    Raises UserError when a run fails by itself.
+    """
+    workbench.refuse_command()
+    other = planned.other_instances
+    if other is not None and planned.dtype != "float64":
+        raise UserError(
+            f"another number of instances sums in another order, which in {planned.dtype} moves weights as far as a "
+            "mistake would",
+            "leave --dtype out",
+        )
+    request = workbench.vary(
+        instances=planned.instances,
+        updates=planned.updates,
+        epochs=None,
+        log_every=1,
+        checkpoint_every=planned.checkpoint_every,
+        trace="samples",
+        env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
+        **{"precision": PRECISION[planned.dtype], **planned.settings},
+    )
+    if other is not None:
+        # Refuse, before anything is trained, a number of instances that can't share the global batch.
+        batch = request.plan.batch
+        assert batch is not None  # noqa: S101 - commands were refused
+        resuming.refuse_uneven(batch.micro_batch, batch.accumulation * batch.replicas, other)
+        kept = {"micro_batch": batch.micro_batch, "global_batch": batch.global_batch, "accumulation": None}
+        workbench.vary(**kept, instances=other)
+    whole = workbench.run(request)
+    broken, interruptions = interrupted(workbench, request, planned)
+    workbench.refuse_incomplete(wait(broken, workbench.say))
+    expected, found = traces.read(whole), traces.read(broken)
+    ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
+    parameters, others = (
+        {name: values for name, values in traces.tensors_of(*checkpoint.model) if name not in trace.buffers}
+        for checkpoint, trace in ((ours, found), (theirs, expected))
+    )
+    return ResumeVerdict(
+        interruptions=interruptions,
+        requested=planned.interruptions,
+        engine=request.plan.engine,
+        bitwise=other is None and gives_same_bits(request.plan.engine),
+        parameters=relative(parameters, others),
+        same_bytes=ours.facts["files"] == theirs.facts["files"],
+        same_samples=found.has_samples_of(expected),
+        tolerance=_TOLERANCE,
+        stream=expected.stream,
+        runs=(whole, broken),
+    )
+
+
+def _last_checkpoint(paths: RunPaths) -> Checkpoint:
+    """Return the last checkpoint of a complete run."""
+    found = checkpoints.newest_sound(paths.checkpoints, lambda _warning: None)
+    if found is None:
+        raise UserError(f"run {paths.id} has no sound checkpoint left in {paths.checkpoints}", "run this command again")
+    return found
+
+
+def interrupted(
+    workbench: Workbench, request: Request, planned: InterruptionPlan
+) -> tuple[RunPaths, list[Interruption]]:
+    """Return a run that was interrupted, and how. Raises UserError if it fails, or ends too early each time."""
+    for number in range(1, _MOST_TRIES + 1):
+        paths = workbench.begin(request)
+        # Early: a small net's updates are made before a signal has reached every rank of a busy machine.
+        done = _interrupt(workbench, paths, planned, before=planned.updates // (2 * number))
+        if done:
+            return paths, done
+        workbench.refuse_incomplete(wait(paths, workbench.say))
+        workbench.say(f"  run {paths.id} ended before it could be interrupted")
+    raise UserError(f"{_MOST_TRIES} runs ended before they could be interrupted", "give more --updates")
+
+
+def _interrupt(workbench: Workbench, paths: RunPaths, planned: InterruptionPlan, *, before: int) -> list[Interruption]:
+    """Interrupt the run among its first `before` updates. Return what was done; nothing if it ended before that."""
+    chance = random.Random(planned.seed)  # noqa: S311 - where to interrupt is no secret
+    targets = sorted(chance.sample(range(1, max(planned.interruptions, before) + 1), planned.interruptions))
+    done: list[Interruption] = []
+    for number, target in enumerate(targets):
+        way = planned.ways[number % len(planned.ways)]
+        seen = _wait_for_update(paths, target)
+        if seen is None:
+            break
+        _interrupt_once(paths, way, chance)
+        now = wait(paths, workbench.say)
+        if now.state == states.COMPLETED:
+            break
+        instances = planned.instances
+        if planned.other_instances is not None:
+            instances = planned.other_instances if number == 0 else instances
+            write_again(paths, rendered(resuming.with_instances(paths, instances)))
+        resuming.resume(now)
+        done.append(Interruption(way, seen, instances))
+        workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
+    return done
+
+
+def _wait_for_update(paths: RunPaths, update: int) -> int | None:
+    """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
+    # progress.json is written once a second, the trace with every update.
+    trace, reached = TracePaths(paths).lines(0), dict[int, int]()
+    submitted = _submission(paths).attempt
+
+    def made() -> int | None:
+        reached.update((line["attempt"], line["update"]) for line in trace.new())
+        # An earlier attempt's progress says nothing about an attempt whose script has not begun yet.
+        attempt = attempts.current(paths)
+        return reached[attempt] if attempt >= submitted and reached.get(attempt, 0) >= update else None
+
+    return wait_for(paths, made)
+
+
+def _interrupt_once(paths: RunPaths, way: str, chance: random.Random) -> None:
+    submission = _submission(paths)
+    if way == "signal" and submission.native is not None:
+        registry.get(submission.backend).interrupt(submission.native)
+        return
+    ranks = sorted(processes.ranks_of(str(paths.folder)))
+    for pid in chance.sample(ranks, min(1, len(ranks))):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _submission(paths: RunPaths) -> Submission:
+    submission = submissions.read(paths)
+    assert submission is not None  # noqa: S101 - it was submitted above
+    return submission
