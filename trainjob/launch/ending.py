@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Sequence
 
 from trainjob.contract import clock, exits, states
 from trainjob.contract.paths import RunPaths
@@ -24,8 +24,8 @@ AGAIN = "again"  # the script has the job started again
 ELSEWHERE = "elsewhere"  # Slurm does, or a job that waits already
 MORE_MEM, MORE_TIME = "more mem", "more time"  # the script submits a job that asks for more
 FORGET = "forget"  # the script cancels a start of which the run has no need
-# How a rank ends that saves when a signal comes, and then lets the signal end it: 128 + TERM, 128 + USR1.
-_BY_REQUEST = (143, 138)
+# A rank that saves when it is asked, and then lets the signal end it: 128 + TERM or USR1, or the launcher's word.
+_BY_REQUEST = (143, 138, exits.CHECKPOINTED)
 _ENDED_BY_SIGNAL = (137, 143)
 
 
@@ -118,7 +118,7 @@ def _by_controller(facts: Facts) -> Ending:
         return Ending(states.REQUEUED, ELSEWHERE, _with_request(facts, "%s, and Slurm starts it again" % what))
     if facts.job == "PENDING":
         if facts.succeeded and not was_interrupted(facts):
-            why = "the run is complete, and Slurm, which does not know that this job has begun, is told not to start it again"
+            why = "the run is complete, and Slurm, which does not know that this job has begun, is told not to start it"
             return Ending(states.COMPLETED, FORGET, why)
         return Ending(states.REQUEUED, ELSEWHERE, _with_request(facts, "Slurm starts the job again"))
     if facts.job == "NODE_FAIL":
@@ -156,7 +156,8 @@ def _by_script(facts: Facts) -> Ending:
     if facts.out_of_memory and facts.more_mem and not _starts_are_used_up(facts):
         return Ending(states.REQUEUED, MORE_MEM, "this attempt ran out of memory")
     if facts.code == 0 and facts.job == "" and facts.awaited:
-        why = "srun returned 0, but not every rank has recorded its end, and the controller does not answer: a node may have failed"
+        why = "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
+        why += "a node may have failed"
         if facts.follows:
             return Ending(states.REQUEUED, ELSEWHERE, why)
         return Ending(states.FAILED, why=why)
@@ -211,7 +212,8 @@ def _with_request(facts: Facts, what: str) -> str:
     where = ""
     if facts.update is not None:
         where = ", at {:,}".format(facts.update) + (" of {:,}".format(facts.total) if facts.total else "")
-    return "asked to stop%s (%s), ended with %d%s%s: %s" % (at, facts.asked, facts.code, later, where, what)
+    end = "ended by it" if facts.code in _BY_REQUEST else "ended with %d" % facts.code
+    return "asked to stop%s (%s), %s%s%s: %s" % (at, facts.asked, end, later, where, what)
 
 
 def read(paths: RunPaths, words: Sequence[str]) -> Facts:
@@ -239,7 +241,7 @@ def read(paths: RunPaths, words: Sequence[str]) -> Facts:
     if read_progress.attempt == number:
         facts.update(update=read_progress.update, total=read_progress.total_updates)
     for word in words:
-        name, equals, value = word.partition("=")
+        name, _, value = word.partition("=")
         facts.update(_shown(value, int(facts.get("restarts", 0))) if name == "shown" else {name: _typed(name, value)})
     return Facts(**{name: value for name, value in facts.items() if name in Facts._fields})
 
