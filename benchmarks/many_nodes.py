@@ -60,7 +60,7 @@ def main(sizes: list[int]) -> None:
 
 def planned(folder: Path, nodes: int) -> Rehearsal:
     values = {"instances": nodes, "command": ["date", "+%s.%N"]}
-    return rehearsal(prepare(JobOptions("./site.yaml", None, values, (), None, True)), into=folder / "runs")
+    return rehearsal(prepare(JobOptions("./site.yaml", None, values, untracked=True)), into=folder / "runs")
 
 
 def bare_s(slurm: PrivateSlurm, nodes: int, words: list[str]) -> float:

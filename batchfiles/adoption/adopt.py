@@ -82,6 +82,16 @@ def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = 
 
 def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
     """Return what a script becomes; `below_top` is `folder` relative to its project's top. Raises AdoptionError."""
+    try:
+        return _adopted(script, folder, known, below_top)
+    except RecursionError:
+        raise AdoptionError(
+            f"{script.path} has statements inside of others, deeper than they can be read",
+            "write the training outside of them",
+        ) from None
+
+
+def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> Adoption:
     path = script.path
     _refuse_carriage_returns(script)
     launch = main_launch(script)

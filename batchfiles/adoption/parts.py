@@ -11,7 +11,7 @@ from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.shell import parse
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import BatchScript, nodes_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -162,12 +162,10 @@ class _Statements:
 
 def _functions(node: Node) -> Iterator[tuple[str, Node]]:
     """Yield the name and the body of each function."""
-    for child in node.children:
-        if child.type == "function_definition":
-            name, body = child.child_by_field_name("name"), child.child_by_field_name("body")
-            if name is not None and body is not None:
-                yield text_of(name), body
-        yield from _functions(child)
+    for found in nodes_of(node, "function_definition"):
+        name, body = found.child_by_field_name("name"), found.child_by_field_name("body")
+        if name is not None and body is not None:
+            yield text_of(name), body
 
 
 def _says_something(comment: str) -> bool:

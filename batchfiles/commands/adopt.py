@@ -87,7 +87,7 @@ def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) 
             (Path(place) / name).write_text(text, encoding="utf-8")
         known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
         try:
-            prepare(JobOptions(known, Path(place) / JOB_FILE, {}, (), None, untracked=False)).render()
+            prepare(JobOptions(known, Path(place) / JOB_FILE, {})).render()
         except UserError as error:
             raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
 

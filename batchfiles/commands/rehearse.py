@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from trainjob.contract import clock
+from trainjob.contract.paths import with_home
 from trainjob.records.files import read_first
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -70,13 +70,13 @@ def options_of(
 
 def _mapped(text: str) -> tuple[str, Path]:
     there, equals, here = text.partition("=")
-    if not equals or not there.startswith("/") or not Path(os.path.expanduser(here)).is_dir():
+    if not equals or not there.startswith("/") or not with_home(here).is_dir():
         raise typer.BadParameter(f"--map {text}: expected /FOLDER/OF/THE/CLUSTER=HERE, where HERE is a folder")
-    return there.rstrip("/"), Path(os.path.expanduser(here)).resolve()
+    return there.rstrip("/"), with_home(here).resolve()
 
 
 def _writable(text: str) -> Path:
-    folder = Path(os.path.expanduser(text)).resolve()
+    folder = with_home(text).resolve()
     if not folder.is_dir() or folder == Path("/"):
         raise typer.BadParameter(f"--writable {text}: expected a folder that is here, and not the root")
     return folder

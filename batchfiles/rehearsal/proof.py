@@ -135,7 +135,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             say(refusal)
             original = record(replace(run, script=taken))
         project = None if staged is None else staged.folder
-        prepared = prepare(JobOptions(cluster, job, {}, words=(), project=project, untracked=True))
+        prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
         rendered = _with_prologue(prepared, place / "templates")
         paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
         page = read_script(paths.folder / rendered.script, SiteFacts())

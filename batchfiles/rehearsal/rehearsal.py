@@ -17,6 +17,7 @@ from batchfiles.slurm.request import SiteFacts, site_of
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.kinds.lookup import find
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse import gpus
@@ -96,7 +97,7 @@ def python_of_file(script: BatchScript, cluster: SlurmCluster | None) -> str:
     """Return the interpreter that stand-in GPUs are made for: an activated virtualenv's that is here, else PATH's."""
     for command in script.named("source", "."):
         if len(command.words) > 1 and command.words[1].text.endswith("/activate"):
-            python = Path(os.path.expanduser(command.words[1].text)).parent / "python"
+            python = with_home(command.words[1].text).parent / "python"
             if os.access(python, os.X_OK):
                 return os.path.abspath(python)
     if cluster is not None and cluster.interpreter:

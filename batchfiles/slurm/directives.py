@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from trainjob.contract.programs.slurm_options import OPTIONS, options_of_word
 
 _MAGIC = "#SBATCH"
+_LONGEST = 1 << 16  # of a line with quotes
 _SPACE = "has a space after the #"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 # A letter too few, too many, wrong, or two swapped.
@@ -107,10 +109,11 @@ def with_arguments(header: Header, arguments: Sequence[str]) -> Header:
 
 def _options(number: int, text: str) -> Iterator[Directive]:
     """Yield the options of a line; a word that is neither an option nor a value is one without a name."""
-    try:
-        words = shlex.split(text, comments=True)
-    except ValueError:
-        words = text.split()
+    words = [word for word in re.split(r"[ \t\r]+", text) if word]
+    # shlex takes time by the square of a word's length.
+    if len(text) < _LONGEST and re.search(r"""['"\\#]""", text):
+        with suppress(ValueError):
+            words = shlex.split(text, comments=True)
     at = 0
     while at < len(words):
         word = words[at]

@@ -129,7 +129,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     text = _text(raw)
     lines = text.split("\n")
     root = parse(text)
-    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in _all(root, "comment")]
+    comments = [(comment.start_point.row + 1, text_of(comment)) for comment in nodes_of(root, "comment")]
     whole_lines = {
         number
         for number, comment in comments
@@ -148,7 +148,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
-    error = next((node.start_point.row + 1 for node in _all(root, "ERROR")), None) if root.has_error else None
+    error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
     return BatchScript(path, raw, lines, header, request, shell, comments, site, error)
 
 
@@ -157,7 +157,8 @@ def _text(raw: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
 
 
-def _all(root: Node, kind: str) -> Iterator[Node]:
+def nodes_of(root: Node, kind: str) -> Iterator[Node]:
+    """Yield the nodes of one kind below `root`, in order, however deep they are."""
     waiting = [root]
     while waiting:
         node = waiting.pop()

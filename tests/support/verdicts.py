@@ -69,5 +69,5 @@ def judge(folder: Path, task: str, updates: int = 4, dtype: str = "float64", **s
     (project / "wrong_tasks.py").write_text(_WRONG_TASKS)
     job = {"task": f"wrong_tasks:{task}", "samples": 32, "micro_batch": 4, "instances": 2, **settings}
     with contextlib.chdir(project):
-        prepared = prepare(JobOptions("local", None, job, (), None, True))
+        prepared = prepare(JobOptions("local", None, job, untracked=True))
         return instances.verify(ForkedRuns(prepared, folder / "runs"), instances=2, updates=updates, dtype=dtype)

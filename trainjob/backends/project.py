@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.contract.programs.secret_names import is_secret_file
 from trainjob.machines import process
 from trainjob.machines.process import Completed
@@ -157,7 +158,7 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     git_top = top_of_repository(folder.resolve() if folder else current)
     top = folder.resolve() if folder else git_top or current
     start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
-    secrets = None if secrets_file is None else Path(os.path.expanduser(secrets_file)).resolve()
+    secrets = None if secrets_file is None else with_home(secrets_file).resolve()
     own = os.path.relpath(secrets, top) if secrets is not None and secrets.is_relative_to(top) else None
     return Project(top, start, in_git=git_top is not None, secrets_file=own)
 
@@ -200,7 +201,7 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
     In git: those that `git ls-files` names, untracked files by choice. Never secrets, nor files larger than 10 MB,
     which count as data. Raises UserError when the rest is larger than 500 MB, or would be the whole home or disk.
     """
-    if not project.in_git and project.top in (Path.home().resolve(), Path(project.top.anchor)):
+    if not project.in_git and project.top in (with_home("~").resolve(), Path(project.top.anchor)):
         raise UserError(
             f"the project would be all of {project.top}", "change into its folder, or give --project FOLDER"
         )

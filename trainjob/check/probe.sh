@@ -83,6 +83,20 @@ look_at_disk() {
   fi
 }
 
+# Others may rename what is in a folder that they may write in, unless it has the sticky bit: every folder above counts.
+find_open_folder() {
+  at=$1
+  while
+    # shellcheck disable=SC2012 # stat has other options on every system
+    case $(ls -ldL -- "$at" | cut -c 1-10) in
+      d???????w[!tT]) fact runs-dir-open "$at"; return 1 ;;
+    esac
+    [ "$at" != / ]
+  do
+    at=$(dirname -- "$at")
+  done
+}
+
 # The nearest folder above that exists must be able to take a new one.
 look_at_runs_dir() {
   case $1 in
@@ -91,11 +105,8 @@ look_at_runs_dir() {
   esac
   above=$1
   while [ ! -e "$above" ]; do above=$(dirname -- "$above"); done
-  # Others may rename what is in a folder that they may write in, unless it has the sticky bit.
-  # shellcheck disable=SC2012 # stat has other options on every system
-  case $(ls -ldL -- "$above" | cut -c 1-10) in
-    d???????w[!tT]) fact runs-dir-open "$above" ;;
-  esac
+  # By its name, and where the links in it lead.
+  if find_open_folder "$above"; then (cd -P -- "$above" 2>/dev/null && find_open_folder "$PWD") || :; fi
   fact runs-mb "$(free_mb "$above")"
   if [ ! -d "$above" ]; then
     fact runs-dir "file $above"

@@ -32,7 +32,7 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: arguments as they were declared, without typer's braces."""
-        arguments = [one.make_metavar(ctx) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
+        arguments = [one.metavar or str(one.name) for one in self.get_params(ctx) if isinstance(one, TyperArgument)]
         return ["[OPTIONS]", *arguments]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -40,7 +40,7 @@ class Command(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], OTHER: []}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, TyperArgument):
-                groups[_ARGUMENTS].append((parameter.make_metavar(ctx), parameter.help or ""))
+                groups[_ARGUMENTS].append((parameter.metavar or str(parameter.name), parameter.help or ""))
             elif (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or OTHER, []).append(record)
         for title, records in groups.items():

@@ -94,10 +94,10 @@ def _bug(arguments: Sequence[str], error: Exception) -> UserError:
     from trainjob.contract import clock
     from trainjob.contract.paths import home
 
-    folder = home() / "bugs"
     try:
+        folder = home() / "bugs"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
+    except (OSError, UserError):
         folder = Path(tempfile.gettempdir())
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())

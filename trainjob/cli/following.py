@@ -108,16 +108,13 @@ def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
             if is_repeatable
             else " · then submit a new run: resuming this one would end in the same way"
         )
-    elif _has_weights(ended):
-        steps = f"trainjob export {paths.id} -o model.safetensors · {steps}"
+    else:
+        is_elsewhere = ended.submission is not None and ended.submission.remote is not None
+        # Checkpoints stay over there until `export` fetches one.
+        weights = jobs.read(ended.paths.job).train if is_elsewhere else checkpoints.newest(ended.paths)
+        if weights is not None:
+            steps = f"trainjob export {paths.id} -o model.safetensors · {steps}"
     typer.echo(f"\nnext: {steps}")
-
-
-def _has_weights(ended: Snapshot) -> bool:
-    if ended.submission is not None and ended.submission.remote is not None:
-        # Its checkpoints are over there until `export` fetches one.
-        return jobs.read(ended.paths.job).train is not None
-    return checkpoints.newest(ended.paths) is not None
 
 
 @contextmanager

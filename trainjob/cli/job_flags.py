@@ -44,7 +44,7 @@ def _source(
     untracked: Annotated[bool, typer.Option("--untracked", help="Copy files that git does not track, too.")] = False,
 ) -> JobOptions:
     """Return where a job comes from, without its settings."""
-    return JobOptions(cluster, job, {_WORDS: list(words)} if words else {}, tuple(words or ()), project, untracked)
+    return JobOptions(cluster, job, {_WORDS: words} if words else {}, project, untracked)
 
 
 def takes_a_job(

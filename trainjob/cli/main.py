@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 import trainjob
 from trainjob.cli import complete, failures
 from trainjob.cli.command import commands
+from trainjob.contract.paths import with_home
 from trainjob.watch import show
 
 # heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command,
@@ -131,6 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if complete.VARIABLE in os.environ:
         complete.know_shells()
     with show.protected(), failures.handled(asked):
+        # For libraries and programs that take an empty one for the root, or write a folder of the name ~.
+        if not os.path.isabs(os.environ.get("HOME", "")) and not {"--help", "-h", "--version"}.intersection(asked):
+            os.environ["HOME"] = str(with_home("~"))
         try:
             typer.main.get_command(app).main(args=asked, prog_name="trainjob")
         finally:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Optional, Union
 
+from trainjob.contract.errors import UserError
+
 # The version of what is agreed on, which job.json and checkpoints state.
 CONTRACT = 1
 # Below a run directory: one folder for each element of an array, a run directory itself.
@@ -18,7 +20,30 @@ USER_DATA = "$XDG_DATA_HOME"
 
 def user_data() -> Path:
     """Return the folder under which this user keeps data of all programs, as the XDG specification has it."""
-    return Path(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"))
+    return Path(os.environ.get("XDG_DATA_HOME") or with_home("~/.local/share"))
+
+
+def with_home(path: Union[str, Path]) -> Path:
+    """Return a path whose leading `~` or `~NAME` is the home of this user, or of that one. Raises UserError for none.
+
+    A HOME that is empty or relative is none: the system's list of users counts then.
+    """
+    first, _, rest = str(path).partition("/")
+    if not first.startswith("~"):
+        return Path(path)
+    found = os.environ.get("HOME", "") if first == "~" else ""
+    if not os.path.isabs(found):
+        import pwd  # seldom needed
+
+        try:
+            found = (pwd.getpwuid(os.getuid()) if first == "~" else pwd.getpwnam(first[1:])).pw_dir
+        except KeyError:
+            who = "user %d has no home: HOME is not set, and the system knows no such user" % os.getuid()
+            raise UserError(
+                who if first == "~" else "%s: there is no user %s" % (path, first[1:]),
+                "set HOME to a folder that you may write in, or write a path without ~",
+            ) from None
+    return Path(found, rest)
 
 
 def home() -> Path:
@@ -30,7 +55,7 @@ def expanded(path: str) -> Path:
     """Return a cluster file's path as one of this machine: `~/` and `$XDG_DATA_HOME/` begin with the user's folders."""
     if path.startswith(USER_DATA + "/"):
         return user_data() / path[len(USER_DATA) + 1 :]
-    return Path(os.path.expanduser(path))
+    return with_home(path)
 
 
 class RunPaths:
@@ -64,6 +89,7 @@ class RunPaths:
         self.events = self.folder / "events"  # time, attempt, what, detail: a line each
         self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
         self.bad_node = self.folder / ".bad_node"  # a node that the launcher blames for a failure, and why
+        self.node_faults = self.folder / ".node_faults"  # what each node found wrong: a file each, ATTEMPT.NODE
         self.out_of_memory = self.folder / ".out_of_memory"  # this attempt ran out of its host's memory
         self.stacks_request = self.folder / ".stacks"  # a word: launchers write down their ranks' stacks for it
         self.logs = self.folder / "logs"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Dict, Union
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -49,7 +50,7 @@ def read(path: Union[str, Path]) -> Dict[str, str]:
     The value is the rest of the line after the first `=`, byte for byte: no quotes, no expansion.
     Empty lines and lines beginning with `#` are skipped. Raises SecretsError.
     """
-    expanded = Path(os.path.expanduser(str(path)))
+    expanded = with_home(str(path))
     check_mode(expanded)
     try:
         # As the environment itself is decoded, so that bytes that are no text survive.

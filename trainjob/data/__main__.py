@@ -16,6 +16,7 @@ from typing import Dict, List, Optional
 
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.data import manifest
 from trainjob.data.checking import check_folder
 from trainjob.data.download import fetch
@@ -70,12 +71,12 @@ def _fetch(arguments: argparse.Namespace) -> Dict[str, object]:
 
 def _prepare(arguments: argparse.Namespace) -> Dict[str, object]:
     options = {name: getattr(arguments, name) for name in ("source", "shape", "skip_damaged", *_WORDS, *_NUMBERS)}
-    folder = prepare(arguments.name, arguments.data_dir.expanduser(), again=arguments.again, say=_say, **options)
+    folder = prepare(arguments.name, with_home(arguments.data_dir), again=arguments.again, say=_say, **options)
     return {"folder": str(folder), "identity": _identity(folder)}
 
 
 def _check(arguments: argparse.Namespace) -> Dict[str, object]:
-    folder = arguments.data_dir.expanduser() / arguments.name
+    folder = with_home(arguments.data_dir) / arguments.name
     if not folder.exists():
         return {"there": False, "identity": None, "why": "%s is not there" % folder}
     try:

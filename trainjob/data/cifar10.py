@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, NamedTuple, Optional, Tu
 import numpy as np
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.data.checking import Say
 from trainjob.data.download import download, is_url
 from trainjob.data.manifest import Manifest
@@ -47,7 +48,7 @@ def fill(folder: Path, say: Say, source: Optional[str] = None, sha256: Optional[
             "cifar10 is made from its archive cifar-10-python.tar.gz, and none is given",
             "give --from FILE-or-URL (%s has it)" % _HOME,
         )
-    path = folder / "archive.part" if is_url(source) else Path(source).expanduser()
+    path = folder / "archive.part" if is_url(source) else with_home(source)
     try:
         if is_url(source):
             download(source, path, say)

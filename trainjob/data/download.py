@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.data.checking import Say, WorkProgress
 from trainjob.records.checkpoints import sha256_of
 from trainjob.records.files import remove_if_there, sync_folder
@@ -141,7 +142,7 @@ def fetch(source: str, path: Path, sha256: str, say: Say) -> Fetched:
     Raises UserError if it can't be read or fetched, or has another SHA-256 (none given: any will do).
     """
     if not is_url(source):
-        return Fetched(_checked(Path(source).expanduser(), source, sha256), changed=False)
+        return Fetched(_checked(with_home(source), source, sha256), changed=False)
     if path.exists() and sha256 and sha256_of(path) == sha256.lower():
         return Fetched(path, changed=False)
     part = path.with_name(path.name + ".part")

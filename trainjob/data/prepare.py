@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from trainjob.contract.errors import UserError, did_you_mean
+from trainjob.contract.paths import with_home
 from trainjob.data.checking import Say, check_folder, files_of
 from trainjob.data.manifest import MADE_UP, PYTHON_DOCS, SHIPPED, Manifest, read_manifest
 from trainjob.data.sizes import Sizes, describe
@@ -74,7 +75,7 @@ def prepare(
     prepared = None if again else read_manifest(folder)
     origin = describe(Sizes(**given)) if name == MADE_UP and given else None
     if kind is not None:
-        source = given["source"] = os.path.abspath(os.path.expanduser(given["source"]))
+        source = given["source"] = os.path.abspath(with_home(given["source"]))
         # Equal where the options are.
         others = ["%s %s" % (_flag(option), given[option]) for option in sorted(given) if option != "source"]
         origin = "; ".join(["%s in %s" % (kind, source), *others])

@@ -15,6 +15,7 @@ from typing import Dict, Iterator, List, Mapping, Optional
 import numpy as np
 
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.data.checking import Say
 from trainjob.data.manifest import PYTHON_DOCS, TOKENS, Manifest, SplitFacts
 from trainjob.data.shards import split_facts
@@ -41,7 +42,7 @@ def fill_text(
     held_out: Optional[int] = None,
 ) -> Manifest:
     """Write the text files in `source`, a file or a folder, as tokens. Raises UserError."""
-    path = Path(source).expanduser()
+    path = with_home(source)
     files = (
         sorted(one for one in path.rglob("*") if one.suffix in _TEXTS and one.is_file()) if path.is_dir() else [path]
     )
@@ -161,7 +162,7 @@ def fill_files(
 
     A file that is given by itself is the training split. Raises UserError.
     """
-    path = Path(source).expanduser()
+    path = with_home(source)
     if dtype not in DTYPES:
         raise UserError("tokens are uint16 or uint32, and --dtype is %s" % dtype, "give --dtype uint16 or uint32")
     files = {"train": path} if path.is_file() else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, Iterable
 
 from trainjob.data.manifest import FILE_NAME, FileFacts, Manifest, SplitFacts
 from trainjob.records.checkpoints import write_durably
-from trainjob.records.files import sync_folder
+from trainjob.records.files import only_owner_writes, sync_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Fill = Callable[[Path], Manifest]
 
 
+@only_owner_writes()
 def write_data_set(folder: Path, fill: Fill, replace: bool = False) -> None:
     """Make the data set `folder` by `fill`: written beside, fsynced, moved; `replace` one that is there.
 

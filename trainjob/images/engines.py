@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainjob.backends.containers import identity
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.images.context import Ingredients, context
 from trainjob.machines import process
 from trainjob.render.container import device_flags, variables
@@ -97,7 +98,7 @@ class Caller:
 def caller() -> Caller:
     """Return the facts of this process and machine."""
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return Caller(Path.cwd(), os.getuid(), os.getgid(), has_terminal, os.environ, Path.home())
+    return Caller(Path.cwd(), os.getuid(), os.getgid(), has_terminal, os.environ, with_home("~"))
 
 
 def run_command(kind: str, engine: str, image: str, words: Sequence[str], at: Caller) -> list[str]:

@@ -23,7 +23,7 @@ from typing import Dict, List, Mapping, NamedTuple
 from trainjob.contract import clock
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, with_home
 from trainjob.launch.host import node_name
 from trainjob.records.own import is_own_folder, make_own_folder, open_own
 
@@ -64,8 +64,8 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
     files, in which the ones of uv are.
     """
     kind = next(name for name in ("uv", "venv", "archive") if name in stated)
-    source = project / stated[kind] if kind == "uv" else Path(stated[kind]).expanduser()
-    disk = Path(stated.get("folder") or os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()).expanduser()
+    source = project / stated[kind] if kind == "uv" else with_home(stated[kind])
+    disk = with_home(stated.get("folder") or os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
     if kind == "uv":
         source = source.parent
     state, family = _state(kind, source), _digest(kind, "" if kind == "uv" else str(source))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from trainjob.backends import mirror, registry
 from trainjob.cluster.job import Job
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
@@ -106,7 +107,9 @@ def _next_attempt(now: Snapshot) -> Submission:
         # The submission was interrupted, and its job may exist: it is looked for, and is this attempt.
         return again
     # The runs that the first attempt waited for are COMPLETED.
-    return again.replace(attempt=now.attempt + 1, after=(), argv=backend.argv(now.paths, last.script))
+    at = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds")
+    argv = backend.argv(now.paths, last.script)
+    return again.replace(attempt=now.attempt + 1, after=(), argv=argv, resumed_at=at)
 
 
 def with_instances(paths: RunPaths, instances: int) -> Request:

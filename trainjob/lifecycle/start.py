@@ -20,7 +20,7 @@ from trainjob.cluster.slurm_text import Array
 from trainjob.contract import clock, states
 from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, with_home
 from trainjob.kinds import table
 from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
@@ -131,7 +131,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
 
 
 def _new_place(handover: Handover) -> RunPaths:
-    runs_dir = handover.runs_dir.expanduser().resolve()
+    runs_dir = with_home(handover.runs_dir).resolve()
     while os.path.lexists(target := runs_dir / index.new_id(handover.name)):
         pass
     registry.get(handover.backend).refuse_folder(target)

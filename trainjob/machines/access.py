@@ -11,6 +11,7 @@ from typing import IO
 
 from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.machines import process
 from trainjob.machines.machine import ANSWER_S, Machine
 from trainjob.machines.process import Completed
@@ -36,7 +37,7 @@ class ThisMachine:
         check: bool = True,
     ) -> Completed:
         """Return the command's result."""
-        working_folder = None if folder is None else Path(folder).expanduser()
+        working_folder = None if folder is None else with_home(folder)
         words = [*self._before, *arguments]
         return process.run(words, timeout_s=timeout_s, folder=working_folder, check=check, stdin=stdin, stdout=stdout)
 
@@ -46,11 +47,11 @@ class ThisMachine:
 
     def send(self, source: Path, target: str) -> None:
         """Copy a folder under another name first, then move it into place."""
-        _copy(source, Path(target).expanduser())
+        _copy(source, with_home(target))
 
     def receive(self, source: str, target: Path) -> None:
         """Copy a folder under another name first, then move it into place."""
-        _copy(Path(source).expanduser(), target)
+        _copy(with_home(source), target)
 
 
 def _copy(source: Path, target: Path) -> None:

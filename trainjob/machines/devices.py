@@ -30,7 +30,9 @@ _ROCM_SMI = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showus
 # An idle GPU of AMD's still shows this much memory in use.
 _IDLE_MIB = 512
 _PARTITION = re.compile(r"[Pp]artition:?\s+'?([\w.-]+)'?")
-_SINFO = ["sinfo", "--Node", "--noheader", "-O", "NodeList:|,Gres:|,StateLong:|"]
+_SINFO = ["sinfo", "--Node", "--noheader", "-O", "NodeList:|,Gres:|,GresUsed:|,StateLong:|"]
+# States of a node on which a job may be given what no other one holds.
+_TAKES_JOBS = re.compile(r"(idle|mixed|completing)")
 _JOB = re.compile(r"JobId=(\d+) .*?UserId=([^(\s]+)")
 # The allocation of a job on some of its nodes. GPUs that are only counted get the first indices.
 _HELD = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
@@ -46,6 +48,7 @@ class Device:
     detail: str  # clock and temperature, or memory and load
     user: str
     process: str  # process id and command
+    is_free: bool  # nobody has it, and a job may be given it
 
 
 def devices(name: str, cluster: Cluster) -> list[Device]:
@@ -116,6 +119,7 @@ def ipus(printed: str) -> list[Device]:
                 detail=" · ".join(text for text in details if text not in ("", "N/A")),
                 user=process.get("User", ""),
                 process=" ".join(filter(None, words)),
+                is_free=not process,
             )
         )
     return listed
@@ -156,6 +160,7 @@ def nvidia_gpus(listed: str, processes: str) -> list[Device]:
             detail=f"{row['memory.used']} of {row['memory.total']} MiB · {row['utilization.gpu']} %",
             user="",
             process=", ".join(users.get(row["uuid"], [])),
+            is_free=row["uuid"] not in users,
         )
         for row in nvidia_rows(listed, _GPUS)
     ]
@@ -179,6 +184,7 @@ def amd_gpus(printed: str) -> list[Device]:
                 detail=f"{used} of {total} MiB · {load} %",
                 user="",
                 process=(", ".join(processes) or "a process that rocm-smi does not name") if is_used else "",
+                is_free=not is_used,
             )
         )
     return listed
@@ -193,12 +199,16 @@ def _allocated(name: str, partition: str | None, machine: Machine) -> list[Devic
     held = _held(commands.call(machine, ["scontrol", "show", "job", "-d", "-o"]).text)
     listed: dict[Device, None] = {}  # once: a node is listed for each of its partitions
     for line in nodes.splitlines():
-        node, gres, state = (*line.strip().split("|"), "", "", "")[:3]
+        node, gres, used, state = (*line.strip().split("|"), "", "", "", "")[:4]
+        # Others' jobs may be hidden from this user, and sinfo says all the same what is used.
+        in_use = set(_indices(used))
         for resource, kind, count in partitions.gres(gres):
             for index in range(count if resource == "gpu" else 0):
                 job, user = held.get((node, index), ("", ""))
                 where = " · ".join(filter(None, (node, kind)))
-                listed[Device(f"GPU {index}", where, state, user, f"job {job}" if job else "")] = None
+                process = f"job {job}" if job else "a job that you may not see" if index in in_use else ""
+                is_free = not process and _TAKES_JOBS.match(state) is not None
+                listed[Device(f"GPU {index}", where, state, user, process, is_free)] = None
     if not listed:
         where = f"partition {partition}" if partition else "any partition"
         raise UserError(

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from trainjob.backends import registry
+from trainjob.backends import mirror, registry
 from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
@@ -70,6 +70,23 @@ class Asking:
             folders = [one.paths.folder for one in mine]
             found.update(zip(folders, registry.ask(name, natives), strict=True))
         return found
+
+    def refresh(self, runs: Iterable[RunPaths]) -> dict[str, str]:
+        """Fetch the files of runs on other machines; return why one can't be asked, by its folder."""
+        return mirror.refresh(runs)
+
+
+class Known(Asking):
+    """Asks nobody: what files and earlier answers say, at once. What they leave open counts as not answered."""
+
+    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: ARG002, D102 - see Asking
+        return {}
+
+    def answers(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:  # noqa: D102
+        return {one.paths.folder: Answer(Liveness.UNKNOWN, note="not asked yet") for one in unsure}
+
+    def refresh(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: ARG002, D102
+        return {}
 
 
 class _Turns:

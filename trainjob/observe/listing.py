@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -11,7 +13,7 @@ from fnmatch import fnmatchcase
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.observe.asking import Asking
+from trainjob.observe.asking import Asking, Known
 from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import submission as submissions
 
@@ -32,10 +34,53 @@ class Choice:
 
 def listed(choice: Choice, asking: Asking | None = None) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
+    return _shown(choice, statuses(_chosen(choice), asking))
+
+
+def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Snapshot], bool]]:
+    """Yield the statuses of the chosen runs, and True; before, where answers take longer, what is known without asking.
+
+    Of what is known alone, the second item is False.
+    """
+    known = statuses(_chosen(choice), Known())
+    unsure = [one.paths for one in known if any(_is_unsure(part) for part in one.parts)]
+    # No pool, which the interpreter would wait for at its end: whoever has seen enough may leave.
+    answers: queue.Queue[list[Snapshot] | Exception] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            answers.put(statuses(unsure))
+        except Exception as error:  # noqa: BLE001 - raised where the answers are taken
+            answers.put(error)
+
+    if unsure:
+        threading.Thread(target=ask, name="asking", daemon=True).start()
+        try:
+            arrived = answers.get(timeout=patience_s)
+        except queue.Empty:
+            yield _shown(choice, known), False
+            arrived = answers.get()
+        if isinstance(arrived, Exception):
+            raise arrived
+        asked = {one.folder: one for one in arrived}
+        known = [asked.get(one.folder, one) for one in known]
+    yield _shown(choice, known), True
+
+
+def _is_unsure(now: Snapshot) -> bool:
+    """Return whether others than its files may know more of a run."""
+    return now.is_stale or (now.submission is not None and now.submission.native is None)
+
+
+def _chosen(choice: Choice) -> list[RunPaths]:
     chosen = [paths for _, paths in sorted(_submitted(choice), key=lambda pair: pair[0])]
     if choice.limit is not None and choice.state is None:
         chosen = chosen[-choice.limit :] if choice.limit else []
-    shown = [one for one in statuses(chosen, asking) if choice.state in (None, one.state)]
+    return chosen
+
+
+def _shown(choice: Choice, every: Sequence[Snapshot]) -> list[Snapshot]:
+    shown = [one for one in every if choice.state in (None, one.state)]
     return shown if choice.limit is None else shown[len(shown) - min(choice.limit, len(shown)) :]
 
 

@@ -53,7 +53,13 @@ class Seen:
         """Whether only its back end knows how it stands."""
         if self.is_by_hand or self.submission is None or not self.submission.native:
             return False
-        return self.is_open or self.may_be_held
+        return (self.is_open and not self._is_known_to_have_ended) or self.may_be_held
+
+    @property
+    def _is_known_to_have_ended(self) -> bool:
+        """Whether its back end has said how its newest attempt ended, which its files do not show."""
+        settled = submissions.settled(self.paths, self.newest_attempt)
+        return settled is not None and settled.state is not None
 
     @property
     def may_be_held(self) -> bool:
@@ -110,7 +116,7 @@ class Seen:
             return states.LOST, "its submission was interrupted: `trainjob resume` starts it"
         if answer is not None and answer.liveness is Liveness.GONE:
             return self._gone(answer)
-        settled = submissions.settled(self.paths, self.newest_attempt) if unanswered else None
+        settled = submissions.settled(self.paths, self.newest_attempt) if unanswered or answer is None else None
         if settled is not None and settled.state is not None:
             return settled.state, settled.note
         if self.submission.is_cancelled and self.has_waited and (answer is None or unanswered):

@@ -146,12 +146,12 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
 def _snapshots(runs: Sequence[RunPaths], asking: Asking) -> list[Snapshot]:
     unadopted = asking.adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
-    stale = mirror.refresh(one.paths for one in seen if one.is_open)
+    stale = asking.refresh(one.paths for one in seen if one.is_open)
     seen = [look(one.paths) if one.is_open else one for one in seen]
     unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
     answers = asking.answers(unsure)
     # They may have ended, or begun again, between the two looks: their files have the last word.
-    mirror.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
+    asking.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
     for one in unsure:
         answer = answers[one.paths.folder]
         if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):

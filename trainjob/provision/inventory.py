@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.provisioning import Venv
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.kinds.lookup import NamedCluster
 
 THIS_MACHINE = "localhost"
@@ -117,7 +117,7 @@ def _of_venv(source: NamedCluster, venv: Venv) -> dict[str, object]:
             "sdk_venv_torch": venv.torch,
             "sdk_venv_requirements": venv.requirements
             # A relative path in a cluster file starts at that file.
-            and os.path.abspath(source.path.parent / Path(venv.requirements).expanduser()),
+            and os.path.abspath(source.path.parent / with_home(venv.requirements)),
             "sdk_venv_wheelhouse": venv.wheelhouse,
             "sdk_venv_index_url": venv.index_url,
             "sdk_venv_sdk_path": sdk.path if sdk and venv.kind == "poplar" else None,

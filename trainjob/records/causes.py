@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from trainjob.contract.errors import ERROR
 from trainjob.contract.paths import RunPaths
@@ -180,6 +180,15 @@ ROWS: List[CauseRow] = [
         "cluster file, NCCL_DEBUG=INFO in the job's environment, which names the call that failed",
         _line(r"ncclRemoteError", r"ncclSystemError"),
         restart=True,
+    ),
+    CauseRow(
+        "stale-lock",
+        "%(who)s waited for a lock in torch's folder of compiled extensions, which a process that was killed may have "
+        "left",
+        "If nothing else compiles there, remove the file named lock below TORCH_EXTENSIONS_DIR "
+        "(~/.cache/torch_extensions), and resume",
+        # torch's own waiting, which has no end, as the stack of the rank shows it.
+        _line(r"torch/utils/file_baton\.py\", line \d+,? in wait"),
     ),
     CauseRow(
         "stalled",
@@ -361,13 +370,16 @@ def _from_table(seen: Evidence) -> Optional[Cause]:
     return None
 
 
+# Between two tracebacks of Python: the upper one is why the lower one came.
+_CHAINED = re.compile(r"^(The above exception was the direct cause|During handling of the above exception)")
 _OWN_WORDS = re.compile(r"^trainjob: (.+)")
 _EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning))(: .*)?$")
 
 
 def _from_last_words(seen: Evidence) -> Optional[Cause]:
     """Return what the last line says where it is an error: one of ours, or the end of a traceback."""
-    for line in reversed(list(seen.lines)):
+    lines = list(seen.lines)
+    for number, line in reversed(list(enumerate(lines))):
         own = _OWN_WORDS.match(line)
         if own:
             is_exception = "its traceback is above" in line
@@ -375,5 +387,19 @@ def _from_last_words(seen: Evidence) -> Optional[Cause]:
             return Cause(code, "%s: %s" % (seen.who, own.group(1)), "", resume=not is_exception)
         if _EXCEPTION.match(line):
             text = "%s raised %s" % (seen.who, line)
+            first = _first_of_chain(lines[:number])
+            if first is not None:
+                text += "; it began with %s" % first
             return Cause("exception", text, "The traceback in its log shows where", resume=False)
     return None
+
+
+def _first_of_chain(lines: Sequence[str]) -> Optional[str]:
+    """Return the error with which a chain of exceptions began whose last one follows `lines`; None for a single one."""
+    first = None
+    for number, line in reversed(list(enumerate(lines))):
+        if _CHAINED.match(line):
+            first = next(filter(_EXCEPTION.match, reversed(lines[:number])), first)
+        elif _EXCEPTION.match(line) and line != first:
+            break
+    return first

@@ -55,10 +55,10 @@ class Lock:
 
         The latter where that word leaves nothing to do. `waits_for` is told once who holds it.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         seen: Tuple[object, ...] = ()
         since, told = clock.monotonic(), False
         while True:
+            self._folder.mkdir(parents=True, exist_ok=True)  # each time: somebody may remove it
             number, word, touched = self.newest()
             if number == 0 or (word and not word.startswith(_HELD)):
                 if word and is_settled(word):
@@ -82,20 +82,31 @@ class Lock:
             return
         if self._file(self._number + 1).exists():
             raise LostError("another process took over %s" % self._folder)
-        with contextlib.suppress(OSError):  # the next one may succeed; waiters are patient
+        try:
             os.utime(str(self._file(self._number)))
+        except FileNotFoundError:
+            raise LostError("somebody removed %s" % self._folder) from None
+        except OSError:  # the next one may succeed; waiters are patient
+            pass
         self._beaten_at = clock.monotonic()
 
     def release(self, word: str) -> None:
-        """Give the lock back; `word` says how what it was held for ended."""
-        write_atomically(self._file(self._number), word + "\n")
+        """Give the lock back; `word` says how what it was held for ended.
+
+        Where that can't be written, waiters take it over once it shows no sign of life.
+        """
+        with contextlib.suppress(OSError):
+            write_atomically(self._file(self._number), word + "\n")
 
     def _file(self, number: int) -> Path:
         return self._folder / ("%06d" % number)
 
     def newest(self) -> Tuple[int, str, object]:
         """Return the highest number, what its file says, and what changes when it is touched."""
-        names = [name for name in os.listdir(str(self._folder)) if name.isdigit()]
+        try:
+            names = [name for name in os.listdir(str(self._folder)) if name.isascii() and name.isdigit()]
+        except FileNotFoundError:
+            names = []
         number = max(map(int, names), default=0)
         word, touched = "", None
         if number:
@@ -108,7 +119,7 @@ class Lock:
     def _create(self, number: int) -> bool:
         try:
             descriptor = os.open(str(self._file(number)), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-        except FileExistsError:
+        except (FileExistsError, FileNotFoundError):
             return False
         with os.fdopen(descriptor, "w") as stream:
             stream.write("%s %s %d %s\n" % (_HELD, *self._owner))

@@ -49,7 +49,13 @@ class Submission:
     after: Sequence[str] = ()  # the ids of the runs for which it waits
     is_unknown: bool = False  # nobody knows whether its job arrived: ask the scheduler
     folder: Optional[str] = None  # the run directory that it was written to; None in records of earlier versions
+    resumed_at: Optional[str] = None  # when this attempt was asked for, if it is not the first
     copy_of: Optional[str] = None  # the run directory to which what was submitted belongs, if this one is a copy of it
+
+    @property
+    def asked_at(self) -> str:
+        """When this attempt was asked for: `submitted_at` is that of the first one."""
+        return self.resumed_at or self.submitted_at
 
     def write(self, paths: RunPaths) -> None:
         """Write submission.json, atomically."""

@@ -17,7 +17,7 @@ from trainjob.backends.project import Project, Selection
 from trainjob.cluster.base import Cluster
 from trainjob.contract import clock
 from trainjob.contract.environment import set_redirects
-from trainjob.contract.paths import RunPaths, home
+from trainjob.contract.paths import RunPaths, home, with_home
 from trainjob.kinds.lookup import find
 from trainjob.observe import index
 from trainjob.records import attempts, progress
@@ -162,7 +162,7 @@ def python_of(cluster: Cluster, command: Sequence[str] = ()) -> str:
 
     Otherwise it is what PATH names for a user's own `command`, and for a task our own, unless that has no torch.
     """
-    named = os.path.expanduser(cluster.interpreter or "")
+    named = str(with_home(cluster.interpreter)) if cluster.interpreter else ""
     if os.path.isabs(named) and os.access(named, os.X_OK):
         return named
     if not command and importlib.util.find_spec("torch") is not None:

@@ -17,6 +17,7 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.merging import by_setting, overridden
 from trainjob.cluster.strict import BreachError, key
 from trainjob.contract.errors import Problem
+from trainjob.contract.paths import with_home
 from trainjob.contract.settings import rows
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
@@ -93,7 +94,7 @@ def read(job: Job, folder: Path) -> Elements:
     """
     if job.sweep is None:
         return Elements(job, slurm_text.parse_array(job.array).numbers if job.array else (), {})
-    text_of_sweep = reading.text_of(folder / Path(job.sweep).expanduser(), job.sweep, JobError)
+    text_of_sweep = reading.text_of(folder / with_home(job.sweep), job.sweep, JobError)
     items = dict(enumerate(reading.items_from_text(text_of_sweep, Variation, job.sweep)))
     text = job.array or slurm_text.ranges(list(items))
     numbers = slurm_text.parse_array(text).numbers

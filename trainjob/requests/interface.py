@@ -216,14 +216,11 @@ def plan(
     the working folder); `untracked` also copies files that git does not track. Raises UserError for an unknown cluster
     or setting, and for a job that can't run on the cluster, with the nearest settings that can.
     """
-    words = tuple(command or ())
-    values = {**settings, **({"command": list(words)} if words else {})}
     return plan_of(
         JobOptions(
             cluster=str(cluster),
             file=None if job_file is None else Path(job_file),
-            values=values,
-            words=words,
+            values={**settings, **({"command": list(command)} if command else {})},
             project=None if project is None else Path(project),
             untracked=untracked,
         )

@@ -16,6 +16,10 @@ class JobOptions(NamedTuple):
     cluster: str
     file: Path | None
     values: Mapping[str, Any]
-    words: tuple[str, ...]  # the user's own command, after --
-    project: Path | None
-    untracked: bool
+    project: Path | None = None
+    untracked: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The user's own command, which stands after --; empty without one."""
+        return tuple(self.values.get("command", ()))

@@ -11,7 +11,7 @@ from typing import List, Mapping, Optional
 
 from trainjob.contract import environment, exits
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, with_home
 from trainjob.data.manifest import MADE_UP, PYTHON_DOCS, find
 from trainjob.data.staging import Staged, stage
 from trainjob.records import job as contract_job
@@ -78,7 +78,7 @@ def _staged(settings: TrainSettings, environ: Mapping[str, str]) -> Optional[Sta
     data_dir = Path(folder) if folder else None
     if settings.data in (MADE_UP, PYTHON_DOCS) and find(settings.data, data_dir) is None:
         return None
-    return stage(settings.data, data_dir, Path(settings.stage).expanduser(), lambda line: print(line, flush=True))  # noqa: T201
+    return stage(settings.data, data_dir, with_home(settings.stage), lambda line: print(line, flush=True))  # noqa: T201
 
 
 def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str], startup: Startup) -> int:

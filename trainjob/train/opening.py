@@ -11,7 +11,7 @@ import torch
 
 from trainjob.contract import environment, exits
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, with_home
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.records.job import TrainSettings
@@ -302,7 +302,7 @@ def _resume(run: RankRun, stage: LoopContext) -> int:
     stage.progress.begin(stage.counts.epoch_of(start), start)
     if start == 0 and run.settings.init_from is not None:
         run.watch.doing("reading the initial weights", 0)
-        resuming.initialise(stage.engine, run.settings, Path(run.settings.init_from).expanduser())
+        resuming.initialise(stage.engine, run.settings, with_home(run.settings.init_from))
     if start == 0 and run.settings.trace == NUDGED:
         nudge(stage.engine.state().model)
     if run.world.rank == 0:

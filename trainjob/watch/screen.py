@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import termios
+import threading
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from trainjob.backends import mirror
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.asking import Asking, Sparing, spread
+from trainjob.observe.asking import Asking, Known, Sparing, spread
 from trainjob.observe.listing import Choice, listed
 from trainjob.observe.report.ranks import own_seconds
 from trainjob.observe.report.series import Series
@@ -40,6 +41,8 @@ from trainjob.watch import show, views
 _MOST_RUNS = 30
 _LINES_OF_ONE = 12
 _LINES_OF_LOG = 40
+# Seconds between two looks at whether answers have come.
+_ARRIVES_S = 0.1
 
 
 def newest(asking: Asking, paths: RunPaths | None = None) -> list[Snapshot]:
@@ -76,14 +79,19 @@ class Screen:
         self._shows = "all" if only is None else "one"  # all, one, log
         self._message = ""
         self._unconfirmed = ""  # the key that acts when it is pressed again
-        self.look()
+        # What is known comes first: a scheduler may take its time to answer.
+        self.listed = self._seen(Known(), Known())
 
     def look(self) -> None:
         """List the runs again."""
-        self.listed = newest(self._asking)
+        self.listed = self._seen(self._asking, self._asking_of_one)
+
+    def _seen(self, asking: Asking, asking_of_one: Asking) -> list[Snapshot]:
+        found = newest(asking)
         # An older run than those that are listed, or an element of an array.
-        if self._only is not None and self._only.id not in [now.id for now in self.listed]:
-            self.listed += newest(self._asking_of_one, self._only)
+        if self._only is not None and self._only.id not in [now.id for now in found]:
+            found += newest(asking_of_one, self._only)
+        return found
 
     @property
     def chosen(self) -> int:
@@ -95,16 +103,20 @@ class Screen:
         """Draw and obey keys until the user leaves."""
         console = Console(file=show.raw(sys.stdout))
         with _single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+            look: _Look | None = _Look(self)
             looked_at = clock.monotonic()
             while True:
                 live.update(self._view(), refresh=True)
-                key = _key(max(0.0, looked_at + self._every_s - clock.monotonic()))
+                left_s = max(0.0, looked_at + self._every_s - clock.monotonic())
+                key = _key(left_s if look is None else _ARRIVES_S)
                 if key in ("q", "\x03", "\x04"):
                     return
                 self.obey(key)
-                if not key or clock.monotonic() >= looked_at + self._every_s:
-                    self.look()
-                    looked_at = clock.monotonic()
+                if look is not None:
+                    if look.has_arrived():
+                        look, looked_at = None, clock.monotonic()
+                elif clock.monotonic() >= looked_at + self._every_s:
+                    look = _Look(self)
 
     def _view(self) -> RenderableType:
         if not self.listed:
@@ -154,6 +166,29 @@ class Screen:
             self._message = str(error)
         self._asking, self._asking_of_one = Sparing(self._every_s), Sparing(self._every_s)
         self.look()
+
+
+class _Look:
+    """A look at the runs beside the view, which goes on meanwhile. It ends with this process, whatever it waits for."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._look, args=(screen,), name="look", daemon=True)
+        self._thread.start()
+
+    def _look(self, screen: Screen) -> None:
+        try:
+            screen.look()
+        except Exception as error:  # noqa: BLE001 - raised where the view is drawn
+            self._error = error
+
+    def has_arrived(self) -> bool:
+        """Return whether the look has ended. Raises what it raised."""
+        if self._thread.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
 
 
 class _Records:

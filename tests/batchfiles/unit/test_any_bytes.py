@@ -48,6 +48,11 @@ def test_any_pieces_of_shell(pieces: list[str]) -> None:
     [
         "(" * 5000,
         "$(" * 3000,
+        "x=" + "$(" * 3000 + "a" + ")" * 3000,
+        "if a; then " * 3000 + "python train.py" + "; fi" * 3000,
+        "".join(f"f{number}() {{ f{number + 1}; f{number + 1}; }}\n" for number in range(500)) + "f0",
+        "#SBATCH --array=" + ",".join(map(str, range(100_000))),
+        "x=" + "$" * 200_000,
         "if " * 3000,
         "{ " * 3000 + "x",
         "a && " * 3000 + "b",
@@ -58,6 +63,7 @@ def test_any_pieces_of_shell(pieces: list[str]) -> None:
 )
 def test_depth_and_growth(text: str) -> None:
     assert diagnosed(text.encode())
+    assert diagnosed(f"{text}\npython train.py\n".encode())
 
 
 def test_a_host_list_that_slurm_would_not_take_is_no_crash() -> None:

@@ -65,6 +65,18 @@ def test_the_default_folder_of_runs_is_examined_as_a_named_one(tmp_path: Path, m
     assert (code, f"anybody can replace what is in {runs}. Run: chmod +t {runs}" in text) == ("runs-dir-open", True)
 
 
+def test_every_folder_above_the_runs_counts_and_where_links_lead(tmp_path: Path) -> None:
+    open_folder = tmp_path / "open"
+    (open_folder / "mine/runs").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(open_folder / "mine")
+    open_folder.chmod(0o777)
+    for runs in (open_folder / "mine/runs", open_folder / "mine/runs/new/deep", tmp_path / "link/runs"):
+        ((code, text),) = texts(tmp_path, {"runs_dir": str(runs)})
+        assert (code, f"anybody can replace what is in {open_folder}. " in text) == ("runs-dir-open", True)
+    open_folder.chmod(0o1777)
+    assert texts(tmp_path, {"runs_dir": str(tmp_path / "link/runs")}) == []
+
+
 def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", only_tools(tmp_path / "bin"))
     name = Path(sys.executable).name
@@ -297,7 +309,7 @@ def test_another_mpirun_is_not_open_mpis(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_directive_that_is_refused_is_a_problem_among_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "clusters/hpc.yaml", text="kind: slurm\nnodes: {count: 1, cpus: 4}\ndirectives: {arr: 0-2}\n")
     monkeypatch.chdir(tmp_path)
-    options = JobOptions("hpc", None, {"command": ["./no.sh"]}, ("./no.sh",), None, False)
+    options = JobOptions("hpc", None, {"command": ["./no.sh"]})
     listed = {problem.code: problem.text for problem in find_problems(prepare(options), Depth())}
     assert listed["directive"].startswith("directives.arr abbreviates array")
     assert "is not an executable file" in listed["command"]

@@ -13,7 +13,7 @@ from trainjob.kinds.lookup import find
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import data_dir, prepare
 
-OPTIONS = JobOptions("local", None, {}, (), None, False)
+OPTIONS = JobOptions("local", None, {})
 
 
 @pytest.mark.parametrize("is_set", [True, False])

@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def test_a_programs_own_mistakes_do_not_condemn_a_gpu(xid: int, broken: bool) ->
 
 def launched(folder: Path, printed: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Return what a launcher has left that mpirun in a Slurm job has started."""
-    (folder / "code").mkdir()
+    (folder / "code").mkdir(exist_ok=True)
     job = rendered(golden_requests()["slurm-command"]).files["job.json"]
     (folder / "job.json").write_bytes(job.content)
     ranking = {f"OMPI_COMM_WORLD_{name}": value for name, value in (("RANK", "0"), ("SIZE", "2"))}
@@ -150,3 +151,27 @@ def test_ranks_begin_on_a_sound_node(tmp_path: Path) -> None:
     assert launched(tmp_path, SOUND).returncode == 0
     assert (tmp_path / "began").exists()
     assert not RunPaths(tmp_path).failure.exists()
+
+
+def test_what_all_nodes_lack_is_no_nodes_fault(tmp_path: Path) -> None:
+    """Both find the same within seconds, as nodes do: without that, the next attempt would avoid the first of them."""
+    nodes = [
+        {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": rank, "SLURMD_NODENAME": node}
+        for rank, node in (("0", "n7"), ("2", "n8"))
+    ]
+    with ThreadPoolExecutor() as pool:
+        ended = list(pool.map(lambda environ: launched(tmp_path, "0, GPU-a, 0\n", **environ), nodes))
+    assert [one.returncode for one in ended] == [1, 1]
+    paths = RunPaths(tmp_path)
+    assert not paths.bad_node.exists()
+    assert not paths.requeue.exists()
+    assert "all nodes of the job did not pass the node check: nvidia-smi shows 1 GPUs" in ended[0].stderr
+
+
+def test_of_two_nodes_the_one_with_another_fault_is_to_blame(tmp_path: Path) -> None:
+    other = RunPaths(tmp_path).node_faults / "1.n8"
+    other.parent.mkdir()
+    other.write_text("nvidia-smi shows an error")
+    ended = launched(tmp_path, "0, GPU-a, 0\n", OMPI_COMM_WORLD_SIZE="4")
+    assert ended.returncode == 1
+    assert RunPaths(tmp_path).bad_node.read_text().startswith("n7 ")

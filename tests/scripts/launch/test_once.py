@@ -142,18 +142,21 @@ def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: 
 
 
 def test_what_a_step_leaves_running_ends_with_it(tmp_path: Path) -> None:
-    prepared = Prepared(tmp_path / "run", job=[{"shell": "sleep 2718.3 & echo begun"}])
+    prepared = Prepared(tmp_path / "run", job=[{"shell": "sleep 2718.3 & setsid --fork sleep 2718.31"}])
     assert prepared.run()[0] == 0
+    assert not running("sleep", "2718.31")  # of a session of its own
     until(lambda: not running("sleep", "2718.3"), "what the step has left to end")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_step_and_is_no_failure_of_it(tmp_path: Path, number: signal.Signals) -> None:
-    prepared = Prepared(tmp_path / "run", job=[{"shell": "echo begun; sleep 2718.4; echo never"}])
+    shell = "setsid --fork sleep 2718.41; echo begun; sleep 2718.4; echo never"
+    prepared = Prepared(tmp_path / "run", job=[{"shell": shell}])
     process = prepared.start()
     until(lambda: "begun" in prepared.log(), "the step to begin")
     process.send_signal(number)
     assert ended(process)[0] == 128 + signal.SIGTERM
+    assert not running("sleep", "2718.41")
     until(lambda: not running("sleep", "2718.4"), "the step to end")
     assert failure.read(prepared.paths) is None
     assert "never" not in prepared.log()

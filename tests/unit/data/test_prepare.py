@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,14 @@ def test_the_command_that_prepares_a_data_set_is_whole() -> None:
     assert tuple(WAYS) == manifest.BUILT_IN
     assert manifest.how_to_prepare("cifar10") == "trainjob data prepare cifar10"
     assert manifest.how_to_prepare("novels") == "trainjob data prepare novels --kind KIND --from SOURCE"
+
+
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_a_data_set_has_the_same_modes_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        folder = prepare("digits", tmp_path / "data")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (folder.parent, folder)} == {0o755}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}

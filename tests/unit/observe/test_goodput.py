@@ -135,6 +135,11 @@ def test_time_until_somebody_resumes_is_not_the_queue(run: Folder) -> None:
     found = run.goodput("COMPLETED")
     assert (found.queue_s, found.stopped_s, found.lost_updates_s) == pytest.approx((1, 1000, 0))
     assert found.waits == [("stopped until somebody resumed it", 1000)]
+    # Once it was asked for, the attempt waited in the queue.
+    asked = {"attempt": 2, "resumed_at": "2023-11-14T22:29:04+00:00"}  # 944 s after the submission
+    run.paths.submission.write_text(json.dumps({**submission(None, "2023-11-14T22:13:20+00:00"), **asked}))
+    found = run.goodput("COMPLETED")
+    assert (found.queue_s, found.stopped_s) == pytest.approx((1 + 70, 930))
 
 
 def test_a_command_of_the_users_own_has_no_share(run: Folder) -> None:

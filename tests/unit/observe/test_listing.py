@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ import pytest
 
 from tests.support.run_folders import ALIVE, made, only_one_is_running
 from trainjob.backends import detached
+from trainjob.backends.base import Answer, Liveness
+from trainjob.backends.slurm import backend as slurm
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.observe.listing import Choice, listed, time_of
+from trainjob.observe.listing import Choice, listed, listed_at_once, time_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -47,6 +51,34 @@ def test_runs_are_chosen(choice: dict[str, Any], expected: list[str]) -> None:
 def test_nobody_is_asked_about_runs_that_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detached, "ask", lambda _: pytest.fail("asked"))
     assert len(listed(Choice(name="digits"))) == 2
+
+
+def test_what_is_known_comes_before_answers_that_take_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"job_id": "7", "folder": str(tmp_path / "qqqq-slow"), "host": None, "user": None}
+    made(tmp_path, "qqqq-slow", backend="slurm", native=job, state="RUNNING", submitted_at="2026-11-22T11:30:00+00:00")
+    may_answer = threading.Event()
+
+    def slow(natives: list[Any]) -> list[Answer]:
+        may_answer.wait(60)
+        return [Answer(Liveness.GONE, states.TIMEOUT, "Slurm ended it at its time limit")] * len(natives)
+
+    monkeypatch.setattr(slurm, "ask", slow)
+    looks = listed_at_once(Choice(name="slow"), patience_s=0.01)
+    (known,), is_answered = next(looks)
+    assert (known.id, known.state, known.is_stale, is_answered) == ("qqqq-slow", states.RUNNING, True, False)
+    may_answer.set()
+    (answered,), is_answered = next(looks)
+    assert (answered.state, answered.is_stale, is_answered) == (states.TIMEOUT, False, True)
+    # How it ended is written down: nobody asks again, whether the controller answers or not.
+    monkeypatch.setattr(slurm, "ask", lambda _: pytest.fail("asked"))
+    assert [(one.state, done) for (one,), done in listed_at_once(Choice(name="slow"), 60)] == [(states.TIMEOUT, True)]
+
+
+def test_answers_that_come_at_once_are_all_there_is() -> None:
+    ((found, is_answered),) = listed_at_once(Choice(), patience_s=60)
+    assert ([one.id[:4] for one in found], is_answered) == (["zzzz", "aaaa", "mmmm"], True)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ def test_a_requeued_attempt_has_waited_since_the_one_before_ended() -> None:
     made = startups(noted, [line(1, 30, TASK), line(2, 120, TASK)], FIRST, has_image=False)
     assert [(one.attempt, one.parts["queue"], one.whole_s) for one in made] == [(1, 10.0, 30.0), (2, 30.0, 70.0)]
     assert summed(made) == [30.0, 70.0]
+
+
+def test_a_resumed_attempt_has_waited_since_it_was_asked_for() -> None:
+    noted = [event(10, 1, "began"), event(50, 1, "ended", "FAILED 1"), event(80, 2, "began"), event(81, 2, "launch")]
+    at = datetime.fromtimestamp(datetime.fromisoformat(FIRST.submitted_at).timestamp() + 75, UTC).isoformat()
+    made = startups(noted, [line(2, 120, TASK)], FIRST.replace(attempt=2, resumed_at=at), has_image=False)
+    assert [(one.attempt, one.parts["queue"], one.whole_s) for one in made] == [(2, 5.0, 45.0)]
 
 
 def test_of_a_command_what_it_does_itself_is_one_part() -> None:

@@ -153,6 +153,42 @@ def test_an_exception_is_named_and_resuming_would_meet_it_again() -> None:
     assert (known.code, known.text, known.resume) == ("exception", "rank 1 raised KeyError: 'x'", False)
 
 
+CHAIN = """\
+Traceback (most recent call last):
+  File "nms.py", line 7, in register
+RuntimeError: operator torchvision::nms does not exist
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "models.py", line 3, in load
+ValueError: could not import PreTrainedModel
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "train.py", line 1, in <module>
+TypeError: no model
+""".splitlines()
+
+
+def test_of_chained_exceptions_the_first_is_told_as_well() -> None:
+    first = "it began with RuntimeError: operator torchvision::nms does not exist"
+    assert cause(CHAIN).text == f"rank 1 raised TypeError: no model; {first}"
+    # An error that was handled, and has nothing to do with the last one.
+    alone = ["KeyError: 'x'", "Traceback (most recent call last):", '  File "a.py", line 3', "TypeError: no model"]
+    assert cause(alone).text == "rank 1 raised TypeError: no model"
+
+
+def test_a_rank_that_waits_for_a_lock_of_torchs_extensions_is_told_which() -> None:
+    report = [
+        "trainjob: rank 1 has shown no sign of life for 600 s (--stall-timeout-s): no output, no CPU time and no work",
+        '    File "/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 49 in wait',
+        '    File "/venv/lib/python3.11/site-packages/torch/utils/cpp_extension.py", line 1912 in _jit_compile',
+    ]
+    assert cause(report).code == "stale-lock"
+
+
 @pytest.mark.parametrize("said", ["traps: python3[99] trap invalid opcode ip:7f", "python3[99]: segfault at 0 ip 7f"])
 def test_another_process_of_the_host_that_crashed_is_no_cause(said: str) -> None:
     raised = ["Traceback (most recent call last):", '  File "a.py", line 3', "KeyError: 'x'"]

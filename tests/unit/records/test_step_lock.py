@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -99,3 +100,31 @@ def test_a_number_that_is_taken_is_not_taken_twice(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(late, "newest", lambda: next(looks, None) or newest())
     with pytest.raises(WaitedError):
         acquire(late)
+
+
+def test_a_folder_that_is_removed_takes_the_lock_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "BEAT_S", 0.0)
+    folder = tmp_path / "lock"
+    holder = lock(folder, FIRST)
+    assert acquire(holder) is None
+
+    def removed(_seconds: float) -> None:
+        shutil.rmtree(folder)
+
+    waiter = lock(folder, Owner("run-b", 1, "n2"), removed)
+    assert acquire(waiter) is None
+    shutil.rmtree(folder)
+    with pytest.raises(LostError, match="somebody removed"):
+        holder.beat()
+    for one in (holder, waiter):
+        one.release("done")
+    assert not folder.exists()
+
+
+def test_other_names_in_the_folder_are_no_numbers(tmp_path: Path) -> None:
+    for name in ("²", "٣", "-1", "000001.part", "note"):
+        (tmp_path / name).touch()
+    (tmp_path / "000001").mkdir()
+    one = lock(tmp_path, FIRST, time.sleep)
+    assert acquire(one) is None  # nobody touches the folder of that name
+    assert one.newest()[0] == 2

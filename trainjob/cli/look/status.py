@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trainjob.observe.outlook import Outlook
     from trainjob.observe.status import Snapshot
 
+# Seconds that answers about runs may take before what is known without them is shown.
+_PATIENCE_S = 1.0
 app = commands()
 
 
@@ -40,29 +42,43 @@ def list_command(
 
     from trainjob.contract.states import ALL
     from trainjob.observe import index, notify
-    from trainjob.observe.listing import Choice, listed, time_of
+    from trainjob.observe.listing import Choice, listed_at_once, time_of
+    from trainjob.planning.words import quantity
 
     if state is not None and state.upper() not in ALL:
         raise typer.BadParameter(f"--state {state}: states are {', '.join(ALL)}")
     earliest = None if since is None else time_of(since, datetime.fromtimestamp(clock.time(), UTC))
     notify.start_if_needed()
-    chosen = listed(Choice(state.upper() if state else None, cluster, name, earliest, limit))
-    for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
-        show.warning(f"{note}")
-    for error in index.foreign_runs():
-        show.warning(f"not listed: {error.text}")
-    if as_json:
-        show.as_json([one.as_json() for one in chosen])
-    elif not chosen:
-        typer.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
-    else:
-        body = []
-        for one in chosen:
-            damage = f"damaged: {one.damage[0]}" if one.damage else ""
-            update = str(one.update or "-")
-            row = (one.id, one.state, one.cluster or "-", str(one.attempt), update, one.submitted_at or "-", damage)
-            body.append(row)
-        show.table(("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED", ""), body)
+    choice = Choice(state.upper() if state else None, cluster, name, earliest, limit)
+    shown: dict[str, tuple[str, ...]] = {}
+    for chosen, is_answered in listed_at_once(choice, _PATIENCE_S):
+        if is_answered:
+            for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
+                show.warning(f"{note}")
+            for error in index.foreign_runs():
+                show.warning(f"not listed: {error.text}")
+        elif as_json:
+            continue
+        if as_json:
+            show.as_json([one.as_json() for one in chosen])
+        elif not chosen and is_answered:
+            typer.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
+        else:
+            rows = {one.id: _row(one) for one in chosen}
+            # After what is known, what the answers change.
+            changed = [row for run, row in rows.items() if shown.get(run) != row]
+            if changed:
+                show.table(("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED", ""), changed)
+            shown = rows
+        if not is_answered:
+            unsure = sum(one.is_stale for one in chosen)
+            show.progress(f"… this is what is known here; asking where {quantity(unsure, 'run')} may have gone on")
+
+
+def _row(one: Snapshot) -> tuple[str, ...]:
+    damage = f"damaged: {one.damage[0]}" if one.damage else ""
+    update = str(one.update or "-")
+    return (one.id, one.state, one.cluster or "-", str(one.attempt), update, one.submitted_at or "-", damage)
 
 
 @command(app, "trainjob status last", "trainjob status k3xq --json")

@@ -60,19 +60,44 @@ def scaling(
     """Train with several numbers of instances; show time per epoch, efficiency, and time spent waiting for data."""
     from trainjob.bench.scaling import scaling as measured
 
+    def columns(row: Scale) -> dict[str, str]:
+        return {
+            "INSTANCES": str(row.instances),
+            "S/EPOCH": f"{row.seconds_per_epoch:.3f}",
+            "MIN": f"{row.fastest_epoch_s:.3f}",
+            "MAX": f"{row.slowest_epoch_s:.3f}",
+            "SAMPLES/S": f"{row.samples_per_s:,.0f}",
+            "90 % INTERVAL": f"{row.samples_per_s_low:,.0f} to {row.samples_per_s_high:,.0f}",
+            "EFFICIENCY": f"{100 * row.efficiency:.0f} %",
+            "DATA": f"{100 * row.data_share:.1f} %",
+            "COMMUNICATION": f"{100 * row.communication_share:.1f} %",
+        }
+
     if lessons:
         from trainjob.bench.pod import JOB
         from trainjob.bench.pod import lessons as measured_lessons
 
+        def columns_of_lesson(row: LessonStep) -> dict[str, str]:
+            return {
+                "INSTANCES": str(row.instances),
+                "REPLICAS": str(row.replicas),
+                "WORKERS": str(row.workers),
+                "LOADER STEPS": f"{row.loader_steps:g}",
+                "S/EPOCH": f"{row.seconds_per_epoch:.3f}",
+                "SAMPLES/S": f"{row.samples_per_s:,.0f}",
+                "DATA": f"{100 * row.data_share:.0f} %",
+                "LESSON'S S/EPOCH": f"{row.lesson_seconds_per_epoch:g}",
+            }
+
         cluster = "pod16" if flags.cluster == "local" else flags.cluster
         with _bench(flags._replace(cluster=cluster, values={**JOB, **flags.values}), rehearses=True) as bench:
             steps = list(measured_lessons(bench))
-        show.figures(steps, _lessons_columns, output, in_json=as_json)
+        show.figures(steps, columns_of_lesson, output, in_json=as_json)
         return
     _check_targets(plot, output)
     with _bench(flags) as bench:
         rows = measured(bench, at or [1, 2], epochs=measured_epochs, repeats=repeats)
-    show.figures(rows, _scaling_columns, output, in_json=as_json)
+    show.figures(rows, columns, output, in_json=as_json)
     for row in rows if not as_json else ():
         if row.noise is not None:
             typer.echo(f"\n{row.instances} instances: noise, measured once more: {row.noise}")
@@ -80,33 +105,6 @@ def scaling(
         from trainjob.bench.plots import draw_scaling
 
         draw_scaling(rows, plot)
-
-
-def _scaling_columns(row: Scale) -> dict[str, str]:
-    return {
-        "INSTANCES": str(row.instances),
-        "S/EPOCH": f"{row.seconds_per_epoch:.3f}",
-        "MIN": f"{row.fastest_epoch_s:.3f}",
-        "MAX": f"{row.slowest_epoch_s:.3f}",
-        "SAMPLES/S": f"{row.samples_per_s:,.0f}",
-        "90 % INTERVAL": f"{row.samples_per_s_low:,.0f} to {row.samples_per_s_high:,.0f}",
-        "EFFICIENCY": f"{100 * row.efficiency:.0f} %",
-        "DATA": f"{100 * row.data_share:.1f} %",
-        "COMMUNICATION": f"{100 * row.communication_share:.1f} %",
-    }
-
-
-def _lessons_columns(row: LessonStep) -> dict[str, str]:
-    return {
-        "INSTANCES": str(row.instances),
-        "REPLICAS": str(row.replicas),
-        "WORKERS": str(row.workers),
-        "LOADER STEPS": f"{row.loader_steps:g}",
-        "S/EPOCH": f"{row.seconds_per_epoch:.3f}",
-        "SAMPLES/S": f"{row.samples_per_s:,.0f}",
-        "DATA": f"{100 * row.data_share:.0f} %",
-        "LESSON'S S/EPOCH": f"{row.lesson_seconds_per_epoch:g}",
-    }
 
 
 @command(
@@ -189,11 +187,21 @@ def loader(
         rate = f"{row.samples_per_s:,.0f}"
         return {"INSTANCES": str(row.instances), "WORKERS": str(row.workers), "SAMPLES/S": rate}
 
+    def columns_of_pod(row: PodLoading) -> dict[str, str]:
+        return {
+            "INSTANCES": str(row.instances),
+            "REPLICAS": str(row.replicas),
+            "WORKERS": str(row.workers),
+            "LOADER STEPS": "" if row.steps is None else str(row.steps),
+            "SAMPLES/S": f"{row.samples_per_s:,.0f}",
+            "S/EPOCH, LOADING": "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}",
+        }
+
     cluster = find(flags.cluster).cluster
     if cluster.hosts_are_named and cluster.ranks_by == "poprun":
         with _bench(flags, rehearses=True) as bench:
             loaded = list(pod.loading(bench, loaders or [0], seconds=seconds))
-        show.figures(loaded, _pod_columns, output, in_json=as_json)
+        show.figures(loaded, columns_of_pod, output, in_json=as_json)
         return
     _check_targets(plot, output)
     with _bench(flags) as bench:
@@ -203,17 +211,6 @@ def loader(
         from trainjob.bench.plots import draw_loader
 
         draw_loader(rows, plot)
-
-
-def _pod_columns(row: PodLoading) -> dict[str, str]:
-    return {
-        "INSTANCES": str(row.instances),
-        "REPLICAS": str(row.replicas),
-        "WORKERS": str(row.workers),
-        "LOADER STEPS": "" if row.steps is None else str(row.steps),
-        "SAMPLES/S": f"{row.samples_per_s:,.0f}",
-        "S/EPOCH, LOADING": "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}",
-    }
 
 
 def _check_targets(plot: Path | None, output: Path | None) -> None:

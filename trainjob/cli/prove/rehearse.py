@@ -14,6 +14,7 @@ import typer
 from trainjob.cli.command import AsJson, command, commands, fail_unless
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.contract import clock
+from trainjob.contract.paths import with_home
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -203,7 +204,7 @@ def _asked(
 def _chosen(python: str | None) -> dict[str, str]:
     if python is None:
         return {}
-    program = shutil.which(os.path.expanduser(python))
+    program = shutil.which(with_home(python))
     if program is None:
         raise typer.BadParameter(f"--python {python}: that program can't be run here")
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}

@@ -34,7 +34,7 @@ def devices(
         else:
             head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
             show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
-            typer.echo(f"{sum(not one.process for one in listed)} of {len(listed)} free")
+            typer.echo(f"{sum(one.is_free for one in listed)} of {len(listed)} free")
         if not watch:
             return
         clock.sleep(_EVERY_S)

@@ -50,8 +50,12 @@ _CODE = re.compile(r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z")
 _NAMES_OF_SECRETS = r"""(?x)
     (?:^|_)(?:
         SECRETS? | [A-Z]*PASSWORDS? | PASSWD | PASSPHRASE | PASSCODE | CREDENTIALS? | CREDS? | JWT | SSHPASS
-      | [A-Z]*APIKEY | PRIVKEY | (?:API|APP|APPLICATION|ACCESS|ACCOUNT|AUTH|CLIENT|DATABASE|DB|DEPLOY|ENCRYPTION|HF
-          |LICENSE|MASTER|OPENAI|PRIV|PRIVATE|SECRET|SERVICE|SESSION|SIGNING|SSH|STORAGE|WANDB)_KEY
+      | [A-Z]*APIKEY | PRIVKEY
+      # Django hides every setting with AUTH or KEY in its name. Here they count as last words, but for keys of data.
+      | (?<=_)(?<!CACHE_)(?<!SORT_)(?<!PRIMARY_)(?<!FOREIGN_)(?<!PUBLIC_)(?<!LABEL_)(?<!IMAGE_)(?<!TEXT_)(?<!INPUT_)
+        (?<!OUTPUT_)(?<!TARGET_)(?<!DATA_)(?<!FEATURE_)(?<!METRIC_)(?<!LOSS_)(?<!STATE_)(?<!GROUP_)(?<!COLUMN_)
+        (?<!FIELD_)(?<!DICT_)(?<!CONFIG_)(?<!PROMPT_)(?<!RESPONSE_)(?<!QUERY_)(?<!PARTITION_)(?<!MODEL_)(?<!JOIN_)KEY
+      | (?<=_)(?<!USE_)(?<!NO_)(?<!ENABLE_)(?<!DISABLE_)(?<!SKIP_)(?<!REQUIRE_)AUTH(?:_CONFIG)?
       | (?<!PAD_)(?<!EOS_)(?<!BOS_)(?<!SOS_)(?<!EOT_)(?<!UNK_)(?<!MASK_)(?<!SEP_)(?<!CLS_)(?<!PER_)(?<!STOP_)
         (?<!START_)(?<!END_)(?<!NEXT_)(?<!LAST_)(?<!FIRST_)(?<!IMAGE_)(?<!SPECIAL_)(?<!BLANK_)(?<!NUM_)(?<!MAX_)TOKEN
       | (?:GH|GITHUB|GITLAB|AZURE|DEVOPS|EXT|CR|REGISTRY|USER)_PAT | PWD | BEARER | BASIC_AUTH | AUTHORIZATION

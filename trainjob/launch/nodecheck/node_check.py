@@ -19,12 +19,15 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.host import node_name
 from trainjob.launch.rank_environment import listed_in
+from trainjob.records.files import read_first, see_anew, write_atomically
 
 if TYPE_CHECKING:
     from trainjob.launch.nodecheck.meeting import Work
     from trainjob.launch.nodecheck.verdict import NodeVerdict
 
 LIMIT_S = 20.0
+# How much later than this node another one may find its fault.
+_OTHERS_S = 5.0
 _GPU_FIELDS = ("index", "uuid", "ecc.errors.uncorrected.volatile.total")
 _FURTHEST_CLOCK_S = 30.0
 LEAST_FREE_BYTES = 1 << 30
@@ -65,8 +68,40 @@ def is_refused(paths: RunPaths, need: Requirements, ranking: Ranking, attempt: i
         return False
     if not finding.is_node_fault:
         raise UserError(finding.text, "Remove files there (trainjob prune removes old runs), or set runs_dir elsewhere")
+    if _is_everywhere(paths, finding.text, ranking, attempt):
+        raise UserError(
+            "all nodes of the job did not pass the node check: %s" % finding.text, "Correct it for all of them"
+        )
     _blame(paths, node_name(), ranking.rank, finding.text, attempt, restarts)
     return True
+
+
+def _is_everywhere(paths: RunPaths, fault: str, ranking: Ranking, attempt: int) -> bool:
+    """Return whether all nodes of the job have this fault, so that none is to blame. Others may be slower."""
+    nodes = -(-ranking.world_size // ranking.local_world_size)
+    if nodes < 2:
+        return False
+    own = paths.node_faults / ("%d.%s" % (attempt, node_name()))
+    try:
+        paths.node_faults.mkdir(exist_ok=True)
+        write_atomically(own, fault, durable=False)
+    except OSError:  # then the fault is this node's, as far as can be told
+        return False
+    until = clock.monotonic() + _OTHERS_S
+    while True:
+        see_anew(paths.node_faults)
+        if [_told(one) for one in paths.node_faults.glob("%d.*" % attempt)].count(fault) >= nodes:
+            return True
+        if clock.monotonic() > until:
+            return False
+        clock.sleep(_OTHERS_S / 20)
+
+
+def _told(path: Path) -> str:
+    try:
+        return read_first(path, 4096).decode("utf-8", "replace")
+    except OSError:  # another attempt's, removed meanwhile
+        return ""
 
 
 def all_reduce_fails(paths: RunPaths, work: Work, attempt: int, restarts: bool) -> bool:

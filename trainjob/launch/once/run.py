@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from trainjob.contract import clock, environment, exits
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, with_home
 from trainjob.contract.steps import JOB, OnceStep
 from trainjob.launch import processes
 from trainjob.launch.host import own_name
@@ -59,6 +59,7 @@ def run(steps: Sequence[OnceStep], place: StepPlace) -> int:
         return exits.DONE
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # one that is ignored does not stay pending
+    processes.adopt_orphans()
     runner = _Runner(place)
     try:
         for step in steps:
@@ -98,7 +99,7 @@ class _Runner:
         word = "released"
         try:
             if step.lock is not None:
-                self._acquire(Path(os.path.expanduser(step.lock)), step, lambda _: False)
+                self._acquire(with_home(step.lock), step, lambda _: False)
             code = self._run(step)
             word = "%s%d" % (failed, code) if code else done
         finally:
@@ -211,4 +212,6 @@ def _end(process: "subprocess.Popen[bytes]") -> int:
         number = signal.SIGTERM if clock.monotonic() < until else signal.SIGKILL
     # Before it is reaped: until then no other group can have its number.
     os.killpg(process.pid, signal.SIGKILL)
-    return exits.from_wait_status(process.wait())
+    code = exits.from_wait_status(process.wait())
+    processes.kill_children()  # those that left its group
+    return code

@@ -76,6 +76,7 @@ class Facts:
     evaluation_s: Mapping[int, float]  # by attempt
     end_s: float | None  # seconds of training of the attempt that completed the run, its last checkpoint included
     submitted_at: str | None
+    resumed: tuple[int, str] | None  # the attempt that was resumed last, and when it was asked for
     heartbeat: float | None
     saved_update: int  # of the newest checkpoint; 0: none
 
@@ -172,8 +173,12 @@ def _between(facts: Facts) -> tuple[float | None, float]:
         # Only a scheduler names nodes, and it starts a job again whose node has failed.
         if before.state == states.REQUEUED or (before.state == states.LOST and after.nodes):
             queue += gap
-        else:
-            stopped += gap
+            continue
+        waited = 0.0
+        if facts.resumed is not None and facts.resumed[0] == after.number:
+            asked_at = datetime.fromisoformat(facts.resumed[1]).timestamp()
+            waited = min(gap, max(0.0, after.began_at - asked_at))
+        queue, stopped = queue + waited, stopped + gap - waited
     if facts.submitted_at is None:
         return queue or None, stopped
     first = facts.attempts[0].began_at - datetime.fromisoformat(facts.submitted_at).timestamp()

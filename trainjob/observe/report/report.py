@@ -126,6 +126,9 @@ def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str |
         evaluation_s=figures.evaluation_s,
         end_s=None if figures.end is None else figures.end.training_seconds,
         submitted_at=None if submission is None else submission.submitted_at,
+        resumed=None
+        if submission is None or submission.resumed_at is None
+        else (submission.attempt, submission.resumed_at),
         heartbeat=seen.heartbeat,
         saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
     )

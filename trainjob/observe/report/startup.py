@@ -52,7 +52,7 @@ def startups(
             continue
         asked_at = attempt.began_at
         if submission is not None and submission.attempt == attempt.number:
-            asked_at = datetime.fromisoformat(submission.submitted_at).timestamp()
+            asked_at = datetime.fromisoformat(submission.asked_at).timestamp()
         elif before is not None and before.state == states.REQUEUED and before.ended_at is not None:
             asked_at = before.ended_at
         marks = {event.what: event.at for event in noted if event.attempt == attempt.number}

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from trainjob.contract.paths import with_home
 from trainjob.rehearse.slurm import root
 from trainjob.rehearse.slurm.description import SCHEDULER, Description
 
@@ -65,7 +66,7 @@ def _mounts(description: Description) -> list[tuple[str, str, str, str]]:
     """Return the folders that jobs find otherwise: number, kind, source and target of each, the outer ones first."""
     if not description.overlays:
         return []
-    ours, home = Path(tempfile.gettempdir()).resolve(), Path(os.path.expanduser("~")).resolve()
+    ours, home = Path(tempfile.gettempdir()).resolve(), with_home("~").resolve()
     covered = {target for _, target in description.overlays}
     kinds = [("overlay", source, target) for source, target in description.overlays]
     if home.is_dir() and home != Path("/") and str(home) not in covered:
