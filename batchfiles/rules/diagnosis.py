@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from batchfiles.bash.syntax import syntax_fault
 from batchfiles.bash.values import HOLE
 from batchfiles.rules import RULES
 from batchfiles.rules.codes import Finding, Severity
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
+from trainjob.machines.process import CommandError
 
 _ORDER = list(Severity)
 _IGNORE = re.compile(r"#\s*trainjob:\s*ignore=([\w-]+(?:\s*,\s*[\w-]+)*)")
@@ -33,14 +36,32 @@ class Diagnosis:
 
 def diagnose(path: Path, site: SiteFacts) -> Diagnosis:
     """Return what is wrong with the batch file `path`. Raises OSError."""
-    return diagnosis_of(read_script(path, site))
+    script = read_script(path, site)
+    return diagnosis_of(script, _asked_bash(script))
 
 
-def diagnosis_of(script: BatchScript) -> Diagnosis:
-    """Return what is wrong with a script that was read."""
+def _asked_bash(script: BatchScript) -> list[Finding]:
+    """Return the fault of grammar that bash itself finds; where there is no bash, or another shell, our guess."""
+    if not re.match(r"#!.*\b(?:ba)?sh\b|(?!#!)", script.lines[0].lstrip("\ufeff")):
+        return []
+    try:
+        fault = syntax_fault("\n".join(script.lines).encode())
+    except CommandError:
+        return _guessed(script)
+    return [] if fault is None else [Finding("not-bash", fault.line, fault.text)]
+
+
+def _guessed(script: BatchScript) -> list[Finding]:
+    if script.first_error is None:
+        return []
+    text = script.lines[script.first_error - 1].strip()[:60]
+    return [Finding("not-bash", script.first_error, text, Severity.NOTE)]
+
+
+def diagnosis_of(script: BatchScript, grammar: Sequence[Finding] | None = None) -> Diagnosis:
+    """Return what is wrong with a script that was read; `grammar` are faults that bash finds, if it was asked."""
     found = [finding for rule in RULES for finding in rule(script)]
-    if script.first_error is not None:
-        found.append(Finding("not-bash", script.first_error, script.lines[script.first_error - 1].strip()[:60]))
+    found += _guessed(script) if grammar is None else grammar
     everywhere, by_line = _ignored(script)
     seen: set[tuple[str, int, str, str]] = set()
     kept = []
