@@ -1,7 +1,7 @@
 """What scripts of others do when they are asked to stop, and what becomes of their jobs under a real Slurm.
 
-None of them leaves a marker. Those that save are continued, those that do not are told so, and none that has stopped early
-is COMPLETED.
+None of them leaves a marker. Those that save are continued, those that do not are told so, and none that has stopped
+early is COMPLETED.
 """
 
 from __future__ import annotations
