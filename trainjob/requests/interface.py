@@ -200,7 +200,7 @@ class Run:
 
 
 def plan(
-    cluster: str | Path = "local",
+    cluster: str | Path | None = None,
     *,
     job_file: str | Path | None = None,
     command: Sequence[str] | None = None,
@@ -210,15 +210,16 @@ def plan(
 ) -> PlannedJob:
     """Return a job that is planned on a cluster.
 
-    `cluster` is a name (pod64) or the path of a cluster file. `settings` have the keys of a job file (instances=8,
-    micro_batch=4, set={"width": 32}, env={"NAME": "text"}) and override those in `job_file`. `command` is your own
-    command, word by word, instead of a task. `project` is the top folder of your project (default: the git top level of
-    the working folder); `untracked` also copies files that git does not track. Raises UserError for an unknown cluster
-    or setting, and for a job that can't run on the cluster, with the nearest settings that can.
+    `cluster` is a name (pod64) or the path of a cluster file; absent: the one in use (`trainjob cluster use`), else
+    this machine. `settings` have the keys of a job file (instances=8, micro_batch=4, set={"width": 32},
+    env={"NAME": "text"}) and override those in `job_file`. `command` is your own command, word by word, instead of a
+    task. `project` is the top folder of your project (default: the git top level of the working folder); `untracked`
+    also copies files that git does not track. Raises UserError for an unknown cluster or setting, and for a job that
+    can't run on the cluster, with the nearest settings that can.
     """
     return plan_of(
         JobOptions(
-            cluster=str(cluster),
+            cluster=None if cluster is None else str(cluster),
             file=None if job_file is None else Path(job_file),
             values={**settings, **({"command": list(command)} if command else {})},
             project=None if project is None else Path(project),
@@ -233,7 +234,7 @@ def plan_of(options: JobOptions) -> PlannedJob:
 
 
 def submit(
-    cluster: str | Path = "local",
+    cluster: str | Path | None = None,
     *,
     after: Iterable[str] = (),
     again: bool = False,
