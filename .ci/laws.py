@@ -242,7 +242,7 @@ def _flags_of(command: Any) -> Iterator[str]:
 # -- private names in tests ---------------------------------------------------------------------
 
 _OUR_PACKAGES = (*CODE, "standins", "simulation", "benchmarks", "docs", "tests", "poptorch", "trainjob_gpu")
-_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
+_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_field_defaults"}
 
 
 def private_names(source: Source) -> Iterator[Break]:

@@ -14,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import ending
 from trainjob.launch.ending import Ending, Facts, decide
 from trainjob.records import attempts, progress
-from trainjob.records.attempts import Request
+from trainjob.records.attempts import StopRequest
 from trainjob.records.progress import ProgressRecord
 
 PAGE = ROOT / "docs/protocol.md"
@@ -78,8 +78,8 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_facts_are_read_from_the_files_of_the_newest_attempt(paths: RunPaths) -> None:
-    attempts.note_request(paths, 3, Request("USR1", 12.5))
-    attempts.note_request(paths, 3, Request("TERM", 13.5))
+    attempts.note_request(paths, 3, StopRequest("USR1", 12.5))
+    attempts.note_request(paths, 3, StopRequest("TERM", 13.5))
     progress.write(paths, ProgressRecord(attempt=3, update=94, total_updates=1000))
     for path, text in ((paths.saved, ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
         path.write_text(text)
@@ -97,7 +97,7 @@ def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunP
 
 
 def test_an_older_attempt_notes_no_request(paths: RunPaths) -> None:
-    attempts.note_request(paths, 2, Request("USR1", 12.5))
+    attempts.note_request(paths, 2, StopRequest("USR1", 12.5))
     assert attempts.request(paths) is None
 
 
