@@ -152,7 +152,9 @@ class Order:
         if isinstance(problem, _StillRunsError):
             raise problem
         tries = f"It was tried {len(SUBMIT_DELAYS_S) + 1} times, and nothing was submitted"
-        raise NotSubmittedError(f"{problem}. {tries}", "Submit it again later")
+        later = NotSubmittedError(f"{problem}. {tries}", "Submit it again later")
+        later.is_out_of_reach = problem is not None and problem.is_out_of_reach
+        raise later
 
     def _call_sbatch(self) -> tuple[str, str]:
         name = self.machine.name
