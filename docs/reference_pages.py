@@ -86,7 +86,8 @@ def _commands() -> Iterator[str]:
     yield "The settings of a job, which many commands take, are [listed apart](settings.md)."
     yield ""
     yield "Exit codes: 0 done; 1 you or the cluster can fix it; 2 wrong usage; 3 a bug in trainjob (the message names a"
-    yield "log file); 130 interrupted. A run's own exit code is in `trainjob status`."
+    yield "log file); 4 a controller or host is out of reach, and later it may succeed; 130 interrupted. A run's own"
+    yield "exit code is in `trainjob status`."
     for name, command in _walk(typer.main.get_command(app), "trainjob"):
         usage = " ".join(command.collect_usage_pieces(typer.Context(command)))
         yield from ("", f"## {name}", "", f"`{name} {usage}`", "", inspect.cleandoc(command.help or ""), "")

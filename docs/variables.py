@@ -5,6 +5,7 @@ YOURS = {
     "XDG_CONFIG_HOME": "the folder of your cluster files, preferences and templates; `~/.config` if unset",
     "XDG_CACHE_HOME": "the folder of compiled templates, stand-in GPUs and releases of Slurm; `~/.cache` if unset",
     "XDG_RUNTIME_DIR": "the folder of the sockets of shared ssh connections; the temporary folder if unset",
+    "TRAINJOB_CLUSTER": "the cluster of commands that name none, before the job file, the project and `config.yaml`",
     "TRAINJOB_DEBIAN_MIRROR": "another mirror of Debian's packages, for `rehearse --slurm`",
     "TRAINJOB_STANDIN_HANG_S": "seconds that a rank on stand-in GPUs waits for one that calls no collective",
     "TRAINJOB_STANDIN_TORCH": "a folder with a CPU build of torch, for stand-in GPUs under a CUDA build",

@@ -13,11 +13,6 @@ from trainjob.contract.programs import launchers
 from trainjob.planning.words import quantity
 
 _PROCESSES = launchers.option_names("ranks")
-# Programs beside the training: what prepares it, and what looks at its results.
-_BESIDE = re.compile(
-    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
-    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
-)
 _KEEP = "keep this file"
 # Ranks that differ, each in its own way.
 _UNLIKE = {
@@ -82,7 +77,7 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         )
     foreground = [one for one in launches if not one.command.background] or launches
     chosen = max(
-        foreground, key=lambda one: (one.launcher is not None, one.srun is not None, not _is_beside(one), one.line)
+        foreground, key=lambda one: (one.launcher is not None, one.srun is not None, not one.is_beside, one.line)
     )
     if chosen.layer("mpirun") is not None:
         raise AdoptionError(
@@ -95,11 +90,6 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
         )
     return chosen
-
-
-def _is_beside(launch: LaunchedProgram) -> bool:
-    program = launch.program[0].text if launch.program else ""
-    return bool(_BESIDE.fullmatch(program)) and "train" not in program
 
 
 def is_once_per_node(launch: LaunchedProgram) -> bool:

@@ -122,6 +122,8 @@ def _bash(shell: ShellReader, command: ShellCommand) -> None:
             at += 1
     if at < len(command.words):
         _run_file(shell, command, command.words[at])
+    elif command.reads is not None and command.reads.text.strip():  # bash <<EOF
+        _as_rank(shell, command, Word(command.reads, "<<", line=command.line + 1), command.line + 1)
 
 
 def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int) -> None:
@@ -168,8 +170,10 @@ def _inner_shell(shell: ShellReader, command: ShellCommand, start: int) -> None:
         name = words[at].text.rpartition("/")[2]
         follows = words[at + 1].text if at + 1 < len(words) else ""
         is_script = at == start and re.fullmatch(r"\.{0,2}/?[\w./-]+\.(?:sh|bash)", words[at].text)
-        if is_script or (name in SHELLS and follows):
-            inner = ShellCommand(words[at:], command.line, command.settings, shell.variables, command.options)
+        if is_script or (name in SHELLS and (follows or command.reads is not None)):
+            inner = ShellCommand(
+                words[at:], command.line, command.settings, shell.variables, command.options, reads=command.reads
+            )
             if is_script:
                 _run_file(shell, inner, words[at])
             else:

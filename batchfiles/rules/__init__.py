@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from batchfiles.rules import around, asked, ending, meeting, started, written
+from batchfiles.rules import around, asked, ending, meeting, refused, started, written
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.script import BatchScript
 
 RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
-    asked.refused,
-    asked.unknown_options,
+    refused.refused,
+    refused.interpreter,
+    refused.unknown_options,
+    refused.refused_values,
+    asked.units,
     asked.ignored,
     asked.not_expanded,
     asked.cut,
@@ -25,10 +28,14 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     meeting.without_endpoint,
     meeting.undefined,
     meeting.port,
-    meeting.from_job_id,
+    meeting.rendezvous_ids,
     meeting.world,
     meeting.ranks,
     started.worlds,
+    started.mpi_slots,
+    started.options_of_the_script,
+    started.unasked_gpus,
+    started.idle_nodes,
     started.elastic_alone,
     started.gpus,
     started.several_nodes,
@@ -42,10 +49,14 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     ending.time_limit,
     ending.signals,
     ending.exit_code,
+    ending.interrupted_waits,
     ending.cleanup,
     ending.never_ends,
     ending.cancels,
     written.spool_folder,
+    written.continuations,
+    written.never_set,
+    written.not_given,
     written.arrays,
     written.commands,
     written.variables,
@@ -56,6 +67,8 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     around.devices,
     around.collectives,
     around.installs,
+    around.racing_installs,
+    around.kills,
     around.ray,
     around.local_disks,
     around.hostfiles,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
+from trainjob.contract.programs.slurm_options import read_options
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
 
@@ -82,7 +84,11 @@ def _about_setting(name: str, value: str) -> str | None:
         return "debug-left-on"
     if name in ("NCCL_ASYNC_ERROR_HANDLING", "NCCL_BLOCKING_WAIT", "NCCL_DESYNC_DEBUG"):
         return "nccl-old-variable"
-    return "nccl-interface-pinned" if name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") else None
+    if name == "NCCL_TIMEOUT":
+        return "setting-unread"
+    # ^lo excludes interfaces, and pins none.
+    pins = name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") and not value.startswith("^")
+    return "nccl-interface-pinned" if pins else None
 
 
 _INSTALLS = re.compile(
@@ -95,14 +101,60 @@ _INSTALLS = re.compile(
 )
 
 
-def installs(script: BatchScript) -> Iterator[Finding]:
-    """Find packages that are installed while the job runs."""
+def _installing(script: BatchScript) -> Iterator[ShellCommand]:
+    """Yield the commands that install packages, of shells that srun starts, too."""
     for command in script.commands:
-        text = command.text.removeprefix("srun ").replace("\n", " ")
         if command.name in ("echo", "printf"):
             continue
-        if _INSTALLS.match(text) or (command.name == "srun" and re.search(r"\b(?:pip3?|uv pip|conda) install\b", text)):
-            yield found("installs-in-job", command, text.replace(HOLE, "…")[:60])
+        if _INSTALLS.match(_without_srun(command).replace("\n", " ")):
+            yield command
+
+
+def _without_srun(command: ShellCommand) -> str:
+    """Return the words behind srun's own options."""
+    if command.name != "srun":
+        return command.text
+    words = [word.text for word in command.words[1:]]
+    following = max((after for _, _, after in read_options(words, "srun")), default=0)
+    return " ".join(words[following:])
+
+
+def installs(script: BatchScript) -> Iterator[Finding]:
+    """Find packages that are installed while the job runs."""
+    for command in _installing(script):
+        yield found("installs-in-job", command, _without_srun(command).replace("\n", " ").replace(HOLE, "…")[:60])
+        return
+
+
+_ONE_RANK = re.compile(r"SLURM_(?:PROCID|LOCALID|NODEID)|\b(?:LOCAL_)?RANK\b")
+
+
+def racing_installs(script: BatchScript) -> Iterator[Finding]:
+    """Find installations that one rank makes in the step in which the others train."""
+    for command in _installing(script):
+        if "called" not in command.within or not any(
+            launch.command.within[: command.within.index("called") + 1]
+            == command.within[: command.within.index("called") + 1]
+            for launch in script.training
+        ):
+            continue
+        line = script.lines[command.line - 1] if 0 < command.line <= len(script.lines) else ""
+        one_rank = any(_ONE_RANK.search(one.text) for one in command.conditions) or (
+            {"after-and", "and"} & set(command.within) and _ONE_RANK.search(line)
+        )
+        if one_rank and not re.search(r"until|while|barrier|sleep|srun.*srun", line):
+            yield found("install-races", command, f"{command.text.replace(HOLE, '…')[:50]}, by one rank alone")
+            return
+
+
+def kills(script: BatchScript) -> Iterator[Finding]:
+    """Find programs that are ended by name, where other jobs may have them, too."""
+    for command in script.named("pkill", "killall"):
+        children = any(
+            re.match(r"-[A-Za-z]*[Pgst]$|--(?:parent|session|pgroup)", word.text) for word in command.words[1:]
+        )
+        if not children and not script.request.exclusive and "called" not in command.within:
+            yield found("kills-by-name", command, command.text.replace(HOLE, "…")[:60])
             return
 
 
@@ -110,7 +162,7 @@ def ray(script: BatchScript) -> Iterator[Finding]:
     """Find Ray clusters that are awaited by a sleep."""
     started = False
     checked = any(
-        command.name == "ray" and re.search(r"\bstatus\b|health-check", command.text) and "condition" in command.within
+        re.search(r"\bray (?:status|health-check)\b", command.text) and "condition" in command.within
         for command in script.commands
     )
     for command in script.commands:
@@ -146,6 +198,9 @@ def local_disks(script: BatchScript) -> Iterator[Finding]:
         return
     told: set[str] = set()
     for command in script.commands:
+        if command.name == "mktemp" and "called" not in command.within and "-d" in command.text:
+            told.add("temp-dir-on-first-node-only")
+            yield found("temp-dir-on-first-node-only", command, command.text)
         code = "temp-dir-on-first-node-only" if command.name == "mkdir" else "workdir-on-first-node-only"
         makes_venv = re.match(r"python[\d.]* -m venv |uv venv ", command.text) is not None
         fills = makes_venv or command.name in ("mkdir", "mktemp", "cd", *_FILLS)

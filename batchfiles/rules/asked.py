@@ -5,43 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.rules.codes import Finding, found
-from batchfiles.slurm.directives import Directive
+from batchfiles.bash.values import number
+from batchfiles.rules.codes import Finding, Severity, found
+from batchfiles.rules.refused import TAKES
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
-from trainjob.contract.programs.slurm_options import SHORT, refusal
+
+_HOURS = ("12:00", "24:00", "36:00", "48:00", "72:00", "96:00")
 
 
-def refused(script: BatchScript) -> Iterator[Finding]:
-    """Find what makes sbatch refuse the file as it is."""
-    if b"\r\n" in script.raw:
-        line = next(number for number, text in enumerate(script.raw.split(b"\n"), 1) if text.endswith(b"\r"))
-        yield Finding("crlf", line, "this line ends as on Windows")
-    first = script.raw[:200].split(b"\n")[0]
-    if first.startswith(b"#!") or not script.is_batch_file:
-        return
-    later = next((number for number, line in enumerate(script.lines, 1) if line.startswith("#!/")), None)
-    yield Finding(
-        "shebang-not-first",
-        later or 1,
-        f"#! stands in line {later}" if later else f'the first line is "{script.lines[0][:40]}"',
-    )
-
-
-def unknown_options(script: BatchScript) -> Iterator[Finding]:
-    """Find options that sbatch does not have."""
-    for one in script.header.directives:
-        refused = _refused_letter(one) if len(one.spelled) == 1 or one.spelled.startswith("-") else refusal(one.spelled)
-        if refused is not None:
-            text, better = refused
-            yield Finding("no-such-option", one.line, text + (f": did you mean --{better}?" if better else ""))
-
-
-def _refused_letter(one: Directive) -> tuple[str, str] | None:
-    if one.spelled.startswith("-"):
-        return f"{one.spelled} has one dash: sbatch reads it as -{one.spelled[1]}", one.name
-    return None if one.spelled in SHORT["sbatch"] else (f"sbatch has no option -{one.spelled}", "")
+def units(script: BatchScript) -> Iterator[Finding]:
+    """Find figures whose unit is smaller than it looks, and logs whose names tell the opposite."""
+    header = script.header
+    if header.value("time") in _HOURS:
+        yield Finding("time-in-minutes", header.line("time"), f"--time={header.value('time')} is minutes and seconds")
+    for name in ("mem", "mem-per-cpu", "mem-per-gpu"):
+        megabytes = number(header.value(name))
+        if megabytes is not None and 0 < megabytes <= 1000:
+            yield Finding("mem-in-megabytes", header.line(name), f"--{name}={megabytes} is {megabytes} MB")
+    output, error = header.value("output") or "", header.value("error") or ""
+    if output.endswith(".err") and re.search(r"\.(?:log|out)$", error):
+        yield Finding("logs-swapped", header.line("output"), f"--output={output}, --error={error}")
 
 
 def ignored(script: BatchScript) -> Iterator[Finding]:
@@ -53,16 +38,19 @@ def ignored(script: BatchScript) -> Iterator[Finding]:
             yield Finding("directive-ignored", one.line, f'"{one.text.strip()[:60]}" {one.why}')
 
 
-_TEXTS = ("job-name", "comment", "mail-user", "wrap", "dependency")
+_TEXTS = ("comment", "mail-user", "wrap", "dependency")
 
 
 def not_expanded(script: BatchScript) -> Iterator[Finding]:
     """Find directives whose author relies on the shell."""
     for one in script.header.directives:
         value = one.value or ""
-        if one.name in _TEXTS:
+        if one.name in _TEXTS or one.name in TAKES:  # else it is refused
             continue
-        if value.startswith("~") or re.search(r"\$(?:\{?\w|\()|`", value):
+        if one.name == "job-name":
+            if re.search(r"\$\w|\$\{|%[jaAxu]\b", value):
+                yield Finding("tilde-in-output", one.line, f"--job-name={value} is taken as it is", Severity.WARNING)
+        elif value.startswith("~") or re.search(r"\$(?:\{?\w|\()|`", value):
             yield Finding("tilde-in-output", one.line, f"--{one.name}={value}")
 
 
@@ -128,20 +116,33 @@ def nodes_by_name(script: BatchScript) -> Iterator[Finding]:
         return
     line = header.line("nodelist")
     yield Finding("nodelist-pinned", line, f"--nodelist={listed}")
-    rest = re.search(r"(?:nodelist|-w)[ =]*\S*,[ \t]+[\w\[]", script.lines[line - 1])
-    if rest or listed.endswith(",") or re.search(r"\s", listed):
-        yield Finding("nodelist-with-spaces", line, script.lines[line - 1].strip()[:80])
-        return
     try:
-        named = len(slurm_text.expand(listed))
+        named = len(set(slurm_text.expand(listed.rstrip(","))))
     except slurm_text.HostlistError:
-        return
+        named = len(_listed_once(listed))
     if script.request.nodes is not None and named > script.request.nodes:
         yield Finding(
             "nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {script.request.nodes}"
         )
 
 
+def _listed_once(text: str) -> set[str]:
+    """Return the names in a list that names some of them twice, as in n[1-3,3]; none for what is no list."""
+    match = re.fullmatch(r"([\w.-]*)\[([\d,-]+)\]", text)
+    if match is None:
+        return set()
+    names: set[str] = set()
+    for part in match[2].split(","):
+        first, _, last = part.partition("-")
+        if number(first) is not None and number(last or first) is not None:
+            names |= {f"{match[1]}{at}" for at in range(int(first), min(int(last or first), int(first) + 9999) + 1)}
+    return names
+
+
+_TO_FILL_IN = re.compile(
+    r"(?:your|my|the)?[_-]?(?:account|partition|qos|project|queue|email)(?:[_-]?(?:name|id|here))?|\{\s*[\w ]*\}?|<.*",
+    re.IGNORECASE,
+)
 _PLACEHOLDER = re.compile(
     (
         r"(?:<[\w .-]+>|.*\b(?:change_?(?:this|me)|fill_?me|todo|fixme|xyz-cluster)\b.*|"
@@ -154,8 +155,12 @@ _PLACEHOLDER = re.compile(
 def placeholders(script: BatchScript) -> Iterator[Finding]:
     """Find values that still have to be filled in."""
     for directive in script.header.directives:
-        if directive.value and _PLACEHOLDER.fullmatch(directive.value):
+        value = directive.value or ""
+        is_name = directive.name in ("account", "partition", "qos", "mail-user") and _TO_FILL_IN.fullmatch(value)
+        if is_name or _PLACEHOLDER.fullmatch(value):
             yield Finding("placeholders", directive.line, f"--{directive.name}={directive.value}")
+    for line, text in script.placeholders:
+        yield Finding("placeholders", line, text[:60])
     for one in script.assignments:
         if one.value.fixed and _PLACEHOLDER.fullmatch(one.value.text) and one.array is None and "$" not in one.text:
             yield found("placeholders", one, one.text[:60])

@@ -45,15 +45,15 @@ _ERRORS = {
     ),
     "signal-kills-batch": (
         "--signal=B:… goes to the batch shell, which has no trap for it and dies at once. The ranks are killed after it.",
-        "Set a trap for this signal, start the work in the background and wait for it; or leave out B: and handle it in the ranks.",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue.",
     ),
     "signal-never-arrives": (
         "--signal without B: goes to job steps only. The batch shell's trap never runs, and without srun there is no step.",
-        "Write --signal=B:… , or start the work with srun and handle the signal there.",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue.",
     ),
     "trap-deferred": (
         "bash runs a trap only when the command in the foreground has ended: here, after the training.",
-        "Start the command with & and wait for it: srun … & wait $!",
+        "Start the command with & and wait for it, again when the trap has ended wait: srun … & PID=$!; while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
     ),
     "more-processes-than-gpus": (
         "More processes are started on a node than it has GPUs for: two share one, or the last ones find none.",
@@ -123,23 +123,55 @@ _ERRORS = {
         "The job asks for more than the cluster of --cluster has or allows, or leaves out what it requires: sbatch refuses it, or it waits for ever.",
         "Ask for what the cluster has.",
     ),
+    "directive-refused": (
+        "sbatch refuses the file: a directive has a value that it does not take, or a word that is neither an option nor a value.",
+        "Write the value as the manual has it: figures, HH:MM:SS, 64G. Variables are for the command line: sbatch --time=$LIMIT FILE.",
+    ),
+    "not-a-batch-file": (
+        "sbatch refuses it, or reads none of its options: it is empty, a program of Python without #!, or a file for another scheduler.",
+        "Give doctor a batch file for Slurm: #!/bin/bash, then #SBATCH lines, then commands.",
+    ),
+    "shebang-wrong": (
+        "The first line names an interpreter that there is not, or gives it an option that it does not know: the job ends at once.",
+        "Write #!/bin/bash, or #!/bin/bash -l for a login shell, with an ordinary minus sign.",
+    ),
+    "broken-continuation": (
+        "A backslash that is not the last sign of its line continues nothing: the blank behind it becomes an argument, and the next line a command.",
+        "End the line with the backslash; put remarks on lines of their own, above the command.",
+    ),
+    "wait-interrupted": (
+        "A trap ends wait with 128 + the number of the signal. The script goes on, or set -e ends it, while the training still saves, and Slurm kills the training with it.",
+        "Wait again until it has ended: while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
+    ),
+    "mpirun-beyond-tasks": (
+        'Open MPI takes one slot a task of the job, and refuses to start more processes: "There are not enough slots available".',
+        "Ask for as many tasks (--ntasks or --ntasks-per-node), or start fewer.",
+    ),
+    "option-before-script": (
+        "An option of the training stands before its script, where the launcher takes it for its own, and refuses to start.",
+        "Write it behind the script: torchrun --nproc-per-node=4 train.py --epochs 10.",
+    ),
+    "not-bash": (
+        "bash can't read the file beyond this line: a quote, a bracket or an if is not closed, and nothing behind it runs.",
+        "bash -n FILE",
+    ),
 }
 
 _WARNINGS = {
     "time-limit-unhandled": (
         "Neither --signal nor --requeue, and no resubmission: at its time limit the job is killed, and all since the last checkpoint is lost.",
-        "#SBATCH --signal=USR1@120, save a checkpoint on it, and --requeue or sbatch the next job.",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue.",
     ),
     "port-fixed": (
         "The port is the same in every job: a second job on the first node, yours or another's, can't start, or joins this one.",
         "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000)); or --rdzv-endpoint with port 0, or --standalone, on one node.",
     ),
     "no-kill-on-bad-exit": (
-        "When a rank dies, srun leaves the others waiting in a collective until the time limit.",
+        "When a rank dies, srun leaves the others waiting in a collective: until NCCL gives up after ten minutes, or the time limit ends the job.",
         "srun --kill-on-bad-exit=1",
     ),
     "kill-on-bad-exit-0": (
-        "--kill-on-bad-exit=0 tells srun to leave the other ranks running when one dies: they wait until the time limit.",
+        "--kill-on-bad-exit=0 tells srun to leave the other ranks running when one dies: until NCCL gives up after ten minutes, or the time limit ends the job.",
         "srun --kill-on-bad-exit=1",
     ),
     "no-mem": (
@@ -155,16 +187,16 @@ _WARNINGS = {
         "#SBATCH --cpus-per-task=… (the node's CPUs ÷ its GPUs, for one process a GPU).",
     ),
     "log-folder-must-exist": (
-        "The folder of the log must exist before sbatch: Slurm does not make it, and without it the job fails at once, without a log.",
+        "The folder of the log must exist before sbatch: before Slurm 23.02 nothing makes it, and without it the job fails at once, without a log.",
         "mkdir -p it before sbatch. In the file it is too late.",
     ),
     "srun-loses-cpus": (
-        "From Slurm 22.05 to 24.05, srun does not take over --cpus-per-task: each task gets one CPU.",
+        "From Slurm 22.05 to 24.05, srun does not take over --cpus-per-task: each task may get one CPU.",
         "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK, or srun --cpus-per-task=$SLURM_CPUS_PER_TASK",
     ),
     "exit-code-lost": (
         "The job ends with 0 although the training failed: Slurm says COMPLETED, and jobs that depend on it start.",
-        "set -eo pipefail at the top, or keep the code and end with: exit $code",
+        "set -eo pipefail at the top, or keep the code at once (code=$?) and end with exit $code",
     ),
     "addr-hostname-ip": (
         "hostname -i may print 127.0.1.1, several addresses, or IPv6: whichever way, ranks don't find each other.",
@@ -180,7 +212,7 @@ _WARNINGS = {
     ),
     "requeue-without-signal": (
         "--requeue alone starts the job again after a node failure or preemption, not at its time limit, and nothing asks it to save first.",
-        "#SBATCH --signal=USR1@120, save a checkpoint on it, then scontrol requeue $SLURM_JOB_ID.",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue.",
     ),
     "addr-from-compressed-list": (
         "SLURM_JOB_NODELIST is compressed (node[01-04]): cutting it at a comma gives no host name with several nodes.",
@@ -196,7 +228,7 @@ _WARNINGS = {
     ),
     "ray-sleep-ready": (
         "Ray's start is awaited by a fixed sleep: on a slow day the workers or the training find no head.",
-        "Wait until it answers: until ray status …; do sleep 1; done, with a limit.",
+        "Wait until it answers: until ray status; do sleep 1; done, with a limit.",
     ),
     "sets-visible-devices": (
         "GPUs are chosen by hand. Slurm has already chosen this job's, which may be others on a shared node.",
@@ -210,12 +242,8 @@ _WARNINGS = {
         "The job waits for nodes by name, also when they are down or busy and others are free.",
         "Ask for a property instead: --constraint or --gres with a type.",
     ),
-    "nodelist-with-spaces": (
-        "The node list has spaces: what stands after the first is not part of it.",
-        "Separate names by commas alone.",
-    ),
     "nodelist-longer-than-nodes": (
-        "More nodes are named than asked for. All named nodes are required: Slurm refuses, or gives more than the script counts on.",
+        "More nodes are named than asked for. All named nodes are required: Slurm before 23.02 refuses, and later ones give more than the script counts on.",
         "Make --nodes and --nodelist agree.",
     ),
     "nccl-slow-path": (
@@ -262,6 +290,26 @@ _WARNINGS = {
         "srun runs this once for each task of the job: a preparation runs several times at once, on the same files.",
         "srun --ntasks=1 --nodes=1 … , or without srun.",
     ),
+    "no-gpus": (
+        "Processes for GPUs are started, and no directive asks for a GPU, nor for whole nodes: where GPUs have to be asked for, there are none.",
+        "#SBATCH --gpus-per-node=… or --gres=gpu:… , as the site has it.",
+    ),
+    "bash-under-sh": (
+        "The file names /bin/sh and is written for bash: where sh is dash, as on Debian and Ubuntu, these lines are errors.",
+        "#!/bin/bash",
+    ),
+    "mem-in-megabytes": (
+        "A figure without a unit is megabytes, and this is very little for a training.",
+        "Write the unit: --mem=64G.",
+    ),
+    "install-races": (
+        "One rank installs packages, and the others start at once: they import what is half there, and other nodes may never get it.",
+        "Install before srun, in a step of its own: srun --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
+    ),
+    "kills-by-name": (
+        "Programs are ended by their name: those of your other jobs on this node end, too.",
+        "Keep the id (PID=$!) and kill it: kill $PID.",
+    ),
 }
 
 _NOTES = {
@@ -274,8 +322,8 @@ _NOTES = {
         "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK (divided by the processes of a task).",
     ),
     "signal-without-requeue": (
-        "The job is asked to save before its time limit, and nothing starts it again.",
-        "--requeue and scontrol requeue $SLURM_JOB_ID, or sbatch the next job.",
+        "The job is asked to save before its time limit, and nothing in the file starts it again: --requeue acts on preemption and dead nodes, not at a time limit.",
+        "scontrol requeue $SLURM_JOB_ID when the training has saved, unless the training does so itself, as Lightning does.",
     ),
     "rdzv-id-fixed": ("The rendezvous has the same id in every job.", "--rdzv-id=$SLURM_JOB_ID"),
     "rdzv-id-random": ("A random rendezvous id can't be found again in logs, and differs where each node expands it.", "--rdzv-id=$SLURM_JOB_ID"),
@@ -283,7 +331,6 @@ _NOTES = {
         "$(hostname) is the first node of the job only in the batch shell, and not in every srun or heterogeneous job.",
         "scontrol show hostnames $SLURM_JOB_NODELIST | head -n1",
     ),
-    "port-from-jobid": ("Two jobs whose ids end alike share a port, which is rare and hard to recognize.", "Check that it is free before the ranks start."),
     "nccl-old-variable": ("torch renamed this variable (2.2), and later releases ignore the old name.", "TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT, …"),
     "nccl-interface-pinned": ("NCCL uses this interface, and fails on a cluster that has none of this name.", "Leave the choice to NCCL, or set it in a file of the site."),
     "debug-left-on": ("Debugging output or synchronous launches are on: long logs, slower training.", "Take it out of the file that trains."),
@@ -293,11 +340,36 @@ _NOTES = {
     "export-all": ("--export=ALL takes over whatever the submitting shell has set.", "--export=NONE, and set what the job needs in the file."),
     "old-launcher": ("torch.distributed.launch is deprecated.", "torchrun"),
     "old-option": ("An option is written in an old way.", "Write it as the manual does."),
-    "placeholders": ("A value is a placeholder that somebody has to fill in.", "Fill it in."),
+    "placeholders": (
+        "A value is a placeholder that somebody has to fill in.",
+        "Fill it in.",
+    ),
     "exclude-pinned": ("Nodes are excluded by name, also when they have long been repaired.", "Report them, and take it out."),
-    "directive-commented": ("A directive is commented out.", "Nothing to do if it is meant so."),
+    "directive-commented": (
+        "A directive is commented out with # SBATCH, which looks like a mistake.",
+        "Nothing to do if it is meant so; ##SBATCH says so.",
+    ),
     "unused-launcher-variables": ("Variables for ranks are set, and the launcher sets or ignores them.", "Take them out."),
-    "not-bash": ("bash's grammar does not allow this line; what stands around it was read as well as possible.", "bash -n FILE"),
+    "time-in-minutes": (
+        "Two figures are minutes and seconds: 24:00 is 24 minutes.",
+        "Hours are HH:MM:SS: 24:00:00.",
+    ),
+    "logs-swapped": (
+        "--output ends in .err, and --error in .log or .out.",
+        "Swap them.",
+    ),
+    "setting-unread": (
+        "Nothing reads this variable.",
+        "init_process_group(timeout=…), or the option of the program.",
+    ),
+    "nodes-idle": (
+        "The last command runs on one node, and all nodes are held for it.",
+        "Put it into a job of its own: sbatch --dependency=afterok:$SLURM_JOB_ID evaluate.sbatch.",
+    ),
+    "ignore-unused": (
+        "A comment wants a fault ignored that is not there, or that doctor does not know.",
+        "Take it out, or correct its name: trainjob doctor --explain CODE.",
+    ),
 }  # fmt: skip
 
 CODES: dict[str, Code] = {
@@ -315,6 +387,12 @@ class Finding(NamedTuple):
     text: str
     lighter: Severity | None = None  # where it matters less than usual
     path: str = ""  # of a script that the batch file calls; empty for the file itself
+    column: int = 0  # from 1; 0: unknown
+
+    @property
+    def link(self) -> str:
+        """Where the documentation explains it."""
+        return f"docs/reference/batch-codes.md#{self.code}"
 
     @property
     def row(self) -> Code:
@@ -333,6 +411,7 @@ class Finding(NamedTuple):
             "severity": self.severity.value,
             "where": f"{self.path}:{self.line}" if self.path else f"line {self.line}",
             "line": self.line,
+            "column": self.column,
             "text": self.text,
             "happens": self.row.happens,
             "cure": self.row.cure,

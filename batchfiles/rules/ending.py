@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.status import ZERO, ScriptEnd, ends
+from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
@@ -18,11 +20,12 @@ def time_limit(script: BatchScript) -> Iterator[Finding]:
     header = script.header
     if not header.directives:
         return
-    if header.value("requeue") is not None or _resubmits(script):
+    if _resubmits(script) or re.search(r"%1\s*$", header.value("array") or ""):  # an element after the other
         return
     if header.value("signal") is not None:
-        yield Finding("signal-without-requeue", header.line("signal"), "--signal, and nothing starts the job again")
-    else:
+        text = "--signal, and nothing in the file starts the job again"
+        yield Finding("signal-without-requeue", header.line("signal"), text)
+    elif header.value("requeue") is None:
         yield Finding("time-limit-unhandled", header.line("time"), "no --signal, no --requeue, no resubmission")
 
 
@@ -102,58 +105,33 @@ def _outermost(launch: LaunchedProgram) -> ShellCommand:
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
     living = [launch for launch in script.training if not launch.command.dead] or script.training
-    if not living:
-        return
-    for launch in script.training:
-        chain = [launch]
-        while chain[-1].outer is not None:
-            chain.append(chain[-1].outer)
-        piped = next(
-            (one.command for one in chain if one.command.piped_into and "pipefail" not in one.command.options), None
-        )
+    main = [launch for launch in living if not launch.is_beside] or living
+    main = [launch for launch in main if not _outermost(launch).background] or main
+    for launch in main:
+        piped = next((one for one in _called(launch) if one.piped_into and "pipefail" not in one.options), None)
         if piped is not None:
             yield found("exit-code-lost", piped, f"| {piped.piped_into}, without pipefail")
             return
-    main = _outermost(living[-1])
-    reason = _lost_in(script, main)
-    if reason is not None:
-        yield found("exit-code-lost", main, reason)
+        command = _outermost(launch)
+        line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
+        endings = ends(script.root, [(line, word)])
+        if endings and all(one.status == ZERO for one in endings):
+            yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: one.line), line))
+            return
 
 
-def _lost_in(script: BatchScript, main: ShellCommand) -> str | None:
-    """Return how the exit code of a command gets lost; None if it does not."""
-    at = next(number for number, command in enumerate(script.commands) if command is main)
-    after = [command for command in script.commands[at + 1 :] if _follows(command, main)]
-    if _code_is_kept(script, after):
-        return None
-    if main.background:
-        waits = [at for at, command in enumerate(after) if command.name == "wait"]
-        if not waits:
-            return None
-        if len(after[waits[-1]].words) > 1:
-            return _loses(after, main) if after[waits[-1] + 1 :] else None
-        return "wait without a process id returns 0"
-    if "or" in main.within and not any(
-        command.name in ("exit", "return", "false") for command in after if "after-or" in command.within
-    ):
-        return "|| replaces the failure by exit code 0"
-    if "condition" in main.within or "not" in main.within:
-        return (
-            "the if replaces the failure by exit code 0"
-            if not any(command.name == "exit" for command in after)
-            else None
-        )
-    if "or" in main.within:
-        return None
-    if "e" in main.options and "and" not in main.within:
-        return None
-    return _loses(after, main)
+def _lost_by(end: ScriptEnd, line: int) -> str:
+    text = end.text.split("\n")[0][:50].strip()
+    if end.line == line:
+        return f"when it fails, the job still ends with 0: {text}"
+    return f"when it fails, the job ends with 0, the code of line {end.line}: {text}"
 
 
-def _loses(after: list[ShellCommand], main: ShellCommand) -> str | None:
-    rest = [command for command in after if "after-and" not in command.within and command.name not in ("", "trap")]
-    rest = [command for command in rest if not (main.background and command.name == "wait")]
-    return f"the last command is {rest[-1].name}, without set -e" if rest else None
+def _called(launch: LaunchedProgram) -> Iterator[ShellCommand]:
+    """Yield the commands of shells inside the batch shell that lead to a launch."""
+    while launch.outer is not None:
+        yield launch.command
+        launch = launch.outer
 
 
 def _follows(command: ShellCommand, main: ShellCommand) -> bool:
@@ -164,26 +142,39 @@ def _follows(command: ShellCommand, main: ShellCommand) -> bool:
     return not command.dead and all(ways.get(one.number, one.branch) == one.branch for one in command.conditions)
 
 
-def _code_is_kept(script: BatchScript, after: list[ShellCommand]) -> bool:
-    """Return whether the script looks at the exit code, and ends with it or with another than 0."""
-    kept = {one.name for one in script.assignments if re.search(r"=\(?\"?\$(?:\?|\{PIPESTATUS)", one.text)}
-    looks = re.compile("|".join([r"\$\?|PIPESTATUS", *(rf"\b{re.escape(name)}\b" for name in sorted(kept))]))
-    for command in after:
-        if command.name not in ("exit", "return"):
-            continue
-        if any(looks.search(word.source) for word in command.words[1:]):
-            return True
-        if (
-            len(command.words) > 1
-            and command.words[1].text != "0"
-            and any(looks.search(one.text) for one in command.conditions)
-        ):
-            return True
-        if len(command.words) == 1 and after and command is after[0]:
-            return True
-    return False
+def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
+    """Find a single wait beside a trap: the trap ends it, and the script goes on while the training saves."""
+    stated = re.fullmatch(r"[BR]*B[BR]*:(\w+)(?:@\d+)?", (script.header.value("signal") or "").strip())
+    traps = _traps(script)
+    trap = (
+        traps.get(_signal(stated[1]))
+        if stated
+        else next((traps[name] for name in ("USR1", "USR2") if name in traps), None)
+    )
+    if trap is None or not any(_outermost(launch).background for launch in script.training):
+        return
+    handler = trap.words[1].text
+    if re.search(r"\bwait\b", handler) or any(
+        one.name == "wait" and "handler" in one.within for one in script.commands
+    ):
+        return
+    if re.search(r"\bexit\b", handler):
+        return
+    waits = [one for one in script.named("wait") if not {"handler", "substitution", "called"} & set(one.within)]
+    if len(waits) == 1 and not {"loop", "endless"} & set(waits[0].within):
+        then = (
+            "set -e ends the script there"
+            if "e" in waits[0].options and not _TESTED & set(waits[0].within)
+            else "the script goes on"
+        )
+        yield found(
+            "wait-interrupted",
+            waits[0],
+            f"the trap for {_signal(trap.words[2].text)} (line {trap.line}) ends it, and {then}",
+        )
 
 
+_TESTED = {"condition", "not", "and", "or"}
 _CLEANS_UP = ("rm", "rsync", "cp", "mv", "tar", "kill", "pkill", "rclone", "scp", "fusermount", "umount")
 
 
@@ -199,7 +190,9 @@ def cleanup(script: BatchScript) -> Iterator[Finding]:
         stops_ray = command.name == "ray" and "stop" in command.text
         if _follows(command, main) and (command.name in _CLEANS_UP or stops_ray) and "e" in command.options:
             yield found(
-                "cleanup-skipped-by-set-e", command, f"{command.text[:60]} is skipped when line {main.line} fails"
+                "cleanup-skipped-by-set-e",
+                command,
+                f"{command.text.replace(HOLE, '…')[:60]} is skipped when line {main.line} fails",
             )
             return
 
@@ -246,6 +239,9 @@ def cancels(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that end by being cancelled."""
     for command in script.named("scancel"):
         if {"handler", "substitution"} & set(command.within):
+            continue
+        # It only passes a signal on.
+        if any(re.match(r"-s|--signal|-[A-Z0-9]+$|-b", word.text) for word in command.words[1:]):
             continue
         own = any(
             word.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_NAME")

@@ -154,20 +154,26 @@ def _is_parameter(script: BatchScript, name: str) -> bool:
 
 
 def port(script: BatchScript) -> Iterator[Finding]:
-    """Find ports that every job shares."""
+    """Find ports that every job shares; on nodes that are this job's alone it matters less."""
+    told: set[str] = set()
     for place in _ports(script):
-        value, number = place.value, re.search(r"(\d+)$", place.value.text)
+        value, number = place.value, re.search(r"([0-9]+)$", place.value.text)
         if number is None or int(number[1][:9]) == 0 or value.text.endswith(f"{HOLE}{number[1]}"):
             continue
-        if value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID"):
+        if value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID") and ":" not in value.text:
             continue
-        yield found("port-fixed", place, f"{place.name} is always {number[1]}")
-        return
+        if number[1] not in told:
+            told.add(number[1])
+            lighter = Severity.NOTE if script.request.exclusive else None
+            yield found("port-fixed", place, f"{place.name} is always {number[1]}", lighter)
 
 
 def _ports(script: BatchScript) -> Iterator[StatedEndpoint]:
     for one in script.assigned(_PORT_NAMES):
         if one.value.known:
+            yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
+    for one in script.assigned(r"(?:JAX_)?COORDINATOR_ADDR\w*"):
+        if re.search(r":[0-9]+$", one.value.text):
             yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
     for launch in script.launches:
         for name in _PORT_OPTIONS:
@@ -181,7 +187,7 @@ def _ports_in_words(launch: LaunchedProgram) -> Iterator[StatedEndpoint]:
     words = launch.program
     is_ray = bool(words) and words[0].text.rpartition("/")[2] == "ray" and any(word.text == "--head" for word in words)
     names = (
-        r"--(?:master[-_]port|main_process_port|dist[-_]url|init[-_]method|coordinator[-_]address|dist[-_]port%s)"
+        r"--(?:master[-_]port|main_process_port|dist[-_]url|init[-_]method|coordinator(?:[-_]addr(?:ess)?)?|dist[-_]port%s)"
         % ("|port" if is_ray else "")
     )
     for at, word in enumerate(words):
@@ -192,12 +198,8 @@ def _ports_in_words(launch: LaunchedProgram) -> Iterator[StatedEndpoint]:
                 yield StatedEndpoint(key, value, launch.line, source=launch.source)
 
 
-def from_job_id(script: BatchScript) -> Iterator[Finding]:
-    """Find ports and rendezvous ids that are less certain than they look."""
-    for one in script.assigned(_PORT_NAMES):
-        if one.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID"):
-            yield found("port-from-jobid", one, one.text[:60])
-            break
+def rendezvous_ids(script: BatchScript) -> Iterator[Finding]:
+    """Find rendezvous ids that are the same in every job, or another on each node."""
     for launch in script.training:
         value = option(launch.launcher, "rdzv_id")
         if value is None:
@@ -211,7 +213,13 @@ def from_job_id(script: BatchScript) -> Iterator[Finding]:
 def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
     for one in script.assigned("WORLD_SIZE|NUM_PROCESSES|NPROCS_TOTAL"):
-        if one.name == "WORLD_SIZE" and one.value.fixed and one.value.text.isdigit() and int(one.value.text[:9]) > 1:
+        if (
+            one.name == "WORLD_SIZE"
+            and one.exported
+            and one.value.fixed
+            and one.value.text.isdigit()
+            and int(one.value.text[:9]) > 1
+        ):
             yield found("world-size-fixed", one, f"WORLD_SIZE is always {one.value.text}")
 
 
@@ -244,6 +252,18 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
             yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)
     if not told:
         yield from _exported_ranks(script)
+    for at, line in enumerate(script.lines, 1):
+        if _PATH_OF_A_RANK.match(line) and any(
+            launch.srun and launch.line > at and _several(script, launch) for launch in script.training
+        ):
+            yield Finding("rank-expanded-early", at, f"{line.strip()[:60]}: the same for every rank", Severity.WARNING)
+            return
+
+
+# export FILE=out-$SLURM_NODEID.json in the batch shell.
+_PATH_OF_A_RANK = re.compile(
+    r"\s*export \w+=\"?(?=[^'\"#\s]*[./-])[^'\"#\s]*\$\{?(?:SLURM_NODEID|SLURM_PROCID|SLURM_LOCALID)\b"
+)
 
 
 def _several(script: BatchScript, launch: LaunchedProgram) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.values import number
+from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
-from trainjob.contract.programs.launchers import STARTS_ON_NODES, option_names
+from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
 
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
         if local > available:
             text = f"{local} processes a node, and {available} GPU{'s' * (available != 1)}"
             yield found("more-processes-than-gpus", launch, text)
-        elif local < available and not at_once and len(living) == 1:
+        elif local < available and not at_once and not (len(living) > 1 and launch.is_beside):
             text = f"{local} process{'es' * (local != 1)} a node, and {available} GPUs"
             yield found("gpus-unused", launch, text)
 
@@ -110,13 +110,87 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
 def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
     """Find one-rank-a-task launches with more tasks than GPUs."""
     per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
-    variables = launch.command.variables
-    meets = "MASTER_ADDR" in variables.values or "MASTER_PORT" in variables.values
-    if launch.srun and launch.is_python and meets and per_node and available and per_node > available:
-        own = {"gpus", "gres", "gpus-per-node", "gpus-per-task"} & set(launch.srun.options)
-        if not own:
-            text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
-            yield found("more-processes-than-gpus", launch, text)
+    own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
+    if launch.srun and launch.is_python and per_node and available and per_node > available and not own:
+        text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
+        yield found("more-processes-than-gpus", launch, text)
+
+
+_OTHER_MPI = re.compile(
+    r"(?i)\bI_MPI_|\bintel-?(?:mpi|oneapi)|\bimpi\b|\bmpich\b|\bmvapich|\boneapi\b|cray-mpich|PRTE_|OMPI_MCA_rmaps"
+)
+# Options that name other slots than the job's tasks.
+_OTHER_SLOTS = frozenset(
+    ("oversubscribe", "hostfile", "machinefile", "host", "H", "map_by", "hosts", "ppn", "bootstrap", "f")
+)
+_ASKS_FOR_GPUS = frozenset(("gpus", "gres", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu"))
+
+
+def mpi_slots(script: BatchScript) -> Iterator[Finding]:
+    """Find more processes than Open MPI has slots for: one a task of the job."""
+    if not script.is_batch_file or _OTHER_MPI.search(_code(script)):
+        return
+    request = script.request
+    slots = request.tasks or (request.nodes or 1) * (request.tasks_per_node or 1)
+    for launch in _living(script):
+        mpi = launch.layer("mpirun")
+        if mpi is None or mpi.words[0].text.rpartition("/")[2] != "mpirun" or launch.srun is not None:
+            continue
+        wanted = number_of(mpi, "n", "np", "c")
+        if wanted is not None and wanted > slots and not _OTHER_SLOTS & set(mpi.options):
+            yield found(
+                "mpirun-beyond-tasks", launch, f"{wanted} processes, and the job has {slots} task{'s' * (slots != 1)}"
+            )
+
+
+def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
+    """Find options of the training that stand before its script."""
+    for launch in _living(script):
+        launcher = launch.launcher
+        if launcher is None or launcher.name != "torchrun" or launch.has_unknown_options or not launch.program:
+            continue
+        for name in launcher.options:
+            if len(name) > 1 and not any(known.startswith(name) for known in TORCHRUN_OPTIONS):
+                yield found(
+                    "option-before-script",
+                    launch,
+                    f"--{name} stands before {launch.program[0].text.replace(HOLE, '…')[:40]}",
+                )
+                return
+
+
+_FOR_GPUS = re.compile(r"(?i)\bcuda\b|nvidia-smi|\bnccl\b|NCCL_|CUDA_|--gpus?\b|\bgpus?\b|apptainer exec --nv|--nv\b")
+
+
+_GPU_NODES = re.compile(r"(?i)gpu|a100|h100|v100|cuda|dgx|gh200|mi[0-9]")
+
+
+def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
+    """Find several processes for GPUs in a job that asks for none."""
+    header = script.header
+    names = (*_ASKS_FOR_GPUS, "gpus-per-socket", "tres-per-task", "exclusive", "cpus-per-gpu")
+    sites = " ".join(header.value(name) or "" for name in ("partition", "constraint", "qos", "account", "reservation"))
+    if not header.directives or any(header.value(name) is not None for name in names) or _GPU_NODES.search(sites):
+        return
+    if any("sbatch" in comment and re.search(r"--g(?:res|pus)", comment) for _, comment in script.comments):
+        return  # its command line has them
+    for launch in _living(script):
+        own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
+        on_cpus = "cpu" in (launch.launcher.options if launch.launcher else ())
+        if (processes_of(launch) or 1) > 1 and not own and not on_cpus and _FOR_GPUS.search(_code(script)):
+            yield found("no-gpus", launch, f"{processes_of(launch)} processes a node, and no directive asks for GPUs")
+            return
+
+
+def idle_nodes(script: BatchScript) -> Iterator[Finding]:
+    """Find a last command that runs on one node of several."""
+    living = _living(script)
+    if not script.request.several_nodes or len(living) < 2:
+        return
+    last, before = living[-1], living[:-1]
+    alone = last.srun is None and last.is_python and last.outer is None and not last.command.background
+    if alone and any(one.srun is not None and one.outer is None for one in before):
+        yield found("nodes-idle", last, f"{last.name.replace(HOLE, '…')} runs on one of {script.request.nodes} nodes")
 
 
 def several_nodes(script: BatchScript) -> Iterator[Finding]:
@@ -163,7 +237,7 @@ def bad_exit(script: BatchScript) -> Iterator[Finding]:
 def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     nodes = script.nodes_of(launch)
     if nodes is not None:
-        return nodes > 1 or (script.request.several_nodes and _beside_others(script, launch))
+        return nodes > 1
     ignored = any("nodes" in one.meant for one in script.header.ignored)
     unknown_tasks = script.header.value("ntasks") is not None and (script.request.tasks or 2) > 1
     return (
@@ -171,14 +245,6 @@ def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
         or "nodes" in (launch.srun.options if launch.srun else {})
         or (unknown_tasks and launch.launcher is None)
         or script.header.value("nodes") not in (None, "1")
-    )
-
-
-def _beside_others(script: BatchScript, launch: LaunchedProgram) -> bool:
-    """Return whether workers that other sruns have started take part, as with Ray."""
-    return any(
-        other is not launch and other.srun and other.program and other.program[0].text == "ray"
-        for other in script.launches
     )
 
 
@@ -219,10 +285,15 @@ def hidden_peers(script: BatchScript) -> Iterator[Finding]:
         per_task = number_of(srun, "gpus-per-task") or script.request.gpus_per_task
         binding = option(srun, "gpu-bind")
         per_node = script.tasks_per_node_of(launch) if srun else script.request.tasks_per_node
+        per_node = per_node or (script.request.tasks if script.request.nodes is None else None)
         bound = binding.text if binding else script.header.value("gpu-bind")
         if per_task == 1 and (per_node or 1) > 1 and not bound:
             line = launch.line if srun and "gpus-per-task" in srun.options else script.header.line("gpus-per-task")
-            yield Finding("gpus-per-task-hides-peers", line, f"--gpus-per-task=1 with {per_node} tasks a node")
+            yield Finding(
+                "gpus-per-task-hides-peers",
+                line,
+                f"--gpus-per-task=1 with {per_node} tasks{' a node' if script.request.nodes else ''}",
+            )
             return
 
 
@@ -236,7 +307,8 @@ def fans_out(script: BatchScript) -> Iterator[Finding]:
         if (
             srun is None
             or {"ntasks", "nodes", "ntasks-per-node"} & set(srun.options)
-            or "substitution" in launch.command.within
+            or {"substitution", "condition"} & set(launch.command.within)
+            or any(re.search(r"RANK|PROCID|LOCALID|NODEID", one.text) for one in launch.command.conditions)
         ):
             continue
         tasks = max(script.request.tasks or 1, script.request.nodes or 1)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
-from batchfiles.slurm.script import BatchScript
-from trainjob.contract.programs.helpers import OFTEN_MISSPELT
+from batchfiles.slurm.script import BatchScript, nodes_of
+from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS
+
+if TYPE_CHECKING:
+    pass
 
 _JOB = (
     "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "
@@ -80,6 +85,119 @@ def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     )
 
 
+_BROKEN = re.compile(r"(?<!\\)\\[ \t]+(?:#.*)?$")
+
+
+def continuations(script: BatchScript) -> Iterator[Finding]:
+    """Find backslashes that continue nothing, because a blank follows them."""
+    broken = {at for at, line in enumerate(script.lines, 1) if _BROKEN.search(line) and not re.match(r"\s*#", line)}
+    for at in sorted(broken & _of_commands(script)) if broken else ():
+        yield Finding("broken-continuation", at, script.lines[at - 1].strip()[-60:])
+
+
+def _of_commands(script: BatchScript) -> set[int]:
+    """Return the lines of commands, and not of here-documents or quoted text."""
+    lines: set[int] = set()
+    waiting = [script.root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "command":
+            lines |= set(range(node.start_point.row + 1, node.end_point.row + 2))
+        if node.type not in ("string", "raw_string", "heredoc_body", "comment"):
+            waiting.extend(node.children)
+    for node in nodes_of(script.root, "raw_string", "string"):
+        lines -= set(range(node.start_point.row + 1, node.end_point.row + 1))
+    return lines
+
+
+# Set outside, or by programs that only look like commands.
+_FROM_OUTSIDE = re.compile(r"\w*_proxy|ftp|prefix|debian_chroot|_")
+
+
+def never_set(script: BatchScript) -> Iterator[Finding]:
+    """Find variables in lower case that nothing in the file sets: those come from no environment."""
+    if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:
+        return
+    text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
+    told: set[str] = set()
+    for node in nodes_of(script.root, "simple_expansion", "expansion"):
+        match = re.fullmatch(r"\$(?:([a-z][a-z0-9_]*)|\{([a-z][a-z0-9_]*)(?:\[[^\]]*\])?\})", text_of(node).strip())
+        name = (match[1] or match[2]) if match else ""
+        if not name or name in told or _FROM_OUTSIDE.fullmatch(name) or _is_set(name, text):
+            continue
+        line = node.start_point.row + 1
+        if line > len(script.lines) or re.match(r"\s*(?:echo|printf)\b", script.lines[line - 1]):
+            continue
+        told.add(name)
+        yield Finding("unset-variable", line, f"${name} is never set")
+
+
+def _is_set(name: str, text: str) -> bool:
+    return (
+        re.search(
+            rf"\b{name}(?:\[[^\]]*\])?\+?=|\b(?:for|select)\s+{name}\b|\b(?:read|mapfile|readarray|getopts|local|declare|typeset|export|unset|"
+            rf"printf\s+-v)\b[^;|&\n]*\b{name}\b|\(\([^)]*\b{name}\b|--export\S*\b{name}\b|-v\s+{name}\b",
+            text,
+        )
+        is not None
+    )
+
+
+# What Slurm sets only for an option that the job states.
+_OF_OPTIONS = {
+    "SLURM_GPUS": ("gpus",),
+    "SLURM_GPUS_PER_NODE": ("gpus-per-node",),
+    "SLURM_GPUS_PER_TASK": ("gpus-per-task",),
+    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
+    "SLURM_CPUS_PER_TASK": ("cpus-per-task", "cpus-per-gpu"),
+    "SLURM_CPUS_PER_GPU": ("cpus-per-gpu",),
+    "SLURM_MEM_PER_NODE": ("mem",),
+    "SLURM_MEM_PER_CPU": ("mem-per-cpu",),
+    "SLURM_ARRAY_TASK_ID": ("array",),
+}
+_OF_RANKS = re.compile(r"OMPI_COMM_WORLD_\w+|PMIX?_RANK|PMI_SIZE|MPI_LOCALRANKID")
+
+
+def not_given(script: BatchScript) -> Iterator[Finding]:
+    """Find variables that Slurm sets for options which the file does not have, and those that only ranks have."""
+    header = script.header
+    if not header.directives:
+        return
+    comments = " ".join(comment for _, comment in script.comments if "sbatch" in comment)
+    told: set[str] = set()
+    for node in nodes_of(script.root, "simple_expansion", "expansion"):
+        match = re.fullmatch(r"\$\{?(\w+)\}?", text_of(node).strip())
+        name, line = match[1] if match else "", node.start_point.row + 1
+        options = _OF_OPTIONS.get(name, ())
+        if not name or name in told or line > len(script.lines):
+            continue
+        if re.search(rf"\b{name}=|\$\{{{name}:?[-+=?]|-[nv] \"?\$?\{{?{name}\b", text_of(script.root)):
+            continue
+        if options and any(header.value(one) is not None or f"--{one}" in comments for one in options):
+            continue
+        if not options and not _OF_RANKS.fullmatch(name):
+            continue
+        if re.match(r"\s*(?:echo|printf|#)", script.lines[line - 1]) or _in_step(script, line):
+            continue
+        told.add(name)
+        if not options:
+            yield Finding("unset-variable", line, f"${name} is set for ranks of mpirun, and not in the batch shell")
+        else:
+            in_launch = name.startswith("SLURM_GPUS") or any(one.line == line for one in script.training)
+            text = f"Slurm sets ${name} for --{options[0]} alone, which the file does not have"
+            yield Finding("unset-variable", line, text, None if in_launch else Severity.WARNING)
+
+
+def _in_step(script: BatchScript, line: int) -> bool:
+    """Return whether a line is part of what srun starts, whose options count there."""
+    return any(
+        launch.srun is not None
+        and launch.command.line <= line <= launch.command.line + 20
+        and {"ntasks-per-node", "cpus-per-task", "gpus-per-task", "gpus-per-node", "gpus"} & set(launch.srun.options)
+        for launch in script.launches
+    ) or any("called" in one.within and one.line == line for one in script.commands)
+
+
 def arrays(script: BatchScript) -> Iterator[Finding]:
     """Find lists that became one element."""
     for one in script.assignments:
@@ -112,6 +230,9 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     if HOLE in name or not name or name in script.shell.functions or script.first_error == command.line:
         return None
     if re.match(r"--?[A-Za-z]", name):
+        above = script.lines[command.line - 2] if 1 < command.line <= len(script.lines) else ""
+        if _BROKEN.search(above):
+            return None  # broken-continuation says so
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
     if following == "=" or (
         re.match(r"=[^=]", following)
@@ -251,7 +372,9 @@ def empty_arguments(script: BatchScript) -> Iterator[Finding]:
         words = launch.command.words
         for at, word in enumerate(words):
             variable = re.fullmatch(r"\$\{?(\w+)\}?", word.source)
-            follows_option = at > 0 and re.fullmatch(r"--?[A-Za-z][\w-]*", words[at - 1].text)
+            follows_option = at > 0 and re.fullmatch(r"--?[A-Za-z][\w-]*", words[at - 1].source)
+            if variable and re.search(r"(?i)extra|args|opts|options|flags?$", variable[1]):
+                continue
             if (
                 variable
                 and word.text == ""
@@ -264,10 +387,16 @@ def empty_arguments(script: BatchScript) -> Iterator[Finding]:
                 return
 
 
+_NEVER_FAIL = ("echo", "printf", "export", "set", "ulimit", "trap", "mkdir", "srun", "bash", "", ":", "unset")
+
+
 def goes_on(script: BatchScript) -> Iterator[Finding]:
     """Find scripts that go on after a failed command."""
     if not script.training or any("e" in command.options for command in script.commands):
         return
     first = re.search(r"^#!.*\s-\w*e", script.lines[0])
-    if first is None:
+    main = script.training[-1].command
+    before = script.commands[: next(at for at, one in enumerate(script.commands) if one is main)]
+    may_fail = [one for one in before if one.name and one.name not in PRINTERS and one.name not in _NEVER_FAIL]
+    if first is None and may_fail:
         yield Finding("no-set-e", script.header.first_command or 1, "no set -e", Severity.NOTE)

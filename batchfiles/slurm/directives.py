@@ -86,9 +86,6 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
                 late.append((number, line))
     for number, line in late:
         header.ignored.extend(_ignored(number, line, header))
-    # Who switches one directive off with "# SBATCH" does so with all.
-    if any(one.on_purpose and one.why == _SPACE for one in header.ignored):
-        header.ignored = [replace(one, on_purpose=one.on_purpose or one.why == _SPACE) for one in header.ignored]
     return header
 
 
@@ -141,11 +138,11 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
     spelled = match["word"] == "SBATCH"
     below = header.first_command is not None and number > header.first_command
     active = {one.name for one in header.directives}
-    if not meant or not marks:
+    if not meant or not marks or _is_usage(match["marks"], line, rest, number):
         return
     if marks.count("#") > 1 and spelled:
-        yield Ignored(number, line, "is commented out", meant, on_purpose=True)
-    elif below and spelled and re.fullmatch(r"\s*#SBATCH.*", line):
+        return  # ##SBATCH switches a directive off, and says so
+    if below and spelled and re.fullmatch(r"\s*#SBATCH.*", line):
         yield Ignored(
             number,
             line,
@@ -153,8 +150,16 @@ def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
             meant,
         )
     elif spelled and re.fullmatch(r"#\s+SBATCH\s.*", line):
-        on_purpose = below or set(meant) <= active
-        yield Ignored(number, line, _SPACE, meant, on_purpose=on_purpose)
+        # Where others are read, it was switched off; where none is, all were meant.
+        yield Ignored(number, line, _SPACE, meant, on_purpose=below or bool(active))
     elif not below:
         why = "does not begin at the start of its line" if spelled and line[:1].isspace() else "is not spelled #SBATCH"
         yield Ignored(number, line, why, meant)
+
+
+def _is_usage(marks: str, line: str, rest: str, number: int) -> bool:
+    """Return whether a comment shows how to call sbatch: in lower case, behind a blank or with a file."""
+    if not re.match(r"\W*sbatch\b", line):
+        return False
+    words = [one.value or "" for one in _options(number, rest) if not one.name]
+    return bool(re.match(r"\s*#+\s", line)) or any(re.search(r"[./$<]", word) for word in words) or "!" in marks

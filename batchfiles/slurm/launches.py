@@ -17,6 +17,14 @@ from trainjob.contract.programs.helpers import SHELLS, helps
 _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
 
 
+# Programs beside the training: what prepares it, and what looks at its results.
+_BESIDE = re.compile(
+    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
+    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
+)
+_ASKS = re.compile(r"(?i)check|test|verif|valid|probe|exist|ready|health|wait|preflight|sanity|ping")
+
+
 @dataclass
 class LaunchedProgram:
     """One program that a command starts, with the words before it."""
@@ -72,7 +80,7 @@ class LaunchedProgram:
         """True if it may be the job's own work, and not a helper."""
         if self.launcher is not None:
             return True
-        if "substitution" in self.command.within or "condition" in self.command.within:
+        if "substitution" in self.command.within or ("condition" in self.command.within and self.is_question):
             return False
         name = self.program[0].text.rpartition("/")[2] if self.program else ""
         if self.is_python:
@@ -82,12 +90,30 @@ class LaunchedProgram:
         words = (name, *(word.text for word in self.program[1:2]))
         return self.srun is not None or any(_TRAINS.fullmatch(word) for word in words)
 
+    @property
+    def name(self) -> str:
+        """The name of its program, without its folder."""
+        return self.program[0].text.rpartition("/")[2] if self.program else ""
+
+    @property
+    def is_beside(self) -> bool:
+        """True if its program prepares a training, or looks at its results."""
+        program = self.program[0].text if self.program else ""
+        return bool(_BESIDE.fullmatch(program)) and "train" not in program
+
+    @property
+    def is_question(self) -> bool:
+        """True if a condition may run it only to learn something."""
+        return _ASKS.search(self.name) is not None or not (self.is_python or self.srun is not None)
+
 
 def _asks_python(launch: LaunchedProgram) -> bool:
     """Return whether Python is only asked for a version or a figure, or manages packages."""
     python = next(layer for layer in launch.layers if layer.name == "python")
     if "c" in python.options:
         return "\n" not in launch.program[0].text.strip() and "train" not in launch.program[0].text
+    if launch.program[0].text == "-" or launch.program[0].text.startswith("/dev/"):  # a few lines behind it
+        return True
     return launch.program[0].text in (
         "pip",
         "venv",

@@ -174,7 +174,7 @@ def launcher_options(words: Sequence[Word]) -> Iterator[tuple[str, Value, int]]:
 def _python(words: list[Word], layers: list[Layer]) -> list[Word]:
     at = 1
     python = Layer("python", words=words)
-    while at < len(words) and words[at].text.startswith("-"):
+    while at < len(words) and words[at].text.startswith("-") and words[at].text != "-":
         text = words[at].text
         at += 1
         if text in ("-m", "-um") and at < len(words):

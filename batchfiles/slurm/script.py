@@ -24,6 +24,7 @@ from trainjob.records.files import read_first
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
 _LARGEST_BYTES = 4_000_000
 
 
@@ -39,6 +40,8 @@ class BatchScript:
     shell: ShellReader
     comments: list[tuple[int, str]]
     site: SiteFacts
+    root: Node
+    placeholders: list[tuple[int, str]]  # lines with a <name> that somebody has to fill in
     first_error: int | None  # the first line that bash's grammar does not allow
 
     @property
@@ -128,7 +131,9 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     """Return what the bytes `raw` say, as the content of `path`."""
     text = _text(raw)
     lines = text.split("\n")
-    root = parse(text)
+    placeholders = [(number, line.strip()) for number, line in enumerate(lines, 1) if _TO_FILL_IN.match(line)]
+    # bash would read from a file of that name, and what was meant would be lost.
+    root = parse("\n".join(_filled_in(line) for line in lines) if placeholders else text)
     comments = [(comment.start_point.row + 1, text_of(comment)) for comment in nodes_of(root, "comment")]
     whole_lines = {
         number
@@ -149,7 +154,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
-    return BatchScript(path, raw, lines, header, request, shell, comments, site, error)
+    return BatchScript(path, raw, lines, header, request, shell, comments, site, root, placeholders, error)
 
 
 def _text(raw: bytes) -> str:
@@ -157,12 +162,16 @@ def _text(raw: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
 
 
-def nodes_of(root: Node, kind: str) -> Iterator[Node]:
-    """Yield the nodes of one kind below `root`, in order, however deep they are."""
+def _filled_in(line: str) -> str:
+    return re.sub(r"<([A-Za-z][\w.-]*)>", r"_\1_", line) if _TO_FILL_IN.match(line) else line
+
+
+def nodes_of(root: Node, *kinds: str) -> Iterator[Node]:
+    """Yield the nodes of these kinds below `root`, in order, however deep they are."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if node.type == kind:
+        if node.type in kinds:
             yield node
         waiting.extend(reversed(node.children))
 

@@ -14,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines.access import HERE, machine_at
 from trainjob.machines.machine import Machine
 from trainjob.records import submission as submissions
-from trainjob.records.submission import Native, Remote
+from trainjob.records.submission import Native, Remote, Submission
 
 
 class Liveness(Enum):
@@ -69,13 +69,13 @@ class BackEnd(Protocol):
         `after` are the runs to wait for until they are COMPLETED; given only to a back end with a scheduler.
         """
 
-    def start(self, paths: RunPaths, script: str) -> Native:
-        """Return the native id of the run, which has begun or waits.
+    def start(self, paths: RunPaths, submission: Submission) -> Native:
+        """Return the native id of the run, which has begun or waits. `submission` is what was recorded of it.
 
         Raises NotSubmittedError when it is certain that nothing was submitted, so that the run can be discarded.
         """
 
-    def start_elements(self, paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:
+    def start_elements(self, paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:
         """Return the native id of each of these elements of the array `paths`, which begin or wait again."""
 
     def ask(self, natives: Sequence[Native]) -> list[Answer]:
@@ -84,7 +84,7 @@ class BackEnd(Protocol):
         A machine that can't be reached makes an answer UNKNOWN with a note, never an error.
         """
 
-    def look_for(self, paths: RunPaths) -> Native | None:
+    def look_for(self, paths: RunPaths, submission: Submission) -> Native | None:
         """Return the native id that a submission whose outcome is not known has left; None if it has left none.
 
         Raises UserError if the scheduler can't be asked.
@@ -113,7 +113,11 @@ def machine_of(remote: Remote) -> Machine:
 
 def place_of(paths: RunPaths) -> tuple[Machine, str]:
     """Return the machine on which a run was submitted, and its run directory there."""
-    submission = submissions.read(paths)
+    return place_by(submissions.read(paths), paths)
+
+
+def place_by(submission: Submission | None, paths: RunPaths) -> tuple[Machine, str]:
+    """Return the same of a run that was submitted so."""
     if submission is None or submission.remote is None:
         return HERE, str(paths.folder)
     return machine_of(submission.remote), submission.remote.folder

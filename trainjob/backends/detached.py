@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trainjob.backends import containers
-from trainjob.backends.base import Answer, Liveness, place_of
+from trainjob.backends.base import Answer, Liveness, place_by, place_of
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import clock, states
@@ -25,9 +25,8 @@ from trainjob.machines.processes import StartedScript
 from trainjob.machines.ssh import onward
 from trainjob.records import attempts
 from trainjob.records import job as jobs
-from trainjob.records import submission as submissions
 from trainjob.records.job import ContractError
-from trainjob.records.submission import Native
+from trainjob.records.submission import Native, Submission
 
 _POLL_S = 0.05
 # The time for a script's trap: it ends mpirun, removes a partition and writes two words.
@@ -49,12 +48,10 @@ def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[s
     return ["bash", script]
 
 
-def start(paths: RunPaths, script: str) -> Native:
+def start(paths: RunPaths, submission: Submission) -> Native:
     """Start the job script, and return its host and process. Raises UserError."""
-    machine, folder = place_of(paths)
-    submission = submissions.read(paths)
-    attempt = submission.attempt if submission else attempts.current(paths) + 1
-    if attempt > 1:
+    machine, folder = place_by(submission, paths)
+    if submission.attempt > 1:
         # A killed script could not end its ranks, which would write at the same time as the new ones.
         _kill_all(paths, only_here=attempts.state(paths) in states.ENDED)
     search_path = ""  # the machine's own, except that of ranks under `kind: local`
@@ -65,12 +62,12 @@ def start(paths: RunPaths, script: str) -> Native:
                 search_path = process.path_of_ranks(is_command=job.train is None)
         except ContractError:
             search_path = process.path_of_ranks(is_command=True)
-    begun = processes.start(machine, folder, script, attempt, search_path)
-    remote = submission.remote if submission else None
+    begun = processes.start(machine, folder, submission.script, submission.attempt, search_path)
+    remote = submission.remote
     return {**begun._asdict(), "ssh": remote.host if remote else None, "user": remote.user if remote else None}
 
 
-def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:  # noqa: ARG001 - see BackEnd
+def start_elements(paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:  # noqa: ARG001 - see BackEnd
     """Raise UserError: without a scheduler nothing can wait its turn."""
     raise UserError(f"run {paths.id} is an array, which needs a scheduler", "submit its elements one by one")
 
@@ -101,7 +98,7 @@ def _script(native: Native) -> StartedScript:
     return StartedScript(native["pid"], native["started"], native["host"], native.get("folder", ""))
 
 
-def look_for(paths: RunPaths) -> Native | None:  # noqa: ARG001 - see BackEnd
+def look_for(paths: RunPaths, submission: Submission) -> Native | None:  # noqa: ARG001 - see BackEnd
     """Return None: a script whose start was not recorded is found by its mark when the run is resumed or cancelled."""
     return None
 

@@ -62,7 +62,7 @@ def adopt(paths: RunPaths, submission: Submission) -> Submission | None:
 
     Raises UserError if the scheduler can't be asked.
     """
-    native = get(submission.backend).look_for(paths)
+    native = get(submission.backend).look_for(paths, submission)
     if native is None:
         return None
     adopted = submission.replace(native=native)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from trainjob.cli import complete
+from trainjob.cli import complete, wrong_words
 from trainjob.contract import exits
 
 OTHER = "Options"
@@ -29,6 +29,16 @@ class Command(TyperCommand):
     def examples(self) -> list[str]:
         """The command lines that end its help."""
         return (self.epilog or "").splitlines()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for another tool's option, with ours."""
+        own = {name for one in self.params for name in (*one.opts, *one.secondary_opts)}
+        before = args[: args.index("--")] if "--" in args else args
+        for word in before:
+            name = word.partition("=")[0]
+            if name not in own and name in wrong_words.OPTIONS and wrong_words.fits(name, own):
+                ctx.fail(f"There is no option {name}. Here it is: {wrong_words.OPTIONS[name]}")
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: arguments as they were declared, without typer's braces."""
@@ -84,7 +94,9 @@ def fail_unless(good: bool) -> None:
         raise typer.Exit(exits.USER_OR_CLUSTER_CAN_FIX)
 
 
-def cluster_option(about: str = "Cluster file: a name or a path.") -> Any:
+def cluster_option(
+    about: str = "Cluster file: a name or a path. Default: the one in use (trainjob cluster use), else local.",
+) -> Any:
     """Return the option --cluster, which completes to the names of cluster files."""
     return typer.Option("--cluster", "-c", help=about, autocompletion=complete.clusters)
 
@@ -99,6 +111,16 @@ RunNames = Annotated[
     list[str],
     typer.Argument(
         metavar="RUN…", help="Run ids, unique prefixes of them, last, or paths.", autocompletion=complete.runs
+    ),
+]
+# Where a command that changes nothing may be given none.
+RunOrLast = Annotated[
+    str,
+    typer.Argument(
+        metavar="[RUN]",
+        help="Run id, a unique prefix of one, last, or a path. Default: last.",
+        autocompletion=complete.runs,
+        show_default=False,
     ),
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")]

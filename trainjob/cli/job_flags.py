@@ -38,7 +38,7 @@ def _source(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A command of your own, after --.")
     ] = None,
-    cluster: Annotated[str, cluster_option()] = "local",
+    cluster: Annotated[str | None, cluster_option()] = None,
     job: Annotated[Path | None, typer.Option(help="Job file; flags override it.")] = None,
     project: Annotated[Path | None, typer.Option(help="Top folder of your project.")] = None,
     untracked: Annotated[bool, typer.Option("--untracked", help="Copy files that git does not track, too.")] = False,

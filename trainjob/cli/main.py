@@ -14,7 +14,7 @@ import typer.main
 from typer.core import TyperGroup
 
 import trainjob
-from trainjob.cli import complete, failures
+from trainjob.cli import complete, failures, wrong_words
 from trainjob.cli.command import commands
 from trainjob.contract.paths import with_home
 from trainjob.watch import show
@@ -84,6 +84,13 @@ class Commands(TyperGroup):
         """Return the command, importing its module; None for an unknown name."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command and its arguments. Raises UsageError for another tool's word, with ours."""
+        meant = wrong_words.COMMANDS.get(args[0]) if args and args[0] not in COMMANDS else None
+        if meant is not None:
+            ctx.fail(f"There is no command {args[0]!r}. Here it is: trainjob {meant}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> object:
         """Run the command. Raises ReaderLeftError if the reader of its output has gone."""
         try:
@@ -120,10 +127,15 @@ app = commands(
 @app.callback(context_settings={"help_option_names": ["--help", "-h"]})
 def root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no progress and no hints; warnings and results stay.")
     ] = False,
 ) -> None:
     """Take the options that stand before every command."""
+    if quiet:
+        show.be_quiet()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

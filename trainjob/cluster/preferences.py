@@ -1,4 +1,4 @@
-"""The user's configuration, config.yaml in the configuration folder: who is notified about runs."""
+"""The user's configuration, config.yaml in the configuration folder: the cluster in use, and who is notified."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class Notify(Strict):
 class Preferences(Strict):
     """The whole of config.yaml."""
 
+    cluster: Line | None = key(None, "The cluster of commands that name none; `trainjob cluster use` writes it.")
     notify: Notify | None = key(None, "Who is notified when a run ends, fails, stalls or approaches its time limit.")
 
 

@@ -17,6 +17,8 @@ from trainjob.records.files import DamagedError, read_small
 # More than a sweep of thousands of elements needs. Reading checks each key, which is slow.
 _MOST_BYTES = 256 * 1024
 
+_CLUSTER = "cluster"
+
 Value = TypeVar("Value", bound=Strict)
 SomeJob = TypeVar("SomeJob", bound=Job)
 
@@ -24,6 +26,21 @@ SomeJob = TypeVar("SomeJob", bound=Job)
 def read_job(path: Path) -> Job:
     """Return the job in the file `path`. Raises JobError."""
     return job_from_text(text_of(path, str(path), JobError), str(path))
+
+
+def cluster_of_job(path: Path) -> str | None:
+    """Return the cluster that the job file `path` names; None if it names none. Raises JobError."""
+    content = load(text_of(path, str(path), JobError))
+    value = content.values.get(_CLUSTER)
+    if value is not None and not (isinstance(value, str) and value.strip() == value != ""):
+        fault = Mistake(content.line((_CLUSTER,)), 0, (_CLUSTER,), f"read {value!r}", "write a name or a path")
+        raise JobError.of_all(problems_of(JobError, str(path), [fault]))
+    return value
+
+
+def read_strictly(path: Path, kind: type[Value]) -> Value:
+    """Return the content of the YAML file `path` as a value of `kind`. Raises UserError with every fault's line."""
+    return checked(load(text_of(path, str(path), UserError)), kind, str(path), UserError)
 
 
 def read_preferences() -> Preferences:
@@ -43,7 +60,10 @@ def read_preferences() -> Preferences:
 
 def job_from_text(text: str, where: str) -> Job:
     """Return the job that `text` describes. Raises JobError, whose lines begin with `where`:LINE."""
-    return checked(load(text), Job, where, JobError)
+    content = load(text)
+    # It says where the job runs, and is no setting of the job: `cluster_of_job` reads it.
+    settings = {name: value for name, value in content.values.items() if name != _CLUSTER}
+    return checked(content._replace(values=settings), Job, where, JobError)
 
 
 def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]:

@@ -58,6 +58,8 @@ class UserError(Exception):
     """
 
     code: ClassVar[str] = "user-error"
+    # Nothing was wrong with what was asked, and a controller or host is out of reach: later it may succeed.
+    is_out_of_reach = False
 
     def __init__(self, text: str, cure: str = "", code: str = "") -> None:
         super().__init__(joined(text, cure))

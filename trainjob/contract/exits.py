@@ -6,6 +6,8 @@ DONE = 0
 USER_OR_CLUSTER_CAN_FIX = 1
 USAGE = 2
 OUR_BUG = 3
+# A controller or a host is out of reach: the same command may succeed later.
+OUT_OF_REACH = 4
 INTERRUPTED = 130
 
 # A rank that checkpointed because it was asked to stop. Scripts never rely on it (srun turns it

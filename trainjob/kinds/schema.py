@@ -28,7 +28,9 @@ def cluster_schema() -> dict[str, Any]:
 
 def job_schema() -> dict[str, Any]:
     """Return the schema of a job file (--job)."""
-    return {"$schema": _DIALECT, **_object(Job, {}), "title": "trainjob job file"}
+    schema = {"$schema": _DIALECT, **_object(Job, {}), "title": "trainjob job file"}
+    about = "The cluster that the job runs on, unless --cluster or TRAINJOB_CLUSTER names another."
+    return {**schema, "properties": {**schema["properties"], "cluster": {"type": "string", "description": about}}}
 
 
 def _object(kind: type[Strict], parts: dict[str, object]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_by, place_of
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
@@ -206,8 +206,8 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
                     raise UserError(f"{error}. Nothing was submitted", cure) from None
                 raise NotSubmittedError(error.text, error.cure) from None
         try:
-            folder.refuse_foreign_content(*place_of(paths))
-            native = backend.start(paths, submission.script)
+            folder.refuse_foreign_content(*place_by(submission, paths))
+            native = backend.start(paths, submission)
         except NotStartedError as error:
             # A limit of open files or processes was reached after the run directory was made.
             raise NotSubmittedError(f"{error.text}, so nothing was submitted", error.cure) from None
@@ -250,7 +250,7 @@ def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -
     folder.refuse_foreign_content(*place_of(whole))
     text = table.recorded_job(jobs.read(whole.job)).array
     elements = Array(tuple(sorted(submissions)), slurm_text.parse_array(text).at_once if text else None)
-    natives = registry.get(first.backend).start_elements(whole, elements, first.script)
+    natives = registry.get(first.backend).start_elements(whole, elements, submissions)
     for number, native in natives.items():
         submissions[number].replace(native=native).write(whole.of_element(number))
 

@@ -192,7 +192,8 @@ def _matching(run: str) -> str:
     every = ids()
     if run in every:
         return run
-    matching = [run_id for run_id in every if run_id.startswith(run) or name_of(run_id) == _name_in_id(run)]
+    named = [run_id for run_id in every if name_of(run_id) == _name_in_id(run)]
+    matching = named or [run_id for run_id in every if run_id.startswith(run)]
     if len(matching) > 1:
         newest = sorted(matching, key=lambda run_id: _indexed_at(_link(run_id)), reverse=True)
         more = f" and {len(newest) - 8} more" if len(newest) > 8 else ""

@@ -170,18 +170,20 @@ class Run:
         *,
         instances: int | None = None,
         from_scratch: bool = False,
+        completed: bool = False,
         warn: Callable[[str], None] | None = None,
     ) -> Run:
         """Start the next attempt, from the newest sound checkpoint, and return the run.
 
         `instances` changes the number of instances and keeps the global batch. `from_scratch` sets all checkpoints
-        aside. `warn` is called with a line about each checkpoint that is skipped; by default this is a Python warning.
-        Raises UserError for a run that can't be resumed.
+        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `warn` is called with
+        a line about each checkpoint that is skipped; by default this is a Python warning. Raises UserError for a run
+        that can't be resumed.
         """
         from trainjob.requests import submission
 
         say = warn or (lambda text: warnings.warn(text, stacklevel=4))
-        submission.resume(self.paths, instances=instances, from_scratch=from_scratch, warn=say)
+        submission.resume(self.paths, instances=instances, from_scratch=from_scratch, completed=completed, warn=say)
         return self
 
     def export(self, target: str | Path) -> Path:
@@ -198,7 +200,7 @@ class Run:
 
 
 def plan(
-    cluster: str | Path = "local",
+    cluster: str | Path | None = None,
     *,
     job_file: str | Path | None = None,
     command: Sequence[str] | None = None,
@@ -208,15 +210,16 @@ def plan(
 ) -> PlannedJob:
     """Return a job that is planned on a cluster.
 
-    `cluster` is a name (pod64) or the path of a cluster file. `settings` have the keys of a job file (instances=8,
-    micro_batch=4, set={"width": 32}, env={"NAME": "text"}) and override those in `job_file`. `command` is your own
-    command, word by word, instead of a task. `project` is the top folder of your project (default: the git top level of
-    the working folder); `untracked` also copies files that git does not track. Raises UserError for an unknown cluster
-    or setting, and for a job that can't run on the cluster, with the nearest settings that can.
+    `cluster` is a name (pod64) or the path of a cluster file; absent: the one in use (`trainjob cluster use`), else
+    this machine. `settings` have the keys of a job file (instances=8, micro_batch=4, set={"width": 32},
+    env={"NAME": "text"}) and override those in `job_file`. `command` is your own command, word by word, instead of a
+    task. `project` is the top folder of your project (default: the git top level of the working folder); `untracked`
+    also copies files that git does not track. Raises UserError for an unknown cluster or setting, and for a job that
+    can't run on the cluster, with the nearest settings that can.
     """
     return plan_of(
         JobOptions(
-            cluster=str(cluster),
+            cluster=None if cluster is None else str(cluster),
             file=None if job_file is None else Path(job_file),
             values={**settings, **({"command": list(command)} if command else {})},
             project=None if project is None else Path(project),
@@ -231,7 +234,7 @@ def plan_of(options: JobOptions) -> PlannedJob:
 
 
 def submit(
-    cluster: str | Path = "local",
+    cluster: str | Path | None = None,
     *,
     after: Iterable[str] = (),
     again: bool = False,

@@ -11,13 +11,20 @@ from typing import Any, NamedTuple
 
 
 class JobOptions(NamedTuple):
-    """A cluster's name or path, a job file, and settings that override it. `values` has only those that were given."""
+    """A cluster's name or path, a job file, and settings that override it. `values` has only those that were given.
 
-    cluster: str
+    Without a cluster, `kinds.choice` chooses one.
+    """
+
+    cluster: str | None
     file: Path | None
     values: Mapping[str, Any]
     project: Path | None = None
     untracked: bool = False
+
+    def on_this_machine(self) -> JobOptions:
+        """Return the options with this machine as their cluster, if none is given: for what trains here anyway."""
+        return self._replace(cluster=self.cluster or "local")
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from trainjob.cluster.merging import merge_job
 from trainjob.contract import package, tasks
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import expanded, home
+from trainjob.kinds.choice import choose
 from trainjob.kinds.lookup import NamedCluster, find
 from trainjob.kinds.table import KINDS
 from trainjob.planning.build import plan
@@ -40,6 +41,7 @@ class Prepared:
     request: Request
     project: Project
     untracked: bool = False
+    cluster_chosen_by: str = "flag --cluster"
 
     @cached_property
     def selection(self) -> Selection | None:
@@ -97,7 +99,8 @@ class Prepared:
 
 def prepare(options: JobOptions) -> Prepared:
     """Return the planned request for `options`. Raises UserError for every mistake in them."""
-    named_cluster = find(options.cluster)
+    choice = choose(options.cluster, options.file)
+    named_cluster = find(choice.value)
     merged = merge_job(options.file, options.values)
     named_cluster = named_cluster._replace(
         cluster=with_directives(named_cluster.name, named_cluster.cluster, merged.job)
@@ -119,7 +122,8 @@ def prepare(options: JobOptions) -> Prepared:
         plan=plan(named_cluster.name, named_cluster.cluster, array.job if array else job),
         project_folder=project.start,
     )
-    return Prepared(named_cluster, array.planned(request) if array else request, project, options.untracked)
+    planned = array.planned(request) if array else request
+    return Prepared(named_cluster, planned, project, options.untracked, choice.chosen_by)
 
 
 def rendered(request: Request) -> Rendered:

@@ -114,9 +114,18 @@ def time_left(now: Snapshot) -> str:
     return f"{seconds(left_s)} left"
 
 
+_is_quiet = threading.Event()
+
+
+def be_quiet() -> None:
+    """Print no progress from now on."""
+    _is_quiet.set()
+
+
 def progress(line: str) -> None:
-    """Print progress where it does not mix with the output of a command."""
-    typer.echo(line, err=True)
+    """Print progress where it does not mix with the output of a command, unless nobody wants it."""
+    if not _is_quiet.is_set():
+        typer.echo(line, err=True)
 
 
 def write_lines(lines: Iterable[bytes]) -> None:

@@ -54,12 +54,49 @@ PER_RANK = "srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SL
 BATCH_SIGNAL = "#SBATCH --signal=B:USR1@120"
 RIGHT_JOB = job(RIGHT)
 
+# What sbatch refuses (asked, Slurm 22.05), and what it takes.
+VALUES = [
+    *[
+        ("--time=2h", "--time=2-00"),
+        ("--time=$LIMIT", "--time=100:00:00"),
+        ("--mem=4GX", "--mem=4GB"),
+        ("--mem=64GiB", "--mem=64g"),
+    ],
+    *[
+        ("--mem-per-cpu=4.5G", "--mem-per-cpu=4500M"),
+        ("--gpus-per-node=${GPUS:-1}", "--gpus-per-node=a100:4"),
+        ("--gres=4", "--gres=gpu"),
+    ],
+    *[
+        ("--gres=gpu:a100:4:1", "--gres=gpu:a100:4,nvme:100G"),
+        ("--nodes=$N", "--nodes=2-4"),
+        ("--ntasks=four", "--ntasks='4'"),
+    ],
+    *[
+        ("--cpus-per-task=8;", "--cpus-per-task=8#cores"),
+        ("--signal=FOO@120", "--signal=SIGUSR1@90"),
+        ("--exclusive=yes", "--exclusive=user"),
+    ],
+    *[("--mail-type=ENDED", "--mail-type=END,FAIL"), ("--requeue=1", "--no-requeue"), ("--time=", "--time=infinite")],
+]
+REPEATED = """\
+trap 'kill -USR1 $PID' USR1
+srun -K1 python train.py &
+PID=$!
+while kill -0 $PID 2>/dev/null; do
+  wait $PID && code=0 || code=$?
+done
+exit $code
+"""
+
 CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "nnodes-missing": [
+        (job("if srun -K1 python -m torch.distributed.run --nproc_per_node 4 --rdzv-endpoint=$MASTER_ADDR:0 train.py; then echo; fi\n"), RIGHT_JOB),
         (job("srun -K1 torchrun --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:0 train.py\n"), RIGHT_JOB),
         (job("srun -K1 python -m torch.distributed.run --nnodes 1 --nproc_per_node 4 train.py\n"), job("export PET_NNODES=2\nsrun -K1 torchrun --nproc-per-node=4 train.py\n")),
     ],
     "rank-expanded-early": [
+        (job("export ERROR_FILE=errors/$SLURM_NODEID.json\n" + RIGHT), job("export ERROR_FILE=errors/$SLURM_JOB_ID.json\n" + RIGHT)),
         (job(RIGHT.replace("c10d", "static").replace("--nnodes", "--node-rank=$SLURM_NODEID --nnodes")), RIGHT_JOB),
         (job(PER_RANK.replace("'", '"'), tasks=4), job(PER_RANK, tasks=4)),
         (job("export RANK=$SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4), job("echo $SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4)),
@@ -75,8 +112,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "trap-deferred": [
         (job("trap 'echo save' USR1\n" + RIGHT, BATCH_SIGNAL), job("trap 'echo save' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))
     ],
-    "more-processes-than-gpus": [(job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
-    "gpus-unused": [(job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
+    "more-processes-than-gpus": [(without(job("srun -K1 python train.py\n", tasks=96, nodes=1), "MASTER"), without(job("srun -K1 python train.py\n", tasks=4, nodes=1), "MASTER")), (job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
+    "gpus-unused": [(job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
     "addr-undefined": [
         (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
         (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
@@ -97,12 +134,13 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "directive-ignored": [
         (RIGHT_JOB.replace("#SBATCH --exclusive", "#SBATCh --exclusive"), RIGHT_JOB),
-        (RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --requeue", "#SBATCH --requeue\n##SBATCH --mem=4G")),
+        (RIGHT_JOB.replace("#SBATCH", "# SBATCH"), RIGHT_JOB.replace("#SBATCH --requeue", "#SBATCH --requeue\n# SBATCH --mem=4G")),
+        (RIGHT_JOB.replace("#SBATCH --exclusive", "#sbatch --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "#   sbatch --exclusive train.sbatch\n#sbatch --nodes=4 ./train.sbatch")),
         (job("#SBATCH --mem=0\n" + RIGHT), job("cat > other <<EOF\n#SBATCH --mem=0\nEOF\n" + RIGHT)),
         (RIGHT_JOB.replace("#SBATCH --exclusive", "!#SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "# SBATCH --nodes=8\n# SBATCH --mem=1G\n#SBATCH --exclusive")),
         (RIGHT_JOB.replace("#SBATCH --exclusive", "  #SBATCH --exclusive"), RIGHT_JOB.replace("#SBATCH --exclusive", "# as SBATCH --exclusive says\n#SBATCH --exclusive")),
     ],
-    "shebang-not-first": [("# by me\n" + RIGHT_JOB, RIGHT_JOB), (RIGHT_JOB.removeprefix("#!/bin/bash\n"), RIGHT_JOB)],
+    "shebang-not-first": [(b"\xef\xbb\xbf" + RIGHT_JOB.encode(), RIGHT_JOB), ("# by me\n" + RIGHT_JOB, RIGHT_JOB), (RIGHT_JOB.removeprefix("#!/bin/bash\n"), RIGHT_JOB)],
     "crlf": [(RIGHT_JOB.replace("\n", "\r\n"), RIGHT_JOB)],
     "array-quoted": [
         (job('list=$(scontrol show hostnames)\nnodes=("$list")\n' + RIGHT), job("list=$(scontrol show hostnames)\nnodes=($list)\n" + RIGHT)),
@@ -119,12 +157,16 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("modul load cuda\n" + RIGHT), job("module load cuda\n" + RIGHT)),
     ],
     "unset-variable": [
+        (without(job("torchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", "#SBATCH --gres=gpu:4", nodes=1), "gpus-per"), job("torchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1)),
+        (job("if [ -z $SLURM_GPUS ]; then exit 1; fi\n" + ALONE, nodes=1), job('if [ -z "${SLURM_GPUS:-}" ]; then echo none; fi\n' + ALONE, nodes=1)),
+        (job(ALONE + "# status=$?\nif [ $status -ne 0 ]; then exit 1; fi\n", nodes=1), job(ALONE + "status=$?\nif [ $status -ne 0 ]; then exit 1; fi\n", nodes=1)),
+        (job("export RANK=$OMPI_COMM_WORLD_RANK\n" + ALONE, nodes=1), job("mpirun bash -c 'RANK=$OMPI_COMM_WORLD_RANK python train.py'\n", nodes=1)),
         (job("export BATCH_SIZE=8\n" + RIGHT.strip() + " --batch $BATCHSIZE\n"), job("export BATCH_SIZE=8\n" + RIGHT.strip() + " --batch $BATCH_SIZE\n")),
         (job(RIGHT.replace("SLURM_NNODES", "SLURM_NNODE")), RIGHT_JOB),
         (job("data=/d\nsrun -K1 bash -c 'python train.py $data'\n"), job('data=/d\nsrun -K1 bash -c "python train.py $data"\n')),
     ],
     "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
-    "tilde-in-output": [(job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
+    "tilde-in-output": [(job(RIGHT, "#SBATCH --error=$SLURM_JOB_ID.err"), job(RIGHT, "#SBATCH --error=%j.err")), (job(RIGHT, "#SBATCH --job-name=$USER-train"), job(RIGHT, "#SBATCH --job-name=train")), (job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
     "directive-cut": [
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#nvidia/pytorch:25.01"), job(RIGHT, more="#SBATCH --container-image='nvcr.io#nvidia/pytorch:25.01'")),
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#a/b -p x"), job(RIGHT, more="#SBATCH --cpus-per-task=8#cores\n#SBATCH --chdir=/a/b # mine")),
@@ -133,13 +175,15 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,200 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive"),
          without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,1 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive")),
     ],
-    "time-limit-unhandled": [(without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
+    "time-limit-unhandled": [(without(RIGHT_JOB, "signal", "requeue"), without(job(RIGHT, "#SBATCH --array=0-9%1"), "signal", "requeue")), (without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
     "port-fixed": [
+        (job("srun -K1 python train.py --coordinator=$MASTER_ADDR:12345\n"), job("srun -K1 python train.py --coordinator=$MASTER_ADDR:$MASTER_PORT\n")),
+        (job("export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:1456\n" + RIGHT), RIGHT_JOB),
         (job("export MASTER_PORT=29500\n" + RIGHT), RIGHT_JOB),
         (job("PORT=${PORT:-29500}\n" + RIGHT.replace("$MASTER_PORT", "$PORT")), job(RIGHT.replace("$MASTER_PORT", "0"))),
         (job("export MASTER_PORT=$((29000 + 500))\n" + RIGHT), job("export MASTER_PORT=1${SLURM_JOB_ID:0-4}\n" + RIGHT)),
     ],
-    "no-kill-on-bad-exit": [(job(RIGHT.replace(" --kill-on-bad-exit=1", "")), RIGHT_JOB), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), job("export SLURM_KILL_BAD_EXIT=1\n" + RIGHT.replace(" --kill-on-bad-exit=1", "")))],
+    "no-kill-on-bad-exit": [(job("if ! srun python train.py; then exit 1; fi\n", tasks=4), job("if ! srun python check_env.py; then exit 1; fi\n" + RIGHT)), (job("until srun python train.py; do sleep 1; done\n", tasks=4), job("srun -N1 -n1 python train.py\n")), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), RIGHT_JOB), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), job("export SLURM_KILL_BAD_EXIT=1\n" + RIGHT.replace(" --kill-on-bad-exit=1", "")))],
     "kill-on-bad-exit-0": [(job(RIGHT.replace("exit=1", "exit=0")), RIGHT_JOB)],
     "no-mem": [(without(RIGHT_JOB, "exclusive"), RIGHT_JOB), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH --mem-per-cpu=4G"), "exclusive"))],
     "no-time": [(without(RIGHT_JOB, "time="), without(job(RIGHT, "#SBATCH -t 5"), "time="))],
@@ -150,6 +194,12 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT, "#SBATCH -c8"), job("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" + RIGHT, "#SBATCH -c8")),
     ],
     "exit-code-lost": [
+        (job("if ! " + RIGHT.strip() + "; then echo failed; fi\necho done\n"), job("if ! " + RIGHT.strip() + "; then echo failed; exit 1; fi\necho done\n")),
+        (job("set +e\n" + RIGHT + "echo ==\nexit $?\n"), job("set +e\n" + RIGHT + "exit $?\n")),
+        (job("set +e\nfor lr in 1 2; do\n  srun -K1 python train.py --lr $lr\n  [ $? -ne 0 ] && continue\ndone\necho done\n"), job("for lr in 1 2; do\n  srun -K1 python train.py --lr $lr\ndone\necho done\n")),
+        (job("set +e\n" + RIGHT + RIGHT.replace("train.py", "finetune.py")), job(RIGHT + RIGHT.replace("train.py", "finetune.py"))),
+        (job("set +e\nrun() {\n  local code=0\n  srun -K1 python train.py\n  date\n  return $code\n}\nrun\n"), job("set +e\nrun() {\n  srun -K1 python train.py\n  local code=$?\n  date\n  return $code\n}\nrun\n")),
+        (job("set +e\n" + RIGHT.strip() + " | tee log\necho done\n"), job("set +e\n" + RIGHT.strip() + " | tee log\nexit ${PIPESTATUS[0]}\n")),
         (job("set +e\n" + RIGHT + "echo done\n"), job(RIGHT + "echo done\n")),
         (job("set +o pipefail\n" + RIGHT.strip() + " | tee log\n"), job(RIGHT.strip() + " | tee log\n")),
         (job("set +e\n" + RIGHT + "exit 0\n"), job("set +e\n" + RIGHT + "code=$?\ndate\nexit $code\n")),
@@ -165,38 +215,36 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("IFS=, read -ra names <<< $SLURM_NODELIST\nexport MASTER_ADDR=${names[0]}\n" + RIGHT), RIGHT_JOB),
     ],
     "addr-guessed-from-name": [(job("MASTER_ADDR=10.0.0.$(hostname | tr -dc 0-9)\n" + RIGHT), RIGHT_JOB)],
-    "installs-in-job": [(job("pip install -q einops\n" + RIGHT), job("echo pip install einops\n" + RIGHT)), (job("uv sync\n" + RIGHT), job("uv run --no-sync python -V\n" + RIGHT))],
-    "ray-sleep-ready": [(job("ray start --head --port=0\nsleep 20\n" + RIGHT), job("ray start --head --port=0\nuntil ray status; do sleep 1; done\n" + RIGHT))],
+    "installs-in-job": [(job("srun -N2 bash <<EOF\npip install torch\nEOF\n" + RIGHT), job("cat <<EOF\npip install torch\nEOF\n" + RIGHT)), (job("pip install -q einops\n" + RIGHT), job("echo pip install einops\n" + RIGHT)), (job("uv sync\n" + RIGHT), job("uv run --no-sync python -V\n" + RIGHT))],
+    "ray-sleep-ready": [(job("srun -N1 -n1 ray start --head &\nsleep 9\n" + RIGHT), job("srun -N1 -n1 ray start --head &\nuntil srun -N1 -n1 --overlap ray status; do sleep 1; done\n" + RIGHT)), (job("ray start --head --port=0\nsleep 20\n" + RIGHT), job("ray start --head --port=0\nuntil ray status; do sleep 1; done\n" + RIGHT))],
     "sets-visible-devices": [(job("export CUDA_VISIBLE_DEVICES=0,1\n" + RIGHT), job("echo $CUDA_VISIBLE_DEVICES\n" + RIGHT))],
     "secret-in-script": [
         (job("export WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n" + RIGHT), job("export WANDB_API_KEY=$(cat ~/.key)\n" + RIGHT)),
         (job("export HF_TOKEN=hf_abcdefghijABCDEFGHIJ0123\n" + RIGHT), job("export HF_TOKEN=your_token_here\n" + RIGHT)),
     ],
     "nodelist-pinned": [(job(RIGHT, "#SBATCH -w n[1-2]"), job(RIGHT, "#SBATCH -C a100"))],
-    "nodelist-with-spaces": [(job(RIGHT, "#SBATCH --nodelist=n1, n2"), job(RIGHT, "#SBATCH --nodelist=n1,n2"))],
-    "nodelist-longer-than-nodes": [(job(RIGHT, "#SBATCH --nodelist=n[1-4]"), job(RIGHT, "#SBATCH --nodelist=n[1-2]"))],
+    "nodelist-longer-than-nodes": [(job(RIGHT, "#SBATCH --nodelist=n[1-3,3]"), job(RIGHT, "#SBATCH --nodelist=n[1-2,2]")), (job(RIGHT, "#SBATCH --nodelist=n[1-4]"), job(RIGHT, "#SBATCH --nodelist=n[1-2]"))],
     "nccl-slow-path": [(job("export NCCL_P2P_DISABLE=1\n" + RIGHT), job("export NCCL_P2P_DISABLE=0\n" + RIGHT))],
-    "world-size-fixed": [(job("export WORLD_SIZE=8\n" + RIGHT), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + RIGHT))],
-    "temp-dir-on-first-node-only": [(job("mkdir -p /tmp/cache\n" + RIGHT), job("srun --ntasks-per-node=1 mkdir -p /tmp/cache\n" + RIGHT))],
+    "world-size-fixed": [(job("export WORLD_SIZE=8\n" + RIGHT), job("WORLD_SIZE=8\n" + RIGHT)), (job("export WORLD_SIZE=8\n" + RIGHT), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + RIGHT))],
+    "temp-dir-on-first-node-only": [(job("export CACHE=$(mktemp -d)\n" + RIGHT), job("export CACHE=$(mktemp -d)\n" + ALONE, nodes=1)), (job("mkdir -p /tmp/cache\n" + RIGHT), job("srun --ntasks-per-node=1 mkdir -p /tmp/cache\n" + RIGHT))],
     "workdir-on-first-node-only": [(job("tar xf data.tar -C $SLURM_TMPDIR\n" + RIGHT), job("tar xf data.tar -C $SLURM_TMPDIR\n" + ALONE, nodes=1)), (job("virtualenv $SLURM_TMPDIR/env\n" + RIGHT), job("virtualenv $HOME/env\n" + RIGHT)), (job("python3 -m venv /tmp/env\n" + RIGHT), job("srun python3 -m venv /tmp/env\n" + RIGHT))],
-    "gpus-per-task-hides-peers": [(job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=4), job("srun -K1 --gpus-per-task=1 --gpu-bind=none python train.py\n", tasks=4))],
+    "gpus-per-task-hides-peers": [(without(job("srun -K1 python train.py\n", "#SBATCH --ntasks=8\n#SBATCH --gpus-per-task=1"), "nodes=", "gpus-per-node", "ntasks-per-node"), without(job("srun -K1 python train.py\n", "#SBATCH --ntasks=1\n#SBATCH --gpus-per-task=1"), "nodes=", "gpus-per-node", "ntasks-per-node")), (job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=4), job("srun -K1 --gpus-per-task=1 --gpu-bind=none python train.py\n", tasks=4))],
     "cancels-itself": [(job(RIGHT + "scancel $SLURM_JOB_ID\n"), job(RIGHT + "scancel 17\n"))],
     "hostfile-name-shared": [
         (job("scontrol show hostnames > hosts\ndeepspeed --hostfile hosts train.py\n"), job("scontrol show hostnames > hosts.$SLURM_JOB_ID\ndeepspeed --hostfile hosts.$SLURM_JOB_ID train.py\n"))
     ],
-    "empty-argument": [(job("resume=\n" + RIGHT.strip() + " --resume $resume\n"), job("resume=\n" + RIGHT.strip() + ' ${resume:+--resume "$resume"}\n'))],
+    "empty-argument": [(job("resume=\n" + RIGHT.strip() + " --resume $resume\n"), job("flag=--fast\nextra=\n" + RIGHT.strip() + " $flag $extra\n")), (job("resume=\n" + RIGHT.strip() + " --resume $resume\n"), job("resume=\n" + RIGHT.strip() + ' ${resume:+--resume "$resume"}\n'))],
     "cleanup-skipped-by-set-e": [(job(RIGHT + "rm -rf scratch\n"), job("trap 'rm -rf scratch' EXIT\n" + RIGHT))],
     "nnodes-range-on-one-node": [(job("torchrun --nnodes=1:4 --nproc-per-node=4 train.py\n", nodes=1), job("torchrun --nnodes=1:1 --standalone --nproc-per-node=4 train.py\n", nodes=1).replace("1:1", "1"))],
     "srun-may-fan-out": [(job("srun python prepare_data.py\n" + RIGHT), job("srun -N1 -n1 python prepare_data.py\n" + RIGHT))],
-    "no-set-e": [(without(RIGHT_JOB, "set -e"), RIGHT_JOB)],
+    "no-set-e": [(without(job("module load cuda\n" + RIGHT), "set -e"), without(RIGHT_JOB, "set -e")), (without(job("cd src\n" + RIGHT), "set -e"), RIGHT_JOB)],
     "threads-unset": [(without(RIGHT_JOB, "OMP"), RIGHT_JOB)],
-    "signal-without-requeue": [(without(RIGHT_JOB, "requeue"), RIGHT_JOB)],
+    "signal-without-requeue": [(RIGHT_JOB, RIGHT_JOB + "scontrol requeue $SLURM_JOB_ID\n")],
     "rdzv-id-fixed": [(job(RIGHT.replace("--nnodes", "--rdzv-id=7 --nnodes")), RIGHT_JOB)],
     "rdzv-id-random": [(job(RIGHT.replace("--nnodes", "--rdzv-id=$RANDOM --nnodes")), job(RIGHT.replace("--nnodes", "--rdzv-id=$SLURM_JOB_ID --nnodes")))],
     "addr-batch-host": [(job("export MASTER_ADDR=$(hostname)\n" + RIGHT), RIGHT_JOB)],
-    "port-from-jobid": [(RIGHT_JOB, job("export MASTER_PORT=0\n" + RIGHT).replace("$((20000 + SLURM_JOB_ID % 20000))", "0"))],
     "nccl-old-variable": [(job("export NCCL_ASYNC_ERROR_HANDLING=1\n" + RIGHT), job("export TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n" + RIGHT))],
-    "nccl-interface-pinned": [(job("export NCCL_SOCKET_IFNAME=ib0\n" + RIGHT), RIGHT_JOB)],
+    "nccl-interface-pinned": [(job("export NCCL_SOCKET_IFNAME=ib0\n" + RIGHT), job("export NCCL_SOCKET_IFNAME=^lo,docker0\n" + RIGHT)), (job("export NCCL_SOCKET_IFNAME=ib0\n" + RIGHT), RIGHT_JOB)],
     "debug-left-on": [(job("export NCCL_DEBUG=INFO\n" + RIGHT), job("export NCCL_DEBUG=WARN\n" + RIGHT))],
     "tasks-unused": [(job(ALONE, nodes=1, tasks=4), job(ALONE, nodes=1))],
     "sources-bashrc": [(job("source ~/.bashrc\n" + RIGHT), RIGHT_JOB)],
@@ -204,10 +252,35 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "export-all": [(job(RIGHT, "#SBATCH --export=ALL"), job(RIGHT, "#SBATCH --export=NONE"))],
     "old-launcher": [(job("python -m torch.distributed.launch --nproc_per_node=4 train.py\n", nodes=1), job(ALONE, nodes=1))],
     "old-option": [(job(RIGHT.replace("srun", "srun --cpu_bind=cores")), job(RIGHT.replace("srun", "srun --cpu-bind=cores")))],
-    "placeholders": [(job(RIGHT, "#SBATCH --account=your_account"), job(RIGHT, "#SBATCH --account=abc123"))],
+    "placeholders": [(job("IMAGE=/shared/<team>/image.sqsh\n" + RIGHT), job("IMAGE=/shared/team/image.sqsh\n" + RIGHT)), (job(RIGHT, "#SBATCH -A ACCOUNT"), job(RIGHT, "#SBATCH -A accounting")), (job(RIGHT, "#SBATCH --account=your_account"), job(RIGHT, "#SBATCH --account=abc123"))],
     "exclude-pinned": [(job(RIGHT, "#SBATCH -x n7"), RIGHT_JOB)],
-    "directive-commented": [(job(RIGHT, "##SBATCH --mem=4G"), job(RIGHT, "## the SBATCH lines"))],
+    "directive-commented": [(job(RIGHT, "# SBATCH --mem=4G"), job(RIGHT, "##SBATCH --mem=4G"))],
     "unused-launcher-variables": [(job(ALONE, nodes=1), without(job(ALONE, nodes=1), "MASTER"))],
+    "directive-refused": [
+        (job(RIGHT, "#SBATCH -p { partition }"), job(RIGHT, "#SBATCH -p gpu # the big one")),
+        (job(RIGHT, "#SBATCH --nodelist=n1, n2"), job(RIGHT, "#SBATCH --nodelist=n1,n2")),
+        (job(RIGHT, "#SBATCH --exclusive 4"), job(RIGHT, "#SBATCH --exclusive=user")),
+        *[(job(RIGHT, f"#SBATCH {one}"), job(RIGHT, f"#SBATCH {other}")) for one, other in VALUES],
+    ],
+    "not-a-batch-file": [("\n", RIGHT_JOB), ("#!/bin/bash\n#PBS -l nodes=2\npython train.py\n", "#!/bin/bash\n#SBATCH -N 2\n#PBS -l nodes=2\npython train.py\n"), ("import torch\nprint(torch)\n", "#!/usr/bin/env python\nimport torch\n")],
+    "shebang-wrong": [(RIGHT_JOB.replace("#!/bin/bash", "#!/bin/bash \u2013l"), RIGHT_JOB.replace("#!/bin/bash", "#!/bin/bash -l")), (RIGHT_JOB.replace("#!/bin/bash", "#!bin/bash"), RIGHT_JOB.replace("#!/bin/bash", "#!/usr/bin/env bash"))],
+    "bash-under-sh": [(job("if [[ -d out ]]; then ls; fi\n" + RIGHT).replace("#!/bin/bash", "#!/bin/sh"), without(RIGHT_JOB, "pipefail").replace("#!/bin/bash", "#!/bin/sh"))],
+    "broken-continuation": [(job("srun -K1 python train.py \\ # fast\n  --lr 1\n"), job("srun -K1 python train.py \\\n  --lr 1\n")), (job("srun -K1 python train.py \\ \n  --lr 1\n"), job("cat <<EOF\na \\ \nEOF\necho 'b \\ \n'\n" + RIGHT))],
+    "wait-interrupted": [
+        (job("trap 'kill -USR1 $PID' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job(REPEATED, BATCH_SIGNAL)),
+        (job("forward() {\n  kill -USR1 $PID\n}\ntrap forward USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job("trap 'kill -USR1 $PID; wait $PID; exit' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL)),
+    ],
+    "mpirun-beyond-tasks": [(job("mpirun -n 8 python train.py\n"), job("mpirun -n 8 python train.py\n", tasks=4)), (job("mpirun -np 4 python train.py\n"), job("mpirun -np 4 --oversubscribe python train.py\n"))],
+    "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
+    "no-gpus": [(without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
+    "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
+    "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
+    "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
+    "time-in-minutes": [(without(job(RIGHT, "#SBATCH -t 24:00"), "time="), without(job(RIGHT, "#SBATCH -t 24:00:00"), "time="))],
+    "logs-swapped": [(without(job(RIGHT, "#SBATCH -o %j.err\n#SBATCH -e %j.out"), "output"), job(RIGHT, "#SBATCH -e %j.err"))],
+    "setting-unread": [(job("export NCCL_TIMEOUT=60\n" + RIGHT), RIGHT_JOB)],
+    "nodes-idle": [(job(RIGHT + "python evaluate.py\n"), job(RIGHT + "srun python evaluate.py\n"))],
+    "ignore-unused": [(job("# trainjob: ignore=no-srun\n" + RIGHT), job("python train.py  # trainjob: ignore=no-srun\n"))],
     "not-bash": [(job(RIGHT + "if true; then (\n"), RIGHT_JOB)],
 }  # fmt: skip
 

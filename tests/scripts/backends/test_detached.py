@@ -28,6 +28,7 @@ from trainjob.machines import processes
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
 from trainjob.observe.status import status
+from trainjob.records import attempts
 from trainjob.records.job import ClusterRecord, RequestRecord
 from trainjob.records.submission import Native, Submission
 
@@ -42,7 +43,8 @@ def paths(tmp_path: Path) -> Iterator[RunPaths]:
 
 def started(paths: RunPaths, script: str) -> Native:
     paths.job_script.write_text(script)
-    return detached.start(paths, "job.sh")
+    attempt = attempts.current(paths) + 1
+    return detached.start(paths, Submission(**submission(None, "2026-01-01T00:00:00+00:00", attempt=attempt)))
 
 
 def liveness(native: Native) -> Liveness:

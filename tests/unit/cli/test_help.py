@@ -51,7 +51,7 @@ def test_options_without_an_effect_are_not_taken() -> None:
         ((), 2, ["Take one training job from a laptop", "-h, --help", "Plan:"]),
         (("cluster",), 2, ["List, show, create and check cluster files.", "accept", "Write clusters/NAME.yaml"]),
         (("wait", "-h"), 0, ["wait [OPTIONS] RUN…", "Positional arguments:", "Run ids", "Options:", "Examples:"]),
-        (("plan", "--help"), 0, ["[OPTIONS] [-- COMMAND…]", "Options:", "[default: local]", "What runs:", "--epochs"]),
+        (("plan", "--help"), 0, ["[OPTIONS] [-- COMMAND…]", "Options:", "cluster use", "What runs:", "--epochs"]),
         (("list", "--limit", "0"), 2, ["Try 'trainjob list --help' for help.", "0 is not in the range x>=1"]),
         (("pln",), 2, ["No such command 'pln'. Did you mean 'plan'?"]),
         (("plan", "--instnces", "2"), 2, ["--instnces", "--instances"]),

@@ -44,7 +44,7 @@ def test_a_cluster_file_is_one_kind_told_apart_by_kind() -> None:
 def test_a_job_file_has_the_keys_of_a_job() -> None:
     schema = job_schema()
     assert schema["title"] == "trainjob job file"
-    assert set(schema["properties"]) == set(names(Job))
+    assert set(schema["properties"]) == {*names(Job), "cluster"}
     assert schema["properties"]["remainder"]["enum"] == ["drop", "pad"]
     assert schema["properties"]["bucket_mb"]["minimum"] == 1
 

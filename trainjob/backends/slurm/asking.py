@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from trainjob.backends.base import Answer, Liveness, place_of
+from trainjob.backends.base import Answer, Liveness, place_by
 from trainjob.backends.slurm import queue
 from trainjob.backends.slurm.queue import QueuedJob
 from trainjob.contract import clock
@@ -21,9 +21,8 @@ from trainjob.machines.access import ThisMachine, machine_at
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm import commands
 from trainjob.records import job as job_records
-from trainjob.records import submission as submissions
 from trainjob.records.files import write_atomically
-from trainjob.records.submission import ELEMENT, Native
+from trainjob.records.submission import ELEMENT, Native, Submission
 
 # Seconds that one question may take, where the cluster file does not say.
 QUERY_S = 10.0
@@ -76,9 +75,9 @@ class JobOfRun(NamedTuple):
         return jobs if is_newer or any(not one.has_ended for one in jobs) else []
 
 
-def slurm_of(paths: RunPaths) -> tuple[Machine, str]:
+def slurm_of(paths: RunPaths, submission: Submission | None) -> tuple[Machine, str]:
     """Return the machine whose Slurm has the run's job, or is to get it, and the run directory there."""
-    submission, (machine, folder) = submissions.read(paths), place_of(paths)
+    machine, folder = place_by(submission, paths)
     native = submission.native if submission else None
     return machine if native is None else JobOfRun.of(native).machine, folder
 

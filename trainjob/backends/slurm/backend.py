@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.backends import mirror
-from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_by
 from trainjob.backends.containers import remove_partitions
 from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun, slurm_of
@@ -27,7 +27,7 @@ from trainjob.machines.ssh.failures import SshError
 from trainjob.records import attempts, usage
 from trainjob.records import job as job_records
 from trainjob.records import submission as submissions
-from trainjob.records.submission import SAID, Native
+from trainjob.records.submission import SAID, Native, Submission
 
 HAS_SCHEDULER = True
 # Seconds between two tries of sbatch, and of scancel, while the controller does not answer.
@@ -152,7 +152,9 @@ class Order:
         if isinstance(problem, _StillRunsError):
             raise problem
         tries = f"It was tried {len(SUBMIT_DELAYS_S) + 1} times, and nothing was submitted"
-        raise NotSubmittedError(f"{problem}. {tries}", "Submit it again later")
+        later = NotSubmittedError(f"{problem}. {tries}", "Submit it again later")
+        later.is_out_of_reach = problem is not None and problem.is_out_of_reach
+        raise later
 
     def _call_sbatch(self) -> tuple[str, str]:
         name = self.machine.name
@@ -182,70 +184,65 @@ class _QuestionError(ControllerDownError):
     """A question, which changes nothing, was not answered."""
 
 
-def start(paths: RunPaths, script: str) -> Native:
+def start(paths: RunPaths, submission: Submission) -> Native:
     """Return the job's id and where it was submitted.
 
     Nothing is submitted twice: a job of this run that Slurm has already is taken. Raises NotSubmittedError when it is
     certain that nothing was submitted, UserError when that is not certain.
     """
-    submission = submissions.read(paths)
-    *words, script = argv(paths, script)
+    *words, script = argv(paths, submission.script)
     # What was recorded tells for which jobs it waits; anything else in it would be executed unseen.
-    words += [] if submission is None else [word for word in submission.argv if _DEPENDENCY.fullmatch(word)]
-    is_first = submission is None or submission.attempt == 1
-    order = Order(paths, *slurm_of(paths), [*words, script], _earlier(paths), is_first)
+    words += [word for word in submission.argv if _DEPENDENCY.fullmatch(word)]
+    place, earlier = slurm_of(paths, submission), _earlier(paths, submission)
+    order = Order(paths, *place, [*words, script], earlier, is_first=submission.attempt == 1)
     job_id, said = order.submitted()
-    return {**_native(paths, job_id), **({SAID: said} if said else {})}
+    return {**_native(paths, submission, job_id), **({SAID: said} if said else {})}
 
 
-def start_elements(paths: RunPaths, elements: Array, script: str) -> dict[int, Native]:
+def start_elements(paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:
     """Return the native ids of some elements of an array, which begin or wait once more. Raises as `start`."""
     numbers = elements.numbers
-    folders = [paths.of_element(number) for number in numbers]
-    *sbatch, script = argv(paths, script)
-    earlier = {job_id for one in folders for job_id in _earlier(one)}
+    each = {number: (paths.of_element(number), recorded[number]) for number in numbers}
+    *sbatch, script = argv(paths, recorded[numbers[0]].script)
+    earlier = {job_id for of_element in each.values() for job_id in _earlier(*of_element)}
     words = [*sbatch, f"--array={elements.text}", script]
-    order = Order(paths, *slurm_of(paths), words, earlier, is_first=False, elements=frozenset(numbers))
+    place = slurm_of(paths, submissions.read(paths))
+    order = Order(paths, *place, words, earlier, is_first=False, elements=frozenset(numbers))
     job_id, _ = order.submitted()
-    return {number: _native(one, f"{job_id}_{number}") for number, one in zip(numbers, folders, strict=True)}
+    return {number: _native(*of_element, f"{job_id}_{number}") for number, of_element in each.items()}
 
 
-def look_for(paths: RunPaths) -> Native | None:
+def look_for(paths: RunPaths, submission: Submission) -> Native | None:
     """Return the native id of a job that a submission whose outcome is not known has left; None if there is none.
 
     Raises UserError if Slurm can't be asked, unless the job has begun and stands in the run directory.
     """
     begun = attempts.job_id(paths)
-    if begun is not None and begun.partition("_")[0] not in _earlier(paths):
-        return _native(paths, begun)
-    submission, number = submissions.read(paths), paths.element
-    machine, folder = slurm_of(paths)
+    if begun is not None and begun.partition("_")[0] not in _earlier(paths, submission):
+        return _native(paths, submission, begun)
+    number = paths.element
+    machine, folder = slurm_of(paths, submission)
     whole = folder if number is None else folder.removesuffix(f"/{ELEMENTS}/{number}")
     elements = frozenset[int]() if number is None else frozenset([number])
-    is_first = submission is None or submission.attempt == 1
-    order = Order(paths, machine, whole, [], _earlier(paths), is_first, elements)
+    order = Order(paths, machine, whole, [], _earlier(paths, submission), submission.attempt == 1, elements)
     job_id = order.job_of_an_earlier_try(asks_twice=True)
     if job_id is None:
         return None
-    return _native(paths, job_id if number is None else f"{job_id}_{number}")
+    return _native(paths, submission, job_id if number is None else f"{job_id}_{number}")
 
 
-def _native(paths: RunPaths, job_id: str) -> Native:
-    submission = submissions.read(paths)
-    remote = submission.remote if submission else None
+def _native(paths: RunPaths, submission: Submission, job_id: str) -> Native:
+    remote = submission.remote
     where = {"host": remote.host, "user": remote.user} if remote else {"host": None, "user": None}
-    after = {"after": list(submission.after)} if submission and submission.after else {}
+    after = {"after": list(submission.after)} if submission.after else {}
     # Of Slurms side by side on this machine, the one that was asked. Elsewhere, what users' shells set decides.
     conf = {} if remote else {"slurm_conf": os.environ.get("SLURM_CONF", "")}
     asked = {"query_timeout_s": asking.query_timeout_s(paths)}
-    return {"job_id": job_id, "folder": slurm_of(paths)[1], **where, **after, **conf, **asked}
+    return {"job_id": job_id, "folder": place_by(submission, paths)[1], **where, **after, **conf, **asked}
 
 
-def _earlier(paths: RunPaths) -> set[str]:
-    """Return the jobs of attempts before the newest submission's."""
-    submission = submissions.read(paths)
-    if submission is None:
-        return set()
+def _earlier(paths: RunPaths, submission: Submission) -> set[str]:
+    """Return the jobs of attempts before this submission's."""
     # The id of the whole array for an element: other elements of that array may still run.
     earlier = {JobOfRun.of(native).array_id for native in submission.earlier}
     # Of a follow-up job, which no command has submitted, the files alone know.
@@ -305,7 +302,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 
     Raises UserError when Slurm can't be asked, or takes longer than `grace_s` and a minute and a half.
     """
-    machine, folder = slurm_of(paths)
+    machine, folder = slurm_of(paths, submissions.read(paths))
     timeout_s = asking.query_timeout_s(paths)
     # Of the newest submission, and of the job that began last.
     named = {attempts.job_id(paths) or "", "" if native is None else JobOfRun.of(native).id}
@@ -317,7 +314,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
         _scancel(machine, [*name, job_id], timeout_s)
     cancelled = set[str]()
     deadline = clock.monotonic() + grace_s + END_S
-    while left := _unfinished(paths, recorded | cancelled, timeout_s):
+    while left := _unfinished(paths, machine, folder, recorded | cancelled, timeout_s):
         # The array's own number means all its elements. A site may have renamed the job: what still runs in the run's
         # folder is told once more, without a name.
         told = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}
@@ -350,12 +347,13 @@ def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
         return
 
 
-def _unfinished(paths: RunPaths, recorded: Set[str], timeout_s: float) -> list[QueuedJob]:
+def _unfinished(
+    paths: RunPaths, machine: Machine, folder: str, recorded: Set[str], timeout_s: float
+) -> list[QueuedJob]:
     """Return the run's jobs that have not ended. That squeue lists none is confirmed by the controller.
 
     Queries all jobs, because a follow-up job may be recorded nowhere.
     """
-    machine, folder = slurm_of(paths)
 
     def ours(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:
         return [job for job in jobs if folder in (job.folder, job.run_folder) and not job.has_ended]

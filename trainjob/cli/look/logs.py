@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunName, command, commands
+from trainjob.cli.command import AsJson, RunOrLast, command, commands
 from trainjob.contract import clock, states
 from trainjob.watch import show
 
@@ -20,7 +20,7 @@ app = commands()
 
 @command(app, "trainjob logs last --follow --tail 20", "trainjob logs k3xq --rank 3 --grep Error")
 def logs(
-    run: RunName,
+    run: RunOrLast = "last",
     rank: Annotated[int | None, typer.Option(help="Only this rank, its bytes as they are.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends.")] = False,
     tail: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunName, command, commands, finite
+from trainjob.cli.command import AsJson, RunOrLast, command, commands, finite
 from trainjob.contract import clock
 from trainjob.watch import show
 
@@ -21,7 +21,7 @@ _NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
 
 
 @command(app, "trainjob usage last", "trainjob usage k3xq --json")
-def usage(run: RunName, as_json: AsJson = False) -> None:
+def usage(run: RunOrLast = "last", as_json: AsJson = False) -> None:
     """Show how much CPU, memory and devices the ranks of a run use: means and maxima of its newest attempt.
 
     Samples are taken every usage_every_s seconds (cluster file), the first ones sooner.
@@ -68,7 +68,7 @@ def _of(most: int | None, limit: int | None) -> str:
 
 @command(app, "trainjob stacks last", "trainjob stacks k3xq --rank 3")
 def stacks(
-    run: RunName,
+    run: RunOrLast = "last",
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
     limit_s: Annotated[float, typer.Option(min=1, callback=finite, help="Seconds to wait for answers.")] = 75.0,
     as_json: AsJson = False,
@@ -111,7 +111,7 @@ def stacks(
     context_settings={"ignore_unknown_options": True},
 )
 def shell(
-    run: RunName,
+    run: RunOrLast = "last",
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A command instead of a shell, after --.")
     ] = None,

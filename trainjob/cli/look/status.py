@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunName, RunNames, cluster_option, command, commands, fail_unless, finite
+from trainjob.cli.command import AsJson, RunNames, RunOrLast, cluster_option, command, commands, fail_unless, finite
 from trainjob.contract import clock
 from trainjob.watch import show
 
@@ -82,7 +82,7 @@ def _row(one: Snapshot) -> tuple[str, ...]:
 
 
 @command(app, "trainjob status last", "trainjob status k3xq --json")
-def status(run: RunName, as_json: AsJson = False) -> None:
+def status(run: RunOrLast = "last", as_json: AsJson = False) -> None:
     """Show the state of a run."""
     from trainjob.observe import index, notify
     from trainjob.observe.status import status as found

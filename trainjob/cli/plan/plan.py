@@ -46,6 +46,7 @@ def plan(
     prepared.refuse_conflicts()
     request, planned = prepared.request, prepared.request.plan
     held = _memory(prepared) if memory else []
+    chosen_by = f"chosen by {prepared.cluster_chosen_by}"
     earlier = _earlier_runs(request)
     if as_json:
         from trainjob.records.typed import to_json
@@ -57,9 +58,11 @@ def plan(
             record["steps"] = picture.steps(planned, request.job)
         if earlier is not None:
             record["earlier_runs"] = to_json(earlier)
+        record["cluster_chosen_by"] = prepared.cluster_chosen_by
         show.as_json({**record, **({"memory": dict(held)} if memory else {})})
         return
-    typer.echo(f"{planned.name} on {planned.cluster} ({planned.kind})\n")
+    typer.echo(f"{planned.name} on {planned.cluster} ({planned.kind})")
+    typer.echo(f"cluster {planned.cluster}, from {prepared.named_cluster.origin_word}: {chosen_by}\n")
     show.rows([*arithmetic(planned), *held, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)

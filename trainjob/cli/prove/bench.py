@@ -89,7 +89,7 @@ def scaling(
                 "LESSON'S S/EPOCH": f"{row.lesson_seconds_per_epoch:g}",
             }
 
-        cluster = "pod16" if flags.cluster == "local" else flags.cluster
+        cluster = "pod16" if flags.cluster in (None, "local") else flags.cluster
         with _bench(flags._replace(cluster=cluster, values={**JOB, **flags.values}), rehearses=True) as bench:
             steps = list(measured_lessons(bench))
         show.figures(steps, columns_of_lesson, output, in_json=as_json)
@@ -197,7 +197,7 @@ def loader(
             "S/EPOCH, LOADING": "" if row.seconds_per_epoch is None else f"{row.seconds_per_epoch:.3f}",
         }
 
-    cluster = find(flags.cluster).cluster
+    cluster = find(flags.cluster or "local").cluster
     if cluster.hosts_are_named and cluster.ranks_by == "poprun":
         with _bench(flags, rehearses=True) as bench:
             loaded = list(pod.loading(bench, loaders or [0], seconds=seconds))
@@ -227,7 +227,7 @@ def _bench(flags: JobOptions, *, rehearses: bool = False) -> AbstractContextMana
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit, workbench
 
-    prepared = prepare(flags)
+    prepared = prepare(flags.on_this_machine())
     if not rehearses:
         refuse_unfit(prepared)
     return workbench(prepared, show.progress)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunName, command, commands, fail_unless, finite
+from trainjob.cli import complete
+from trainjob.cli.command import AsJson, command, commands, fail_unless, finite
 from trainjob.contract import states
 from trainjob.watch import show
 
@@ -15,7 +17,14 @@ app = commands()
 
 @command(app, "trainjob cancel last", "trainjob cancel k3xq --stop")
 def cancel(
-    run: RunName,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN]",
+            help="Run id, a unique prefix of one, last, or a path. Without it, you are asked about the last.",
+            autocompletion=complete.runs,
+        ),
+    ] = None,
     stop: Annotated[
         bool, typer.Option("--stop", help="Only ask for a checkpoint and a stop at the next block.")
     ] = False,
@@ -26,7 +35,11 @@ def cancel(
     from trainjob.lifecycle import cancel as cancelling
     from trainjob.observe import index
 
-    paths = index.find(run)
+    paths = index.find(run or "last")
+    if run is None:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"name the run: trainjob cancel {paths.id} is the last one")
+        typer.confirm(f"cancel {paths.id}, the last run?", abort=True)
     after = cancelling.stop(paths) if stop else cancelling.cancel(paths, grace_s=grace_s)
     is_active = after.state in states.ACTIVE
     if as_json:

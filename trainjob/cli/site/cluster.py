@@ -37,6 +37,26 @@ def list_command(as_json: AsJson = False) -> None:
         show.table(("NAME", "FROM"), ((one.name, one.origin_word) for one in known))
 
 
+@command(app, "trainjob cluster use hpc", "trainjob cluster use")
+def use(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A name or a path.", autocompletion=complete.clusters)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have commands that name no cluster use this one; without NAME, show which one they use here."""
+    from trainjob.kinds import choice
+
+    path = None if name is None else choice.use(name)
+    chosen = choice.choose(None)
+    if as_json:
+        show.as_json({"cluster": chosen.value, "chosen_by": chosen.chosen_by, "written": path and str(path)})
+        return
+    if path is not None:
+        typer.echo(f"wrote {path}")
+    typer.echo(f"commands that name no cluster use {chosen.value} here, chosen by {chosen.chosen_by}")
+
+
 @command(app, "trainjob cluster show pod64", "trainjob cluster show ./clusters/hpc.yaml")
 def show_command(name: ClusterName, as_json: AsJson = False) -> None:
     """Print a cluster file; with --json as it was read, with defaults filled in."""

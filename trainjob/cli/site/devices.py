@@ -18,15 +18,16 @@ _EVERY_S = 5.0
 
 @command(app, "trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json")
 def devices(
-    cluster: Annotated[str, cluster_option()] = "local",
+    cluster: Annotated[str | None, cluster_option()] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
+    from trainjob.kinds.choice import choose
     from trainjob.kinds.lookup import find
     from trainjob.machines.devices import devices as listing
 
-    found = find(cluster)
+    found = find(choose(cluster).value)
     while True:
         listed = listing(found.name, found.cluster)
         if as_json:

@@ -22,8 +22,8 @@ _HELPS = """
 apptainer aws bash bc chmod cmake conda cp curl dcgmi dig dmesg docker enroot expr find gcc gcloud getopts git
 groups gsutil hf host huggingface-cli ibv_devinfo install kill killall ln logger mail make mamba md5sum micromamba
 mkdir mktemp ml module mv nsys pgrep pip pip3 pkill podman ray rclone redis-server rm rmdir rsync sbatch sbcast
-scancel scp sendmail sh shifter singularity spack tar tensorboard top touch tput truncate unsquashfs unzip uv vllm
-wandb watch wget xargs yes
+scancel scp sendmail sh shifter singularity spack tar tensorboard top touch tput truncate unsquashfs unzip uv
+virtualenv vllm wandb watch wget xargs yes
 """
 PRINTERS = frozenset(_PRINTS.split())
 HELPERS = frozenset((*_OF_BASH.split(), *PRINTERS, *_HELPS.split()))

@@ -138,6 +138,31 @@ _OTHERS = (
         place_options=("--node_rank", "--node-rank", "--main_address", "--main_port"),
     ),
 )
+# All options of torchrun (2.13) and of its predecessor, with underscores.
+TORCHRUN_OPTIONS = frozenset(
+    (
+        *("nnodes", "nproc_per_node", "standalone", "max_restarts", "monitor_interval", "start_method", "module", "m"),
+        *(
+            "event_log_handler",
+            "no_python",
+            "run_path",
+            "log_dir",
+            "redirects",
+            "tee",
+            "local_ranks_filter",
+            "logs_specs",
+        ),
+        *(
+            "duplicate_stdout_filters",
+            "duplicate_stderr_filters",
+            "numa_binding",
+            "signals_to_handle",
+            "use_env",
+            "help",
+        ),
+        *("virtual_local_rank", "shutdown_timeout", *(option.lstrip("-") for option in _TORCHRUN_PLACE)),
+    )
+)
 # Options of launchers without a value; every other takes the next word.
 FLAGS = frozenset(
     (

@@ -29,6 +29,7 @@ class ControllerDownError(UserError):
     """Slurm's controller does not answer. `is_lost`: the request may have arrived nevertheless."""
 
     code = "controller-down"
+    is_out_of_reach = True
 
     def __init__(self, message: str, *, is_lost: bool) -> None:
         super().__init__(message)

@@ -14,6 +14,10 @@ from trainjob.machines.ssh.connection import SshTarget
 FAILED = 255
 
 
+# Kinds that time may cure, unlike a name or a key.
+_MAY_PASS = ("refused", "timeout", "no-route", "cut")
+
+
 class SshError(UserError):
     """The machine can't be reached. `kind` is a stable word; `reached`: a command may have started there."""
 
@@ -23,6 +27,7 @@ class SshError(UserError):
         super().__init__(message)
         self.kind = kind
         self.reached = reached
+        self.is_out_of_reach = kind in _MAY_PASS
 
 
 # The kinds by ssh's messages, the first that fits, with what they mean. Two kinds need a closer look.

@@ -32,6 +32,7 @@ from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
 from trainjob.records.metrics import Intervals, MetricsLine
 from trainjob.records.profile import RankProfile
+from trainjob.records.submission import Submission
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
     state, differing = attempts.state(paths), software.difference(software.recorded(paths))
     last, held_out, end = figures.last, figures.held_out, figures.end
     epochs = held_out or last
-    noted, newest = events.read(paths), checkpoints.newest(paths)
+    noted, newest, submission = events.read(paths), checkpoints.newest(paths), submissions.read(paths)
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
     has_image = isinstance(container, dict) and container.get("runtime") != "none"
@@ -106,8 +107,8 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         cause=causes.of_run(paths) if state in (states.FAILED, states.LOST) else None,
         packages_differ=None if differing is None else str(differing),
         peak_memory_bytes=None if end is None else end.peak_memory_bytes,
-        goodput=_goodput(paths, noted, figures, state),
-        startups=startups(noted, figures.startups, submissions.read(paths), has_image),
+        goodput=_goodput(paths, submission, noted, figures, state),
+        startups=startups(noted, figures.startups, submission, has_image),
         events=noted,
         damaged_lines=lines.damaged,
         slowest_rank=slowest(ranks(paths, record.plan.topology.instances)),
@@ -118,8 +119,10 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
     )
 
 
-def _goodput(paths: RunPaths, noted: list[Event], figures: Figures, state: str | None) -> Goodput | None:
-    submission, newest, seen = submissions.read(paths), checkpoints.newest(paths), progress.read(paths)
+def _goodput(
+    paths: RunPaths, submission: Submission | None, noted: list[Event], figures: Figures, state: str | None
+) -> Goodput | None:
+    newest, seen = checkpoints.newest(paths), progress.read(paths)
     facts = Facts(
         attempts=events.attempts(noted),
         trained=list(figures.trained()),

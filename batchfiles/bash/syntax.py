@@ -1,0 +1,35 @@
+"""What bash itself says of a script's grammar: it reads it, and runs nothing."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from trainjob.machines import process
+
+_SAYS = re.compile(r"line ([0-9]+): (.*)")
+_NOT_CLOSED = re.compile(r"looking for matching [`'](.)'")
+
+
+class SyntaxFault(NamedTuple):
+    """The line at which bash gives up, or in which what is never closed probably begins, and its words."""
+
+    line: int
+    text: str
+
+
+def syntax_fault(script: bytes) -> SyntaxFault | None:
+    """Return why bash can't read a script; None if it can. Raises process.CommandError where there is no bash."""
+    ended = process.run(["bash", "-n"], stdin=script, check=False, timeout_s=20)
+    if ended.code == 0:
+        return None
+    match = next(filter(None, map(_SAYS.search, ended.stderr.splitlines())), None)
+    if match is None:
+        return None
+    line, text = int(match[1]), match[2]
+    quote = _NOT_CLOSED.search(text)
+    if quote is not None and quote[1] in "\"'":
+        lines = script.decode(errors="replace").split("\n")
+        odd = (at for at, one in enumerate(lines, 1) if not one.lstrip().startswith("#") and one.count(quote[1]) % 2)
+        line = next(odd, line)
+    return SyntaxFault(line, text)
