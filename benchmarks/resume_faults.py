@@ -3,6 +3,7 @@
     python -m benchmarks.resume_faults                       # plain torch
     python -m benchmarks.resume_faults --python ENV/bin/python --framework accelerate --framework lightning
     python -m benchmarks.resume_faults --only optimizer
+    python -m benchmarks.resume_faults --unseeded            # the same scripts, which never do the same twice
 
 Each case is one `trainjob verify --resume`. A framework that the interpreter lacks is skipped, and said so. Beside the
 time of a case stand the CPU seconds of all its processes, and the machine's load when it ended: a machine that does
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--framework", action="append", choices=sorted(_FRAMEWORKS))
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the scripts")
     parser.add_argument("--only", action="append", help="a fault, or a right way")
+    parser.add_argument("--unseeded", action="store_true", help="plant the faults in scripts that have no seed")
     parser.add_argument("--side-by-side", type=int, default=2)
     parser.add_argument("--output", type=Path, help="write the outcomes as JSON")
     options = parser.parse_args()
@@ -116,7 +118,9 @@ def main() -> None:
     workers = ProcessPoolExecutor(options.side_by_side, initializer=_adopt_orphans)
     with tempfile.TemporaryDirectory() as folder, workers as pool:
         outcomes = []
-        for outcome in pool.map(partial(_outcome, python=options.python, folder=Path(folder)), wanted):
+        for outcome in pool.map(
+            partial(_outcome, python=options.python, folder=Path(folder), unseeded=options.unseeded), wanted
+        ):
             outcomes.append(outcome)
             print(outcome, flush=True)
     faults, right = ([one for one in outcomes if one.is_planted == planted] for planted in (True, False))
@@ -143,12 +147,14 @@ def _cpu_s_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _outcome(case: Case, *, python: str, folder: Path) -> Outcome:
+def _outcome(case: Case, *, python: str, folder: Path, unseeded: bool) -> Outcome:
     script = _FRAMEWORKS[case.framework]
     project = folder / case.name.replace(" ", "-").replace(":", "")
     project.mkdir()
     shutil.copy(_SCRIPTS / script.file, project)
     wish = ["--fault", case.fault] if case.fault else ["--right", case.right] if case.right else []
+    if unseeded and case.right == "":
+        wish += ["--right", "unseeded"]
     ranks = ["--instances", str(case.instances)]
     words = [_TRAINJOB, "verify", "--resume", "--json", *ranks, "--", python, script.file, *wish]
     environ = {**os.environ, "XDG_DATA_HOME": str(project / "data")}

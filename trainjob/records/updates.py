@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import JsonLines, write_json
+from trainjob.records.files import JsonLines, read_json, write_json
 
 # Tells the hook to record; its value is the folder of the files that tell it where to wait.
 RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
 
 STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
 JOINS, SAVES, SAVED, EVALUATES = "joins", "saves", "saved", "evaluates"
+PADS, CLIPS_SCALED, REDUCES_LOSS, REDUCES_GRADIENTS = "pads", "clips-scaled", "reduces-loss", "reduces-gradients"
 PAUSED, RESUMED, BLIND = "paused", "resumed", "blind"
 
 # Moments at which an attempt can wait.
@@ -54,6 +55,19 @@ class UpdatePaths:
 def wait_at(folder: Path, attempt: int, moment: str, after: int) -> None:
     """Have `attempt` of the next run wait at the first such `moment` after so many of its updates."""
     write_json(folder / ("wait-%d.json" % attempt), {"moment": moment, "after": after}, durable=False)
+
+
+class KeptState(NamedTuple):
+    """The file that a save of an attempt was about to write over, and the copy of it; None if there was no file."""
+
+    path: Path
+    copy: Optional[Path]
+
+
+def kept(folder: Path, attempt: int) -> Optional[KeptState]:
+    """Return what an attempt kept of the file that its save has torn; None if it waited at no save."""
+    values = read_json(folder / ("kept-%d.json" % attempt))
+    return None if values is None else KeptState(Path(values["path"]), values["kept"] and Path(values["kept"]))
 
 
 def wait_nowhere(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_runs import Here, command_of, marked, what_follows
+from tests.support.printed_json import reported
 from tests.support.programs import TRAINJOB
 from tests.support.waiting import until
 
@@ -83,7 +83,7 @@ def test_devices_works_in_the_shell_of_a_rehearsed_pod(pod: Here, tmp_path: Path
     shell.write_text(f"#!/bin/sh\nexec {TRAINJOB} devices --cluster mine --json >{tmp_path}/listed\n")
     shell.chmod(0o755)
     pod.run("rehearse", "--cluster", "mine", "--shell", environ={"SHELL": str(shell)})
-    listed = json.loads((tmp_path / "listed").read_text())
+    listed = reported((tmp_path / "listed").read_text())
     assert [one["where"] for one in listed] == ["p4 · 10.1.5.10"] * 4
     assert [one["device"] for one in listed] == [f"IPU {ipu}" for ipu in range(4)]
 

@@ -58,8 +58,21 @@ def test_what_a_script_loses_is_named(here: Here, fault: str, by: str, code: str
     assert not verdict["inconclusive"]
 
 
-def test_a_script_that_differs_from_itself_is_inconclusive(here: Here) -> None:
-    verdict = verify_plain(here, "--right", "unseeded", by="kill", code=1)
+def test_a_script_without_a_seed_is_compared_with_what_it_did_itself(here: Here) -> None:
+    verdict = verify_plain(here, "--right", "unseeded", by="kill")
+    assert verdict["equal"]
+    assert verdict["judged_by"].startswith("itself")
+
+
+@pytest.mark.full
+def test_what_a_script_without_a_seed_loses_is_named(here: Here) -> None:
+    verdict = verify_plain(here, "--right", "unseeded", "--fault", "rng", by="kill", code=1)
+    assert [one["code"] for one in verdict["findings"]] == ["rng"]
+
+
+def test_a_script_without_a_seed_that_nothing_can_judge_is_inconclusive(here: Here) -> None:
+    # At a signal it saves and ends, so nothing of it went on past its checkpoint.
+    verdict = verify_plain(here, "--right", "unseeded", by="time-limit", code=1)
     assert verdict["inconclusive"]
     assert "torch.manual_seed" in verdict["findings"][0]["cure"]
 

@@ -18,7 +18,7 @@ RANKS = 2
 
 def taking(number: int, samples: Sequence[int], **changes: Any) -> ScriptUpdate:
     batch = LoadedBatch(1, number, tuple(str(sample) for sample in samples))
-    return dataclasses.replace(update(number), batches=(batch,), **changes)
+    return dataclasses.replace(update(number), **{"batches": (batch,), "random_before": "undrawn", **changes})
 
 
 def rank(number: int, *, events: Sequence[ScriptEvent] = (), **changes: Any) -> AttemptLog:
@@ -123,6 +123,54 @@ def test_sharded_weights_may_differ() -> None:
 def test_what_one_rank_shows_is_named(change: dict[str, Any], code: str) -> None:
     several = [rank(0, **change), rank(1, **change)]
     assert [one.code for one in with_one(several, ONE)] == [code]
+
+
+def test_random_draws_are_told_apart_from_mistakes() -> None:
+    drawing = dataclasses.replace(
+        ONE, updates=tuple(dataclasses.replace(one, random_before=one.weights) for one in ONE.updates)
+    )
+    several = [rank(0, losses=(3.0,)), rank(1, losses=(3.0,))]
+    assert [one.code for one in with_one(several, drawing)] == ["random-draws"]
+    assert [one.code for one in with_one([rank(0, norm=2.0), rank(1, norm=2.0)], drawing)] == ["mean-against-sum"]
+
+
+def test_an_all_reduce_without_gradient_is_told_apart_from_a_sum() -> None:
+    short = rank(0, norm=0.5, events=[ScriptEvent(updates.REDUCES_LOSS, 0, {})]), rank(1, norm=0.5)
+    assert [one.code for one in with_one(short, ONE)] == ["reduced-without-gradient"]
+
+
+def test_another_learning_rate_is_told() -> None:
+    scaled = [rank(number, rates=(0.8,)) for number in range(RANKS)]
+    assert [one.code for one in with_one(scaled, ONE)] == ["learning-rate"]
+
+
+def test_ranks_that_a_script_starts_itself_are_told() -> None:
+    assert codes(rank(0, events=[meeting(0, 0), meeting(1, 0)]), rank(1)) == ["command-per-node"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"losses": (float("nan"),)}, "not-finite"),
+        ({"losses": (float("inf"),), "scale": None}, "not-finite"),
+        ({"with_gradient": 0, "norm": 0.0}, "other-weights"),
+        ({"weights": "same", "weights_before": "same"}, "weights-unchanged"),
+        ({"kept": True}, "not-zeroed"),
+        ({"evaluating": True}, "evaluation-mode"),
+        ({"events": [ScriptEvent(updates.CLIPS_SCALED, 0, {})]}, "clips-scaled"),
+        ({"events": [ScriptEvent(updates.REDUCES_GRADIENTS, 0, {})]}, "reduced-twice"),
+        ({"losses": (float("inf"),), "scale": 65536.0}, None),
+    ],
+)
+def test_mistakes_that_pass_in_silence_are_told(changes: dict[str, Any], code: str | None) -> None:
+    found = codes(rank(0, **changes), rank(1, **changes))
+    assert found == ([] if code is None else [code])
+
+
+def test_evaluation_mode_that_is_left_again_is_right() -> None:
+    made = rank(0).updates
+    mixed = AttemptLog(1, (made[0], dataclasses.replace(made[1], evaluating=True), *made[2:]))
+    assert codes(mixed, rank(1)) == []
 
 
 def test_one_rank_that_takes_other_batches_is_other_work() -> None:

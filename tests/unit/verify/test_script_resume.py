@@ -13,7 +13,8 @@ import torch
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
-from trainjob.verify.scripts import final_states
+from trainjob.verify.scripts import final_states, update_log
+from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
 from trainjob.verify.scripts.interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
@@ -44,8 +45,8 @@ WHOLE = AttemptLog(1, tuple(update(number) for number in range(PASSES * LENGTH))
 
 def lost(updates: Sequence[ScriptUpdate], *, longer: bool = False) -> list[str]:
     """Return the codes of what an attempt that made `updates` has lost."""
-    first = script_resume.first_apart(WHOLE, [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(updates))])
-    return [] if first is None else [one.code for one in script_resume.lost(first, WHOLE, longer=longer)]
+    first = lost_module.first_apart(WHOLE, [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(updates))])
+    return [] if first is None else [one.code for one in lost_module.lost(first, WHOLE, longer=longer)]
 
 
 def changed(number: int, **changes: object) -> ScriptUpdate:
@@ -98,10 +99,10 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     tmp_path: Path, saved_after: int, codes: list[str]
 ) -> None:
     # Lightning counts batches, so no loader is asked for one more.
-    events = (ScriptEvent(updates.PAUSED, 4, {}), ScriptEvent(updates.SAVED, saved_after, {}))
+    events = (ScriptEvent(updates.PAUSED, 4, {}), ScriptEvent(updates.SAVED, saved_after, {"path": "last.pt"}))
     attempt = AttemptLog(1, WHOLE.updates[:saved_after], events)
     asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 4, ("USR1",), states.STOPPED)
-    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {}),))
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
     again = AttemptLog(2, WHOLE.updates[saved_after:])
     run = RunPaths(tmp_path)
     evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[whole]], [[attempt, again]])
@@ -121,3 +122,121 @@ def test_more_steps_up_to_the_same_count_are_a_lost_count(
     evidence = script_resume.ResumeEvidence(runs[0], Interrupted(runs[1], (), None), [[WHOLE]], [attempts])
     found = script_resume.by_states(final_states.compare(*runs), evidence, [])
     assert [one.code for one in found] == codes
+
+
+def saving(after: int, path: str = "last.pt", **content: object) -> ScriptEvent:
+    """Return the event of a save; the weights were others than any that it has under a name of an average."""
+    tensors = {key: digest for key, digest in content.items() if key in ("ema", "model")}
+    return ScriptEvent(updates.SAVES, after, {"path": path, "content": content, "tensors": tensors, "weights": "raw"})
+
+
+def itself(*attempts: AttemptLog, tolerance: float = 0.0) -> list[str]:
+    """Return the codes of what attempts have lost that are compared with each other alone."""
+    resumed = list(update_log.resumptions(attempts))
+    first = lost_module.first_apart_from_itself(resumed, tolerance)
+    way = AttemptLog(0, resumed[-1].way)
+    return [] if first is None else [one.code for one in lost_module.lost(first, way, longer=False)]
+
+
+def test_an_attempt_goes_on_as_the_one_before_it_did_from_the_same_checkpoint() -> None:
+    before = AttemptLog(1, WHOLE.updates[:7])
+    first, second = update_log.resumptions([before, AttemptLog(2, WHOLE.updates[4:])])
+    assert (first.start, first.expected) == (0, ())
+    assert (second.start, second.expected) == (4, WHOLE.updates[4:7])
+    assert itself(before, AttemptLog(2, WHOLE.updates[4:])) == []
+    assert itself(before, AttemptLog(2, WHOLE.updates[7:])) == []
+    assert itself(before, AttemptLog(2, (changed(4, random_before="others", losses=(7.0,)),))) == ["rng"]
+    assert itself(before, AttemptLog(2, (changed(5, **taken_from(4)),))) == ["sampler-position"]
+    assert itself(before, AttemptLog(2, (changed(5, state_before=""),))) == ["optimizer"]
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "losses", "codes"), [(0.0, (1 / 5,), ["unknown"]), (1e-3, (0.20001,), []), (1e-3, (0.21,), ["rng"])]
+)
+def test_losses_may_differ_as_far_as_the_profile_says(
+    tolerance: float, losses: tuple[float, ...], codes: list[str]
+) -> None:
+    noisy = AttemptLog(2, (changed(4, losses=losses),))
+    assert itself(AttemptLog(1, WHOLE.updates[:7]), noisy, tolerance=tolerance) == codes
+
+
+def test_a_second_resume_that_is_wrong_says_that_the_first_was_right() -> None:
+    attempts = [AttemptLog(number, WHOLE.updates[begin : begin + 2]) for number, begin in ((1, 0), (2, 2))]
+    first = lost_module.first_apart(WHOLE, [*attempts, AttemptLog(3, (changed(6, **taken_from(4)),))])
+    assert first is not None
+    (found,) = lost_module.lost(first, WHOLE, longer=False)
+    assert "the resume before was right" in found.evidence
+    assert "from the beginning of the epoch" in found.cure
+
+
+def test_an_epoch_after_the_resumed_one_that_is_short_is_told() -> None:
+    later = [
+        dataclasses.replace(update(number), batches=(LoadedBatch(epoch, place, update(taken).batches[0].samples),))
+        for number, epoch, place, taken in ((3, 1, 0, 3), (4, 2, 0, 6), (5, 2, 1, 7), (6, 3, 0, 8))
+    ]
+    made = (later[0], *(dataclasses.replace(one, weights="others") for one in later[1:]))
+    first = lost_module.first_apart(WHOLE, [AttemptLog(1, WHOLE.updates[:3]), AttemptLog(2, made)])
+    assert first is not None
+    (found,) = lost_module.lost(first, WHOLE, longer=False)
+    assert found.code == "sampler-position"
+    assert "this epoch has 2 batches" in found.evidence
+
+
+def test_averaged_weights_in_a_checkpoint_are_told() -> None:
+    ours = changed(6, weights_before="average")
+    first = lost_module.FirstApart(AttemptLog(2, (ours,)), 0, 7, ours, WHOLE.updates[6])
+    told = lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="average", ema="average")])
+    assert "averaged" in next(told).text
+    assert "averaged" not in next(lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="raw")])).text
+
+
+def test_a_shuffle_whose_random_state_was_lost_is_no_lost_epoch() -> None:
+    passes = tuple(ScriptEvent(updates.PASS, 0, {"number": one, "sampler": "RandomSampler"}) for one in range(1, 4))
+    whole = dataclasses.replace(WHOLE, events=passes)
+    first = lost_module.first_apart(whole, [AttemptLog(2, (changed(6, **taken_from(2)),))])
+    assert first is not None
+    assert [one.code for one in lost_module.lost(first, whole, longer=False)] == ["rng"]
+
+
+@pytest.mark.parametrize(("drawn", "code"), [("random 6", "samples-unseen"), ("others", "rng")])
+def test_samples_that_nobody_sees_are_not_said_to_be_the_same(drawn: str, code: str) -> None:
+    ours = changed(6, batches=(), losses=(7.0,), random_before=drawn)
+    first = lost_module.FirstApart(AttemptLog(2, (ours,)), 0, 7, ours, dataclasses.replace(update(6), batches=()))
+    (found,) = lost_module.lost(first, WHOLE, longer=False)
+    assert found.code == code
+    assert "aren't seen" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("content", "codes"),
+    [
+        ({"ema": "1", "step": "2"}, []),
+        ({"ema": "9", "step": "2"}, ["ema"]),
+        ({"ema": "1", "step": "9"}, ["step-counter"]),
+    ],
+)
+def test_a_value_that_is_saved_otherwise_after_the_same_update_is_told(
+    content: dict[str, str], codes: list[str]
+) -> None:
+    before = AttemptLog(1, WHOLE.updates[:8], (saving(8, "step8.pt", ema="1", step="2"),))
+    again = AttemptLog(2, WHOLE.updates[4:], (saving(4, "step8.pt", **content),))
+    assert [one.code for one in lost_module.first_saved_apart([(before, 0), (again, 4)], None)] == codes
+    assert list(lost_module.first_saved_apart([(before, 0), (again, 4)], 8)) == []
+
+
+@pytest.mark.parametrize(
+    ("taken", "codes"), [((6, 7), []), ((4, 7), ["sampler-position"]), ((7, 5), ["sampler-epoch"])]
+)
+def test_an_epoch_whose_rest_has_samples_of_its_beginning_is_told(taken: tuple[int, ...], codes: list[str]) -> None:
+    # Stopped after update 6 of 8, in the middle of the second epoch, by a signal: nothing went on past the checkpoint.
+    rest = [dataclasses.replace(update(6 + at), **taken_from(one)) for at, one in enumerate(taken)]  # type: ignore[arg-type] # by name
+    attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(rest))]
+    found = lost_module.seen_twice(list(update_log.resumptions(attempts)), WHOLE)
+    assert [one.code for one in found] == codes
+
+
+@pytest.mark.parametrize(("step", "codes"), [(7, []), (3, ["step-counter"])])
+def test_a_saved_count_has_to_grow_with_the_updates(step: int, codes: list[str]) -> None:
+    whole = dataclasses.replace(WHOLE, events=(saving(4, step=4, epoch=1, size=8), saving(8, step=8, epoch=2, size=8)))
+    again = AttemptLog(2, WHOLE.updates[4:], (saving(3, step=step, epoch=1, size=8),))
+    assert [one.code for one in lost_module.lost_counts(whole, [(again, 4)])] == codes

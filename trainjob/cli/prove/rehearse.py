@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trainjob.rehearse.base import Rehearsal, RehearsalVerdict
-    from trainjob.verify.tasks.diagnosis import LikelyCause
 
 app = commands()
 
@@ -122,7 +121,7 @@ def rehearse(
         raise typer.Exit(_by_hand(flags, python, shell=shell))
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
-    from trainjob.verify.scripts.ranks import of_run
+    from trainjob.verify.scripts.ranks import notes_of_run, of_run
 
     asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = clock.monotonic()
@@ -135,6 +134,7 @@ def rehearse(
             verdict = kinds.rehearse(asked)
         # Stand-in GPUs note the files themselves, with the line that writes them.
         findings = [one for one in of_run(RunPaths(asked.folder)) if not (asked.has_gpus and one.code == "all-save")]
+        notes = notes_of_run(RunPaths(asked.folder))
     except KeyboardInterrupt:
         shutil.rmtree(asked.folder, ignore_errors=True)
         raise
@@ -142,10 +142,10 @@ def rehearse(
     if not kept:
         shutil.rmtree(asked.folder, ignore_errors=True)
     if as_json:
-        found = {"findings": [asdict(one) for one in findings]}
+        found = {"findings": [asdict(one) for one in findings], "notes": notes}
         show.as_json({**verdict.as_json(), **found, "kept": kept, "redirects": dict(asked.redirects)})
     else:
-        _print(verdict, findings, kept=kept)
+        _print(verdict, [*notes, *(f"{one.text} ({one.evidence}). {one.cure}" for one in findings)], kept=kept)
     fail_unless(verdict.passed)
 
 
@@ -211,14 +211,14 @@ def _chosen(python: str | None) -> dict[str, str]:
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _print(verdict: RehearsalVerdict, findings: Sequence[LikelyCause], *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, kept: bool) -> None:
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()
     for line in verdict.gpus:
         typer.echo(line)
-    for found in findings:
-        typer.echo(show.visible(f"note: {found.text} ({found.evidence}). {found.cure}"))
+    for note in notes:
+        typer.echo(show.visible(f"note: {note}"))
     if verdict.same_bytes:
         typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
     typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")

@@ -39,7 +39,7 @@ _INTERRUPTIONS, _SCRIPT_INTERRUPTIONS = 3, 6
     "trainjob verify --task my_task:MyTask --instances 4",
     "trainjob verify --resume -- python train.py --epochs 3",
 )
-@takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints"), groups_without=(settings.SLURM,))
+@takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints", "profile"), groups_without=(settings.SLURM,))
 def verify(
     flags: JobOptions,
     dtype: Annotated[Literal["float64", "float32"], typer.Option(help="Precision of the comparison.")] = "float64",
@@ -73,6 +73,13 @@ def verify(
         str,
         typer.Option(help="Words added to a script's command where one rank trains alone: '--batch 16'."),
     ] = "",
+    profile: Annotated[
+        Literal["strict", "standard", "relaxed"],
+        typer.Option(
+            help="With --resume, of a script that differs from itself: its losses may differ by nothing, 0.001 or "
+            "0.01, relative."
+        ),
+    ] = "standard",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the run directories even if the runs are equal.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,6 +113,7 @@ def verify(
                 interruptions=interruptions or _SCRIPT_INTERRUPTIONS,
                 ways=ways if by is None else (by,),
                 seed=flags.values.get("seed", 0),
+                profile=profile,
             )
             tell = partial(_print_script, scripted)
         elif is_script and not bitwise:
@@ -265,6 +273,8 @@ def _print_script(verdict: ScriptVerdict) -> None:
         typer.echo(
             f"\ncompared: {verdict.updates} updates, and {compared.values} values in {', '.join(compared.files)}"
         )
+    if verdict.judged_by:
+        typer.echo(f"\ncompared with {show.visible(verdict.judged_by)}")
     for note in verdict.notes:
         typer.echo(f"note: {show.visible(note)}")
     _conclude(verdict, "interrupted and uninterrupted")
@@ -272,6 +282,8 @@ def _print_script(verdict: ScriptVerdict) -> None:
 
 def _print_ranks(verdict: RanksVerdict) -> None:
     typer.echo(f"{verdict.instances} ranks compared with each other and with one, {verdict.updates} updates")
+    for note in verdict.notes:
+        typer.echo(f"note: {show.visible(note)}")
     _conclude(verdict, "the samples of every update, and the losses and gradients of the first")
 
 

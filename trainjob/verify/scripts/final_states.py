@@ -131,11 +131,16 @@ def _apart(file: str, path: tuple[str, ...], one: Leaf | None, two: Leaf | None,
 
 
 def _kind(file: str, path: tuple[str, ...], value: object) -> str:
+    return kind_of(file, path, is_tensor=isinstance(value, SavedTensor))
+
+
+def kind_of(file: str, path: tuple[str, ...], *, is_tensor: bool) -> str:
+    """Return what a value of a saved state is, as far as the names that lead to it tell."""
     where = f"{file}/{'/'.join(path)}".lower()
     if "/_spec/" in where:
         return OTHER  # how a sharded tensor is laid out: its mesh has a hash that each process makes anew
     by_name = next((kind for kind, pattern in _KINDS if re.search(pattern, where)), None)
-    return by_name or (WEIGHTS if isinstance(value, SavedTensor) else OTHER)
+    return by_name or (WEIGHTS if is_tensor else OTHER)
 
 
 def _difference(one: Leaf | None, two: Leaf | None, *, measured: bool) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trainjob.backends import registry
@@ -18,14 +21,14 @@ from trainjob.machines import processes
 from trainjob.machines.access import HERE
 from trainjob.machines.processes import StartedScript
 from trainjob.observe.seen import look
-from trainjob.observe.status import Snapshot, status
+from trainjob.observe.status import Snapshot
 from trainjob.records import submission as submissions
 from trainjob.records import updates
 from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench, wait, wait_for
 from trainjob.verify.scripts import update_log
-from trainjob.verify.scripts.update_log import AttemptLog, starts_at
+from trainjob.verify.scripts.update_log import AttemptLog, resumptions
 
 TIME_LIMIT, PREEMPTION, KILL = "time-limit", "preemption", "kill"
 WAYS = (TIME_LIMIT, PREEMPTION, KILL)
@@ -58,12 +61,22 @@ class ScriptInterruption:
 
 
 @dataclass(frozen=True)
+class TornSave:
+    """A save that was killed, and with whose rest the script could not begin again, so that it was put back."""
+
+    attempt: int  # that could not begin
+    path: Path
+    tail: tuple[str, ...]  # of its log
+
+
+@dataclass(frozen=True)
 class Interrupted:
     """A run that was interrupted. `crashed`: an attempt that failed although nothing had interrupted it."""
 
     paths: RunPaths
     interruptions: tuple[ScriptInterruption, ...]
     crashed: Snapshot | None
+    torn: tuple[TornSave, ...] = ()
 
 
 def recorded(workbench: Workbench, **settings: Any) -> Request:
@@ -79,28 +92,58 @@ def interrupted(
 ) -> Interrupted:
     """Return the run with up to `most` interruptions, at moments that the uninterrupted run had."""
     done: list[ScriptInterruption] = []
+    torn: list[TornSave] = []
     paths: RunPaths | None = None
     now: Snapshot | None = None
+    attempt = 0
     chosen = list(_chosen(whole[0], most, ways, random.Random(seed)))  # noqa: S311 - where to interrupt is no secret
-    for number, (way, moment, target) in enumerate(chosen, start=1):
-        saved = 0 if paths is None else _saved_before(paths, whole[0])
-        at = AT_UPDATE if moment == NEAR_END else moment
-        updates.wait_at(workbench.folder, number, at, 0 if at == AT_START else max(1, target - saved))
+    planned: list[tuple[str, str, int] | None] = [*chosen, None]
+    while planned:
+        attempt += 1
+        if planned[0] is not None:
+            way, moment, target = planned[0]
+            at = AT_UPDATE if moment == NEAR_END else moment
+            saved = 0 if paths is None else _saved_before(paths)
+            updates.wait_at(workbench.folder, attempt, at, 0 if at == AT_START else max(1, target - saved))
         paths = _begun(workbench, request, now)
-        seen = _wait_until_it_waits(paths, number)
+        seen = None if planned[0] is None else _wait_until_it_waits(paths, attempt)
         if seen is None:
-            now = status(paths)
-            break
+            now = wait(paths, workbench.say)
+            again = None if now.state == states.COMPLETED or not done else _put_back(workbench, done[-1], now)
+            if again is None:
+                break
+            workbench.say("  the save that was killed is put back, to see what else is lost")
+            torn.append(again)
+            continue
         handles = tuple(seen["handles"])
         now = _interrupt(workbench, paths, way, seen["pid"], handles)
-        done.append(ScriptInterruption(way, moment, number, seen["update"], handles, now.state))
-        after = f"update {seen['update']} of attempt {number}"
-        workbench.say(f"  {number} of {len(chosen)}: {way} at {moment}, after {after}")
-    else:
-        paths = _begun(workbench, request, now)
-        now = wait(paths, workbench.say)
+        done.append(ScriptInterruption(way, moment, attempt, seen["update"], handles, now.state))
+        after = f"update {seen['update']} of attempt {attempt}"
+        workbench.say(f"  {len(done)} of {len(chosen)}: {way} at {moment}, after {after}")
+        planned.pop(0)
     updates.wait_nowhere(workbench.folder)
-    return Interrupted(paths, tuple(done), None if now.state == states.COMPLETED else now)
+    assert paths is not None  # noqa: S101 - there was at least one attempt
+    assert now is not None  # noqa: S101 - which has ended
+    return Interrupted(paths, tuple(done), None if now.state == states.COMPLETED else now, tuple(torn))
+
+
+def _put_back(workbench: Workbench, last: ScriptInterruption, now: Snapshot) -> TornSave | None:
+    """Undo the save that the last interruption killed; None if the attempt that failed is not the one after it."""
+    kept = updates.kept(workbench.folder, last.attempt)
+    if kept is None or last.moment != AT_SAVE or now.attempt != last.attempt + 1:
+        return None
+    if kept.copy is not None:
+        shutil.copy2(kept.copy, kept.path)
+    elif is_of_one_step(kept.path.parent):
+        shutil.rmtree(kept.path.parent, ignore_errors=True)
+    else:
+        kept.path.unlink(missing_ok=True)
+    return TornSave(now.attempt, kept.path, tuple(now.failure.tail[-6:]) if now.failure else ())
+
+
+def is_of_one_step(folder: Path) -> bool:
+    """Return whether a folder is named for the step whose checkpoint it holds, as Trainer's checkpoint-12 is."""
+    return re.search(r"[-_]\d+$", folder.name) is not None
 
 
 def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunPaths:
@@ -144,13 +187,12 @@ def _pass_of(log: AttemptLog, index: int) -> int | None:
     return batches[-1].loader_pass if batches else None
 
 
-def _saved_before(paths: RunPaths, whole: AttemptLog) -> int:
-    """Return after how many updates of the uninterrupted run the newest saved state was written, as far as is seen."""
+def _saved_before(paths: RunPaths) -> int:
+    """Return after how many updates the newest saved state was written, as far as is seen."""
     logs = update_log.read(paths)
     newest = 0
-    for attempt in logs[0] if logs else []:
-        start = starts_at(attempt, whole) or 0
-        newest = max([newest, *(start + event.update for event in attempt.named(updates.SAVED))])
+    for one in resumptions(logs[0]) if logs else ():
+        newest = max([newest, *((one.start or 0) + event.update for event in one.attempt.named(updates.SAVED))])
     return newest
 
 

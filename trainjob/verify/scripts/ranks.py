@@ -11,10 +11,10 @@ from functools import partial
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.requests.workbench import Workbench
-from trainjob.verify.scripts import update_log
+from trainjob.verify.scripts import mistakes, update_log
 from trainjob.verify.scripts.interruptions import recorded
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptUpdate
-from trainjob.verify.tasks.diagnosis import OTHER_WORK, UNSEEN, DiagnosedVerdict, LikelyCause
+from trainjob.verify.tasks.diagnosis import OTHER_WORK, RANDOM, UNSEEN, DiagnosedVerdict, LikelyCause
 
 # The order of a float32 sum alone moves the first update's gradients by less, and later ones' as a mistake would.
 _TOLERANCE = 1e-4
@@ -38,6 +38,10 @@ _CAUSES = {
         "a process joins the group under another rank than its own: ranks of different nodes claim the same",
         "Leave rank and world_size out of init_process_group, which reads RANK and WORLD_SIZE, or give it these; "
         "LOCAL_RANK counts within one node, and is for the choice of a GPU",
+    ),
+    "command-per-node": (
+        "the script starts its ranks itself, and is started once for each of them",
+        "Start it once a node: --command-per node",
     ),
     "order-per-rank": (
         "each rank shuffles for itself, so ranks train on samples of each other and miss others",
@@ -64,6 +68,18 @@ _CAUSES = {
         "the gradients have another length than one rank's: one side sums where the other takes the mean",
         "Divide by the number of ranks exactly once; DistributedDataParallel does",
     ),
+    "reduced-without-gradient": (
+        "an all_reduce in the forward pass passes no gradient on, so the gradients are too short by the ranks' number",
+        "Use torch.distributed.nn.functional.all_reduce in the loss, or multiply it by the number of ranks",
+    ),
+    "learning-rate": (
+        "the learning rate of an update is another than one rank's",
+        "Scale it once, and only with the global batch; call scheduler.step() once an update on any number of ranks",
+    ),
+    RANDOM: (
+        "the script draws random numbers (dropout, augmentation), and ranks draw others than one rank does",
+        "This may be meant, and hides whether anything else differs: compare with dropout and augmentation off",
+    ),
     "other-samples": (
         "the ranks' samples of an update are not those of one rank",
         "Let update u take the same global batch whatever the number of ranks",
@@ -89,6 +105,7 @@ class RanksVerdict(DiagnosedVerdict):
 
     instances: int
     updates: int  # that both runs made
+    notes: Sequence[str] = ()
 
 
 def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) -> RanksVerdict:
@@ -99,6 +116,8 @@ def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) 
     several = workbench.run(recorded(workbench, instances=instances))
     verdict = partial(RanksVerdict, instances=instances, updates=0, runs=[several])
     ranks = [attempts[0] for attempts in update_log.read(several) if attempts and attempts[0].updates]
+    padded = [update_log.pads(event) for log in ranks[:1] for event in log.named(updates.PADS)]
+    verdict = partial(verdict, notes=padded)
     if len(ranks) < instances:
         seen = f"{len(ranks)} of {instances} ranks made a step of a torch optimizer"
         return verdict(findings=[_finding(UNSEEN, seen)])
@@ -116,6 +135,12 @@ def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) 
 _finding = partial(LikelyCause.of, _CAUSES)
 
 
+def notes_of_run(paths: RunPaths) -> list[str]:
+    """Return what the ranks of one run show that is no mistake, and that its user should know."""
+    logs = update_log.read(paths)
+    return [update_log.pads(event) for log in logs[:1] for one in log for event in one.named(updates.PADS)]
+
+
 def of_run(paths: RunPaths) -> list[LikelyCause]:
     """Return what the recorded ranks of one run show by themselves; nothing where nothing was recorded."""
     return list(among_ranks([attempts[0] for attempts in update_log.read(paths) if attempts]))
@@ -123,6 +148,12 @@ def of_run(paths: RunPaths) -> list[LikelyCause]:
 
 def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
     """Yield what the ranks of one run show by themselves."""
+    for number, log in enumerate(ranks):
+        joined = {str(event.fields["rank"]) for event in log.named(updates.JOINS)}
+        if len(joined) > 1:
+            yield _finding("command-per-node", f"processes of rank {number} join as ranks {', '.join(sorted(joined))}")
+            return
+    yield from mistakes.in_ranks(ranks)
     for event in (event for log in ranks for event in log.named(updates.JOINS)):
         rank, own = event.fields["rank"], event.fields["rank_at_start"]
         if str(rank) != own:
@@ -201,6 +232,7 @@ def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[Like
 
 def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCause]:
     """Yield how the updates of several ranks differ from one rank's: all in their samples, the first in its result."""
+    draws = any(_draws(log) for log in (*ranks, one))
     for number, (alone, *ours) in enumerate(zip(one.updates, *(log.updates for log in ranks), strict=False), start=1):
         together, single = _samples(ours), _samples([alone])
         if together.total() != single.total():
@@ -211,7 +243,12 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
             return
         if together != single:
             shared = (together & single).total()
-            yield _finding("other-samples", f"update {number}: {shared} of {single.total()} samples are the same")
+            text = f"update {number}: {shared} of {single.total()} samples are the same"
+            yield _finding(RANDOM if not shared and (draws or _has_workers(one)) else "other-samples", text)
+            return
+        if ours[0].rates != alone.rates:
+            rates = f"update {number}: {_shown(ours[0].rates)}, one rank {_shown(alone.rates)}"
+            yield _finding("learning-rate", rates)
             return
     ours, alone = [log.updates[0] for log in ranks], one.updates[0]
     losses = math.fsum(math.fsum(update.losses) for update in ours) / len(ours), math.fsum(alone.losses)
@@ -224,10 +261,30 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
     )
     if parts != 1.0 and _near(losses[0] * parts, losses[1]):
         yield _finding("accumulation-not-divided", shown)
+    elif _near(*losses) and _near(norms[0] * len(ranks), norms[1]) and ranks[0].named(updates.REDUCES_LOSS):
+        yield _finding("reduced-without-gradient", shown)
     elif _near(*losses) and any(_near(norms[0], norms[1] * factor) for factor in (len(ranks), 1 / len(ranks))):
         yield _finding("mean-against-sum", shown)
     else:
-        yield _finding("other-result", shown)
+        yield _finding(RANDOM if draws else "other-result", shown)
+
+
+def _draws(log: AttemptLog) -> bool:
+    """Return whether random numbers are drawn from update to update of one pass over the data."""
+    pairs = zip(log.updates, log.updates[1:], strict=False)
+    return any(one.random_before != two.random_before for one, two in pairs if _pass(one) == _pass(two))
+
+
+def _pass(update: ScriptUpdate) -> int:
+    return update.batches[-1].loader_pass if update.batches else 0
+
+
+def _has_workers(log: AttemptLog) -> bool:
+    return any(event.fields.get("workers") for event in log.named(updates.PASS))
+
+
+def _shown(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates[:3])
 
 
 def _samples(of_ranks: Sequence[ScriptUpdate]) -> Counter[str]:

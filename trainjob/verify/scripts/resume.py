@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trainjob.contract import states
@@ -13,7 +13,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.requests.workbench import Workbench
-from trainjob.verify.scripts import final_states, update_log
+from trainjob.verify.scripts import final_states, mistakes, update_log
 from trainjob.verify.scripts.final_states import Apart, Compared
 from trainjob.verify.scripts.interruptions import (
     KILL,
@@ -23,111 +23,27 @@ from trainjob.verify.scripts.interruptions import (
     Interrupted,
     ScriptInterruption,
     interrupted,
+    is_of_one_step,
     recorded,
 )
-from trainjob.verify.scripts.update_log import AttemptLog, ScriptUpdate, starts_at
+from trainjob.verify.scripts.lost import (
+    OF_STATES,
+    PROFILES,
+    FirstApart,
+    finding,
+    first_apart,
+    first_apart_from_itself,
+    first_saved_apart,
+    lost,
+    lost_counts,
+    seen_twice,
+)
+from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
 from trainjob.verify.tasks.diagnosis import NOISE, UNSEEN, DiagnosedVerdict, LikelyCause
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
 _SOON = 3
 
-# code: the text, and the cure
-_CAUSES = {
-    "sampler-position": (
-        "the position within the epoch was lost: samples are seen twice, or never",
-        "Save the number of batches of this epoch, and skip as many after a restart (itertools.islice, "
-        "accelerate's skip_first_batches, a StatefulDataLoader)",
-    ),
-    "sampler-epoch": (
-        "the sampler's epoch was lost: the order of another epoch's samples comes again",
-        "Save the epoch, and call sampler.set_epoch with it before the first pass of each attempt",
-    ),
-    "rng": (
-        "the random state was not restored, so dropout, augmentation or shuffling differs",
-        "Save torch.get_rng_state(), random.getstate(), numpy's and each GPU's state, and set them after a restart, as "
-        "soon as the loader's iterator has been made, which draws a number itself",
-    ),
-    "scheduler": (
-        "the learning rate schedule was not restored",
-        "Save scheduler.state_dict() and load it after a restart",
-    ),
-    "scaler": (
-        "the gradient scaler was not restored: it begins with its first scale again",
-        "Save scaler.state_dict() and load it after a restart",
-    ),
-    "step-counter": (
-        "the count of steps or epochs was lost",
-        "Save the count, and begin the loop from it after a restart",
-    ),
-    "ema": (
-        "the moving average of the weights was not restored",
-        "Save the averaged weights beside the model's, and load both after a restart",
-    ),
-    "optimizer": (
-        "the optimizer's state was not restored",
-        "Save optimizer.state_dict() and load it after the model is on its device",
-    ),
-    "weights": (
-        "these weights never occur in the uninterrupted run",
-        "Load the model's state_dict with strict=True before the first update, on every rank",
-    ),
-    "rank-0-only": (
-        "rank 0 alone saved, and the model is sharded: the other ranks' parts are lost",
-        "Save from every rank, with torch.distributed.checkpoint, or gather the full state before rank 0 saves",
-    ),
-    "torn-checkpoint": (
-        "the newest checkpoint is torn: the script was killed while it wrote the file, and can't continue from it",
-        "Write to another name in the same folder, then os.replace it: a reader sees the old file or the new one",
-    ),
-    "crashed": (
-        "the script fails when it is started again",
-        "Read the lines above; the run directory is kept, with all that the script had written",
-    ),
-    "between-epochs": (
-        "USR1 is handled between epochs only: an epoch that lasts longer than the time given loses all of it",
-        "Look at the flag after every update, save, leave the marker and end",
-    ),
-    "nothing-saved": (
-        "no checkpoint was written in the time given",
-        "Save as soon as the flag is seen, after at most one more update",
-    ),
-    "workers-killed": (
-        "the signal ended the loader's workers, and the script died of that before it had saved",
-        "Have workers ignore it: DataLoader(worker_init_fn=lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN))",
-    ),
-    "no-checkpoint": (
-        "the script saves nothing before its last update, so a restart begins again",
-        "Save every so many updates, and load the newest file when the script starts",
-    ),
-    "not-resumed": (
-        "the script began again from its first weights, although it had saved later ones",
-        "Look for the newest checkpoint when the script starts, and load it",
-    ),
-    "fewer-updates": (
-        "the interrupted run ended before it had made all updates",
-        "Save the count of updates with the weights, and not one that runs ahead of them",
-    ),
-    "unknown": (
-        "weights, optimizer, samples, rates and random numbers are the same before this update, and its result is not",
-        "Look for what else the script keeps from update to update: gradients that it accumulates, clipping, a cache",
-    ),
-    NOISE: (
-        "the script differs from itself even when nothing interrupts it, so the comparison shows nothing",
-        "",
-    ),
-    UNSEEN: (
-        "nothing could be compared: no update and no saved state was seen",
-        "Save below the working folder, with torch.save, safetensors or torch.distributed.checkpoint",
-    ),
-}
-_OF_STATES = {
-    final_states.WEIGHTS: "weights",
-    final_states.OPTIMIZER: "optimizer",
-    final_states.SCHEDULER: "scheduler",
-    final_states.SCALER: "scaler",
-    final_states.AVERAGE: "ema",
-    final_states.COUNTER: "step-counter",
-}
 _NOISE_CURES = {
     "seed": "Seed before the model is made: torch.manual_seed, random.seed, numpy.random.seed",
     "order": "Give the loader a seeded generator, or the sampler a seed; workers that share a queue have no order",
@@ -144,6 +60,7 @@ class ScriptVerdict(DiagnosedVerdict):
     interruptions: Sequence[ScriptInterruption] = ()
     compared: Compared | None = None
     notes: Sequence[str] = ()
+    judged_by: str = ""  # what the interrupted run was compared with
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
@@ -153,9 +70,19 @@ class ScriptVerdict(DiagnosedVerdict):
 
 
 def verify_script(
-    workbench: Workbench, *, instances: int, interruptions: int, ways: Sequence[str], seed: int
+    workbench: Workbench,
+    *,
+    instances: int,
+    interruptions: int,
+    ways: Sequence[str],
+    seed: int,
+    profile: str = "standard",
 ) -> ScriptVerdict:
-    """Return whether the job's command resumes. Raises UserError when it fails although nothing interrupts it."""
+    """Return whether the job's command resumes. Raises UserError when it fails although nothing interrupts it.
+
+    A script that differs from itself is compared with what it did itself after the checkpoint, before it was
+    interrupted; its losses may then differ as far as `profile` of PROFILES says.
+    """
     request = recorded(workbench, instances=instances)
     whole = workbench.run(request)
     logs = update_log.read(whole)
@@ -169,57 +96,55 @@ def verify_script(
     if not logs or not logs[0][0].updates:
         blind = [str(event.fields["why"]) for log in logs for event in log[0].named(updates.BLIND)]
         why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
-        return ScriptVerdict(findings=[_finding(UNSEEN, why)], runs=[whole])
+        return ScriptVerdict(findings=[finding(UNSEEN, why)], runs=[whole])
     broken = interrupted(workbench, request, logs[0], most=interruptions, ways=ways, seed=seed)
-    evidence = ResumeEvidence(whole, broken, logs, update_log.read(broken.paths))
+    theirs = update_log.read(broken.paths)
+    evidence = ResumeEvidence(whole, broken, logs, theirs)
     compared = None if broken.crashed else final_states.compare(whole, broken.paths)
     found = list(evidence.findings())
     found += by_states(compared, evidence, found)
-    notes = [*evidence.notes(), *_notes_of_states(compared, explained=bool(found))]
-    runs = [whole, broken.paths]
+    runs, judged_by = [whole, broken.paths], "an uninterrupted run"
     if any(one.code not in _OF_SIGNALS for one in found):
-        workbench.say("  they differ: does the script differ from itself when nothing interrupts it?")
-        control = workbench.run(request)
-        runs.append(control)
-        noise = _noise(whole, control, logs, update_log.read(control))
+        noise = _noise_of_first(logs, theirs)
+        if noise is None:
+            workbench.say("  they differ: does the script differ from itself when nothing interrupts it?")
+            control = workbench.run(request)
+            runs.append(control)
+            noise = _noise(whole, control, logs, update_log.read(control))
         if noise is not None:
-            found = [one for one in found if one.code in _OF_SIGNALS] or [noise]
+            evidence = ResumeEvidence(whole, broken, logs, theirs, tolerance=PROFILES[profile])
+            found, compared = list(evidence.findings()), None
+            judged_by = (
+                f"itself, because {noise.evidence}: {evidence.overlap} updates that it had made before an interruption "
+                f"and made again after it (profile {profile}: losses within {PROFILES[profile]:g})"
+            )
+            if not evidence.overlap and all(one.code in _OF_SIGNALS for one in found):
+                found.append(noise)
     return ScriptVerdict(
         updates=len(logs[0][0].updates),
         interruptions=evidence.interruptions(),
         compared=compared,
         findings=found,
-        notes=notes,
+        notes=[*_mistakes(logs), *evidence.notes(), *_notes_of_states(compared, explained=bool(found))],
+        judged_by=judged_by,
         runs=runs,
     )
+
+
+def _mistakes(logs: Sequence[Sequence[AttemptLog]]) -> list[str]:
+    """Return what is wrong with the training itself, interrupted or not."""
+    return [f"{one.text} ({one.evidence}). {one.cure}" for one in mistakes.in_ranks([log[0] for log in logs])]
 
 
 # Findings that no noise can cause.
 _OF_SIGNALS = ("torn-checkpoint", "crashed", "between-epochs", "nothing-saved", "workers-killed", "no-checkpoint")
 
 
-_finding = partial(LikelyCause.of, _CAUSES)
-
-
-@dataclass(frozen=True)
-class _FirstApart:
-    """The first update that differs. `expected` is that of the uninterrupted run; None: it had ended before."""
-
-    attempt: AttemptLog
-    index: int  # of the update within its attempt
-    update: int  # counted from 1, as the uninterrupted run does
-    ours: ScriptUpdate
-    expected: ScriptUpdate | None
-
-    @property
-    def where(self) -> str:
-        """The words that say which update it is."""
-        again = f", number {self.index + 1} of attempt {self.attempt.number}" if self.attempt.number > 1 else ""
-        return f"update {self.update}{again}"
-
-
 class ResumeEvidence:
-    """What the two runs recorded, and what follows from it."""
+    """What the two runs recorded, and what follows from it.
+
+    With a `tolerance` of losses the uninterrupted run is of no use, and the interrupted one is compared with itself.
+    """
 
     def __init__(
         self,
@@ -227,35 +152,76 @@ class ResumeEvidence:
         broken: Interrupted,
         expected: Sequence[Sequence[AttemptLog]],
         found: Sequence[Sequence[AttemptLog]],
+        tolerance: float | None = None,
     ) -> None:
         self._whole_run, self._broken = whole, broken
         self._whole = expected[0][0]
         self._all, self._found = expected, found
         self._attempts = found[0] if found else []
-        self._starts = {one.number: starts_at(one, self._whole) for one in self._attempts}
-        self.first = first_apart(self._whole, self._attempts)
+        self._is_alone = tolerance is not None
+        self._resumed = list(resumptions(self._attempts))
+        self.overlap = sum(min(len(one.attempt.updates), len(one.expected)) for one in self._resumed)
+        if tolerance is None:
+            self._starts = {one.number: starts_at(one, self._whole) for one in self._attempts}
+            self.first = first_apart(self._whole, self._attempts)
+        else:
+            self._starts = {one.attempt.number: one.start for one in self._resumed}
+            self.first = first_apart_from_itself(self._resumed, tolerance)
 
     def interruptions(self) -> list[ScriptInterruption]:
         """Return the interruptions, each with the update after which the script continued."""
-        return [replace(one, continued_at=self._starts.get(one.attempt + 1)) for one in self._broken.interruptions]
+        return [replace(one, continued_at=self._continued_after(one.attempt)) for one in self._broken.interruptions]
+
+    def _continued_after(self, attempt: int) -> int | None:
+        later = (one.number for one in self._attempts if one.number > attempt and one.updates)
+        return self._starts.get(next(later, 0))
 
     def findings(self) -> Iterator[LikelyCause]:
         """Yield what was lost, the most telling first."""
         yield from self._crash()
-        if not any(event.update < len(self._whole.updates) for event in self._whole.named(updates.SAVED)):
-            total = len(self._whole.updates)
-            yield _finding("no-checkpoint", f"{total} updates, and nothing saved before the last")
+        total = len(self._whole.updates)
+        is_saved = any(0 < event.update < total for event in self._whole.named(updates.SAVED))
+        if not is_saved and not any(one.start for one in self._resumed[1:]):
+            yield finding("no-checkpoint", f"{total} updates, and nothing saved before the last")
             return
         yield from self._not_resumed()
         shards = list(self._shards())
         yield from shards
+        found: list[LikelyCause] = []
         if self.first is not None and not shards:
-            yield from lost(self.first, self._whole, longer=self._is_longer())
+            way = AttemptLog(0, tuple(self._way()), self._whole.events) if self._is_alone else self._whole
+            longer = not self._is_alone and self._is_longer()
+            found += lost(self.first, way, longer=longer, saves=self._saves_before(self.first.attempt.number))
+        elif self.first is None and self._is_alone and not shards:
+            found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
-            yield from self._too_short()
+            found += self._too_short()
+        yield from found
+        codes = {one.code for one in found}
+        yield from (one for one in self._saved_apart() if one.code not in codes and not shards)
         yield from self._of_signals()
 
+    def _way(self) -> Sequence[ScriptUpdate]:
+        """Return what the attempts before the one that differs have done, in the order of updates."""
+        number = self.first.attempt.number if self.first is not None else 0
+        return next((one.way for one in self._resumed if one.attempt.number == number), ())
+
+    def _saves_before(self, number: int) -> list[ScriptEvent]:
+        return [event for one in self._attempts if one.number < number for event in one.named(updates.SAVES)]
+
+    def _saved_apart(self) -> Iterator[LikelyCause]:
+        """Look at the values of saves: at counts, and at what several attempts saved after the same update."""
+        mine = [(one, start) for one in self._attempts if (start := self._starts[one.number]) is not None]
+        counts = list(lost_counts(self._whole, mine)) if self.first is None else []
+        yield from counts
+        logs = mine if self._is_alone else [(self._whole, 0), *mine]
+        apart = first_saved_apart(logs, self.first.update if self.first is not None else None)
+        yield from (one for one in apart if not counts or one.code != "step-counter")
+
     def _crash(self) -> Iterator[LikelyCause]:
+        for one in self._broken.torn:
+            last = "\n  | ".join([f"attempt {one.attempt} failed", *one.tail])
+            yield self._torn(one.path, f"killed while it saved {one.path.name}\n  | {last}")
         crashed = self._broken.crashed
         if crashed is None:
             return
@@ -265,20 +231,70 @@ class ResumeEvidence:
         before = self._broken.interruptions[-1] if self._broken.interruptions else None
         if before is not None and before.attempt == crashed.attempt - 1 and before.moment == updates.AT_SAVE:
             named = [f"{state.path.name} {why}" for state, why in torn[:1]] or ["some of its files are missing"]
-            yield _finding("torn-checkpoint", f"killed while it saved: {named[0]}\n  | {last}")
+            yield self._torn(torn[0][0].path if torn else None, f"killed while it saved: {named[0]}\n  | {last}")
         elif torn:
-            yield _finding("torn-checkpoint", f"{torn[0][0].path.name} {torn[0][1]}\n  | {last}")
+            yield self._torn(torn[0][0].path, f"{torn[0][0].path.name} {torn[0][1]}\n  | {last}")
         elif self.first is None:
-            yield _finding("crashed", last)
+            yield finding("crashed", last)
+
+    @staticmethod
+    def _torn(path: Path | None, evidence: str) -> LikelyCause:
+        found = finding("torn-checkpoint", evidence)
+        if path is None or not is_of_one_step(path.parent):
+            return found
+        cure = (
+            f"Continue from the newest folder that is complete: {path.parent.name} lacks files that the others have. A "
+            "file that is written last says so"
+        )
+        return replace(found, cure=cure)
 
     def _not_resumed(self) -> Iterator[LikelyCause]:
-        saved = 0
-        for attempt in self._attempts:
-            start = self._starts[attempt.number]
-            if start == 0 and saved > 0 and len(self._whole.updates) > 0:
-                yield _finding("not-resumed", f"attempt {attempt.number} began at update 1; {saved} updates were saved")
+        saved: dict[str, int] = {}  # path: after so many updates
+        for one in self._attempts:
+            start, newest = self._starts[one.number], max(saved.values(), default=0)
+            if newest and one.updates and (start == 0 or self._begins_anew(one)):
+                yield self._begun_again(one, saved)
                 return
-            saved = max([saved, *((start or 0) + event.update for event in attempt.named(updates.SAVED))])
+            for event in one.named(updates.SAVED):
+                saved[str(event.fields["path"])] = (start or 0) + event.update
+
+    def _begins_anew(self, attempt: AttemptLog) -> bool:
+        """Return whether an attempt without a seed begins as the first one did: with new weights and nothing else."""
+        if not self._is_alone or self._starts[attempt.number] is not None:
+            return False
+        ours, first = attempt.updates[0], self._attempts[0].updates[0] if self._attempts[0].updates else None
+        return first is not None and (ours.state_before, ours.rates) == (first.state_before, first.rates)
+
+    def _begun_again(self, attempt: AttemptLog, saved: Mapping[str, int]) -> LikelyCause:
+        newest = max(saved, key=lambda path: saved[path])
+        found = finding(
+            "not-resumed", f"attempt {attempt.number} began at update 1; {saved[newest]} updates were saved"
+        )
+        again = {str(event.fields["path"]): event.update for event in attempt.named(updates.SAVED)}
+        over = [path for path in again if path in saved]
+        if over:
+            path = max(over, key=lambda one: saved[one])
+            return replace(
+                found,
+                evidence=f"{found.evidence}, and {self._shown(path)}, saved after update {saved[path]}, was then "
+                "written over by the training that began again",
+                cure="Load the newest checkpoint whatever else has been loaded (base weights, say), before anything is "
+                "saved",
+            )
+        folders = {Path(path).parent for path in again}
+        if folders and not folders & {Path(path).parent for path in saved}:
+            return replace(
+                found,
+                evidence=f"{found.evidence} in {self._shown(str(Path(newest).parent))}, and this attempt saves in "
+                f"{self._shown(str(min(folders)))}",
+                cure="Save in a folder that is the same in each attempt (without the time in its name), or look for "
+                "the newest checkpoint in all of them",
+            )
+        return found
+
+    def _shown(self, path: str) -> str:
+        project = self._broken.paths.project
+        return str(Path(path).relative_to(project)) if Path(path).is_relative_to(project) else path
 
     def _shards(self) -> Iterator[LikelyCause]:
         """Look at what the other ranks of a sharded model began with."""
@@ -286,10 +302,12 @@ class ResumeEvidence:
         if savers != {0}:
             return
         for rank, (log, whole) in enumerate(zip(self._found, self._all, strict=False)):
+            of_rank = {one.attempt.number: one.start for one in resumptions(log)}
             for attempt in log[1:]:
-                ours, first = starts_at(attempt, whole[0]), self._starts.get(attempt.number)
+                ours = of_rank[attempt.number] if self._is_alone else starts_at(attempt, whole[0])
+                first = self._starts.get(attempt.number)
                 if rank and attempt.updates and first is not None and ours != first:
-                    yield _finding(
+                    yield finding(
                         "rank-0-only",
                         f"attempt {attempt.number}: rank 0 began as after update {first}, and rank {rank} did not",
                     )
@@ -303,7 +321,7 @@ class ResumeEvidence:
         total = len(self._whole.updates)
         ends = [start + len(one.updates) for one in self._attempts if (start := self._starts[one.number]) is not None]
         if max(ends, default=0) < total:
-            yield _finding("fewer-updates", f"{max(ends, default=0)} of {total} updates")
+            yield finding("fewer-updates", f"{max(ends, default=0)} of {total} updates")
 
     def _of_signals(self) -> Iterator[LikelyCause]:
         """Look at what the script did between each signal and its end."""
@@ -317,16 +335,16 @@ class ResumeEvidence:
             more = last - one.after
             if one.way == PREEMPTION:
                 if not saved and (line := self._death_of_worker(one.attempt)):
-                    yield _finding("workers-killed", f"attempt {one.attempt}, TERM after update {one.after}: {line}")
+                    yield finding("workers-killed", f"attempt {one.attempt}, TERM after update {one.after}: {line}")
             elif "USR1" in one.handles and more > _SOON and self._ends_pass(log, last):
-                yield _finding(
+                yield finding(
                     "between-epochs",
                     f"attempt {one.attempt}: USR1 after update {one.after}, and {more} more updates, to the end of the "
                     "epoch, before it saved",
                 )
             elif "USR1" in one.handles and not saved:
                 made = f"{more} more updates" if more else "none of its files was written"
-                yield _finding(
+                yield finding(
                     "nothing-saved",
                     f"attempt {one.attempt}: USR1 after update {one.after}, {MARGIN_S:.0f} s until TERM, and {made}",
                 )
@@ -373,76 +391,18 @@ class ResumeEvidence:
                 )
             if one.way == TIME_LIMIT and "USR1" not in one.handles and one.moment != updates.AT_START:
                 yield f"attempt {one.attempt}: the script does not handle USR1, and saves nothing before the limit"
+        total = len(self._whole.updates)
+        if not any(event.update < total for event in self._whole.named(updates.SAVED)) and any(self._starts.values()):
+            yield "the script saves only when a signal asks it to: a kill, or a node that fails, loses everything"
+        if not any(one.batches for one in self._whole.updates):
+            yield "samples were not compared: no DataLoader delivers them, and no module is called with them"
+        elif all(not batch.loader_pass for one in self._whole.updates for batch in one.batches):
+            yield "samples are compared by what the model is called with: no DataLoader delivers them"
+        for event in (event for log in self._all for event in log[0].named(updates.PADS)):
+            yield pads(event)
+            break
         if any(log[0].named(updates.BLIND) for log in self._all):
             yield "the hook in the ranks failed, so not every update was seen"
-
-
-def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> _FirstApart | None:
-    """Return the first update of the attempts that differs from the uninterrupted run's."""
-    reached = 0
-    for attempt in attempts:
-        start = starts_at(attempt, whole)
-        for index, ours in enumerate(attempt.updates):
-            number = (reached if start is None else start) + index
-            expected = whole.updates[number] if number < len(whole.updates) else None
-            if start is None or expected is None or not ours.ends_as(expected):
-                return _FirstApart(attempt, index, number + 1, ours, expected)
-        reached = max(reached, (start or 0) + len(attempt.updates))
-    return None
-
-
-def lost(first: _FirstApart, whole: AttemptLog, *, longer: bool) -> Iterator[LikelyCause]:
-    """Yield what the first update that differs has lost."""
-    ours, expected, where = first.ours, first.expected, first.where
-    if expected is None:
-        yield _finding("step-counter", f"{where}: the uninterrupted run has {len(whole.updates)} updates")
-        return
-    if ours.weights_before != expected.weights_before:
-        yield _finding("weights", f"{where} began with other weights")
-        return
-    found = []
-    if ours.state_before != expected.state_before:
-        what = "it is empty" if not ours.state_before else "it is another"
-        found.append(_finding("optimizer", f"{where}: {what}"))
-    elif ours.rates != expected.rates:
-        rates = f"{where}: learning rate {_shown(ours.rates)}, uninterrupted {_shown(expected.rates)}"
-        found.append(_finding("step-counter" if longer else "scheduler", rates))
-    if ours.scale != expected.scale:
-        found.append(_finding("scaler", f"{where}: scale {ours.scale:g}, uninterrupted {expected.scale:g}"))
-    found += _other_samples(first, expected, whole)
-    if not found and longer:
-        found.append(_finding("step-counter", f"{where}, and more updates than the uninterrupted run's"))
-    if not found and (ours.random_before != expected.random_before or not ours.same_losses(expected)):
-        losses = f"loss {_shown(ours.losses)}, uninterrupted {_shown(expected.losses)}"
-        found.append(_finding("rng", f"{where}: the same weights and samples, and {losses}"))
-    yield from found or [_finding("unknown", where)]
-
-
-def _shown(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.6g}" for value in values[:3]) or "none"
-
-
-def _other_samples(first: _FirstApart, expected: ScriptUpdate, whole: AttemptLog) -> Iterator[LikelyCause]:
-    ours, where = first.ours, first.where
-    if not ours.batches or len(ours.batches) != len(expected.batches) or ours.samples == expected.samples:
-        return
-    here = expected.batches[0]
-    found = [
-        (number, batch)
-        for number, update in enumerate(whole.updates, start=1)
-        for batch in update.batches
-        if batch.samples == ours.batches[0].samples
-    ]
-    if not found:
-        yield _finding("rng", f"{where}: samples in an order that the uninterrupted run never had")
-        return
-    number, batch = found[0]
-    text = (
-        f"{where} takes the samples of update {number} (batch {batch.place + 1} of epoch {batch.loader_pass}), "
-        f"uninterrupted those of batch {here.place + 1} of epoch {here.loader_pass}"
-    )
-    is_same_place = batch.place == here.place and batch.loader_pass != here.loader_pass
-    yield _finding("sampler-epoch" if is_same_place else "sampler-position", text)
 
 
 def by_states(
@@ -456,14 +416,14 @@ def by_states(
         steps = [one for one in compared.apart if one.kind == final_states.SCHEDULER and one.has_grown]
         if counts_the_same and steps and all(one.code != "step-counter" for one in found):
             # Trainer's count says both which samples come next and when it is over.
-            yield _finding(
+            yield finding(
                 "step-counter", f"every saved count is the same, and the scheduler's is not: {_described(steps)}"
             )
         return
-    for kind, code in _OF_STATES.items():
+    for kind, code in OF_STATES.items():
         apart = [one for one in compared.apart if one.kind == kind]
-        if apart:
-            yield _finding(code, f"in the last {_described(apart)}")
+        if apart and all(one.code != code for one in found):
+            yield finding(code, f"in the last {_described(apart)}")
 
 
 def _described(apart: Sequence[Apart]) -> str:
@@ -487,6 +447,12 @@ def _notes_of_states(compared: Compared | None, *, explained: bool) -> Iterator[
             yield f"another run of the tracker was begun: {_described([one])}"
 
 
+def _noise_of_first(logs: Sequence[Sequence[AttemptLog]], others: Sequence[Sequence[AttemptLog]]) -> LikelyCause | None:
+    """Return how the first attempt differs from the other run before anything has interrupted it; None if not."""
+    first = first_apart(logs[0][0], others[0][:1]) if others else None
+    return None if first is None or first.expected is None else _noise_of(first)
+
+
 def _noise(
     whole: RunPaths, control: RunPaths, logs: Sequence[Sequence[AttemptLog]], others: Sequence[Sequence[AttemptLog]]
 ) -> LikelyCause | None:
@@ -494,9 +460,14 @@ def _noise(
     first = first_apart(logs[0][0], others[0]) if others else None
     if first is None or first.expected is None:
         compared = final_states.compare(whole, control)
-        apart = [one for one in compared.apart if one.kind in _OF_STATES]
-        return replace(_finding(NOISE, _described(apart)), cure=_NOISE_CURES["operations"]) if apart else None
+        apart = [one for one in compared.apart if one.kind in OF_STATES]
+        return replace(finding(NOISE, _described(apart)), cure=_NOISE_CURES["operations"]) if apart else None
+    return _noise_of(first)
+
+
+def _noise_of(first: FirstApart) -> LikelyCause:
     ours, expected = first.ours, first.expected
+    assert expected is not None  # noqa: S101 - both callers have looked
     if first.update == 1 and ours.weights_before != expected.weights_before:
         cause, why = "seed", "the first weights differ"
     elif ours.samples != expected.samples:
@@ -508,4 +479,4 @@ def _noise(
     pairs = [(a, b) for a, b in zip(ours.losses, expected.losses, strict=False) if not math.isnan(a + b)]
     noise = max((abs(a - b) for a, b in pairs), default=math.nan)
     text = f"two uninterrupted runs, update {first.update}: {why}; losses {noise:.1e} apart"
-    return replace(_finding(NOISE, text), cure=_NOISE_CURES[cause])
+    return replace(finding(NOISE, text), cure=_NOISE_CURES[cause])

@@ -41,12 +41,17 @@ class ScriptUpdate:
     state: str
     sharded: bool = False  # other ranks have other parts of the weights
     divided: bool = True  # a loss, or the sum of several losses' gradients
+    with_gradient: int = 1  # weights of the optimizer
+    kept: bool = False  # gradients of the update before were still there
+    evaluating: bool = False  # a model with dropout or batch norm, in evaluation mode
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> ScriptUpdate:
         """Return the update of a recorded line."""
         batches = tuple(LoadedBatch(number, place, tuple(samples)) for number, place, samples in line["samples"])
-        others = {one.name: line[one.name] for one in dataclasses.fields(cls) if one.name not in _LISTS}
+        others = {
+            one.name: line[one.name] for one in dataclasses.fields(cls) if one.name not in _LISTS and one.name in line
+        }
         return cls(batches, tuple(line["losses"]), tuple(line["rates"]), **others)
 
     @property
@@ -57,6 +62,17 @@ class ScriptUpdate:
     def ends_as(self, other: ScriptUpdate) -> bool:
         """Return whether both leave the same weights, made with the same rates and scale."""
         return (self.weights, self.rates, self.scale) == (other.weights, other.rates, other.scale)
+
+    def goes_on_as(self, other: ScriptUpdate, tolerance: float) -> bool:
+        """Return whether this continues as `other`: the same in all that chance has no part in, and losses as near."""
+        if tolerance == 0.0 or self.ends_as(other):
+            return self.ends_as(other)
+        same = ("samples", "rates", "scale", "random_before")
+        near = len(self.losses) == len(other.losses) and all(
+            math.isclose(one, two, rel_tol=tolerance) or one == two
+            for one, two in zip(self.losses, other.losses, strict=True)
+        )
+        return near and all(getattr(self, name) == getattr(other, name) for name in same)
 
     def same_losses(self, other: ScriptUpdate) -> bool:
         """Return whether the losses have the same bits; NaN equals NaN."""
@@ -118,3 +134,34 @@ def starts_at(attempt: AttemptLog, whole: AttemptLog) -> int | None:
     places = [number for number, one in enumerate(whole.updates) if one.weights_before == first.weights_before]
     alike = [number for number in places if whole.updates[number].state_before == first.state_before]
     return next(iter([*alike, *places]), None)
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where an attempt began on the way that the attempts before it had gone, and how that way went on."""
+
+    attempt: AttemptLog
+    start: int | None  # updates; None: with weights that none of them had, or no update was made
+    expected: tuple[ScriptUpdate, ...]
+    way: tuple[ScriptUpdate, ...]  # of the attempts before it
+
+
+def pads(event: ScriptEvent) -> str:
+    """Return the words for held-out samples that are counted twice."""
+    taken, samples = event.fields["taken"], event.fields["samples"]
+    return (
+        f"{samples} held-out samples are evaluated as {taken}: the sampler gives some to two ranks, to fill up their "
+        "shares"
+    )
+
+
+def resumptions(attempts: Sequence[AttemptLog]) -> Iterator[Resumption]:
+    """Yield how each attempt went on: an interrupted one has often gone on past the checkpoint that the next loads."""
+    way: list[ScriptUpdate] = []
+    for attempt in attempts:
+        start = starts_at(attempt, AttemptLog(0, tuple(way))) if way else 0
+        if start is None and attempt.updates and attempt.updates[0].weights_before == way[-1].weights:
+            start = len(way)
+        yield Resumption(attempt, start, () if start is None else tuple(way[start:]), tuple(way))
+        if start is not None:
+            way[start:] = attempt.updates

@@ -77,8 +77,8 @@ _CAUSES = {
 
 
 # Codes of findings that prove nothing either way.
-UNSEEN, OTHER_WORK, NOISE = "unseen", "different-work", "differs-by-itself"
-_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE)
+UNSEEN, OTHER_WORK, NOISE, RANDOM = "unseen", "different-work", "differs-by-itself", "random-draws"
+_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,9 @@ ACTORS = {
         *(
             "torch",
             "torch._tensor",
+            "torch.nn.modules.module",
+            "torch.nn.utils.clip_grad",
+            "torch.nn.parallel.distributed",
             "torch.serialization",
             "torch.optim.optimizer",
             "safetensors.torch",

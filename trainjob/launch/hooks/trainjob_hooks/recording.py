@@ -1,7 +1,8 @@
 """Records what a script does, for `trainjob verify` and `rehearse`.
 
 Per weight update: digests of the samples, the losses, the learning rates, and digests of weights, optimizer state and
-random numbers; and when the script saves and evaluates. It changes no number: it draws nothing and only reads. Where
+random numbers; digests of what it saves; and when it evaluates. Samples are what a DataLoader delivers, or without one
+what the outermost module's forward gets. It changes no number: it draws nothing and only reads. Where
 `verify` asks for it, the process waits at a moment of its training until it is interrupted there.
 
 records/updates.py names the files and fields.
@@ -15,11 +16,14 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 _MOST_ELEMENTS = 4096  # of a tensor of weights or optimizer state; a real change touches nearly all of them
 _MOST_BYTES = 1 << 20  # of one sample's tensor
 _MOST_SAMPLES = 1024
+_MOST_KEYS = 200  # of a saved state whose values have a digest each
+_MOST_REDUCED = 64  # calls of all_reduce that are looked at
 _WAIT_S = 120.0
 
 
@@ -41,6 +45,16 @@ class _Recorder:
         self.passes = 0  # over loaders, while gradients are recorded
         self.depth = 0  # of optimizers that call others, and of saves that call others
         self.evaluated = False
+        self.calls = 0  # of a model's forward, without a loader
+        self.is_in_model = False
+        self.is_evaluating = False  # a model has trained in evaluation mode since the last update
+        self.kept = False  # gradients of the last update were there when the first loss after it went back
+        self.steppers: Set[int] = set()  # the optimizers that have made a step
+        self.weights = ""  # the digest that the last update left
+        self.is_scaled = False  # the gradients since the last update
+        self.models: List[Any] = []  # references to those in DistributedDataParallel
+        self.reduced = 0  # calls of all_reduce
+        self.noted: Set[str] = set()
         self.failed = False
         self.wait_at = self._wait_at()
 
@@ -70,6 +84,23 @@ class _Recorder:
             os.write(descriptor, (json.dumps(line, separators=(",", ":")) + "\n").encode())
         finally:
             os.close(descriptor)
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Write an event that is told once."""
+        if event not in self.noted:
+            self.noted.add(event)
+            self.write(event, **fields)
+
+    def keep(self, path: str) -> None:
+        """Keep the file that a save is about to write over: `verify` puts it back when the save has been killed."""
+        import shutil
+
+        kept = os.path.join(os.environ["TRAINJOB_RECORD_UPDATES"], "kept-%d" % self.attempt)
+        had = os.path.isfile(path)
+        if had:
+            shutil.copy2(path, kept)
+        with open(kept + ".json", "w") as stream:
+            json.dump({"path": path, "kept": kept if had else None}, stream)
 
     def waits(self, moment: str) -> bool:
         """Return whether this is the moment at which `verify` interrupts this attempt."""
@@ -252,7 +283,20 @@ def _began_pass(recorder: _Recorder, loader: Any, iterator: Any) -> None:
             replicas=getattr(sampler, "num_replicas", None),
             seed=getattr(sampler, "seed", None),
             local_rank=int(os.environ.get("LOCAL_RANK") or 0),
+            workers=getattr(loader, "num_workers", 0),
         )
+    else:
+        _pads(loader)
+
+
+@_quietly
+def _pads(recorder: _Recorder, loader: Any) -> None:
+    """Note a sampler that gives ranks the same held-out samples to fill up their shares."""
+    sampler = getattr(loader, "sampler", None)
+    taken = getattr(sampler, "total_size", None)
+    data: Any = getattr(sampler, "dataset", None)
+    if isinstance(taken, int) and hasattr(data, "__len__") and taken > len(data):
+        recorder.note("pads", samples=len(data), taken=taken)
 
 
 @_quietly
@@ -262,7 +306,49 @@ def _ended_pass(recorder: _Recorder) -> None:
 
 
 @_quietly
+def _calls_model(recorder: _Recorder, model: Any, given: Any) -> None:
+    """Look at the outermost call of a module that trains."""
+    if not any(weight.requires_grad for weight in model.parameters()):
+        return
+    if not recorder.passes:
+        recorder.calls += 1
+        recorder.batches.append((0, recorder.calls - 1, _samples(given)))
+    if not model.training and any(_depends_on_mode(one) for one in model.modules()):
+        recorder.is_evaluating = True
+
+
+def _depends_on_mode(module: Any) -> bool:
+    name = type(module).__name__
+    return "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0)
+
+
+@_quietly
+def _reduces(recorder: _Recorder, tensor: Any) -> None:
+    recorder.reduced += 1
+    if recorder.reduced > _MOST_REDUCED or not _is_tensor(tensor):
+        return
+    if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
+        recorder.note("reduces-loss")
+        return
+    for model in filter(None, (known() for known in recorder.models)):
+        if not getattr(model, "require_backward_grad_sync", False):
+            continue
+        for weight in model.parameters():
+            if weight.grad is not None and weight.grad.data_ptr() == tensor.data_ptr():
+                recorder.note("reduces-gradients")
+                return
+
+
+@_quietly
+def _clips(recorder: _Recorder) -> None:
+    if recorder.is_scaled:
+        recorder.note("clips-scaled")
+
+
+@_quietly
 def _saw_loss(recorder: _Recorder, loss: Any) -> None:
+    if not recorder.losses and recorder.update and len(recorder.steppers) == 1:
+        recorder.kept = bool(_norm_of_watched(recorder))
     if loss.numel() == 1:
         recorder.losses.append(loss.detach().clone())
         recorder.divided = recorder.divided or _is_divided(getattr(loss, "_trainjob_unscaled", loss))
@@ -309,6 +395,7 @@ def _begin_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> N
     if norm_before is not None and norm_now is not None and norm_now * (recorder.scale or 1.0) < 0.99 * norm_before:
         recorder.divided = True
     weights = _weights_of(optimizer)
+    recorder.steppers.add(id(optimizer))
     recorder.watched = next((weight for weight in weights if weight.grad is not None), None)
     found.update(
         gradients=gradients,
@@ -327,6 +414,7 @@ def _end_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> Non
     if not recorder.losses and not any(found["rates"]):
         return  # torch.distributed.checkpoint makes an empty optimizer's state by a step that changes nothing
     recorder.update += 1
+    weights = _weights(optimizer)
     backwards = len(recorder.losses)
     recorder.write(
         "update",
@@ -335,17 +423,44 @@ def _end_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> Non
         losses=[float(loss) for loss in recorder.losses],
         divided=recorder.divided,
         scale=recorder.scale,
-        weights=_weights(optimizer),
+        with_gradient=sum(weight.grad is not None for weight in _weights_of(optimizer)),
+        kept=recorder.kept,
+        evaluating=recorder.is_evaluating,
+        weights=weights,
         state=_state(optimizer),
         **found,
     )
+    recorder.weights = weights
     recorder.batches, recorder.losses, recorder.evaluated = [], [], False
     recorder.divided, recorder.watched_norm = False, None
+    recorder.kept = recorder.is_evaluating = recorder.is_scaled = False
 
 
 @_quietly
-def _saves(recorder: _Recorder, event: str, path: Optional[str]) -> None:
-    recorder.write(event, path=path)
+def _saves(recorder: _Recorder, path: Optional[str], content: Any) -> None:
+    """Record the digests of what is about to be saved, by key; of its tensors alone beside those of the weights."""
+    inside = content if isinstance(content, dict) and len(content) <= _MOST_KEYS else {"": content}
+    tensors = {str(key): [part for part in _parts(value) if _is_tensor(part)] for key, value in inside.items()}
+    recorder.write(
+        "saves",
+        path=path,
+        # Counts as they are: they have to grow with the updates, also where no other save is at the same one.
+        content={
+            str(key): value if type(value) is int else _digest(value, _MOST_ELEMENTS) for key, value in inside.items()
+        },
+        tensors={key: _digest(found, _MOST_ELEMENTS) for key, found in tensors.items() if len(found) > 1},
+        weights=recorder.weights,
+    )
+
+
+@_quietly
+def _saved(recorder: _Recorder, path: Optional[str]) -> None:
+    recorder.write("saved", path=path)
+
+
+@_quietly
+def _keep(recorder: _Recorder, path: str) -> None:
+    recorder.keep(path)
 
 
 def _path_of(target: Any) -> Optional[str]:
@@ -387,7 +502,9 @@ def _record_saves(module: Any, name: str, keyword: str) -> None:
         if recorder is None or not recorder.is_here() or recorder.depth:
             return save(*args, **kwargs)
         path = _path_of(target)
-        _saves("saves", path)
+        _saves(path, args[0] if args else None)
+        if path is not None and recorder.waits("save"):
+            _keep(path)
         recorder.depth += 1
         try:
             if not recorder.waits("save"):
@@ -401,7 +518,7 @@ def _record_saves(module: Any, name: str, keyword: str) -> None:
                 recorder.wait()
         finally:
             recorder.depth -= 1
-        _saves("saved", path)
+        _saved(path)
         return answer
 
     setattr(module, name, recorded)
@@ -476,7 +593,60 @@ def _record_steps(optimizer: Any) -> None:
     kind.step = recorded
 
 
+def _in_modules(module: Any) -> None:
+    call = module.Module.__call__
+    # A compiler follows Python into what it calls, and has to find nothing of ours there.
+    is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", lambda: False)
+
+    @functools.wraps(call)
+    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return call(self, *args, **kwargs)
+        recorder = _recorder
+        if recorder is None or recorder.is_in_model or not sys.modules["torch"].is_grad_enabled():
+            return call(self, *args, **kwargs)
+        _calls_model(self, [args, kwargs])
+        recorder.is_in_model = True
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            recorder.is_in_model = False
+
+    module.Module.__call__ = recorded
+
+
+def _in_clipping(module: Any) -> None:
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        _before(module, name, lambda *_args, **_kwargs: _clips())
+
+
+def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
+    """Call `note` with the arguments of each call of a function, before it."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        note(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    setattr(owner, name, recorded)
+
+
+def _in_parallel(module: Any) -> None:
+    begin = module.DistributedDataParallel.__init__
+
+    @functools.wraps(begin)
+    def recorded(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        if _recorder is not None:
+            # One that is kept beyond its script's end takes threads of its group along, and the process aborts.
+            _recorder.models.append(weakref.ref(self))
+
+    module.DistributedDataParallel.__init__ = recorded
+
+
 def _in_group(module: Any) -> None:
+    _before(module, "all_reduce", lambda *args, **kwargs: _reduces((*args, kwargs.get("tensor"))[0]))
     begin = module.init_process_group
 
     @functools.wraps(begin)
@@ -496,9 +666,16 @@ def _in_scaler(module: Any) -> None:
         scaled = scale(self, outputs)
         if _is_tensor(scaled) and scaled is not outputs:
             scaled._trainjob_unscaled = outputs
+            if _recorder is not None:
+                _recorder.is_scaled = True
         return scaled
 
+    def unscaled(_scaler: Any, *_args: Any) -> None:
+        if _recorder is not None:
+            _recorder.is_scaled = False
+
     module.GradScaler.scale = recorded
+    _before(module.GradScaler, "unscale_", unscaled)
     _note_calls(module.GradScaler, "step", _scales)
 
 
@@ -511,6 +688,9 @@ def _in_torch(_module: Any) -> None:
 
 _WRAPPED: Dict[str, Callable[[Any], None]] = {
     "torch": _in_torch,
+    "torch.nn.modules.module": _in_modules,
+    "torch.nn.utils.clip_grad": _in_clipping,
+    "torch.nn.parallel.distributed": _in_parallel,
     "torch._tensor": lambda module: _note_calls(module.Tensor, "backward", _saw_loss, _went_back),
     "torch.serialization": lambda module: _record_saves(module, "save", "f"),
     "torch.utils.data.dataloader": _in_loader,
