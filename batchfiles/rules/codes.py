@@ -366,6 +366,10 @@ _NOTES = {
         "The last command runs on one node, and all nodes are held for it.",
         "Put it into a job of its own: sbatch --dependency=afterok:$SLURM_JOB_ID evaluate.sbatch.",
     ),
+    "ignore-unused": (
+        "A comment wants a fault ignored that is not there, or that doctor does not know.",
+        "Take it out, or correct its name: trainjob doctor --explain CODE.",
+    ),
 }  # fmt: skip
 
 CODES: dict[str, Code] = {
@@ -383,6 +387,12 @@ class Finding(NamedTuple):
     text: str
     lighter: Severity | None = None  # where it matters less than usual
     path: str = ""  # of a script that the batch file calls; empty for the file itself
+    column: int = 0  # from 1; 0: unknown
+
+    @property
+    def link(self) -> str:
+        """Where the documentation explains it."""
+        return f"docs/reference/batch-codes.md#{self.code}"
 
     @property
     def row(self) -> Code:
@@ -401,6 +411,7 @@ class Finding(NamedTuple):
             "severity": self.severity.value,
             "where": f"{self.path}:{self.line}" if self.path else f"line {self.line}",
             "line": self.line,
+            "column": self.column,
             "text": self.text,
             "happens": self.row.happens,
             "cure": self.row.cure,

@@ -166,7 +166,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("data=/d\nsrun -K1 bash -c 'python train.py $data'\n"), job('data=/d\nsrun -K1 bash -c "python train.py $data"\n')),
     ],
     "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
-    "tilde-in-output": [(job(RIGHT, "#SBATCH --job-name=$USER-train"), job(RIGHT, "#SBATCH --job-name=train")), (job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
+    "tilde-in-output": [(job(RIGHT, "#SBATCH --error=$SLURM_JOB_ID.err"), job(RIGHT, "#SBATCH --error=%j.err")), (job(RIGHT, "#SBATCH --job-name=$USER-train"), job(RIGHT, "#SBATCH --job-name=train")), (job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
     "directive-cut": [
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#nvidia/pytorch:25.01"), job(RIGHT, more="#SBATCH --container-image='nvcr.io#nvidia/pytorch:25.01'")),
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#a/b -p x"), job(RIGHT, more="#SBATCH --cpus-per-task=8#cores\n#SBATCH --chdir=/a/b # mine")),
@@ -280,6 +280,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "logs-swapped": [(without(job(RIGHT, "#SBATCH -o %j.err\n#SBATCH -e %j.out"), "output"), job(RIGHT, "#SBATCH -e %j.err"))],
     "setting-unread": [(job("export NCCL_TIMEOUT=60\n" + RIGHT), RIGHT_JOB)],
     "nodes-idle": [(job(RIGHT + "python evaluate.py\n"), job(RIGHT + "srun python evaluate.py\n"))],
+    "ignore-unused": [(job("# trainjob: ignore=no-srun\n" + RIGHT), job("python train.py  # trainjob: ignore=no-srun\n"))],
     "not-bash": [(job(RIGHT + "if true; then (\n"), RIGHT_JOB)],
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ _WEAK_READINGS = 3
 _MORE_READINGS = 2.0
 _MOST_SOURCES = 64
 _LEAST_UPDATES = 3  # that must be seen before a printed count is known to be theirs
+_SURE = 3  # between the least and the most that it may be ahead by
 
 
 class Position(NamedTuple):
@@ -85,6 +86,7 @@ class Counter:
     ) -> None:
         self._epochs, self._total, self._earlier = epochs, total, earlier
         self._stated_epochs = epochs
+        self._bar_of_epochs: Optional[int] = None  # the total of a bar around others
         self._epoch: Optional[float] = None
         self._first_epoch: Optional[int] = None
         self._sources: Dict[str, _Source] = {}
@@ -97,18 +99,15 @@ class Counter:
             self._total = reading.total
         if reading.epoch is not None and (reading.update is None or reading.is_bar or reading.within_epoch):
             self._note_epoch(reading)
-        if reading.update is not None:
-            self._count(reading)
-        elif reading.source == "epoch":
-            self._count_epochs(reading)
-        else:
+        if reading.update is None:
             return None
-        return None if self._counting is None else self._position(*self._counting)
+        self._count(reading)
+        return None if self._counting is None else self._position(*self._counting, self._epochs or self._bar_of_epochs)
 
     @property
     def epochs(self) -> Optional[int]:
-        """The number of epochs that the command states, or its output."""
-        return self._epochs
+        """The number of epochs that the command states, or its output, if that counts from 1: others end at N - 1."""
+        return self._stated_epochs or (self._epochs if self._first_epoch == 1 else None)
 
     @property
     def epoch(self) -> Optional[int]:
@@ -118,7 +117,9 @@ class Counter:
     def of(self, reading: Reading) -> Optional[Position]:
         """Return what the source of this reading alone counts."""
         source = self._sources.get(reading.source)
-        return None if source is None or reading.update is None else self._position(reading.source, source)
+        if source is None or reading.update is None:
+            return None
+        return self._position(reading.source, source, self.epochs)
 
     def _note_epoch(self, reading: Reading) -> None:
         self._epoch = reading.epoch
@@ -168,15 +169,7 @@ class Counter:
                     moved.counts_epochs, other.is_aside = False, True
                 other.steps_since_other = 0
         if moved.counts_epochs and moved.size:
-            self._epochs = moved.size
-
-    def _count_epochs(self, reading: Reading) -> None:
-        """Take an epoch as a share of the updates that are known to come; the end of one is no update."""
-        if self._epochs and self._total:
-            count = round((reading.epoch or 0.0) / self._epochs * self._total)
-            source = self._sources.setdefault(reading.source, _Source(reading, _EPOCHS))
-            source.take(reading._replace(update=count, total=self._total), None, None)
-            self._choose()
+            self._bar_of_epochs = moved.size
 
     def _choose(self) -> None:
         able = [(name, one) for name, one in self._sources.items() if one.can_count]
@@ -193,10 +186,10 @@ class Counter:
     def _rank(source: _Source) -> int:
         return _EPOCHS if source.counts_epochs else source.rank
 
-    def _position(self, name: str, source: _Source) -> Position:
+    def _position(self, name: str, source: _Source, epochs: Optional[int]) -> Position:
         total = source.size
         if source.is_within or source.before or self._is_one_of_epochs(source):
-            total = source.size * self._epochs if source.size and self._epochs else None
+            total = source.size * epochs if source.size and epochs else None
         update = source.before + source.last
         total = total if total is not None else (self._total if source.rank == _GLOBAL else None)
         return Position(name, update, total if total is None or total >= update else None, self.epoch)
@@ -209,8 +202,7 @@ class Counter:
 class Pace:
     """A printed count beside the updates that are counted: whether it moves as they do.
 
-    `offset` is what it is ahead by, None unless it is known that it counts updates. `times` is how many times as fast
-    it moves, once that is known.
+    `times` is how many times as fast it moves, once that is known.
     """
 
     def __init__(self) -> None:
@@ -218,29 +210,34 @@ class Pace:
         self.total: Optional[int] = None
         self._first: Optional[Tuple[int, int]] = None
         self._last = (0, 0)
-        self._least, self._most = -(1 << 60), 1 << 60
+        self._before = 0
+        self._least, self._most = -(1 << 60), 1 << 60  # what it may be ahead by
 
-    def add(self, printed: int, total: Optional[int], before: int, now: int, label: str) -> None:
+    def add(self, position: Position, before: int, now: int, label: str, *, is_bar: bool) -> None:
         """Take a count that was printed when between `before` and `now` updates had been made."""
-        self.label, self.total, self._last = label, total, (printed, now)
+        self.label, self.total, self._last = label, position.total, (position.update, now)
         self._first = self._first or self._last
+        # A bar ends where the next one begins, and is read then.
+        earliest, self._before = self._before if is_bar else before, before
         # A line may be printed before its update, and count from 0.
-        self._least, self._most = max(self._least, printed - now - 1), min(self._most, printed - before + 1)
+        self._least = max(self._least, position.update - now - 1)
+        self._most = min(self._most, position.update - earliest + 1)
+
+    def is_ahead_by(self, offset: int) -> bool:
+        """Return whether it is known to count updates, and may be ahead of those that are counted by so many."""
+        made = 0 if self._first is None else self._last[1] - self._first[1]
+        is_known = made >= _LEAST_UPDATES and self._most - self._least < made
+        return is_known and self._least <= offset <= self._most
 
     @property
     def offset(self) -> Optional[int]:
-        """How much more is printed than has been counted."""
-        if self._least > self._most or self._first is None:
-            return None
-        made = self._last[1] - self._first[1]
-        if made < _LEAST_UPDATES or self._most - self._least >= made:
-            return None
-        nearest = min(max(0, self._least), self._most)
-        return nearest if abs(nearest) > 1 else 0
+        """How much it is ahead by; None while that is not known to the update."""
+        nearest = self._least + 1
+        return nearest if self._most - self._least <= _SURE and self.is_ahead_by(nearest) else None
 
     def is_at(self, updates: int) -> bool:
         """Return whether as much was printed last as has been counted in the end."""
-        return self._least <= self._most and updates >= _LEAST_UPDATES and abs(self._last[0] - updates) <= 1
+        return self._least <= 0 <= self._most and updates >= _LEAST_UPDATES and abs(self._last[0] - updates) <= 1
 
     @property
     def times(self) -> Optional[float]:

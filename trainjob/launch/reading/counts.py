@@ -21,6 +21,7 @@ class Counted(NamedTuple):
     per_pass: Optional[int] = None  # updates of a pass over its loader
     epochs: Optional[int] = None  # that its own variables state
     cut: Optional[int] = None  # updates after which its variables may end it; 0: something else may
+    evaluates: bool = False  # it has read another loader than that of its training
 
     def total(self, epochs: Optional[int]) -> Optional[int]:
         """Return the updates of all epochs, `epochs` if its variables state none; None if unknown."""
@@ -66,11 +67,12 @@ class Counts:
 def _parse(line: str) -> Tuple[Optional[Counted], str]:
     """Return what a process has counted, None before its first update, and why it counts no further."""
     fields = line.split()
-    if len(fields) < 7:
+    if len(fields) < 8:
         return None, ""
     began, per_pass, epochs, cut = (None if one == "-1" else int(one) for one in fields[3:7])
-    counted = Counted(int(fields[0]), float(fields[1]), float(fields[2]), began, per_pass, epochs, cut)
-    return counted if counted.updates else None, " ".join(fields[7:])
+    updates, first_at, last_at = int(fields[0]), float(fields[1]), float(fields[2])
+    counted = Counted(updates, first_at, last_at, began, per_pass, epochs, cut, fields[7] == "1")
+    return counted if counted.updates else None, " ".join(fields[8:])
 
 
 def _together(found: List[Counted]) -> Counted:
@@ -79,7 +81,7 @@ def _together(found: List[Counted]) -> Counted:
     for one in found[1:]:
         if one.first_at > together.last_at:
             updates = together.updates + one.updates
-            together = Counted(updates, together.first_at, one.last_at, together.began)
+            together = Counted(updates, together.first_at, one.last_at, together.began, evaluates=one.evaluates)
         else:
             together = max(together, one, key=lambda counted: counted.updates)
     return together

@@ -25,7 +25,8 @@ _NUMBER = r"[-+]?(?:\d[\d,]{0,15}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][-+]?\d{1,3})
 _PAIR = re.compile(
     r"(?P<name>[A-Za-z][\w@/().-]{0,40}(?: [A-Za-z][\w@/().]{0,20}){0,3}(?: \([A-Za-z_ ]{1,20}\))?)"
     r"[\"']?(?:\s{0,12}[:=|]\s{0,20}|\s{1,12})[\"'\[(]{0,2}\s{0,8}"
-    r"(?P<value>%s)(?!\w|[:.,]\d)(?P<percent>\s?%%)?(?:(?:\s{0,8}/\s{0,8}| of )(?P<of>%s)(?![\w.]))?"
+    r"(?P<value>%s)(?!\w|[:.,]\d|\s{0,3}:?\s{1,8}[-+]?\d[\d.]{0,20}(?:[\s:]|\Z))"  # neither of two numbers
+    r"(?P<percent>\s?%%)?(?:(?:\s{0,8}/\s{0,8}| of )(?P<of>%s)(?![\w.]))?"
     r"(?:\s{1,8}\(\s{0,8}(?P<average>%s)\s{0,8}\))?" % (_NUMBER, _WHOLE, _NUMBER)
 )
 # As tqdm prints it: its description, percentage, blocks, count, total, times, rate and postfix.
@@ -52,16 +53,12 @@ _WITHIN = re.compile(
     r"(?:\[|[:|]\s{1,12}|,\s)\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)(?![\w.])(?!/)" % (_WHOLE, _WHOLE)
 )
 _BRACKET = re.compile(r"\[\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)\]" % (_WHOLE, _WHOLE))
-_EPOCH_AND_COUNT = re.compile(r"\s{0,8}\[(?P<epoch>\d{1,6}),\s{0,8}(?P<count>%s)\]\s" % _WHOLE)
 _LEADING = re.compile(r"\s{0,8}(?:[IWE]\d{4} [^\]]{0,80}\]\s)?\[(?P<count>%s)\]\s" % _WHOLE)
-# Counts between words of one framework: ESPnet, MXNet, CatBoost.
+# Counts between words of one framework: MXNet, CatBoost.
 _AMONG_WORDS = (
-    re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<count>%s)batch:" % _WHOLE),
     re.compile(r"\bEpoch\[(?P<epoch>\d{1,6})\]\s{0,4}Batch\s{0,4}\[(?P<count>%s)\]" % _WHOLE),
     re.compile(r"\A\s{0,8}(?P<count>%s):\s{1,4}learn: " % _WHOLE),
 )
-# Ultralytics: the epoch of all epochs, then what the GPU holds.
-_TABLE_EPOCH = re.compile(r"\s{0,12}(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})\s{1,12}[\d.]{1,8}G\s")
 
 _WORDS_BEFORE = r"(?:(?:\w{1,20} )?(?:train|training|train_inner|completed|global|current|optimizer|at|info|on) ?)?"
 # What counts updates, the surest first.
@@ -86,8 +83,9 @@ _HELD_OUT = re.compile(
 )
 # The first word of a line, behind what loggers put before it.
 _HELD_OUT_FIRST = re.compile(
-    r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b"
+    r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b|\s{0,8}\*\s{1,8}acc"
 )
+_TRAINING = re.compile(r"(?:\A|[^a-z])train")
 # Bars that count something else than training.
 _ASIDE = re.compile(
     r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"
@@ -121,6 +119,7 @@ class Reading(NamedTuple):
     is_weak: bool = False  # a count without anything that belongs to a training
     figures: Mapping[str, float] = {}  # of training: loss, accuracy, learning_rate, samples_per_s
     held_out: Mapping[str, float] = {}  # of an evaluation: loss, accuracy, samples, seconds
+    names_training: bool = False  # a word of the line says that its figures are of the training
     at: Optional[float] = None  # in seconds since 1970; None: when it was read
 
 
@@ -129,11 +128,22 @@ def plain(line: str) -> str:
     return _ESCAPES.sub("", line[:_MOST_CHARACTERS])
 
 
+def is_held_out_heading(line: str) -> bool:
+    """Return whether a line says that the next one is of an evaluation."""
+    text = plain(line).strip().lower()
+    return text.endswith(":") and _HELD_OUT_FIRST.match(text) is not None
+
+
 def read(line: str) -> Optional[Reading]:
     """Return what a line says of a training; None if that is nothing."""
     text = plain(line)
     if not any(map(str.isdigit, text)):
         return None
+    reading = _read(text)
+    return reading if reading is None else reading._replace(names_training=_TRAINING.search(text.lower()) is not None)
+
+
+def _read(text: str) -> Optional[Reading]:
     for kind, shape in (("tqdm", _TQDM), ("tqdm", _ENDLESS), ("rich", _RICH), ("keras", _KERAS)):
         match = shape.match(text)
         if match is not None:
@@ -170,16 +180,14 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     if count is None or _HELD_OUT.search(lower):
         return Reading("aside")
     said = _Said("%s , %s" % (before, rest))
-    row = _TABLE_EPOCH.match(before)
-    epoch = _number(row["epoch"]) if row else said.epoch
-    epochs = _whole(_number(row["epochs"])) if row else said.epochs
+    epoch, epochs = said.epoch, said.epochs
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.
         epoch, epochs = epoch + 1, epochs + 1
     label = re.sub(r"[\d.,]+", "#", before).strip()
     # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
     source = "%s %s" % (kind, label[:80] or of or "")
-    within = kind == "keras" or epoch is not None or bool(re.match(r"\d+\|\d+\|", before))
+    within = kind == "keras" or epoch is not None
     return Reading(source, count, of, epoch, epochs, within, is_bar=True, figures=said.figures, held_out=said.held_out)
 
 
@@ -191,15 +199,10 @@ def _of_pairs(text: str) -> Optional[Reading]:
             count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
             return Reading("words", count, None, epoch, None, epoch is not None, figures=said.figures)
     head = text[: said.begins_at].lower()
-    is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(head)
-    if said.update is None and said.epoch is None:
-        for shape in (_EPOCH_AND_COUNT, _LEADING):
-            match = shape.match(text)
-            if match is not None and said.figures:
-                epoch = _number(match.groupdict().get("epoch"))
-                within = epoch is not None
-                count = _whole(_number(match["count"]))
-                return Reading("brackets", count, None, epoch, None, within, figures=said.figures)
+    is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
+    leading = _LEADING.match(text) if said.update is None and said.epoch is None and said.figures else None
+    if leading is not None:
+        return Reading("brackets", _whole(_number(leading["count"])), figures=said.figures)
     within_match = None
     if said.update is None and said.epoch is not None:
         within_match = _WITHIN.search(text, said.epoch_at)

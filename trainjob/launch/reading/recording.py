@@ -39,6 +39,7 @@ _MOST_FILES = 8
 _USUAL_TIMES, _MORE_S, _LONGEST_TIMES = 3.0, 30.0, 1.5
 _LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
 _LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
+_MANY_TIMES = 1.5
 _COUNTED = "counted"  # the source of positions that the hook has counted
 # The key under which the seconds of an interval are recorded, which nobody can divide into phases from outside.
 _UNDIVIDED = "training"
@@ -103,6 +104,8 @@ class ScriptProgress:
         self._paces: Dict[str, Pace] = {}  # by source
         self._epoch: Optional[int] = None
         self._sources: Dict[str, str] = {}  # where each value comes from
+        self._heading = ""  # the line before, if it says that the next one is of an evaluation
+        self._names_held_out = self._has_fractions = False  # in what is printed of evaluations, and of epochs
         self._figures: Dict[str, float] = {}
         self._held_out: Dict[str, float] = {}
         self._output_counts = self._output_has_loss = False
@@ -156,8 +159,11 @@ class ScriptProgress:
             printed: List[Tuple[Reading, str]] = []
             for line in output.new(is_last=is_last):
                 reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
+                if reading is not None and self._heading:
+                    reading = Reading("aside", held_out={**reading.figures, **reading.held_out})
                 if reading is not None:
-                    printed.append((reading, line))
+                    printed.append((reading, self._heading + line))
+                self._heading = line if lines.is_held_out_heading(line) else ""
             self._known = self._counts() if printed else self._known
             for reading, line in printed:
                 if reading.update is not None and self._files is not None and not self._output_counts:
@@ -213,15 +219,19 @@ class ScriptProgress:
         if reading.source == "aside" and (counted is None or counted.updates == counted_before):
             self._aside_s += max(0.0, at - self._beat_at)
         self._beat_at, self._is_changed = at, True
-        self._figures.update(reading.figures)
-        self._sources.update(dict.fromkeys(reading.figures, label))
+        self._names_held_out |= bool(reading.held_out) or reading.source == "aside"
+        if counted is None or is_stated or reading.names_training or self._names_held_out or not counted.evaluates:
+            # Else it may be of an evaluation, which nothing that the program prints names as such.
+            self._figures.update(reading.figures)
+            self._sources.update(dict.fromkeys(reading.figures, label))
         if reading.epoch is not None:
             self._epoch, self._sources["epoch"] = counter.epoch, label
+            self._has_fractions |= reading.epoch != int(reading.epoch)
         if counted is not None and not is_stated:
             own = counter.of(reading)
             if own is not None:
                 pace = self._paces.setdefault(own.source, Pace())
-                pace.add(own.update, own.total, counted_before, counted.updates, label)
+                pace.add(own, counted_before, counted.updates, label, is_bar=reading.is_bar)
         elif position is not None and (is_stated or not self._known.is_awaited or "loss" in reading.figures):
             # Where an optimizer may still come, other bars and counts are of its data.
             self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
@@ -257,20 +267,12 @@ class ScriptProgress:
 
     def _follow(self, counted: Counted, is_last: bool) -> None:
         """Take over the updates that have been counted, and a total that is known to be theirs."""
-        paces = [
-            one for one in self._paces.values() if one.offset is not None or (is_last and one.is_at(counted.updates))
-        ]
         if self._base is None:
-            self._base = 0
-            if self._earlier is not None:
-                # Printed beside them, or in the state of the optimizer that the attempt has loaded.
-                known = paces[0].offset if paces else counted.began
-                if known is None:
-                    self._base = None
-                    return
-                self._base = known
+            self._base = 0 if self._earlier is None else self._continued_from(counted, self._earlier)
+        if self._base is None:
+            return
         update = self._base + counted.updates
-        total, self._sources["total_updates"] = self._total(counted, paces)
+        total, self._sources["total_updates"] = self._total(counted, self._base, is_last)
         if total is None or total < update:
             total = None
         self._sources["update"] = "counted at Optimizer.step"
@@ -281,18 +283,33 @@ class ScriptProgress:
         self._is_changed |= self._position is None or update != self._position.update
         self._move(Position(_COUNTED, update, total, self._epoch), counted.last_at)
 
-    def _total(self, counted: Counted, paces: Sequence[Pace]) -> Tuple[Optional[int], str]:
+    def _continued_from(self, counted: Counted, earlier: ProgressRecord) -> Optional[int]:
+        """Return the update from which this attempt has continued; None while it is unknown."""
+        if counted.began is not None:
+            return counted.began  # as the state says that the optimizer has loaded
+        for pace in self._paces.values():
+            for update in (earlier.durable_update, pace.offset):
+                if update is not None and pace.is_ahead_by(update):
+                    return update
+        return None
+
+    def _total(self, counted: Counted, base: int, is_last: bool) -> Tuple[Optional[int], str]:
         """Return how many updates the run has, None if that is unknown, and where that comes from."""
-        for pace in paces:
-            if pace.total is not None:
-                return pace.total - (pace.offset or 0) + (self._base or 0), pace.label
+        epochs = self._outputs[0][1].epochs
+        # What is printed may begin again with each epoch, which only the length of a pass tells in the first one.
+        has_epochs = (self._epoch is not None and not self._has_fractions) or (counted.epochs or epochs or 1) > 1
+        for pace in self._paces.values():
+            is_of_all = pace.total != counted.per_pass and (counted.per_pass is not None or not has_epochs)
+            is_known = pace.is_ahead_by(base) or (is_last and pace.is_at(counted.updates))
+            if pace.total is not None and is_of_all and is_known:
+                return pace.total, pace.label
         if self._earlier is not None:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
-        total = counted.total(self._outputs[0][1].epochs)
+        total = counted.total(epochs)
         if total is not None:
             return total, "updates of a pass over the loader, times epochs"
         for pace in self._paces.values():
-            if pace.times is not None and pace.total is not None and pace.times > 1.5:
+            if pace.times is not None and pace.times > _MANY_TIMES:
                 text = "unknown: what is printed (%s) rises %.3g times as fast as updates are made: samples?"
                 return None, text % (pace.label, pace.times)
         return None, "unknown"

@@ -11,12 +11,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.clock import Clock
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.reading import recording
+from trainjob.launch.reading.counts import Counted, Look
 from trainjob.launch.reading.recording import ScriptProgress
 from trainjob.records import metrics, progress
 
@@ -53,12 +55,6 @@ def hugging_face() -> Script:
         looks.append(look)
     looks.append("{'train_runtime': 60.1, 'train_samples_per_second': 16.0, 'train_loss': 2.4, 'epoch': 3.0}\n")
     return Script("transformers run_clm", looks, 120, 120, 1.8, 1.3, 3)
-
-
-def hugging_face_without_bars() -> Script:
-    looks = ["***** Running training *****\n  Num examples = 320\n  Num Epochs = 3\n  Total optimization steps = 120\n"]
-    looks += [f"{{'loss': '{3 - step / 100:.4f}', 'epoch': '{step / 40:g}'}}\n" for step in range(10, 121, 10)]
-    return Script("transformers, tqdm disabled", looks, 120, 120, 1.8, epoch=3)
 
 
 def lightning() -> Script:
@@ -116,7 +112,6 @@ def by_epoch(name: str, form: str, first: int, *, size: int = 100, after: str = 
 STEPS = range(10, 201, 10)
 SCRIPTS = [
     hugging_face(),
-    hugging_face_without_bars(),
     lightning(),
     lightning_rich(),
     keras(2),
@@ -153,7 +148,6 @@ SCRIPTS = [
     by_epoch(
         "word language model", "| epoch {epoch:3d} | {step:5d}/  100 batches | lr 20.00 | loss {loss} | ppl 9.1", 1
     ),
-    by_epoch("PyTorch tutorial", "[{epoch}, {step:5d}] loss: {loss}", 1),
     by_epoch("Epoch [1/2], Step [10/100]", "Epoch [{epoch}/2], Step [{step}/100], Loss: {loss}", 1, total=200),
     by_epoch("Composer", "[epoch={epoch}][batch={step}/100]:\n\t Train loss/train/total: {loss}", 1),
     counted(
@@ -216,22 +210,6 @@ SCRIPTS = [
         "JAX with clu", "I0101 00:00:00.000000 123 logging_writer.py:48] [{step}] accuracy=0.9, loss={loss}", STEPS
     ),
     counted("XGBoost", "[{step}]\ttrain-logloss:{loss}\teval-logloss:0.6", STEPS),
-    Script(
-        "Ultralytics",
-        [
-            bar(step, 50, f"        {epoch}/4      2.1G      1.234      2.345        10        640: ")
-            + (
-                "\n"
-                + bar(9, 9, "                 Class     Images  Instances      Box(P          R      mAP50: ")
-                + "\n"
-            )
-            * (step == 50)
-            for epoch in range(1, 5)
-            for step in (10, 30, 50)
-        ],
-        *(200, 200, None, None, 4),
-    ),
-    Script("torchtune", [bar(step, 200, f"1|{step}|Loss: 1.5: ") for step in STEPS], 200, None, 1.5),
     Script(
         "bars of epochs and batches",
         [bar(0, 2, "Epochs: ")]
@@ -411,3 +389,148 @@ def test_a_checkpoint_is_seen_by_its_file(tmp_path: Path, clock: Clock) -> None:
         durable.append(progress.read(paths).durable_update)
     seen.look(is_last=True)
     assert durable == [None, 20, 20, 20, 20]
+
+
+# --- Beside updates that are counted.
+
+
+def beside_counted(
+    paths: RunPaths, clock: Clock, looks: Sequence[tuple[int, str]], command: Sequence[str] = (), **facts: Any
+) -> list[tuple[int | None, int | None]]:
+    """Show a script's output beside the updates that it had made at each look; return update and total of each look."""
+    paths.logs.mkdir(exist_ok=True)
+    log, attempt, state = paths.rank_log(0), facts.pop("attempt", 1), facts.pop("state", None)
+    with log.open("a") as stream:
+        stream.write(HEADER.replace("attempt 1", f"attempt {attempt}"))
+    made, began = 0, clock.now
+
+    def counts() -> Look:
+        return Look(Counted(made, began, clock.now, state, **facts)) if made else Look(is_awaited=True)
+
+    seen = ScriptProgress(paths, attempt, [log], command, counts=counts)
+    shown = []
+    for made, text in looks:  # noqa: B007 - `counts` reads it
+        clock.now += 1
+        with log.open("a") as stream:
+            stream.write(text)
+        seen.look()
+        shown.append((progress.read(paths).update, progress.read(paths).total_updates))
+    seen.look(is_last=True)
+    return [*shown, (progress.read(paths).update, progress.read(paths).total_updates)]
+
+
+def test_a_count_that_moves_as_the_updates_do_gives_their_total(tmp_path: Path, clock: Clock) -> None:
+    looks = [(made, f"step {made}/50 loss {3 - made / 50:.4f}\n") for made in range(10, 51, 10)]
+    shown = beside_counted(RunPaths(tmp_path), clock, looks)
+    assert [update for update, _ in shown] == [10, 20, 30, 40, 50, 50]
+    assert {total for _, total in shown} == {None, 50}
+    assert shown[-1][1] == 50
+    sources = progress.read(RunPaths(tmp_path)).sources
+    assert sources["update"] == "counted at Optimizer.step"
+    assert sources["total_updates"] == sources["loss"] == "printed: step #/# loss #"
+
+
+def test_a_bar_of_each_epoch_gives_no_total(tmp_path: Path, clock: Clock) -> None:
+    """In the first epoch its count moves as the updates do: the length of the loader says that it is of one pass."""
+    looks = [(made, bar(made % 40 or 40, 40) + "\n" * (made % 40 == 0)) for made in range(5, 81, 5)]
+    assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, looks, per_pass=40)} == {None}
+    (tmp_path / "stated").mkdir()
+    shown = beside_counted(RunPaths(tmp_path / "stated"), clock, looks, per_pass=40, epochs=2)
+    assert {total for _, total in shown} == {80}
+
+
+def test_samples_epochs_and_bars_of_something_else_are_no_updates(tmp_path: Path, clock: Clock) -> None:
+    samples = [(10 * n, f"Train Epoch: 1 [{320 * n}/6400 (5%)]\tLoss: 2.5\n") for n in range(1, 8)]
+    assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, samples)} == {None}
+    assert "32 times as fast" in progress.read(RunPaths(tmp_path)).sources["total_updates"]
+    others = [(10 * n, f"| end of epoch {n} | time: 5.2s | valid loss 5.91\n" + bar(n, 16) + "\n") for n in range(1, 8)]
+    (tmp_path / "other").mkdir()
+    shown = beside_counted(RunPaths(tmp_path / "other"), clock, others)
+    assert shown == [(update, None) for update in (*range(10, 71, 10), 70)]
+
+
+def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clock) -> None:
+    looks = [(0, bar(0, 16, "Map: ")), (0, bar(8, 16)), (0, bar(16, 16) + "\n"), (5, "loss 2.5\n"), (9, "loss 2.25\n")]
+    shown = beside_counted(RunPaths(tmp_path), clock, looks)
+    assert [update for update, _ in shown] == [None, None, None, 5, 9, 9]
+    assert [line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"] == [None, 2.5, 2.25]
+
+
+@pytest.mark.parametrize(
+    ("facts", "command", "total"),
+    [
+        ({"per_pass": 10, "epochs": 3}, [], 30),
+        ({"per_pass": 10}, ["train.py", "--epochs", "3"], 30),
+        ({"per_pass": 10}, ["train.py"], None),
+        ({"epochs": 3}, ["train.py", "--epochs", "3"], None),
+        ({"per_pass": 10, "epochs": 3, "cut": 20}, [], None),
+        ({"per_pass": 10, "epochs": 3, "cut": 30}, [], 30),
+        ({"per_pass": 5, "epochs": 3}, [], None),  # more have been made
+    ],
+)
+def test_a_loader_and_epochs_give_a_total_that_nobody_prints(
+    facts: dict[str, Any], command: list[str], total: int | None, tmp_path: Path, clock: Clock
+) -> None:
+    looks = [(made, "") for made in range(4, 21, 4)]
+    assert beside_counted(RunPaths(tmp_path), clock, looks, command, **facts)[-1] == (20, total)
+
+
+@pytest.mark.parametrize(
+    ("state", "durable", "printed", "began"),
+    [(64, None, False, 64), (None, 60, True, 60), (None, None, True, 60), (None, 60, False, None)],
+    ids=["the optimizer's state", "a checkpoint and a count", "a count", "nothing says it"],
+)
+def test_a_second_attempt_continues_where_something_says_that_it_does(
+    state: int | None, durable: int | None, printed: bool, began: int | None, tmp_path: Path, clock: Clock
+) -> None:
+    paths = RunPaths(tmp_path)
+    earlier = progress.ProgressRecord(attempt=1, update=61, total_updates=100, began_at=0, durable_update=durable)
+    progress.write(paths, earlier)
+    looks = [(made, f"step {60 + made}/100 loss 2.5\n" if printed else "loss 2.5\n") for made in range(1, 7)]
+    beside_counted(paths, clock, looks, attempt=2, state=state)
+    record = progress.read(paths)
+    if began is None:
+        assert record == earlier
+    else:
+        assert (record.began_at, record.update, record.total_updates) == (began, began + 6, 100)
+
+
+def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_own_lines(
+    tmp_path: Path, clock: Clock
+) -> None:
+    looks = [
+        (10, "loss: 2.5\nloss: 2.25\n"),
+        (20, "loss: 2.0 (2.2)\nTest Error: \n Accuracy: 50.0%, Avg loss: 1.5\n"),
+        (30, "Train loss 30 1.75 Grad Norm 2.0\n * Acc@1 60.0 loss 1.25\n"),
+        (40, "Loss_D: 0.5 Loss_G: 1.5\n"),
+    ]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    lines = list(metrics.read(RunPaths(tmp_path)))
+    assert [line.loss for line in lines if line.kind == "train"] == [None, 2.25, 2.2, None]
+    assert [(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"] == [(1.5, 0.5), (1.25, 0.6)]
+    assert progress.read(RunPaths(tmp_path)).sources["held_out_loss"] == "printed: * Acc@# # loss #"
+
+
+def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock: Clock) -> None:
+    looks = [(10 * n, "Loss: 2.5\n") for n in range(1, 5)]
+    beside_counted(RunPaths(tmp_path), clock, looks, evaluates=True)
+    assert {line.loss for line in metrics.read(RunPaths(tmp_path))} == {None}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{'loss': '2.5', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.25'}\n",
+        "[1,  2000] loss: 2.5\n",
+        bar(5, 20, "1|5|Loss: 2.5: ") + "\n",
+        bar(5, 20, "", ", loss (batch)=2.5") + "\n",
+        "INFO: 1epoch:train:1-10batch: iter_time=1.2e-04, loss_ctc=30.1, loss=2.5, acc=0.5, train_time=1.2\n",
+        "84: 2.5299\n",
+        "error: 0.86\n",
+    ],
+)
+def test_lines_without_a_count_give_their_loss_or_none(line: str, tmp_path: Path, clock: Clock) -> None:
+    shown = beside_counted(RunPaths(tmp_path), clock, [(10 * n, line) for n in range(1, 5)])
+    assert [update for update, _ in shown] == [10, 20, 30, 40, 40]
+    losses = {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train" and line.update > 1}
+    assert losses == ({2.5} if "oss" in line else {None})

@@ -20,7 +20,7 @@ from .stacks import note
 _PLACE = 256  # bytes of a process, at its number
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
-_MOST_FRAMES, _MOST_NAMES = 40, 400
+_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES = 40, 400, 100
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 _SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
@@ -54,6 +54,7 @@ class _Count:
         self._of_training: Optional[_Pass] = None
         self._per_pass: Optional[int] = None  # 0: it varies, or not one loader alone feeds the training
         self._is_confirmed = False
+        self._evaluates = False  # another loader has been read since the first update
         descriptor = os.open(os.environ["TRAINJOB_COUNTS"], os.O_WRONLY)
         try:
             self._file = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 900)  # as in stacks.py
@@ -68,7 +69,7 @@ class _Count:
         cut = min((one for one in self.cuts if one != per_pass), default=-1)
         known = [-1 if one is None else one for one in (self.began, per_pass, self.epochs)]
         line = "%d %.3f %.3f " % (self.updates, self.first_at, self.last_at)
-        line += "%s %d %s" % (" ".join(map(str, known)), cut, self.why_not)
+        line += "%s %d %d %s" % (" ".join(map(str, known)), cut, self._evaluates, self.why_not)
         os.pwrite(self._file, line.encode().ljust(_PLACE), self.pid * _PLACE)
 
     def stepped(self, optimizer: Any) -> None:
@@ -103,6 +104,9 @@ class _Count:
         before = next((one for one in self._passes if one.loader == id(loader)), None)
         new = _Pass(loader, iterator, self.updates)
         self._passes = [*[one for one in self._passes if one is not before][-3:], new]
+        if self._of_training is not None and before is not self._of_training and not self._evaluates:
+            self._evaluates = True
+            self.write()
         if before is not None and before is self._of_training:
             made = self.updates - before.began_at
             # Where batches were left over, only a second pass shows how the next ones will be.
@@ -242,8 +246,8 @@ def _ended(optimizer: Any) -> None:
             count.left_out()
     elif found is not None:
         count.skipped = found.detach().clone() if count.skipped is None else count.skipped.add_(found)
-        if count.last_at - count.read_skipped_at >= 1.0:
-            # Rarely: reading waits for the GPU.
+        if count.updates <= _FIRST_UPDATES or count.last_at - count.read_skipped_at >= 1.0:
+            # Rarely, once the scale has been found: reading waits for the GPU.
             count.updates -= int(count.skipped)
             count.skipped, count.read_skipped_at = None, count.last_at
     count.write()

@@ -1,0 +1,131 @@
+"""Runs thirty public programs in small, and compares what is shown of them with what they did.
+
+    python -m benchmarks.public_programs [NAME …]
+
+At each change of progress.json a total must be the planned one or unknown, and in the end the updates those that were
+made. Each loss in metrics.jsonl must be one that the program printed of its training, or of an evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trainjob.contract.paths import CONTRACT
+
+PROGRAMS = {
+    "quickstart": "pytorch/tutorials, quickstart",
+    "bar_with_loss_in_its_description": "bala1802/modular, train.py",
+    "bar_without_a_name": "GranikD/endocap",
+    "bar_with_epoch_and_index": "597861190/myspider, train.py",
+    "brackets_and_running_loss": "devastate347/ASLtranslator, modelTraining.py",
+    "whole_data_each_epoch": "VedangAsgaonkar/Machine-Learning-Notes",
+    "gan_in_brackets": "vltkv/Generate-faces-with-GAN",
+    "gan_in_words": "khusbuchampaneriagithub/streamlit_stock, gn/step8.py",
+    "graph": "shakes76/PatternAnalysis-2023, a GCN's train.py",
+    "molecules": "huluxiaohuowa/hdl, train.py",
+    "epochs_with_seconds": "gaggenwaschke/NoProp, its log",
+    "arrows": "a train_one_epoch that prints arrows",
+    "lenet": "SeungminHwang/CS492-MLCV, LENet",
+    "carriage_returns": "a loop whose lines end in a carriage return",
+    "radiance_field": "a NeRF's train loop",
+    "physics": "a PINN's train loop",
+    "phases": "pytorch/tutorials, transfer learning",
+    "silent_with_a_scaler": "HFtion/Env_set, autocast.py",
+    "critic_steps_twice": "a GanTrainLoop with D_steps_per_G_step",
+    "reinforce": "pytorch/examples, reinforce",
+    "small_gpt": "karpathy/minGPT, chargpt",
+    "annotated_transformer": "harvardnlp/annotated-transformer",
+    "metric_logger": "facebookresearch/ConvNeXt, its engine",
+    "template_with_a_logger": "victoresque/pytorch-template",
+    "diffusion": "lucidrains/denoising-diffusion-pytorch, Trainer",
+    "backspaces": "kuangliu/pytorch-cifar, progress_bar",
+    "translation": "pytorch/tutorials, seq2seq translation",
+    "speech": "NVIDIA/tacotron2, train.py",
+    "bert": "codertimo/BERT-pytorch, pretrain.py",
+    "voices": "ming024/FastSpeech2, train.py",
+}
+
+
+class Shown:
+    """What was shown of one program, and what it did."""
+
+    def __init__(self, name: str) -> None:
+        run = Path(tempfile.mkdtemp(prefix="public-"))
+        facts: dict[str, object] = {"job": {}, "cluster": {"file": {}}}
+        script = str(Path(__file__).with_name("programs.py"))
+        job = {"contract": CONTRACT, "train": None, "command": [sys.executable, script, name], "asked": facts}
+        (run / "job.json").write_text(json.dumps(job))
+        (run / "code").mkdir()
+        words = [sys.executable, "-m", "trainjob.launch", "--launcher", "local", "--instances", "1", str(run), "--"]
+        environ = {**os.environ, "TRUTH": str(run / "truth.json"), "OMP_NUM_THREADS": "1"}
+        started = subprocess.Popen([*words, sys.executable, script, name], env=environ, stderr=subprocess.DEVNULL)
+        self.seen: list[tuple[int | None, int | None]] = []
+        while started.poll() is None:
+            self._look(run)
+            time.sleep(0.1)
+        self._look(run)
+        self.truth: dict[str, Any] = json.loads((run / "truth.json").read_text())
+        metrics = run / "metrics.jsonl"
+        self.lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+        self.log = run / "logs" / "rank-0000.log"
+
+    def _look(self, run: Path) -> None:
+        if (run / "progress.json").exists():
+            record = json.loads((run / "progress.json").read_text())
+            if not self.seen or self.seen[-1] != (record["update"], record["total_updates"]):
+                self.seen.append((record["update"], record["total_updates"]))
+
+    def faults(self) -> Iterator[str]:
+        """Yield what was shown wrongly."""
+        planned = self.truth["total"] if isinstance(self.truth["total"], list) else [self.truth["total"]]
+        updates = [update for update, _ in self.seen if update is not None]
+        if updates != sorted(updates) or (updates and updates[-1] != self.truth["updates"]):
+            yield f"update {updates[-1]} of {self.truth['updates']}"
+        for total in {total for _, total in self.seen} - {None, *planned}:
+            yield f"total {total} of {self.truth['total']}"
+        for kind, of in (("train", "training"), ("evaluation", "held_out")):
+            losses = [line["loss"] for line in self.lines if line["kind"] == kind and line.get("loss") is not None]
+            strange = [one for one in losses if min((abs(one - its) for its in self.truth[of]), default=1.0) > 1e-6]
+            if strange:
+                yield f"{of} loss {strange[0]}"
+
+    def row(self) -> str:
+        """Return what is shown in the end."""
+        update, total = self.seen[-1] if self.seen else (None, None)
+        last = [line["loss"] for line in self.lines if line["kind"] == "train" and line.get("loss") is not None]
+        held_out = [
+            line["loss"] for line in self.lines if line["kind"] == "evaluation" and line.get("loss") is not None
+        ]
+        shown = (update, total or "unknown", last[-1] if last else "-", held_out[-1] if held_out else "-")
+        return "update {} of {}, loss {}, held-out {}".format(*shown)
+
+
+def main(names: list[str]) -> None:
+    right = wrong = with_total = 0
+    for name in names or PROGRAMS:
+        shown = Shown(name)
+        faults = list(shown.faults())
+        is_right = bool(shown.seen) and shown.seen[-1][0] == shown.truth["updates"]
+        right, wrong, with_total = (
+            right + is_right,
+            wrong + bool(faults),
+            with_total + (shown.seen[-1:] != [] and shown.seen[-1][1] is not None),
+        )
+        print(
+            f"{name:34} {shown.row()}{'; WRONG: ' + '; '.join(faults) + f' ({shown.log})' if faults else ''}",
+            flush=True,
+        )
+    count = len(names or PROGRAMS)
+    print(f"{count} programs: updates right in {right}, a total in {with_total}, something shown wrongly in {wrong}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
