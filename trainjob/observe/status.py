@@ -175,6 +175,9 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     if state == states.COMPLETED and note is None:
         ended = outlived.read(paths, seen.attempt)
         note = None if ended is None else str(ended)
+    if state == seen.word:
+        # How its newest attempt ended, as its script has noted it, beside what its scheduler says of it now.
+        note = "; ".join(filter(None, (note, events.why_ended(paths, seen.attempt)))) or None
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}
     return Snapshot(
         id=paths.id,

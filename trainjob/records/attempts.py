@@ -6,7 +6,8 @@ An attempt is one start of a run. A newer attempt fences an older one. Every lau
 from __future__ import annotations
 
 import os
-from typing import Optional
+import re
+from typing import NamedTuple, Optional
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import (
@@ -78,6 +79,25 @@ def token(paths: RunPaths) -> Optional[str]:
 def ask_to_requeue(paths: RunPaths, update: int) -> None:
     """Write the marker for which the job script asks for another attempt, after the checkpoint of `update`."""
     write_atomically(paths.requeue, "%d\n" % update)
+
+
+class StopRequest(NamedTuple):
+    """A request to stop, as a handler of a rank got it first: the signal, and when, in seconds since 1970."""
+
+    signal: str
+    at: float
+
+
+def note_request(paths: RunPaths, attempt: int, request: StopRequest) -> None:
+    """Note that a handler of a rank has got a request to stop; the first one of an attempt stands. Raises OSError."""
+    if not paths.asked.exists() and not is_stale(paths, attempt):
+        write_atomically(paths.asked, "%s %.3f\n" % request, durable=False)
+
+
+def request(paths: RunPaths) -> Optional[StopRequest]:
+    """Return the first request to stop that a rank of the newest attempt got; None if there was none."""
+    found = re.match(r"([A-Z0-9]{1,12}) (\d{1,12}\.\d{1,6})\Z", read_word(paths.asked) or "")
+    return None if found is None else StopRequest(found.group(1), float(found.group(2)))
 
 
 def asked_for_stacks(paths: RunPaths) -> Optional[str]:

@@ -280,5 +280,5 @@ def _told(event: Event) -> str:
         return f"ran out of {'memory' if what == 'mem' else 'time'}: the next attempt asks for {option}"
     if event.what == events.LOST:
         return "killed without a word: this is its last sign of life"
-    state, _, code = event.detail.partition(" ")
-    return f"ends: {state}" + (f", exit code {code}" if code else "")
+    state, code, why = events.told_end(event)
+    return f"ends: {state}" + (f", exit code {code}" if code else "") + (f": {why}" if why else "")
