@@ -250,7 +250,7 @@ def test_an_exit_code_of_ranks_that_the_job_lost_is_named_with_its_line() -> Non
 
 def test_trainings_one_after_another_are_no_worlds_apart() -> None:
     def training(world: str, began_at: float) -> list[RecordedProcess]:
-        times = {"began_at": began_at, "ended_at": began_at + 5, "has_ended": True}
+        times: dict[str, Any] = {"began_at": began_at, "ended_at": began_at + 5, "has_ended": True}
         return [process(rank, world=world, pid=rank + int(began_at), **times) for rank in range(4)]
 
     assert judged([*training("a", 0), *training("b", 6)], stopped=None, state="COMPLETED").problems == []
