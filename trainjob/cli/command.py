@@ -70,7 +70,7 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and each group of options under its title.
 
-        Of the settings of a job, those that people use first; all of them with --help-all.
+        Of the settings of a job, those that people use first; all of them if they are asked for.
         """
         groups: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], OTHER: []}
         parameters = self.get_params(ctx)
