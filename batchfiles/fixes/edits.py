@@ -600,6 +600,7 @@ SAFE: dict[str, Edit] = {
     "command-not-found": _command,
     "unset-variable": _variable,
     "wait-interrupted": _waited,
+    "nothing-waits": lambda script, _one: _text([*script.lines, 'wait "$!"', ""]),
     "temp-dir-on-first-node-only": _on_each_node,
     "nccl-old-variable": _replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
     "old-option": _replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),

@@ -25,7 +25,7 @@ _WRAPPED = ("sh", "bash", "dash", "ksh", "zsh", "python")
 _CLOCKS_S = 1.0
 
 
-class Asking:
+class StopRequests:
     """The requests to stop that ranks of this launcher get."""
 
     def __init__(self, paths: RunPaths) -> None:
