@@ -62,6 +62,7 @@ def _count_functions(tree: ast.Module, name: str, found: Count) -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Name | ast.Attribute)
     )
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     for function in (node for node in ast.walk(tree) if isinstance(node, Function)):
         size = (function.end_lineno or 0) - function.lineno + 1
         found.function_sizes.append((size, f"{name}:{function.lineno} {function.name}"))
@@ -73,7 +74,8 @@ def _count_functions(tree: ast.Module, name: str, found: Count) -> None:
     for helper in (node for node in tree.body if isinstance(node, Function)):
         if helper.name.startswith("_") and not helper.name.startswith("__"):
             found.helpers += 1
-            if uses[helper.name] == 1:
+            # What stands in a table, or is given to a function, can't be lines at its caller.
+            if uses[helper.name] == 1 and helper.name in called:
                 found.once += 1
                 found.short_once += len(_statements(helper)) <= SHORT
 

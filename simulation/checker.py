@@ -162,9 +162,11 @@ class Checker:
             again = {states.REQUEUED} if job.was_to_start_again else set()
             return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
-            return frozenset({states.TIMEOUT, states.COMPLETED})
+            # What was saved at the last moment goes on by a follow-up job.
+            return frozenset({states.TIMEOUT, states.COMPLETED, *({states.REQUEUED} if step.left_marker else ())})
         if job.ends_as == "PREEMPTED":
-            return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED})
+            again = {states.REQUEUED} if step.left_marker or step.durable else set()
+            return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED, *again})
         return every
 
     def _words_of_ranks(self, step: Step) -> frozenset[str]:

@@ -15,6 +15,7 @@ from simulation.programs import Programs
 from simulation.ranks import Step
 from simulation.scripts import Script, Scripts
 from simulation.world import World
+from trainjob.launch import ending
 
 KILL_WAIT_S = 30.0
 REQUEUE_HOLD_S = 120.0
@@ -377,6 +378,11 @@ class Slurm:
         """Answer a call of a job script."""
         if words[0] == "srun":
             self._srun(script, self._job_of(script), pid, words)
+            return
+        if words[0] == "ending":
+            printed = ending.printed(Path(words[1]), words[2:])
+            self.world.note(script.name, "ending", printed.replace("\n", " | "))
+            self.world.after(self._times.uniform(0.02, 0.1), lambda: self.scripts.answer(script, pid, 0, printed))
             return
         delay_s, code, printed = self.programs.reply(script.name, words, script.folder)
         if limit_s is not None and delay_s > limit_s:

@@ -136,17 +136,14 @@ def _follow_after(inject: str, watch: _Watch, limit: str) -> str | None:
     """Inject the fault, and wait for its effect. Return why the job is to be ended; None if it has ended."""
     job, fault = watch.job, _FAULTS[inject]
     fault.inject(job)
-    began, was_helped = clock.monotonic(), False
+    began, requeued = clock.monotonic(), faults.RequeueHelper(job.slurm, job.id, limit)
     while True:
         watch.look()
         waited = clock.monotonic() - began
         if job.is_over():
             return None
-        if job.is_pending() and not was_helped:
-            # Slurm holds a requeued job back for two minutes, and keeps the limit that the fault shortened.
-            faults.set_limit(job.slurm, job.id, limit)
-            faults.start_soon(job.slurm, job.id)
-            was_helped = True
+        if job.is_pending():
+            requeued.help()
         if job.restarts() and job.is_at_work():
             return "it is at work again"
         if waited > fault.within_s:

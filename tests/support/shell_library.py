@@ -28,6 +28,8 @@ class Bash:
         self.programs = folder / "bin"
         for made in (self.folder / "logs", self.folder / "checkpoints", self.programs):
             made.mkdir(parents=True)
+        (self.folder / "code").mkdir()
+        (self.folder / "code/trainjob").symlink_to(LIBRARY.parents[1])
 
     def program(self, name: str, text: str) -> None:
         """Put a program on the path; each call of it is a line of its record."""
@@ -83,8 +85,6 @@ class SlurmBash(Bash):
         self.program("scontrol", RUNNING)
         # The folder of srun stays on PATH.
         self.program("srun", 'exec "$@"')
-        (self.folder / "code").mkdir()
-        (self.folder / "code/trainjob").symlink_to(LIBRARY.parents[1])
 
     def text(self, lines: str) -> str:
         return f"set -euo pipefail\n{self.before}\n. code/trainjob/launch/shell/slurm.sh\n{lines}\n"

@@ -48,7 +48,11 @@ class PlannedStep:
     @property
     def device_hours(self) -> float:
         """The most that it can cost: each job keeps its devices for its whole time limit."""
-        return 0.0 if self.name == SITE else sum(_devices(job) * _limit_s(job) for job in self.jobs) / 3600
+        return (
+            0.0
+            if self.name == SITE
+            else sum(_devices(job) * (job.prepared.request.times.limit_s or 0) for job in self.jobs) / 3600
+        )
 
     def spent(self, seconds: float) -> float:
         """Return the device-hours that it took at most in so many seconds."""
@@ -76,10 +80,6 @@ class AcceptanceRecord:
 
 def _devices(job: PlannedJob) -> int:
     return job.plan.topology.instances
-
-
-def _limit_s(job: PlannedJob) -> int:
-    return job.prepared.request.times.limit_s or 0
 
 
 def plan_steps(

@@ -77,6 +77,10 @@ class RunPaths:
         self.failure = self.folder / "failure.json"
         self.metrics = self.folder / "metrics.jsonl"
         self.requeue = self.folder / "requeue"
+        self.done = self.folder / "done"  # by the user's script: it is complete, although it was asked to stop
+        self.asked = self.folder / ".asked"  # the signal that a handler of a rank got first, and when
+        self.saved = self.folder / ".saved"  # something was written after that
+        self.starts = self.folder / ".starts"  # by the job script: how often it was started without being asked to
         self.stop = self.folder / "stop"
         self.step_gone = self.folder / "step_gone"  # under Slurm: all ranks have ended, and their srun has not
         self.token = self.folder / ".token"

@@ -97,6 +97,16 @@ def children() -> List[int]:
     return [process.pid for process in _all() if process.parent == os.getpid()]
 
 
+def children_of(pid: int) -> List[int]:
+    """Return the ids of a process's direct children, without a look at any other process."""
+    found: List[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, thread)) as stream:
+                found += [int(word) for word in stream.read().split()]
+    return found
+
+
 def _all() -> Iterator[Process]:
     return filter(None, (look(int(name)) for name in os.listdir("/proc") if name.isdigit()))
 

@@ -21,23 +21,30 @@ from trainjob.records.job import JobRecord
 from trainjob.records.submission import Submission
 from trainjob.render.request import Request
 
+_EVEN_COMPLETED = states.RESUMABLE | {states.COMPLETED}
 
-def refuse_unless_ended(now: Snapshot) -> None:
+
+def refuse_unless_ended(now: Snapshot, *, completed: bool = False) -> None:
     """Raise UserError unless the run has ended early; for an array, unless one of its elements has.
 
-    A copy of a run directory is refused: it names jobs, processes and partitions that only the original may use.
+    `completed`: one that is called COMPLETED may go on as well. A copy of a run directory is refused: it names jobs,
+    processes and partitions that only the original may use.
     """
     if now.submission is not None and now.submission.copy_of is not None:
         raise UserError(
             f"run {now.id} in {now.folder} is a copy of {now.submission.copy_of}",
             f"Resume the original (trainjob resume {now.submission.copy_of}), or submit a new run",
         )
-    if any(element.state in states.RESUMABLE for element in now.elements):
+    resumable = _EVEN_COMPLETED if completed else states.RESUMABLE
+    if any(element.state in resumable for element in now.elements):
         return
     if now.state in states.ACTIVE:
         raise UserError(f"run {now.id} is {now.state}", "cancel it first, or wait until it ends")
-    if now.state not in states.RESUMABLE:
-        raise UserError(f"run {now.id} is {now.state}, so there is nothing left to resume", "Submit a new run")
+    if now.state not in resumable:
+        raise UserError(
+            f"run {now.id} is {now.state}, so there is nothing left to resume",
+            f"Submit a new run; or, if it ended early all the same: trainjob resume --completed {now.id}",
+        )
 
 
 def passed_over(now: Snapshot) -> list[str]:
@@ -55,17 +62,19 @@ def start_over(now: Snapshot) -> None:
         mirror.set_checkpoints_aside(one.paths)
 
 
-def resume(now: Snapshot) -> None:
+def resume(now: Snapshot, *, completed: bool = False) -> None:
     """Start the next attempt, which continues from the newest sound checkpoint.
 
-    For an array: one attempt of each element that has ended early.
+    For an array: one attempt of each element that has ended early; `completed`: or is called COMPLETED.
     """
     paths = now.paths
     if paths.element is not None:
         _resume_elements(paths.whole, [now])
         return
     if now.elements and now.submission is not None and now.submission.native is not None:
-        _resume_elements(paths, [one for one in now.elements if one.state in states.RESUMABLE])
+        _resume_elements(
+            paths, [one for one in now.elements if one.state in (_EVEN_COMPLETED if completed else states.RESUMABLE)]
+        )
         return
     submission = _next_attempt(now)
     paths.stop.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.observe.asking import Asking, Known
+from trainjob.observe.asking import Known, StatusQueries
 from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import submission as submissions
 
@@ -32,7 +32,7 @@ class Choice:
     limit: int | None = None
 
 
-def listed(choice: Choice, asking: Asking | None = None) -> list[Snapshot]:
+def listed(choice: Choice, asking: StatusQueries | None = None) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
     return _shown(choice, statuses(_chosen(choice), asking))
 
@@ -43,7 +43,12 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
     Of what is known alone, the second item is False.
     """
     known = statuses(_chosen(choice), Known())
-    unsure = [one.paths for one in known if any(_is_unsure(part) for part in one.parts)]
+    # Those of which others than their files may know more.
+    unsure = [
+        one.paths
+        for one in known
+        if any(part.is_stale or (part.submission is not None and part.submission.native is None) for part in one.parts)
+    ]
     # No pool, which the interpreter would wait for at its end: whoever has seen enough may leave.
     answers: queue.Queue[list[Snapshot] | Exception] = queue.Queue()
 
@@ -65,11 +70,6 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
         asked = {one.folder: one for one in arrived}
         known = [asked.get(one.folder, one) for one in known]
     yield _shown(choice, known), True
-
-
-def _is_unsure(now: Snapshot) -> bool:
-    """Return whether others than its files may know more of a run."""
-    return now.is_stale or (now.submission is not None and now.submission.native is None)
 
 
 def _chosen(choice: Choice) -> list[RunPaths]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import DamagedError, read_small, write_atomically
@@ -25,7 +25,8 @@ class Event(NamedTuple):
     at: float
     attempt: int
     what: str
-    # began: the nodes; signal: its name; image: its digest; retry: mem or time, and sbatch's option; ended: state, code
+    # began: the nodes; signal: its name; image: its digest; retry: mem or time, and sbatch's option;
+    # ended: state, code, and why
     detail: str
 
 
@@ -37,6 +38,7 @@ class Attempt(NamedTuple):
     ended_at: Optional[float]
     state: Optional[str]
     nodes: str
+    why: str = ""
 
 
 def read(paths: RunPaths) -> List[Event]:
@@ -56,9 +58,20 @@ def attempts(events: List[Event]) -> List[Attempt]:
         if event.what == BEGAN:
             begun[event.attempt] = Attempt(event.attempt, event.at, None, None, event.detail)
         elif event.what in (ENDED, LOST) and one is not None:
-            state = event.detail.partition(" ")[0] if event.what == ENDED else "LOST"
-            begun[event.attempt] = one._replace(ended_at=max(event.at, one.began_at), state=state)
+            state, _, why = told_end(event) if event.what == ENDED else ("LOST", "", "")
+            begun[event.attempt] = one._replace(ended_at=max(event.at, one.began_at), state=state, why=why)
     return [begun[number] for number in sorted(begun)]
+
+
+def told_end(event: Event) -> Tuple[str, str, str]:
+    """Return the state, the exit code and the sentence of an `ended` event."""
+    state, code, why = (*event.detail.split(" ", 2), "", "")[:3]
+    return state, code, why
+
+
+def why_ended(paths: RunPaths, attempt: int) -> str:
+    """Return the sentence that explains how an attempt ended; "" where its state says all, or it has noted no end."""
+    return next((one.why for one in attempts(read(paths)) if one.number == attempt), "")
 
 
 def was_told_to_end(paths: RunPaths, attempt: int) -> bool:

@@ -34,7 +34,11 @@ _WEIGHTS = (
     ".msgpack",
     ".pkl",
     ".tar",
+    ".npy",
+    ".joblib",
+    ".pickle",
 )
+_NAMED = ("ckpt", "checkpoint")
 # What trainings leave alone, or what is large and not theirs.
 _NOT_SEARCHED = {"node_modules", "site-packages", "__pycache__"}
 # LevelDB's log, in which W&B keeps its records.
@@ -169,8 +173,12 @@ def find(folders: Sequence[Path], since: float) -> List[Path]:
 
 
 def newest_checkpoint(folders: Sequence[Path]) -> float:
-    """Return when a file of weights below `folders` was written last, in seconds since 1970; 0.0 if there is none."""
-    return max((_modified(entry) for entry in _entries(folders) if entry.name.endswith(_WEIGHTS)), default=0.0)
+    """Return when saved state below `folders` was written last, in seconds since 1970; 0.0 if there is none."""
+    return max((_modified(entry) for entry in _entries(folders) if _is_saved_state(entry.name)), default=0.0)
+
+
+def _is_saved_state(name: str) -> bool:
+    return name.endswith(_WEIGHTS) or any(word in name.lower() for word in _NAMED)
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:

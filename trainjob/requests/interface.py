@@ -170,18 +170,20 @@ class Run:
         *,
         instances: int | None = None,
         from_scratch: bool = False,
+        completed: bool = False,
         warn: Callable[[str], None] | None = None,
     ) -> Run:
         """Start the next attempt, from the newest sound checkpoint, and return the run.
 
         `instances` changes the number of instances and keeps the global batch. `from_scratch` sets all checkpoints
-        aside. `warn` is called with a line about each checkpoint that is skipped; by default this is a Python warning.
-        Raises UserError for a run that can't be resumed.
+        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `warn` is called with
+        a line about each checkpoint that is skipped; by default this is a Python warning. Raises UserError for a run
+        that can't be resumed.
         """
         from trainjob.requests import submission
 
         say = warn or (lambda text: warnings.warn(text, stacklevel=4))
-        submission.resume(self.paths, instances=instances, from_scratch=from_scratch, warn=say)
+        submission.resume(self.paths, instances=instances, from_scratch=from_scratch, completed=completed, warn=say)
         return self
 
     def export(self, target: str | Path) -> Path:

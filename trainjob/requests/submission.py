@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from trainjob.backends.folder import write_again
-from trainjob.check.checks import problems
+from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
@@ -56,7 +56,9 @@ def refuse_problems(prepared: Prepared) -> None:
     """Raise ProblemsError with every problem of a job. Does not read whole data sets."""
     all_problems = find_problems(prepared, Depth(scheduler=True))
     if all_problems:
-        raise ProblemsError.of_all(all_problems, "; ")
+        refusal = ProblemsError.of_all(all_problems, "; ")
+        refusal.is_out_of_reach = all(problem.code == OUT_OF_REACH for problem in all_problems)
+        raise refusal
 
 
 def submit(
@@ -131,20 +133,25 @@ def refuse_no_job(prepared: Prepared) -> None:
 
 
 def resume(
-    paths: RunPaths, *, instances: int | None = None, from_scratch: bool = False, warn: Callable[[str], None]
+    paths: RunPaths,
+    *,
+    instances: int | None = None,
+    from_scratch: bool = False,
+    completed: bool = False,
+    warn: Callable[[str], None],
 ) -> None:
     """Start the next attempt of a run, with `instances` if given, and the same global batch.
 
-    With `from_scratch` all checkpoints are set aside first. `warn` is called with lines about checkpoints that the
-    attempt skips, checkpoints that the last attempt could not write, and a margin before the time limit that is too
-    short for them; it becomes longer unless the user has stated it. Raises UserError if another `resume` is under way,
-    a redirecting variable is set, the run can't be resumed, all checkpoints are damaged, or `instances` does not divide
-    the batch.
+    With `from_scratch` all checkpoints are set aside first. With `completed` a COMPLETED run goes on, too. `warn` is
+    called with lines about checkpoints that the attempt skips, checkpoints that the last attempt could not write, and a
+    margin before the time limit that is too short for them; it becomes longer unless the user has stated it. Raises
+    UserError if another `resume` is under way, a redirecting variable is set, the run can't be resumed, all checkpoints
+    are damaged, or `instances` does not divide the batch.
     """
     start.refuse_redirects(os.environ)
     with locked(paths.whole, "trainjob resume"):
         now = status(paths)
-        resuming.refuse_unless_ended(now)
+        resuming.refuse_unless_ended(now, completed=completed)
         lost = now.checkpoints_not_written
         if lost:
             warn(f"{lost} checkpoint{'s' if lost > 1 else ''} of the last attempt NOT written")
@@ -157,7 +164,7 @@ def resume(
         request = follow_checkpoints(paths, request, warn)
         if request is not None:
             write_again(paths, rendered(request))
-        resuming.resume(now)
+        resuming.resume(now, completed=completed)
         notify.watch(paths)
 
 

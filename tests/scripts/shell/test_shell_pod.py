@@ -109,7 +109,7 @@ def test_ranks_are_asked_for_a_checkpoint_by_file(bash: Bash) -> None:
     process = bash.start(PAGE % "touch ready; until [ -e stop ]; do sleep 0.05; done; touch requeue")
     until(lambda: bash.word("ready") is not None, "the ranks to start")
     process.send_signal(signal.SIGUSR1)
-    assert process.wait(LIMIT_S) == 0
+    assert process.wait(LIMIT_S) == 75  # only a run that is complete ends with 0
     assert (bash.word("state"), bash.word("stop")) == ("STOPPED", "")
 
 

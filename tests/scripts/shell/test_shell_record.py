@@ -52,7 +52,7 @@ def test_a_full_disk_does_not_hide_the_end(bash: Bash, old: str, end: str, state
     full = (
         "export TRAINJOB_ATTEMPT=1; for name in .state.part .exit_code.part exit_code; do ln -s /dev/full $name; done"
     )
-    said = bash.run(f"set -euo pipefail; {full}; end_attempt {end} state_by_files; echo $(<state)")
+    said = bash.run(f"set -euo pipefail; {full}; TRAINJOB_RUN_DIR=$PWD; end_attempt {end}; echo $(<state)")
     assert (said.code, said.out) == (0, f"{state}\n"), said.err
     assert said.err.count("No space left on device") == said.err.count("\n") == 1, said.err
     assert ended(bash) == ("1", state, None)
@@ -61,7 +61,7 @@ def test_a_full_disk_does_not_hide_the_end(bash: Bash, old: str, end: str, state
 def test_an_end_is_written_down_where_its_first_write_fails(bash: Bash) -> None:
     bash.write("attempt", "1\n")
     full = "export TRAINJOB_ATTEMPT=1; ln -s /dev/full .state.part; ln -s /dev/full .exit_code.part"
-    assert bash.run(f"{full}; end_attempt 3 state_by_files").code == 0
+    assert bash.run(f"{full}; TRAINJOB_RUN_DIR=$PWD; end_attempt 3").code == 0
     assert ended(bash) == ("1", "FAILED", "3")
 
 
@@ -71,11 +71,11 @@ def test_an_error_of_the_script_itself_is_a_failure(bash: Bash) -> None:
 
 
 def test_a_second_attempt_begins_without_the_words_of_the_first(bash: Bash) -> None:
-    for name in ("state", "requeue", ".terminated", "failure.json", "exit_code"):
+    for name in ("state", "requeue", "done", ".asked", ".saved", ".terminated", "failure.json", "exit_code"):
         bash.write(name, "old\n")
     bash.write("attempt", "3\n")
     said = bash.run("begin_attempt; ls -A; cat state; echo $TRAINJOB_ATTEMPT")
-    assert said.out.split() == ["attempt", "checkpoints", "events", "logs", "state", "RUNNING", "4"]
+    assert said.out.split() == ["attempt", "checkpoints", "code", "events", "logs", "state", "RUNNING", "4"]
 
 
 def noted(bash: Bash) -> list[tuple[int, str, str]]:
@@ -162,7 +162,8 @@ def test_a_request_for_a_checkpoint_is_handed_on(bash: Bash, how: str) -> None:
     process.send_signal(signal.SIGUSR1)
     assert process.wait(LIMIT_S) == 75
     assert ended(bash) == ("1", "STOPPED", "75")
-    assert noted(bash)[1:] == [(1, "signal", "USR1"), (1, "ended", "STOPPED 75")]
+    why = "its ranks have stopped, and left a checkpoint: trainjob resume continues"
+    assert noted(bash)[1:] == [(1, "signal", "USR1"), (1, "ended", f"STOPPED 75 {why}")]
 
 
 def test_names_of_the_users_environment_change_nothing(bash: Bash) -> None:

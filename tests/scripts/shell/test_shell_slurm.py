@@ -285,7 +285,7 @@ def test_where_it_may_not_start_again_it_is_stopped(
 
 @pytest.mark.parametrize(
     ("failed", "preempted", "state"),
-    [(True, "None", "REQUEUED"), (True, "2026-01-01", "STOPPED"), (False, "None", "STOPPED")],
+    [(True, "None", "REQUEUED"), (True, "2026-01-01", "REQUEUED"), (False, "None", "STOPPED")],
 )
 def test_srun_tells_the_other_ranks_to_end_where_one_has_failed(
     bash: Bash, failed: bool, preempted: str, state: str

@@ -22,6 +22,10 @@ def resume(
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Set all checkpoints aside and start over from the first update.")
     ] = False,
+    completed: Annotated[
+        bool,
+        typer.Option("--completed", help="Continue even a run that is called COMPLETED, because it had ended early."),
+    ] = False,
     follow: Follow = False,
     as_json: AsJson = False,
 ) -> None:
@@ -30,5 +34,5 @@ def resume(
     from trainjob.requests import interface
 
     found = interface.run(run)
-    paths = found.resume(instances=instances, from_scratch=from_scratch, warn=show.warning).paths
+    paths = found.resume(instances=instances, from_scratch=from_scratch, completed=completed, warn=show.warning).paths
     following.started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence
 
 from trainjob.contract import clock, exits
 from trainjob.contract.environment import ATTEMPT
@@ -16,6 +16,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import host, processes
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank, Watched
+from trainjob.launch.ranks.asking import StopRequests
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.witness.evidence import Witness
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 # A rank whose peer has died can only fail, so it gets seconds to end, not the time for a checkpoint.
 _GRACE_AFTER_FAILURE_S = 5.0
-_ASK_AGAIN_S = 0.2
+# How a rank ends that saves when it is asked to stop, and then lets the signal end it: by TERM or USR1.
+_BY_REQUEST = (143, 138)
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _SHEBANG = r"#!.*\b(?:%s)\b" % "|".join(_SHELLS)
 # `trap` at the beginning of a command, then its words up to the end of the command.
@@ -63,10 +65,7 @@ class Supervisor:
         self._kill_at: Optional[float] = None
         self._was_told_to_end = False
         self._was_asked_to_stop = False
-        self._without_usr1: Set[int] = (
-            set()
-        )  # ranks that USR1 has not reached yet, and launchers, whose ranks come later
-        self._asked: Set[int] = set()  # processes that have got USR1
+        self._asking = StopRequests(paths)
         self._first_failure: Optional[int] = None
         self._codes: List[int] = []
         self._witness = Witness()
@@ -91,12 +90,11 @@ class Supervisor:
                 )
             while self._running:
                 timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - clock.monotonic())
-                if self._without_usr1:
-                    timeout_s = min(timeout_s, _ASK_AGAIN_S)
-                received = signal.sigtimedwait(WATCHED, timeout_s)
+                received = signal.sigtimedwait(WATCHED, min(timeout_s, self._asking.look_within_s))
                 self._handle(None if received is None else received.si_signo)
             if self._observation is not None:
                 self._observation.finish()
+            self._asking.finish(self._ranks[0])
         finally:
             processes.kill_children()
         if self._first_failure is not None:
@@ -119,67 +117,61 @@ class Supervisor:
     def _handle(self, number: Optional[int]) -> None:
         # One SIGCHLD may stand for several ranks, and another signal may arrive with it, so always look for ended
         # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
+        told = PASSED_ON.get(signal.Signals(number)) if number is not None else None
         reaped = processes.reap()
         for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
-            self._ended(started, ended)
-        if number in PASSED_ON:
-            self._pass_on(PASSED_ON[signal.Signals(number)])
-        # A rank without a handler yet would not notice USR1, and one that never installs one must survive it.
-        for pid in [pid for pid in self._not_asked() if processes.hears(pid, signal.SIGUSR1)]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)
-            self._without_usr1.discard(pid)
-            self._asked.add(pid)
+            # Slurm may have told the rank as well, which was faster.
+            self._ended(started, ended, is_told=self._was_told_to_end or told == signal.SIGTERM)
+        if told is not None:
+            self._pass_on(told)
+        self._asking.look({pid: started.rank for pid, started in self._running.items()})
         if self._kill_at is not None and clock.monotonic() >= self._kill_at:
             for pid in self._running:
                 os.killpg(pid, signal.SIGKILL)
             self._kill_at = None
 
-    def _not_asked(self) -> List[int]:
-        """Return the processes of ranks that USR1 has not reached yet."""
-        asked = []
-        for pid in self._without_usr1:
-            if self._running[pid].rank.ranks_per_node:
-                from trainjob.launch.witness import node_ranks
-
-                asked += [below for below in node_ranks.pids_below(pid) if below not in self._asked]
-            else:
-                asked.append(pid)
-        return asked
-
     def _pass_on(self, number: int) -> None:
+        running = {pid: started.rank for pid, started in self._running.items()}
         if number == signal.SIGUSR1:
-            self._without_usr1 |= set() if self._was_asked_to_stop else set(self._running)
             # Only once: a job script repeats the signal, because it can't know whether the first one arrived.
+            if not self._was_asked_to_stop:
+                self._asking.begin(running)
             self._was_asked_to_stop = True
             return
+        self._asking.told(running)
         self._signal_ranks(number)
         self._was_told_to_end = True
         self._kill_after(self._grace_s)
         with contextlib.suppress(OSError):
             self._paths.terminated.touch()
 
-    def _ended(self, started: Started, ended: Ended) -> None:
+    def _ended(self, started: Started, ended: Ended, *, is_told: bool) -> None:
+        pid, rank = started.process.pid, started.rank
         started.process.returncode = ended.returncode
-        self._without_usr1.discard(started.process.pid)
+        self._asking.forget(pid)
         observation, was_killed = self._observation, ended.returncode == -signal.SIGKILL
-        if was_killed and observation is not None and observation.has_outlived(started.rank.number):
+        if was_killed and observation is not None and observation.has_outlived(rank.number):
             ended = Ended(exits.DONE, ended.peak_rss_bytes)
-        rank = started.rank
         if rank.ranks_per_node and ended.returncode != 0:
             from trainjob.launch.ranks import node_start
 
             rank, ended = node_start.failed_rank(rank, ended, self._paths)
         code = exits.from_wait_status(ended.returncode)
+        if is_told and ended.returncode in (exits.DONE, *_BY_REQUEST):
+            # A rank that no handler kept would have been ended by the signal.
+            self._asking.note(pid, signal.SIGTERM, started.rank)
+        if code in _BY_REQUEST and self._asking.has_asked(pid):
+            code = exits.CHECKPOINTED
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):
-            self._failed(rank, ended)
+            self._failed(rank, ended, is_told=is_told)
 
-    def _failed(self, rank: Rank, ended: Ended) -> None:
+    def _failed(self, rank: Rank, ended: Ended, *, is_told: bool = False) -> None:
         if self._first_failure is not None:
             return
         self._first_failure = exits.from_wait_status(ended.returncode)
-        if not self._was_told_to_end:
+        # Told at this moment, it is to blame unless it ended by that signal.
+        if not (self._was_told_to_end or (is_told and self._first_failure in _BY_REQUEST)):
             from trainjob.launch.witness import failing
 
             failing.record(self._paths, rank, ended, self._witness, self._restarts)

@@ -20,9 +20,15 @@ begin_run() {
   export TRAINJOB_RUN_DIR
   mkdir -p logs checkpoints
   begin_attempt
-  trap 'end_attempt $? state_by_files' EXIT
+  trap 'end_run $?' EXIT
   trap 'cancelled=1; exit 143' TERM INT HUP
   if [[ -n "$engine" ]]; then find_engine "$engine"; fi
+}
+
+# end_run CODE
+end_run() {
+  end_attempt "$1"
+  end_script "$1"
 }
 
 # Stays until the ranks have ended, and hands on what this script is told: TERM ends them, USR1 asks for a checkpoint.

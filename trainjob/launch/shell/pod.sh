@@ -45,7 +45,8 @@ clean_up() {
 # end_run CODE
 end_run() {
   clean_up
-  end_attempt "$1" state_by_files
+  end_attempt "$1"
+  end_script "$1"
 }
 
 # Stays until the ranks have ended. mpirun gives a rank one second between TERM and KILL, so ranks of ours are asked by

@@ -18,6 +18,8 @@ cancelled=''
 disk_refuses=''
 # The process that starts the ranks; empty until there is one.
 launcher=''
+# What judge sets: the state, what comes next, and why.
+state='' next='' why='' facts=()
 # The seconds after which an attempt without a scheduler ends, and how long before it is asked to checkpoint. Empty: never.
 time_limit_s='' time_limit_margin_s=120
 # The process that waits for the limit.
@@ -90,7 +92,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue .terminated failure.json exit_code .store-*
+  rm -f state requeue done .asked .saved .terminated failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
@@ -100,33 +102,69 @@ begin_attempt() {
 # A newer attempt owns the files: an older one leaves them alone.
 is_stale() { [[ "$(number_in attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}" ]]; }
 
-# end_attempt CODE STATE: STATE names the function that prints the state in which an attempt with exit code CODE ends.
+# end_attempt CODE [FACTS]: FACTS names the function that adds to `facts` what launch/ending.py is to know beside the code.
 end_attempt() {
-  local state
   trap '' TERM INT HUP USR1
   if [[ -n "$limiter" ]]; then kill "$limiter" 2>/dev/null || true; fi
   if is_stale; then return 0; fi
-  state=$("$2" "$1")
-  # To ask for it takes a moment, in which a newer attempt may have begun.
+  judge "$@"
+  # To ask takes a moment, in which a newer attempt may have begun.
   if is_stale; then return 0; fi
   # On a full disk there may be no file to write over, and the state matters more.
   write_word exit_code "$1" || true
-  note_event ended "$state $1"
+  record_end "$1"
+}
+
+# end_script CODE: whoever waits for this script's 0 waits for a complete run.
+end_script() {
+  if [[ "$1" == 0 ]] && ! is_stale && [[ "$(<state)" != COMPLETED ]]; then exit 75; fi
+}
+
+# record_end CODE
+record_end() {
+  if [[ -n "$why" ]]; then say "$why"; fi
+  note_event ended "$state $1${why:+ $why}"
   write_word state "$state"
 }
 
-# The state of a run that nobody starts again by itself.
-state_by_files() {
-  if [[ -n "$cancelled" && "$(cat .time_limit 2>/dev/null)" == "$TRAINJOB_ATTEMPT" ]]; then
-    printf 'TIMEOUT\n'
-  elif [[ -n "$cancelled" ]]; then
-    printf 'CANCELLED\n'
+# judge CODE [FACTS]: sets state, next and why, as launch/ending.py has them.
+judge() {
+  local python printed judged=()
+  facts=("code=$1")
+  if [[ -n "$cancelled" ]]; then facts+=(told); fi
+  if [[ -n "$cancelled" && "$(cat .time_limit 2>/dev/null)" == "$TRAINJOB_ATTEMPT" ]]; then facts+=(limit); fi
+  if [[ -n "${2:-}" ]]; then "$2" "$1"; fi
+  # This host's own comes first: the ranks' may lie on storage that is slow at the end of a job. Isolated from both.
+  for python in python3 "$(cat .python 2>/dev/null)"; do
+    if [[ -z "$python" ]]; then continue; fi
+    printed=$(cd code && within_limit "$python" -s -S -E -m trainjob.launch.ending "$TRAINJOB_RUN_DIR" "${facts[@]}") 2>/dev/null || true
+    mapfile -t judged <<<"$printed"
+    state=${judged[0]:-} next=${judged[1]:-} why=${judged[2]:-}
+    if [[ "$state" == @(COMPLETED|STOPPED|FAILED|CANCELLED|TIMEOUT|REQUEUED) ]]; then return 0; fi
+  done
+  judge_without_python "$1"
+}
+
+# within_limit CALL…: Slurm kills the script 30 s after TERM, so nothing may wait for what hangs.
+within_limit() {
+  if command -v timeout >/dev/null; then timeout -k 1 10 "$@"; else "$@"; fi
+}
+
+# judge_without_python CODE: the least that a script must know to end well.
+judge_without_python() {
+  next=- why="judged by its files alone: no Python 3.8 or newer starts on $HOSTNAME"
+  if [[ -n "$cancelled" ]]; then
+    state=CANCELLED
+    if [[ " ${facts[*]} " == *' limit '* ]]; then state=TIMEOUT; fi
   elif [[ -e requeue ]]; then
-    printf 'STOPPED\n'
-  elif (($1 == 0)); then
-    printf 'COMPLETED\n'
+    state=STOPPED
+    if [[ " ${facts[*]} " == *' scheduler '* && ! -e stop ]]; then state=REQUEUED next=again; fi
+  elif [[ "$1" == 0 && -e .asked && ! -e done ]]; then
+    state=STOPPED
+  elif [[ "$1" == 0 ]]; then
+    state=COMPLETED
   else
-    printf 'FAILED\n'
+    state=FAILED
   fi
 }
 

@@ -66,11 +66,6 @@ show_job() {
   within_limit scontrol show job -o "${1:-$job}" 2>/dev/null || true
 }
 
-# Slurm kills the script 30 s after TERM, so nothing may wait for a controller that hangs.
-within_limit() {
-  if command -v timeout >/dev/null; then timeout -k 1 10 "$@"; else "$@"; fi
-}
-
 # The newest checkpoint; of a command, which keeps none of ours, what it wrote into its marker, else the last update that was
 # read from what it prints. Nothing: not known.
 progress_so_far() {
@@ -109,16 +104,19 @@ count_start() {
 # end_job CODE
 end_job() {
   if is_stale; then return 0; fi
-  end_attempt "$(code_of_ranks "$1")" state_under_slurm
+  ending_code=$(code_of_ranks "$1")
+  end_attempt "$ending_code" facts_of_job
   # A script may outlive its node, and the job that continues has begun: what follows is its business now.
   if is_stale; then return 0; fi
-  if [[ "$(<state)" == REQUEUED ]]; then
-    note_bad_nodes
-    if [[ -z "$cancelled" ]] || asks_for_more "$TRAINJOB_ATTEMPT"; then start_again; else start_elsewhere; fi
-  fi
+  if [[ "$state" == REQUEUED ]]; then note_bad_nodes; fi
+  case $next in
+    again) start_again ;;
+    more*) ask_for_more "${next#more }" && start_again ;;
+    elsewhere) start_elsewhere ;;
+    forget) scancel "$job" 2>/dev/null || true ;;
+  esac
   if ! is_stale && [[ "$(<state)" != REQUEUED ]]; then drop_follow_up; fi
-  # What waits for this job starts when it exits with 0: only a run that is complete may say so.
-  if [[ "$1" == 0 && "$(<state)" != COMPLETED ]]; then exit 75; fi
+  end_script "$1"
 }
 
 # srun returns its own code, 143, when it had to end the other ranks; the launcher knows which failed first, and how.
@@ -130,84 +128,23 @@ code_of_ranks() {
   printf '%s\n' "${first:-$1}"
 }
 
-# state_under_slurm CODE
-state_under_slurm() {
-  local shown=''
-  if [[ -n "$cancelled" ]]; then
-    state_by_controller
-  elif [[ -e requeue && -e .terminated || ! -e requeue && ("$1" == 0 || ! -s failure.json) ]] && job_is_ending; then
-    # srun hears of the job's end before this script does, and no rank is to blame; it returns 0 when a node fails under it.
-    state_by_controller
-  elif [[ -e requeue ]] && may_start_again; then
-    printf 'REQUEUED\n'
-  elif [[ ! -e requeue && ("$1" == 137 || "$1" == 143) ]] && job_waits; then
-    state_by_controller
-  elif [[ ! -e requeue && -e .out_of_memory ]] && may_ask_for_more mem; then
-    printf 'REQUEUED\n'
-  elif [[ ! -e requeue && "$1" == 0 && -z "$shown" && -n "${SLURM_JOB_NUM_NODES:-}" ]] && ! is_group && ! all_ranks_have_ended; then
-    say "srun returned 0, but not every rank has recorded its end, and the controller does not answer: a node may have failed"
-    if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
-  else
-    state_by_files "$1"
-  fi
-}
-
-# A controller that was restarted did not know that the job had begun, and starts it again.
-job_waits() { [[ "$(show_job)" == *' JobState=PENDING '* ]]; }
-
-job_is_ending() {
+# facts_of_job CODE: what only the controller, and what the page says, can tell.
+facts_of_job() {
+  local shown starts=1
   shown=$(show_job)
-  [[ -n "$shown" && "$shown" != *' JobState=RUNNING '* ]]
+  facts+=(scheduler "restarts=$restarts" "shown=$shown" "preemption=$preemption" "max_attempts=$max_attempts")
+  if [[ "$shown" == *' JobState=NODE_FAIL '* || -z "$shown" ]] && follow_up_continues; then facts+=(follows); fi
+  if [[ -e requeue ]] && every_node_is_to_blame; then facts+=(blamed); fi
+  if [[ -e .out_of_memory && ! -e requeue ]] && may_ask_for_more mem; then facts+=(more_mem); fi
+  if [[ "$shown" == *' Reason=TimeLimit '* ]] && may_ask_for_more time; then facts+=(more_time); fi
+  if [[ -n "${SLURM_JOB_NUM_NODES:-}" ]] && ! is_group && ! all_ranks_have_ended; then facts+=(awaited); fi
+  if all_ranks_have_succeeded; then facts+=(succeeded); fi
 }
 
-state_by_controller() {
-  local shown
-  shown=$(show_job)
-  if [[ "$shown" =~ Restarts=([0-9]{1,9}) ]] && ((10#${BASH_REMATCH[1]} > restarts)); then
-    printf 'REQUEUED\n'
-  elif [[ "$shown" == *' JobState=PENDING '* ]]; then
-    if all_ranks_have_succeeded; then
-      say "the run is complete, and Slurm, which does not know that this job has begun, is told not to start it again"
-      scancel "$job" 2>/dev/null || true
-      printf 'COMPLETED\n'
-    else
-      printf 'REQUEUED\n'
-    fi
-  elif [[ "$shown" == *' JobState=NODE_FAIL '* ]]; then
-    say "a node failed, and Slurm does not start the job again"
-    if follow_up_continues; then printf 'REQUEUED\n'; else printf 'FAILED\n'; fi
-  elif [[ "$shown" == *' Reason=TimeLimit '* ]]; then
-    say "the time limit has ended this attempt"
-    if may_ask_for_more time; then printf 'REQUEUED\n'; else printf 'TIMEOUT\n'; fi
-  elif [[ "$shown" == *' PreemptTime='[0-9]* ]]; then
-    say "preempted by Slurm, which does not start the job again here: trainjob resume continues from the last checkpoint"
-    if [[ -e requeue ]]; then printf 'STOPPED\n'; else printf 'CANCELLED\n'; fi
-  else
-    printf 'CANCELLED\n'
-  fi
-}
-
-may_start_again() {
-  if [[ -e stop ]]; then return 1; fi
-  if every_node_is_to_blame; then
-    rm -f requeue
-    return 1
-  fi
-  # After a failure, TERM may be srun's, to the other ranks: then the job is not about to end.
-  if [[ "$preemption" != requeue && -e .terminated ]] && ! [[ -s failure.json && "$shown" == *' JobState=RUNNING '* &&
-    "$shown" != *' PreemptTime='[0-9]* ]]; then
-    say "the ranks were told to end (TERM), and preempted jobs don't start again here: trainjob resume continues"
-    return 1
-  fi
-  ! starts_are_used_up
-}
-
-starts_are_used_up() {
-  local starts=1
-  if [[ -s .starts ]]; then read -r starts _ <.starts || true; fi
-  if [[ ! "$starts" =~ ^[0-9]{1,9}$ ]]; then starts=1; fi
-  if ((10#$starts < max_attempts)); then return 1; fi
-  say "the last of $max_attempts starts (max_attempts) has ended: trainjob resume continues from its checkpoint"
+# judge_once_more: by what the controller shows now, which alone knows why the job no longer runs.
+judge_once_more() {
+  local cancelled=1
+  judge "$ending_code" facts_of_job
 }
 
 # By the controller; where it refuses, scontrol is missing or the next attempt asks for more, by another job that waits for
@@ -233,12 +170,15 @@ start_again() {
   if [[ -n "$follow_up" ]]; then
     write_word .follow_up "$follow_up"
     # It may have been cancelled in the meantime, which this script, on its way out, does not hear of.
-    if ! still_runs && [[ "$(state_by_controller)" == CANCELLED ]]; then
-      write_word state CANCELLED
-      drop_follow_up
-      return 0
+    if ! still_runs; then
+      judge_once_more
+      if is_stale; then return 0; fi
+      if [[ "$state" == CANCELLED ]]; then
+        record_end "$ending_code"
+        drop_follow_up
+        return 0
+      fi
     fi
-    if is_stale; then return 0; fi
     write_word job_id "$follow_up"
     if [[ -n "$more" ]]; then
       say "job $follow_up, which asks for more, continues after this one"
@@ -246,17 +186,19 @@ start_again() {
       say "requeueing is not allowed here: job $follow_up continues after this one"
     fi
   elif [[ -n "$more" ]]; then
-    write_word state "$(if [[ -n "$cancelled" ]]; then echo TIMEOUT; else echo FAILED; fi)"
-    say "Slurm takes no job with $(options_for_more | paste -sd ' '), which may be more than the partition's limit: not started again"
+    state=FAILED
+    if [[ -n "$cancelled" ]]; then state=TIMEOUT; fi
+    why="Slurm takes no job with $(options_for_more | paste -sd ' '), which may be more than the partition's limit: not started again"
+    record_end "$ending_code"
   else
-    write_word state STOPPED
-    say "Slurm takes neither a requeue nor a follow-up job: trainjob resume continues from the checkpoint"
+    state=STOPPED why="Slurm takes neither a requeue nor a follow-up job: trainjob resume continues from the checkpoint"
+    record_end "$ending_code"
   fi
 }
 
 # Fails where the controller refuses.
 is_requeued() {
-  local state refused
+  local refused
   if ! still_runs; then
     refused='already completing or completed'
   elif refused=$(scontrol requeue "$job" 2>&1); then
@@ -265,8 +207,10 @@ is_requeued() {
   fi
   # It waits again by itself, was cancelled, or was requeued and the answer was lost.
   if [[ "$refused" == *@('is pending execution'|'already completing or completed')* ]] || ! still_runs; then
-    state=$(state_by_controller)
-    if ! is_stale; then write_word state "$state"; fi
+    judge_once_more
+    # It ends, and Slurm does not start it again: a follow-up job can.
+    if [[ "$next" == again ]]; then return 1; fi
+    if ! is_stale; then record_end "$ending_code"; fi
     return 0
   fi
   return 1

@@ -3,30 +3,41 @@
 # another job continues the run. The page has the options of each in order. `.retries`: how often the run has asked for
 # more memory and for more time, and the last attempt after which it did.
 
-# may_ask_for_more mem|time: notes that this attempt is followed by one that asks for more; fails where none may.
+# may_ask_for_more mem|time: fails where no attempt may follow this one that asks for more than it had.
 may_ask_for_more() {
-  local mem=0 time=0 last='' more options
+  local mem=0 time=0 last='' asked options
   if asks_for_more "$TRAINJOB_ATTEMPT"; then return 0; fi
   if ((retries == 0)) || [[ -e stop ]]; then return 1; fi
-  if [[ "$1" == mem && "${#retry_mem[@]}" == 0 || "$1" == time && "${#retry_time[@]}" == 0 ]]; then return 1; fi
   read_retries
+  if [[ "$1" == mem ]]; then
+    asked=$mem options=(${retry_mem[@]+"${retry_mem[@]}"})
+  else
+    asked=$time options=(${retry_time[@]+"${retry_time[@]}"})
+  fi
+  if ((${#options[@]} == 0)); then return 1; fi
   if ((mem + time >= retries)); then
     say "$((mem + time)) attempts have asked for more, and retry.attempts is $retries: not started again"
     return 1
   fi
-  if [[ "$1" == mem ]]; then
-    options=("${retry_mem[@]}") more=$((++mem))
-  else
-    options=("${retry_time[@]}") more=$((++time))
-  fi
-  if ((more > ${#options[@]})); then
+  if ((asked >= ${#options[@]})); then
     say "the last attempt had the most that it may ask for (${options[*]: -1}): not started again"
     return 1
   fi
-  if starts_are_used_up; then return 1; fi
+}
+
+# ask_for_more mem|time: notes that this attempt is followed by one that does.
+ask_for_more() {
+  local mem=0 time=0 last='' option
+  if asks_for_more "$TRAINJOB_ATTEMPT"; then return 0; fi
+  read_retries
+  if [[ "$1" == mem ]]; then
+    option=${retry_mem[mem++]}
+  else
+    option=${retry_time[time++]}
+  fi
   write_word .retries "$mem $time $TRAINJOB_ATTEMPT"
-  note_event retry "$1 ${options[more - 1]}"
-  say "the next attempt asks for more: ${options[more - 1]}"
+  note_event retry "$1 $option"
+  say "the next attempt asks for more: $option"
 }
 
 # read_retries: sets mem, time and last of its caller. Matched before arithmetic sees them: see number_in.

@@ -52,5 +52,11 @@ use_python() {
   if [[ -n "${PYTHONSAFEPATH:-}" ]]; then export PYTHONPATH="$TRAINJOB_RUN_DIR/code${PYTHONPATH:+:$PYTHONPATH}"; fi
   export_limits
   # The last of the settings: what comes next starts the ranks. The prologue may have changed the folder.
-  if [[ -n "${TRAINJOB_ATTEMPT:-}" ]]; then (cd -- "$TRAINJOB_RUN_DIR" && note_event launch); fi
+  if [[ -n "${TRAINJOB_ATTEMPT:-}" ]]; then
+    (
+      cd -- "$TRAINJOB_RUN_DIR" && note_event launch
+      # For judge, where this host has no Python of its own.
+      write_word .python "$(command -v "$TRAINJOB_PYTHON")"
+    )
+  fi
 }

@@ -75,7 +75,8 @@ def of_run(run: Described) -> str:
     record = jobs.read(run.paths.job)
     listed = ranks(run.paths, run.report.instances)
     settings, origins = by_setting(record.request.job), record.request.origins
-    scripts = (run.paths.job_script, run.paths.batch_script)
+    scripts = filter(Path.is_file, (run.paths.job_script, run.paths.batch_script))
+    script = next((read_first(path, _MOST_SCRIPT_BYTES) for path in scripts), b"")
     return render(
         "run.html.j2",
         title=f"{run.report.name} · {run.report.state or 'not started'}",
@@ -101,12 +102,8 @@ def of_run(run: Described) -> str:
         checkpoints=_checkpoints(run.paths),
         settings=[(key, _text(value), origins.get(key, "")) for key, value in sorted(settings.items())],
         warnings=record.plan.warnings,
-        script=next((_beginning(path) for path in scripts if path.is_file()), ""),
+        script=script.decode(errors="replace"),
     )
-
-
-def _beginning(script: Path) -> str:
-    return read_first(script, _MOST_SCRIPT_BYTES).decode(errors="replace")
 
 
 def of_runs(runs: Sequence[Described]) -> str:
@@ -283,5 +280,5 @@ def _told(event: Event) -> str:
         return f"ran out of {'memory' if what == 'mem' else 'time'}: the next attempt asks for {option}"
     if event.what == events.LOST:
         return "killed without a word: this is its last sign of life"
-    state, _, code = event.detail.partition(" ")
-    return f"ends: {state}" + (f", exit code {code}" if code else "")
+    state, code, why = events.told_end(event)
+    return f"ends: {state}" + (f", exit code {code}" if code else "") + (f": {why}" if why else "")

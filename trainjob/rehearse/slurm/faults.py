@@ -70,6 +70,32 @@ def trigger_backfill(slurm: PrivateSlurm, job: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "Comment=waits"], check=False)
 
 
+@dataclass
+class RequeueHelper:
+    """Has a requeued job start again without the waits of a real site; to be asked at every look at a job that waits.
+
+    Slurm holds it back for two minutes, keeps the time `limit` that a fault has shortened, and starts a job on groups
+    of nodes only when it looks at changes.
+    """
+
+    slurm: PrivateSlurm
+    job: str
+    limit: str | None  # None: no fault has changed it
+    has_groups: bool = False
+    was_asked: bool = False
+
+    def help(self) -> None:
+        """Put the limit back and start the job soon, once; after that, have Slurm look at a job on groups of nodes."""
+        if self.was_asked:
+            if self.has_groups:
+                trigger_backfill(self.slurm, self.job)
+            return
+        if self.limit is not None:
+            set_limit(self.slurm, self.job, self.limit)
+        start_soon(self.slurm, self.job)
+        self.was_asked = True
+
+
 def kill_rank(paths: RunPaths, rank: int) -> None:
     """Kill one rank. Raises UserError if it is not running."""
     leaders = [pid for pid, its_rank in ranks_of(paths).items() if its_rank == rank]

@@ -181,19 +181,12 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> No
 
 def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
     """Wait until the job has ended. If it has to come back, start it soon, and stop it when it has trained enough."""
-    was_helped = False
+    limit = rehearsal.request.times.limit or "UNLIMITED" if rehearsal.inject == "timeout" else None
+    requeued = faults.RequeueHelper(job.slurm, job.id, limit, job.cluster.has_groups)
 
     def help_back(words: list[str]) -> None:
-        nonlocal was_helped
-        if "PENDING" in words and not was_helped:
-            # Slurm holds a requeued job back for two minutes, and keeps the time limit that the fault shortened.
-            if rehearsal.inject == "timeout":
-                limit = rehearsal.request.job.time_limit or job.cluster.time_limit or "UNLIMITED"
-                faults.set_limit(job.slurm, job.id, limit)
-            faults.start_soon(job.slurm, job.id)
-            was_helped = True
-        elif "PENDING" in words and job.cluster.has_groups:
-            faults.trigger_backfill(job.slurm, job.id)
+        if "PENDING" in words:
+            requeued.help()
         if job.attempt > 1 and job.is_at_work():
             stopwatch.done("back at work")
             has_enough = (job.update() or 0) >= job.began_at() + _ENOUGH_UPDATES

@@ -1,0 +1,113 @@
+"""What the end of an attempt means: the table in docs/protocol.md, row by row, and what is read of a run directory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import ROOT
+from trainjob.contract import states
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import ending
+from trainjob.launch.ending import AttemptFacts, Ending, decide
+from trainjob.records import attempts, progress
+from trainjob.records.attempts import StopRequest
+from trainjob.records.progress import ProgressRecord
+
+PAGE = ROOT / "docs/protocol.md"
+_ROW = re.compile(r"^\| (`[^|]*`) \| ([A-Z]+) \| ([a-z -]+) \|", re.MULTILINE)
+
+
+def rows() -> list[tuple[str, str, str]]:
+    text = PAGE.read_text().partition("## What an ending means")[2].partition("\n## ")[0]
+    return [(facts.replace("`", ""), state, following) for facts, state, following in _ROW.findall(text)]
+
+
+def facts_of(words: str) -> AttemptFacts:
+    known: dict[str, Any] = {"max_attempts": 50}
+    for word in words.split():
+        name, equals, value = word.partition("=")
+        default = getattr(AttemptFacts(), name)
+        known[name] = True if isinstance(default, bool) else type(0 if default is None else default)(value)
+        assert bool(equals) == (not isinstance(default, bool)), word
+    return AttemptFacts(**known)
+
+
+@pytest.mark.parametrize(("words", "state", "following"), rows())
+def test_the_table_of_the_protocol_is_true(words: str, state: str, following: str) -> None:
+    found = decide(facts_of(words))
+    assert (found.state, found.next) == (state, following.strip()), found.why
+
+
+def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in() -> None:
+    named = {word.partition("=")[0] for words, _, _ in rows() for word in words.split()}
+    told_alone = {"asked_at", "ended_at", "attempt"}
+    assert named >= set(AttemptFacts()._asdict()) - told_alone - {"preemption", "max_attempts"}
+    assert {state for _, state, _ in rows()} == {
+        *(states.COMPLETED, states.REQUEUED, states.STOPPED, states.FAILED, states.CANCELLED, states.TIMEOUT)
+    }
+    assert {following for _, _, following in rows()} == {"-", "again", "elsewhere", "more mem", "more time", "forget"}
+
+
+@pytest.mark.parametrize(("words", "state", "following"), rows())
+def test_every_ending_that_the_state_does_not_explain_has_its_sentence(words: str, state: str, following: str) -> None:
+    facts = facts_of(words)
+    if state in (states.REQUEUED, states.STOPPED, states.TIMEOUT) or facts.asked:
+        told = {states.CANCELLED, states.FAILED, states.COMPLETED}
+        assert decide(facts).why or state in told, words
+
+
+def test_the_sentence_says_when_it_was_asked_and_how_far_it_was() -> None:
+    facts = facts_of("scheduler job=RUNNING asked=USR1 saved update=94 total=1000")
+    found = decide(facts._replace(asked_at=1000.0, ended_at=1002.2))
+    assert re.fullmatch(
+        r"asked to stop at \d\d:\d\d:\d\d \(USR1\), ended with 0 2 s later, at 94 of 1,000: "
+        r"interrupted: continued as attempt 2",
+        found.why,
+    )
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    paths = RunPaths(tmp_path)
+    paths.attempt.write_text("3\n")
+    return paths
+
+
+def test_facts_are_read_from_the_files_of_the_newest_attempt(paths: RunPaths) -> None:
+    attempts.note_request(paths, 3, StopRequest("USR1", 12.5))
+    attempts.note_request(paths, 3, StopRequest("TERM", 13.5))
+    progress.write(paths, ProgressRecord(attempt=3, update=94, total_updates=1000))
+    for path, text in ((paths.saved, ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
+        path.write_text(text)
+    shown = "shown=JobId=7 JobState=RUNNING Restarts=2 Reason=TimeLimit PreemptTime=2026-01-01T00:00:00 "
+    found = ending.read(paths, ["code=143", "scheduler", "restarts=1", shown, "max_attempts=9"])
+    assert found._replace(ended_at=None) == AttemptFacts(
+        code=143, asked="USR1", asked_at=12.5, saved=True, update=94, total=1000, attempt=3, scheduler=True,
+        job="RUNNING", restarted=True, time_limit=True, preempted=True, starts=4, max_attempts=9,
+    )  # fmt: skip
+
+
+def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunPaths) -> None:
+    progress.write(paths, ProgressRecord(attempt=2, update=1000, total_updates=1000))
+    assert ending.read(paths, ["code=0"]).update is None
+
+
+def test_an_older_attempt_notes_no_request(paths: RunPaths) -> None:
+    attempts.note_request(paths, 2, StopRequest("USR1", 12.5))
+    assert attempts.request(paths) is None
+
+
+@pytest.mark.parametrize("damage", ["", "USR1", "USR1 x", "\x1b[2J 1.0", "usr1 1.0"])
+def test_a_damaged_request_is_none(paths: RunPaths, damage: str) -> None:
+    paths.asked.write_text(damage)
+    assert attempts.request(paths) is None
+
+
+def test_damaged_records_never_keep_an_attempt_from_its_end(paths: RunPaths) -> None:
+    for path in (paths.job, paths.progress, paths.starts):
+        path.write_text("{")
+    assert decide(ending.read(paths, ["code=0"])) == Ending(states.COMPLETED)

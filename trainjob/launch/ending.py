@@ -1,0 +1,293 @@
+"""Decides what the end of an attempt means: its state, why, and who starts the run again.
+
+    cd RUN_DIR/code && python3 -m trainjob.launch.ending RUN_DIR FACT…
+
+Job scripts of every kind call it, and do what it prints: the state, what comes next, and one sentence. A FACT is the
+name of a field of `AttemptFacts`, or NAME=VALUE; the files of the run directory give the others. `decide` is pure, and
+its table stands in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional, Sequence
+
+from trainjob.contract import clock, exits, states
+from trainjob.contract.paths import RunPaths
+
+# What comes next.
+NOTHING = "-"
+AGAIN = "again"  # the script has the job started again
+ELSEWHERE = "elsewhere"  # Slurm does, or a job that waits already
+MORE_MEM, MORE_TIME = "more mem", "more time"  # the script submits a job that asks for more
+FORGET = "forget"  # the script cancels a start of which the run has no need
+# A rank that saves when it is asked, and then lets the signal end it: 128 + TERM or USR1, or the launcher's word.
+_BY_REQUEST = (143, 138, exits.CHECKPOINTED)
+_ENDED_BY_SIGNAL = (137, 143)
+
+
+class AttemptFacts(NamedTuple):
+    """The facts of an attempt that has ended. Without a scheduler, those about one are as their defaults say."""
+
+    code: int = 0  # of the rank that failed first; 0: all ranks have ended with 0
+    told: bool = False  # the job script was told to end
+    limit: bool = False  # by itself, because it has seen the time limit pass
+    asked: str = ""  # the signal that a handler of a rank got first
+    asked_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    saved: bool = False  # something was written after that
+    marker: bool = False  # the file `requeue`
+    done: bool = False  # the file `done`
+    stop: bool = False  # the file `stop`
+    update: Optional[int] = None  # by this attempt, as read
+    total: Optional[int] = None
+    checkpoint: bool = False  # one of ours is there
+    failed: bool = False  # a rank has failed, by no request: failure.json
+    terminated: bool = False  # launchers have told ranks to end
+    trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
+    out_of_memory: bool = False
+    blamed: bool = False  # for what this attempt ended of, every node is to blame
+    attempt: int = 1
+    scheduler: bool = False
+    preemption: str = "requeue"  # what the site does: requeue, cancel, user-signal
+    job: str = ""  # the state of the job, as the controller shows it; "": it does not answer
+    restarted: bool = False  # Slurm starts the job again
+    time_limit: bool = False  # the controller says that it has passed
+    preempted: bool = False
+    follows: bool = False  # a job that was submitted before continues the run
+    starts: int = 1
+    max_attempts: int = 0
+    more_mem: bool = False  # the next attempt may ask for more
+    more_time: bool = False
+    awaited: bool = False  # not every rank has recorded its end
+    succeeded: bool = False  # every rank has recorded that it ended with 0
+
+
+class Ending(NamedTuple):
+    """What an attempt has come to. `why` is empty where the state says all."""
+
+    state: str
+    next: str = NOTHING
+    why: str = ""
+
+
+def decide(facts: AttemptFacts) -> Ending:
+    """Return what the end of an attempt means."""
+    if facts.scheduler and _only_the_controller_knows(facts):
+        return _by_controller(facts)
+    if facts.told:
+        if facts.limit:
+            return Ending(states.TIMEOUT, why=_with_request(facts, "the time limit has ended this attempt"))
+        return Ending(states.CANCELLED)
+    if facts.scheduler:
+        return _by_script(facts)
+    if facts.marker:
+        return Ending(states.STOPPED, why="its ranks have stopped, and left a checkpoint: trainjob resume continues")
+    if was_interrupted(facts):
+        return Ending(states.STOPPED, why=_with_request(facts, "interrupted: trainjob resume continues"))
+    return _by_code(facts)
+
+
+def was_interrupted(facts: AttemptFacts) -> bool:
+    """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
+    ended_for_it = facts.code == 0 or facts.terminated or facts.code in _BY_REQUEST
+    return bool(facts.asked) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
+
+
+def _is_done(facts: AttemptFacts) -> bool:
+    return facts.done or (facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0))
+
+
+def _only_the_controller_knows(facts: AttemptFacts) -> bool:
+    """Return whether the job ends by something that only its controller can name."""
+    is_ending = facts.job not in ("", "RUNNING")
+    # srun hears of the job's end before the script does, and no rank is to blame; it returns 0 when a node fails.
+    by_no_rank = facts.terminated if facts.marker else facts.code == 0 or not facts.failed
+    # A controller that was restarted did not know that the job had begun, and starts it again.
+    is_forgotten = not facts.marker and facts.code in _ENDED_BY_SIGNAL and facts.job == "PENDING"
+    return facts.told or (is_ending and by_no_rank) or is_forgotten
+
+
+def _by_controller(facts: AttemptFacts) -> Ending:
+    preempted = "preempted by Slurm"
+    if facts.restarted:
+        what = preempted if facts.preempted else "the job was requeued"
+        return Ending(states.REQUEUED, ELSEWHERE, _with_request(facts, "%s, and Slurm starts it again" % what))
+    if facts.job == "PENDING":
+        if facts.succeeded and not was_interrupted(facts):
+            why = "the run is complete, and Slurm, which does not know that this job has begun, is told not to start it"
+            return Ending(states.COMPLETED, FORGET, why)
+        return Ending(states.REQUEUED, ELSEWHERE, _with_request(facts, "Slurm starts the job again"))
+    if facts.job == "NODE_FAIL":
+        why = "a node failed, and Slurm does not start the job again"
+        if facts.follows:
+            return Ending(states.REQUEUED, ELSEWHERE, why + ": the follow-up job continues")
+        return Ending(states.FAILED, why=why)
+    has_saved = facts.marker or (was_interrupted(facts) and facts.saved)
+    if facts.time_limit:
+        why = "the time limit has ended this attempt"
+        if facts.more_time and not _starts_are_used_up(facts):
+            return Ending(states.REQUEUED, MORE_TIME, why)
+        return _continued(facts, has_saved, why, states.TIMEOUT)
+    if facts.preempted:
+        has_saved = has_saved or facts.checkpoint
+        why = preempted + ", which does not start the job again here"
+        return _continued(facts, has_saved, why, states.STOPPED if facts.marker else states.CANCELLED)
+    return Ending(states.CANCELLED)
+
+
+def _by_script(facts: AttemptFacts) -> Ending:
+    """Return what follows where the job could go on, or the controller does not answer."""
+    if facts.marker:
+        if facts.blamed:
+            return Ending(states.FAILED, why="a fault of every node: the job is not started again")
+        what = "the failure may not come again" if facts.failed else "its ranks have stopped, and left a checkpoint"
+        return _continued(facts, True, what, states.STOPPED)
+    is_interrupted = was_interrupted(facts)
+    if facts.preempted and not facts.failed and (is_interrupted or facts.code in _ENDED_BY_SIGNAL):
+        # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
+        is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
+        return _continued(facts, is_continued, "preempted by Slurm", states.STOPPED)
+    if is_interrupted:
+        return _continued(facts, facts.saved, "interrupted", states.STOPPED)
+    if facts.out_of_memory and facts.more_mem and not _starts_are_used_up(facts):
+        return Ending(states.REQUEUED, MORE_MEM, "this attempt ran out of memory")
+    if facts.code == 0 and facts.job == "" and facts.awaited:
+        why = "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
+        why += "a node may have failed"
+        if facts.follows:
+            return Ending(states.REQUEUED, ELSEWHERE, why)
+        return Ending(states.FAILED, why=why)
+    return _by_code(facts)
+
+
+def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
+    """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
+    hint = "trainjob resume continues from its checkpoint"
+    if not has_saved:
+        refusal = "nothing was written after the request" if facts.asked else "no checkpoint of it is known"
+        hint = "trainjob resume continues" if facts.asked else "trainjob resume starts it again"
+    elif facts.stop:
+        refusal = "it was asked to stop for good (trainjob cancel --stop)"
+    elif _is_ended_from_outside(facts):
+        refusal = "the ranks were told to end (TERM), and preempted jobs don't start again here"
+    elif _starts_are_used_up(facts):
+        refusal = "the last of %d starts (max_attempts) has ended" % facts.max_attempts
+    else:
+        return Ending(
+            states.REQUEUED, AGAIN, _with_request(facts, "%s: continued as attempt %d" % (why, facts.attempt + 1))
+        )
+    return Ending(otherwise, why=_with_request(facts, "%s; %s: %s" % (why, refusal, hint)))
+
+
+def _is_ended_from_outside(facts: AttemptFacts) -> bool:
+    """Return whether TERM has come to the ranks of a job that goes on, or may be cancelled: nobody knows why."""
+    if facts.preemption == "requeue" or not facts.terminated or facts.preempted or facts.time_limit:
+        return False
+    # After a failure, TERM is srun's, to the other ranks: the job is not about to end.
+    return not (facts.failed and facts.job == "RUNNING")
+
+
+def _starts_are_used_up(facts: AttemptFacts) -> bool:
+    return facts.starts >= facts.max_attempts
+
+
+def _by_code(facts: AttemptFacts) -> Ending:
+    if facts.code != 0:
+        return Ending(states.FAILED)
+    return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
+
+
+def _with_request(facts: AttemptFacts, what: str) -> str:
+    """Return `what` behind how the ranks were asked, and how they ended."""
+    if not facts.asked:
+        return what
+    at = "" if facts.asked_at is None else time.strftime(" at %H:%M:%S", time.localtime(facts.asked_at))
+    later = ""
+    if facts.asked_at is not None and facts.ended_at is not None:
+        later = " %.0f s later" % max(0.0, facts.ended_at - facts.asked_at)
+    where = ""
+    if facts.update is not None:
+        where = ", at {:,}".format(facts.update) + (" of {:,}".format(facts.total) if facts.total else "")
+    end = "ended by it" if facts.code in _BY_REQUEST else "ended with %d" % facts.code
+    return "asked to stop%s (%s), %s%s%s: %s" % (at, facts.asked, end, later, where, what)
+
+
+def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
+    """Return the facts of the newest attempt: those in its files, and those that its job script states."""
+    from trainjob.records import attempts, progress
+
+    number = attempts.current(paths)
+    request = attempts.request(paths)
+    facts: Dict[str, Any] = {
+        "attempt": number,
+        "marker": paths.requeue.exists(),
+        "done": paths.done.exists(),
+        "stop": paths.stop.exists(),
+        "saved": paths.saved.exists(),
+        "failed": _has_content(paths.failure),
+        "terminated": paths.terminated.exists(),
+        "out_of_memory": paths.out_of_memory.exists(),
+        "checkpoint": any(paths.checkpoints.glob("update-*")),
+        "trains": _trains(paths),
+        "starts": attempts.starts(paths),
+    }
+    if request is not None:
+        facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())
+    read_progress = progress.read(paths)
+    if read_progress.attempt == number:
+        facts.update(update=read_progress.update, total=read_progress.total_updates)
+    for word in words:
+        name, _, value = word.partition("=")
+        facts.update(_shown(value, int(facts.get("restarts", 0))) if name == "shown" else {name: _typed(name, value)})
+    return AttemptFacts(**{name: value for name, value in facts.items() if name in AttemptFacts._fields})
+
+
+def _typed(name: str, value: str) -> Any:
+    default = AttemptFacts._field_defaults.get(name, 0)
+    return True if isinstance(default, bool) else type(default)(value)
+
+
+def _shown(line: str, restarts: int) -> Dict[str, Any]:
+    """Return what a line of `scontrol show job -o` says; `restarts`: how often the job has started again so far."""
+    state, again = re.search(r" JobState=(\w+)", line), re.search(r"Restarts=(\d{1,9})", line)
+    return {
+        "job": state.group(1) if state else "",
+        "restarted": again is not None and int(again.group(1)) > restarts,
+        "time_limit": " Reason=TimeLimit " in line,
+        "preempted": re.search(r" PreemptTime=\d", line) is not None,
+    }
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _trains(paths: RunPaths) -> bool:
+    from trainjob.records import job_facts
+
+    try:
+        return job_facts.read(paths.job).trains
+    except Exception:  # noqa: BLE001 - whatever is wrong with the record, the attempt has an end
+        return False
+
+
+def main(words: Sequence[str]) -> int:
+    """Print what the end of the newest attempt means, three lines for the job script."""
+    sys.stdout.write(printed(Path(words[0]), words[1:]))
+    return exits.DONE
+
+
+def printed(folder: Path, words: Sequence[str]) -> str:
+    """Return what `main` prints."""
+    return "%s\n%s\n%s\n" % decide(read(RunPaths(folder), words))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,174 @@
+"""Hands a request to stop on to the ranks: to each once, by a signal that it handles, and to nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Dict, List, Set
+
+from trainjob.contract import clock
+from trainjob.contract.environment import ATTEMPT
+from trainjob.contract.paths import RunPaths
+from trainjob.launch import processes
+from trainjob.launch.rank_environment import Rank
+from trainjob.records import attempts
+from trainjob.records.attempts import StopRequest
+
+# How often ranks are looked at: at first, and later.
+_LOOK_S, _SOON_S, _LOOK_LATER_S = 0.2, 10.0, 2.0
+# A program may take TERM some lines before it takes USR1.
+_TERM_AFTER_S = 5.0
+_WRAPPED = ("sh", "bash", "dash", "ksh", "zsh", "python")
+# Files on other hosts' clocks, and a file system that keeps whole seconds.
+_CLOCKS_S = 1.0
+
+
+class StopRequests:
+    """The requests to stop that ranks of this launcher get."""
+
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+        self._began_at = 0.0
+        self._waiting: Set[int] = set()  # processes of ranks, and of launchers whose ranks come later
+        self._asked: Dict[int, signal.Signals] = {}
+        self._blocks: Set[int] = set()
+        self._takes_term: Dict[int, float] = {}  # and not USR1, since when
+        self._folders: List[Path] = []
+
+    @property
+    def look_within_s(self) -> float:
+        """How soon to look again whether a rank can be asked; an hour where none is left to be."""
+        if not self._waiting:
+            return 3600.0
+        return _LOOK_S if clock.monotonic() - self._began_at < _SOON_S else _LOOK_LATER_S
+
+    def begin(self, running: Dict[int, Rank]) -> None:
+        """Ask these ranks to stop as soon as they can take it: USR1 has come."""
+        self._began_at = clock.monotonic()
+        self._waiting |= set(running)
+
+    def forget(self, pid: int) -> None:
+        """Ask this one no more: it has ended."""
+        self._waiting.discard(pid)
+
+    def look(self, running: Dict[int, Rank]) -> None:
+        """Ask those that can take it by now. A rank that handles neither USR1 nor TERM is left alone."""
+        for pid in list(self._waiting):
+            rank = running[pid]
+            ranks = _of_launcher(pid) if rank.ranks_per_node else [pid]
+            for one in ranks:
+                self._ask(one, rank)
+            for one in ranks:
+                if one in self._asked:
+                    self._asked.setdefault(pid, self._asked[one])
+            if not rank.ranks_per_node and pid in self._asked:
+                self._waiting.discard(pid)
+
+    def _ask(self, pid: int, rank: Rank) -> None:
+        if pid in self._asked:
+            return
+        for below in _with_wrapped(pid):
+            if self._takes_usr1(below):
+                self._send(below, signal.SIGUSR1, rank, pid)
+                return
+        taking = next((below for below in _behind_wrappers(pid) if processes.catches(below, signal.SIGTERM)), None)
+        if taking is None:
+            self._takes_term.pop(pid, None)
+        elif clock.monotonic() - self._takes_term.setdefault(pid, clock.monotonic()) >= _TERM_AFTER_S:
+            self._send(taking, signal.SIGTERM, rank, pid)
+
+    def _takes_usr1(self, pid: int) -> bool:
+        if processes.catches(pid, signal.SIGUSR1):
+            return True
+        # One that waits for it blocks it. So does, for a moment, a process that starts another one.
+        blocked_before = pid in self._blocks
+        self._blocks.discard(pid)
+        if processes.hears(pid, signal.SIGUSR1):
+            self._blocks.add(pid)
+            return blocked_before
+        return False
+
+    def _send(self, pid: int, number: signal.Signals, rank: Rank, of: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+            self.note(of, number, rank)
+
+    def told(self, running: Dict[int, Rank]) -> None:
+        """Record which of these ranks handle TERM, which they all get."""
+        for pid, rank in running.items():
+            ranks = _of_launcher(pid) if rank.ranks_per_node else [pid]
+            if any(processes.catches(one, signal.SIGTERM) for one in ranks):
+                self.note(pid, signal.SIGTERM, rank)
+
+    def note(self, pid: int, number: signal.Signals, rank: Rank) -> None:
+        """Record that a handler of this rank gets the request, whoever has sent it."""
+        self._asked.setdefault(pid, number)
+        folder: Path = rank.folder
+        with contextlib.suppress(OSError):  # it has just ended
+            folder = Path(os.readlink("/proc/%d/cwd" % pid))
+        self._folders += [one for one in (folder, rank.folder) if one not in self._folders]
+        # The launcher in a container does so of what runs there.
+        if not rank.holds_input:
+            with contextlib.suppress(OSError):  # a full disk: the ranks will report it
+                request = StopRequest(number.name[3:], clock.time())
+                attempts.note_request(self._paths, int(rank.environment[ATTEMPT]), request)
+
+    def has_asked(self, pid: int) -> bool:
+        """Return whether this rank, or one that it has started, was asked."""
+        return pid in self._asked
+
+    def finish(self, rank: Rank) -> None:
+        """Look, once all ranks have ended, whether something was written after the request."""
+        if not self._asked or rank.holds_input or not self._paths.asked.exists() or self._paths.saved.exists():
+            return
+        from trainjob.launch.reading.recording import values_of
+        from trainjob.records import tracked
+
+        folders = [*self._folders, *(self._folders[0] / word for word in values_of(rank.command)), self._paths.folder]
+        with contextlib.suppress(OSError):
+            # By the clock of the file system, where the ranks write as a rule.
+            if tracked.newest_checkpoint(folders) >= self._paths.asked.stat().st_mtime - _CLOCKS_S:
+                self._paths.saved.touch()
+
+
+def _of_launcher(pid: int) -> List[int]:
+    from trainjob.launch.witness import node_ranks
+
+    return node_ranks.pids_below(pid)
+
+
+def _with_wrapped(pid: int) -> List[int]:
+    """Return a process, and below it the shells and Pythons that were started as programs of their own.
+
+    What a rank has forked, or spawned to load data, is no such program.
+    """
+    mine = _words(pid)
+    found = [pid]
+    for child in processes.children_of(pid):
+        words = _words(child)
+        name = os.path.basename(words[0]) if words else ""
+        is_worker = words == mine or any("multiprocessing" in word for word in words)
+        if not is_worker and (name.rstrip("0123456789.") in _WRAPPED or not _is_interpreter(mine)):
+            found += _with_wrapped(child)
+    return found
+
+
+def _behind_wrappers(pid: int) -> List[int]:
+    """Return a process, and what runs behind it where it is a shell, `timeout` or the like, and no Python."""
+    found = [pid]
+    while not _is_interpreter(_words(found[-1])) and len(processes.children_of(found[-1])) == 1:
+        found += processes.children_of(found[-1])
+    return found[:1] if _is_interpreter(_words(pid)) else found[-1:]
+
+
+def _is_interpreter(words: List[str]) -> bool:
+    return bool(words) and os.path.basename(words[0]).startswith("python")
+
+
+def _words(pid: int) -> List[str]:
+    try:
+        return Path("/proc/%d/cmdline" % pid).read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+    except OSError:
+        return []
