@@ -242,7 +242,7 @@ def _flags_of(command: Any) -> Iterator[str]:
 # -- private names in tests ---------------------------------------------------------------------
 
 _OUR_PACKAGES = (*CODE, "standins", "simulation", "benchmarks", "docs", "tests", "poptorch", "trainjob_gpu")
-_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
+_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_field_defaults"}
 
 
 def private_names(source: Source) -> Iterator[Break]:
@@ -313,7 +313,6 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/cli/look/report.py": "writes the page that --html names",
                 "trainjob/cluster/reading.py": "reads cluster and job files, and the user's configuration",
                 "trainjob/data/manifest.py": "reads the manifests of data sets",
-                "trainjob/launch/ending.py": "the number of starts is a word that the job script alone writes",
                 "trainjob/launch/main.py": "ranks in containers leave their exit codes to the launcher that waits",
                 "trainjob/launch/nodecheck/node_check.py": "nodes tell each other the fault that each has found",
                 "trainjob/launch/ranks/node_start.py": "launchers of one node hand each other what one has found out",

@@ -233,7 +233,7 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
         "out_of_memory": paths.out_of_memory.exists(),
         "checkpoint": any(paths.checkpoints.glob("update-*")),
         "trains": _trains(paths),
-        "starts": _starts(paths),
+        "starts": attempts.starts(paths),
     }
     if request is not None:
         facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())
@@ -276,13 +276,6 @@ def _trains(paths: RunPaths) -> bool:
         return job_facts.read(paths.job).trains
     except Exception:  # noqa: BLE001 - whatever is wrong with the record, the attempt has an end
         return False
-
-
-def _starts(paths: RunPaths) -> int:
-    from trainjob.records.files import read_word
-
-    found = re.match(r"(\d{1,9})\b", read_word(paths.starts) or "")
-    return int(found.group(1)) if found else 1
 
 
 def main(words: Sequence[str]) -> int:

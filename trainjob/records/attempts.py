@@ -118,3 +118,9 @@ def ended_well(paths: RunPaths, attempt: int) -> int:
 def ask_for_stacks(paths: RunPaths, word: str) -> None:
     """Ask the launchers to write down the stacks of all ranks. Raises OSError."""
     write_atomically(paths.stacks_request, word + "\n")
+
+
+def starts(paths: RunPaths) -> int:
+    """Return how many starts the job script has counted since the run was submitted or resumed; 1 if it counts none."""
+    found = re.match(r"(\d{1,9})\b", read_word(paths.starts) or "")
+    return int(found.group(1)) if found else 1
