@@ -66,7 +66,7 @@ def _commands() -> Iterator[str]:
 def _answers() -> Iterator[str]:
     yield from ("", "## Answers", "")
     yield "`--json` prints one object with `json_version`; lists stand under `rows`. A problem has `code`, `severity`,"
-    yield "`where`, `text` and `cure`. Exit codes: 0 done, 1 the user or the cluster can fix it, 2 wrong usage, 3 a bug,"
-    yield "4 out of reach now, 130 interrupted. No telemetry: trainjob contacts only the hosts that a cluster file names,"
+    yield "`where`, `text` and `cure`. Exit codes: 0 done, 1 user or cluster can fix it, 2 wrong usage, 3 a bug,"
+    yield "4 out of reach now, 130 interrupted. No telemetry: it contacts only the hosts that a cluster file names,"
     yield "and the webhook that the user has configured."
     yield ""
