@@ -140,7 +140,9 @@ def verify_script(
             return found[0].code in [one.code for one in (*told, *by_states(compared, again, told))]
 
         workbench.say("  looking for the fewest interruptions that show it …")
-        shrunk = fewest(asked[: evidence.stops_before_it()], fails)
+        before = asked[: evidence.stops_before_it()]
+        at_saves = [one for one in before if one.moment == updates.AT_SAVE]
+        shrunk = fewest(at_saves if found[0].code == "torn-checkpoint" and at_saves else before, fails)
     return ScriptVerdict(
         updates=len(logs[0][0].updates),
         stops=[str(one) for one in shrunk],
