@@ -11,6 +11,7 @@ from collections.abc import Callable
 from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.time_limit import in_background, to_batch_shell, with_recipe
 from batchfiles.rules.codes import Finding
+from batchfiles.rules.started import processes_of
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -192,6 +193,10 @@ def _spelled(script: BatchScript, one: Finding) -> str | None:
 
 def _in_name(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
+    if "--job-name" in one.text and (
+        name := re.sub(r"\$\{?\w+\}?[-_.]?|[-_.]?%[a-zA-Z]", "", script.header.value("job-name") or "")
+    ):
+        return _with_line(script, one.line, line.replace(script.header.value("job-name") or "", name, 1))
     if not re.search(r"--(?:output|error|out|err)|-[oe]\b", line):
         return None
     known = {
@@ -203,6 +208,23 @@ def _in_name(script: BatchScript, one: Finding) -> str | None:
         "SLURM_ARRAY_JOB_ID": "%A",
     }
     return _with_line(script, one.line, re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), line))
+
+
+def _log_folder(script: BatchScript, _one: Finding) -> str:
+    """Write logs where sbatch is called: that folder exists."""
+    lines = {one.line for one in script.header.directives if one.name in ("output", "error")}
+    folder = re.compile(r"((?:--\w+|-[oe])[=\s]\s*\"?)(?![/~$])(?:[^\s\"/]+/)+(?=[^/\s\"]+)")
+    return _text([folder.sub(r"\1", line) if at in lines else line for at, line in enumerate(script.lines, 1)])
+
+
+def _threads(script: BatchScript, one: Finding) -> str | None:
+    launch = _launch_at(script, one)
+    if launch is None or launch.command.within or (launch.launcher is not None and not processes_of(launch)):
+        return None
+    each = processes_of(launch) if launch.launcher is not None else 1
+    threads = "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$((${{SLURM_CPUS_PER_TASK:-{each}}} / {each}))"
+    start = one.line - 1
+    return _text([*script.lines[:start], f"export OMP_NUM_THREADS={threads}", *script.lines[start:]])
 
 
 def _log_name(script: BatchScript, one: Finding) -> str | None:
@@ -600,6 +622,7 @@ SAFE: dict[str, Edit] = {
     "command-not-found": _command,
     "unset-variable": _variable,
     "wait-interrupted": _waited,
+    "nothing-waits": lambda script, _one: _text([*script.lines, 'wait "$!"', ""]),
     "temp-dir-on-first-node-only": _on_each_node,
     "nccl-old-variable": _replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
     "old-option": _replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),
@@ -610,6 +633,8 @@ UNSAFE: dict[str, Edit] = {
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
+    "log-folder-must-exist": _log_folder,
+    "threads-unset": _threads,
     "sets-visible-devices": _switched_off,
     "nccl-slow-path": _switched_off,
     "nodelist-pinned": _switched_off,

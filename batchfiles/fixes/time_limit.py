@@ -68,6 +68,7 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
     living = [launch for launch in script.training if not launch.command.dead and not launch.is_beside]
+    living = [launch for launch in living if not _outer(launch).command.background] or living
     outermost = {id(_outer(launch)): _outer(launch) for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
 

@@ -139,6 +139,10 @@ _ERRORS = {
         "A backslash that is not the last sign of its line continues nothing: the blank behind it becomes an argument, and the next line a command.",
         "End the line with the backslash; put remarks on lines of their own, above the command.",
     ),
+    "nothing-waits": (
+        "The training runs in the background, and the file ends: Slurm ends the job at once, and the training with it.",
+        "Leave out &, or end the file with: wait $!",
+    ),
     "wait-interrupted": (
         "A trap ends wait with 128 + the number of the signal. The script goes on, or set -e ends it, while the training still saves, and Slurm kills the training with it.",
         "Wait again until it has ended: while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
