@@ -106,10 +106,8 @@ def _others(node: ast.expr | ast.stmt) -> Iterator[str]:
         yield str(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         yield str(node.value + 1)
-    elif isinstance(node, ast.Return) and node.value is not None:
+    elif isinstance(node, ast.Return) and ast.unparse(node) not in ("return", "return None"):
         yield "return None"
-    elif isinstance(node, ast.If):
-        return
     elif isinstance(node, (ast.Break, ast.Continue)):
         yield "continue" if isinstance(node, ast.Break) else "break"
     elif isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.Raise)) and not isinstance(

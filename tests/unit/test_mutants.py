@@ -18,6 +18,8 @@ def ends(é: int, is_last: bool = False) -> int:
         return é + 1
     while True:
         break
+    if é:
+        return None
     raise ValueError
 '''
 
