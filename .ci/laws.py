@@ -242,7 +242,7 @@ def _flags_of(command: Any) -> Iterator[str]:
 # -- private names in tests ---------------------------------------------------------------------
 
 _OUR_PACKAGES = (*CODE, "standins", "simulation", "benchmarks", "docs", "tests", "poptorch", "trainjob_gpu")
-_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields"}
+_OF_NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_field_defaults"}
 
 
 def private_names(source: Source) -> Iterator[Break]:
@@ -326,6 +326,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/train/recording/safetensors.py": "reads the tensors of a file: they need torch",
                 "trainjob/train/stalling.py": "ranks that stall tell each other so, and keep torch's flight record",
                 "trainjob/observe/report/page.py": "shows the job script as it is",
+                "batchfiles/commands/doctor.py": "reads batch files",
                 "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
                 "batchfiles/commands/trust.py": "reads batch files that others wrote, and notes which may run",
                 "batchfiles/slurm/script.py": "reads batch files that others wrote",

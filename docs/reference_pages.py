@@ -11,7 +11,7 @@ import typer
 import typer.main
 
 from batchfiles.rules.codes import CODES, Severity
-from docs import machines_page, variables
+from docs import agents_page, machines_page, variables
 from trainjob.cli.command import OTHER, Command
 from trainjob.cli.main import app
 from trainjob.contract import environment, settings
@@ -31,6 +31,8 @@ def reference() -> dict[str, str]:
         "reference/causes.md": _page("Causes of failure", _causes()),
         "reference/batch-codes.md": _page("Faults of batch files", _batch_codes()),
         "reference/machines.md": _page("Public machines", machines_page.page()),
+        "llms.txt": agents_page.pages(),
+        "../SKILL.md": agents_page.skill(),
         "reference/problem.schema.json": json.dumps(problem_schema(), indent=1) + "\n",
     }
 

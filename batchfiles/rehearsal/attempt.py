@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording
@@ -26,11 +27,25 @@ class RehearsedAttempt:
     recording: Recording
     job: EndedJob
     number: int = 1
+    world: str = ""  # of several trainings, one after another: the one whose ranks these are
 
     @cached_property
     def ranks(self) -> list[RecordedProcess]:
         """The processes that trained, or that would have."""
-        return self.recording.ranks(self.job.id, self.number)
+        own = self.recording.ranks(self.job.id, self.number)
+        return [rank for rank in own if rank.world and rank.world.id == self.world] if self.world else own
+
+    @property
+    def parts(self) -> list[RehearsedAttempt]:
+        """The attempt, or one for each of its trainings if they ran one after another."""
+        begun = sorted((min(rank.began_at for rank in ranks), world) for world, ranks in self.worlds.items())
+        ends = {
+            world: max((rank.ended_at or 0.0 for rank in ranks), default=0.0) for world, ranks in self.worlds.items()
+        }
+        in_turn = all(ends[world] and ends[world] <= began for (_, world), (began, _) in itertools.pairwise(begun))
+        if len(begun) < 2 or not in_turn or self.waiting:
+            return [self]
+        return [replace(self, world=world) for _, world in begun]
 
     @cached_property
     def worlds(self) -> dict[str, list[RecordedProcess]]:

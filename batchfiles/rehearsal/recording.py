@@ -72,6 +72,8 @@ class RecordedProcess:
     has_ended: bool  # by itself; False for a process that was killed
     cpu_s: float
     interface: str | None = None  # of the network, that GLOO_SOCKET_IFNAME names and that is not here
+    exit_code: int | None = None  # that it gave to sys.exit
+    ended_at: float | None = None  # None for one that was killed, or still runs
 
     @property
     def rank(self) -> int | None:
@@ -259,6 +261,8 @@ def _process(fields: Mapping[str, Any]) -> RecordedProcess:
         missing=fields.get("missing"),
         line=fields.get("line"),
         has_ended=bool(fields.get("ended")),
+        exit_code=fields.get("exit_code"),
+        ended_at=fields.get("ended_at"),
         cpu_s=fields.get("cpu_s", 0.0),
         interface=fields.get("interface"),
     )

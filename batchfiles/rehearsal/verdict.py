@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -71,9 +72,17 @@ class BatchVerdict:
 
 def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | None = None) -> BatchVerdict:
     """Return the verdict on a record; `findings` are doctor's."""
-    seen = _Seen(recording, [RehearsedAttempt(recording, job) for job in recording.jobs], inject)
+    parts = [part for job in recording.jobs for part in RehearsedAttempt(recording, job).parts]
+    seen = _Seen(recording, parts, inject)
     confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
-    return BatchVerdict(list(_problems(seen)), list(_facts(seen)), confirmations, recording)
+    problems = [_with_line(problem, findings) for problem in _problems(seen)]
+    return BatchVerdict(problems, list(_facts(seen)), confirmations, recording)
+
+
+def _with_line(problem: str, findings: Sequence[Finding]) -> str:
+    """Return a problem; one about a lost exit code names the line that lost it."""
+    lost = next((one for one in findings if one.code == "exit-code-lost"), None)
+    return problem if lost is None or not problem.endswith("is lost") else f"{problem} (line {lost.line}: {lost.text})"
 
 
 class _Seen(NamedTuple):
@@ -89,7 +98,7 @@ def _problems(seen: _Seen) -> Iterator[str]:
     elif not attempts:
         yield f"the controller knows nothing of the job: {recording.stopped or 'it is gone'}"
     for attempt in attempts:
-        of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
+        of = f"job {attempt.job.id}: " if len(recording.jobs) > 1 else ""
         found = [*_of_attempt(attempt), *(_of_end(attempt) if inject is None else ())]
         yield from (of + problem for problem in found)
         if inject is not None and not found and (problem := _of_fault(attempt, inject)):
@@ -129,8 +138,17 @@ def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
             yield f"{who} ended with {(failed.error or '').splitlines()[0][:300]}{where}"
             if job.state == "COMPLETED":
                 yield "the job is COMPLETED all the same: its exit code is lost"
+        elif job.state == "COMPLETED" and (codes := _codes_of(attempt)):
+            ranks = "1 rank" if len(attempt.ranks) == 1 else f"{codes.total()} of {len(attempt.ranks)} ranks"
+            yield f"{ranks} ended with exit code {', '.join(str(code) for code in sorted(codes))}"
+            yield "the job is COMPLETED all the same: its exit code is lost"
         elif job.state != "COMPLETED" and attempt.ranks:
             yield f"the job is {job.state}, with exit code {job.exit_code}"
+
+
+def _codes_of(attempt: RehearsedAttempt) -> Counter[int]:
+    """Return the exit codes other than 0 with which ranks ended."""
+    return Counter(rank.exit_code for rank in attempt.ranks if rank.exit_code)
 
 
 def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:
@@ -149,7 +167,7 @@ def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:
 def _facts(seen: _Seen) -> Iterator[str]:
     recording, attempts, inject = seen
     for attempt in attempts:
-        of = f"job {attempt.job.id}: " if len(attempts) > 1 else ""
+        of = f"job {attempt.job.id}: " if len(recording.jobs) > 1 else ""
         found = [attempt.worlds_in_words(), attempt.gpus_in_words(), *_told(attempt)]
         yield from (of + fact for fact in found if fact)
         if inject is not None:
@@ -229,9 +247,13 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
 _Look = Callable[[_Seen], bool | None]
 
 
+# What sbatch itself refuses.
+_REFUSED = ("shebang-not-first", "crlf", "no-such-option", "directive-refused", "not-a-batch-file")
+
+
 def _is_confirmed(code: str, seen: _Seen) -> bool | None:
     if seen.recording.refused is not None:
-        return True if code in ("shebang-not-first", "crlf") else None
+        return True if code in _REFUSED else None
     look = _LOOKS.get(code)
     return look(seen) if look is not None else None
 
@@ -279,7 +301,7 @@ def _hangs(seen: _Seen) -> bool | None:
 def _exit_code_lost(seen: _Seen) -> bool | None:
     if seen.inject == "rank-death" and seen.attempts and not seen.recording.stopped:
         return any(attempt.job.state == "COMPLETED" for attempt in seen.attempts)
-    failed = [attempt for attempt in seen.attempts if any(rank.error for rank in attempt.ranks)]
+    failed = [attempt for attempt in seen.attempts if any(rank.error or rank.exit_code for rank in attempt.ranks)]
     if not failed or seen.inject is not None or seen.recording.stopped:
         return None
     return any(attempt.job.state == "COMPLETED" for attempt in failed)

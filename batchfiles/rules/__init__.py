@@ -49,6 +49,7 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     ending.time_limit,
     ending.signals,
     ending.exit_code,
+    ending.early_ends,
     ending.interrupted_waits,
     ending.cleanup,
     ending.never_ends,

@@ -139,6 +139,10 @@ _ERRORS = {
         "A backslash that is not the last sign of its line continues nothing: the blank behind it becomes an argument, and the next line a command.",
         "End the line with the backslash; put remarks on lines of their own, above the command.",
     ),
+    "nothing-waits": (
+        "The training runs in the background, and the file ends: Slurm ends the job at once, and the training with it.",
+        "Leave out &, or end the file with: wait $!",
+    ),
     "wait-interrupted": (
         "A trap ends wait with 128 + the number of the signal. The script goes on, or set -e ends it, while the training still saves, and Slurm kills the training with it.",
         "Wait again until it has ended: while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
@@ -366,6 +370,10 @@ _NOTES = {
         "The last command runs on one node, and all nodes are held for it.",
         "Put it into a job of its own: sbatch --dependency=afterok:$SLURM_JOB_ID evaluate.sbatch.",
     ),
+    "ignore-unused": (
+        "A comment wants a fault ignored that is not there, or that doctor does not know.",
+        "Take it out, or correct its name: trainjob doctor --explain CODE.",
+    ),
 }  # fmt: skip
 
 CODES: dict[str, Code] = {
@@ -383,6 +391,12 @@ class Finding(NamedTuple):
     text: str
     lighter: Severity | None = None  # where it matters less than usual
     path: str = ""  # of a script that the batch file calls; empty for the file itself
+    column: int = 0  # from 1; 0: unknown
+
+    @property
+    def link(self) -> str:
+        """Where the documentation explains it."""
+        return f"docs/reference/batch-codes.md#{self.code}"
 
     @property
     def row(self) -> Code:
@@ -401,6 +415,7 @@ class Finding(NamedTuple):
             "severity": self.severity.value,
             "where": f"{self.path}:{self.line}" if self.path else f"line {self.line}",
             "line": self.line,
+            "column": self.column,
             "text": self.text,
             "happens": self.row.happens,
             "cure": self.row.cure,

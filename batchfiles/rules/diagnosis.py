@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from batchfiles.bash.syntax import syntax_fault
 from batchfiles.bash.values import HOLE
 from batchfiles.rules import RULES
-from batchfiles.rules.codes import Finding, Severity
+from batchfiles.rules.codes import CODES, Finding, Severity
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.machines.process import CommandError
@@ -27,6 +27,12 @@ class Diagnosis:
     path: str
     findings: tuple[Finding, ...]
     not_known: tuple[str, ...]
+    lines: tuple[str, ...] = ()  # of the file
+
+    def only(self, select: Collection[str], ignore: Collection[str]) -> Diagnosis:
+        """Return the diagnosis without what is ignored; `select`, unless it is empty, names all codes that count."""
+        kept = (one for one in self.findings if (not select or one.code in select) and one.code not in ignore)
+        return replace(self, findings=tuple(kept))
 
     def as_json(self) -> dict[str, Any]:
         """Return the diagnosis for `--json`."""
@@ -36,7 +42,11 @@ class Diagnosis:
 
 def diagnose(path: Path, site: SiteFacts) -> Diagnosis:
     """Return what is wrong with the batch file `path`. Raises OSError."""
-    script = read_script(path, site)
+    return diagnosis_with_bash(read_script(path, site))
+
+
+def diagnosis_with_bash(script: BatchScript) -> Diagnosis:
+    """Return what is wrong with a script; bash itself says whether it can be read."""
     return diagnosis_of(script, _asked_bash(script))
 
 
@@ -63,26 +73,50 @@ def diagnosis_of(script: BatchScript, grammar: Sequence[Finding] | None = None) 
     found = [finding for rule in RULES for finding in rule(script)]
     found += _guessed(script) if grammar is None else grammar
     everywhere, by_line = _ignored(script)
+    found += _unused(found, everywhere, by_line)
     seen: set[tuple[str, int, str, str]] = set()
     kept = []
     for finding in sorted(found, key=lambda one: (one.path, one.line, _ORDER.index(one.severity), one.code)):
         place = (finding.code, finding.line, finding.path, finding.text)
-        ignored = finding.code in everywhere or (not finding.path and finding.code in by_line.get(finding.line, ()))
+        ignored = finding.code in everywhere or (not finding.path and finding.code in by_line.get(finding.line, {}))
         if place not in seen and not ignored:
             seen.add(place)
-            kept.append(finding)
-    return Diagnosis(str(script.path), tuple(kept), tuple(_not_known(script)))
+            kept.append(finding if finding.path else finding._replace(column=_column(script, finding)))
+    return Diagnosis(str(script.path), tuple(kept), tuple(_not_known(script)), tuple(script.lines))
 
 
-def _ignored(script: BatchScript) -> tuple[set[str], dict[int, set[str]]]:
-    """Return the codes that the file wants ignored: in all of it, and in single lines."""
-    everywhere: set[str] = set()
-    by_line: dict[int, set[str]] = {}
+def _unused(found: Sequence[Finding], everywhere: dict[str, int], by_line: dict[int, dict[str, int]]) -> list[Finding]:
+    """Return what comments want ignored, and there is not."""
+    codes = {one.code for one in found}
+    unused = [(line, code) for code, line in everywhere.items() if code not in codes]
+    for at, ignored in by_line.items():
+        here = {one.code for one in found if one.line == at and not one.path}
+        unused += [(line, code) for code, line in ignored.items() if code not in here]
+    return [
+        Finding("ignore-unused", line, f"{code} is {'not found here' if code in CODES else 'no code of doctor'}")
+        for line, code in sorted(unused)
+    ]
+
+
+def _column(script: BatchScript, finding: Finding) -> int:
+    """Return where in its line a fault is: at the longest word that its text has from there, else at its first word."""
+    if not 0 < finding.line <= len(script.lines):
+        return 0
+    line = script.lines[finding.line - 1]
+    words = sorted(re.findall(r"[^\s\"':,]{4,}", finding.text), key=len, reverse=True)
+    place = next((at for word in words if (at := line.find(word)) >= 0), len(line) - len(line.lstrip()))
+    return place + 1
+
+
+def _ignored(script: BatchScript) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
+    """Return the codes that the file wants ignored, in all of it and in single lines, and where it says so."""
+    everywhere: dict[str, int] = {}
+    by_line: dict[int, dict[str, int]] = {}
     for number, comment in script.comments:
         match = _IGNORE.search(comment)
         if match is None or not 0 < number <= len(script.lines):
             continue
-        codes = {code.strip() for code in match[1].split(",")}
+        codes = {code.strip(): number for code in match[1].split(",")}
         own_line = script.lines[number - 1].lstrip().startswith("#") and not script.lines[number - 1].startswith(
             "#SBATCH"
         )
@@ -90,7 +124,7 @@ def _ignored(script: BatchScript) -> tuple[set[str], dict[int, set[str]]]:
             everywhere |= codes
         else:
             # On a separate line further below it is about the next one.
-            by_line.setdefault(number + own_line, set()).update(codes)
+            by_line.setdefault(number + own_line, {}).update(codes)
     return everywhere, by_line
 
 

@@ -55,6 +55,9 @@ def _traps(script: BatchScript) -> dict[str, ShellCommand]:
     return traps
 
 
+_SETS_UP = re.compile(r"(?i)env|setup|module|conda|activate|config|vars|path")
+
+
 def signals(script: BatchScript) -> Iterator[Finding]:
     """Find signals that reach no process, or the wrong one."""
     stated = (script.header.value("signal") or "").strip()
@@ -65,9 +68,12 @@ def signals(script: BatchScript) -> Iterator[Finding]:
     elif handled in traps:
         yield from _deferred(script, traps, handled)
     elif not any(command.text.startswith("exec ") for command in script.commands):
-        yield Finding(
-            "signal-kills-batch", script.header.line("signal"), f"--signal={stated}, and no trap for {handled}"
-        )
+        # A file that is not here may set the trap, unless it only sets up programs.
+        elsewhere = [name for name in script.shell.not_here if not _SETS_UP.search(name)]
+        text = f"--signal={stated}, and no trap for {handled}"
+        text += f", unless {elsewhere[0]}, which is not here, sets one" if elsewhere else ""
+        lighter = Severity.WARNING if elsewhere else None
+        yield Finding("signal-kills-batch", script.header.line("signal"), text, lighter)
 
 
 def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str) -> Iterator[Finding]:
@@ -120,6 +126,18 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
             return
 
 
+def early_ends(script: BatchScript) -> Iterator[Finding]:
+    """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
+    main = [launch for launch in script.training if not launch.command.dead]
+    if not main or any(not _outermost(launch).background for launch in main) or script.shell.not_here:
+        return
+    last = _outermost(main[-1])
+    at = next(number for number, command in enumerate(script.commands) if command is last)
+    holds = {"wait", "sleep", "tail", "fg", "jobs"}
+    if not any(one.name in holds or one.name == "kill" or "loop" in one.within for one in script.commands[at + 1 :]):
+        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and no wait behind it")
+
+
 def _lost_by(end: ScriptEnd, line: int) -> str:
     text = end.text.split("\n")[0][:50].strip()
     if end.line == line:
@@ -158,7 +176,9 @@ def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
         one.name == "wait" and "handler" in one.within for one in script.commands
     ):
         return
-    if re.search(r"\bexit\b", handler):
+    if re.search(r"\bexit\b", handler) or any(
+        one.name == "exit" and "handler" in one.within for one in script.commands
+    ):
         return
     waits = [one for one in script.named("wait") if not {"handler", "substitution", "called"} & set(one.within)]
     if len(waits) == 1 and not {"loop", "endless"} & set(waits[0].within):
@@ -175,7 +195,8 @@ def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
 
 
 _TESTED = {"condition", "not", "and", "or"}
-_CLEANS_UP = ("rm", "rsync", "cp", "mv", "tar", "kill", "pkill", "rclone", "scp", "fusermount", "umount")
+# Processes that are left end with the job.
+_CLEANS_UP = ("rm", "rsync", "cp", "mv", "tar", "rclone", "scp", "fusermount", "umount")
 
 
 def cleanup(script: BatchScript) -> Iterator[Finding]:
@@ -212,6 +233,7 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
         for number, command in enumerate(script.commands)
         if not command.dead
         and "handler" not in command.within
+        and not re.search(r"\binstall\b", command.text)
         and (_DAEMON.search(command.text) or "endless" in command.within)
     ]
     own = [_outermost(launch) for launch in script.training]

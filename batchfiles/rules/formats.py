@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import trainjob
 from batchfiles.rules.codes import CODES, Severity
 from batchfiles.rules.diagnosis import Diagnosis
 
 _MOST_NOT_KNOWN = 5  # in text; --json has all
+_MOST_SHOWN, _MOST_BEFORE = 100, 60  # characters of a line
 _GITHUB = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
-def text(diagnoses: Sequence[Diagnosis]) -> str:
+Paint = Callable[[str, Severity], str]
+
+
+def _plain(text: str, _severity: Severity) -> str:
+    return text
+
+
+def text(diagnoses: Sequence[Diagnosis], paint: Paint = _plain) -> str:
     """Return the faults as people read them: what happens and the cure are printed once for each code of a file."""
-    lines = [line for diagnosis in diagnoses for line in _of_file(diagnosis)]
+    lines = [line for diagnosis in diagnoses for line in _of_file(diagnosis, paint)]
     return "\n".join([*lines, _sum(diagnoses)])
 
 
-def _of_file(diagnosis: Diagnosis) -> Iterator[str]:
+def _of_file(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     told: set[str] = set()
     for finding in diagnosis.findings:
-        where = f"{finding.path or diagnosis.path}:{finding.line}"
-        yield _printable(f"{where}: {finding.severity.value}: {finding.code}: {finding.text}")
+        column = f":{finding.column}" if finding.column else ""
+        where = _printable(f"{finding.path or diagnosis.path}:{finding.line}{column}")
+        kind = paint(finding.severity.value, finding.severity)
+        yield f"{where}: {kind}: {_printable(f'{finding.code}: {finding.text}')}"
+        if finding.column and finding.severity is not Severity.NOTE:
+            source = _printable(diagnosis.lines[finding.line - 1])
+            start = max(0, finding.column - 1 - _MOST_BEFORE)
+            yield f"    | {source[start : start + _MOST_SHOWN]}"
+            yield f"    | {' ' * (finding.column - 1 - start)}{paint('^', finding.severity)}"
         if finding.code not in told and finding.severity is not Severity.NOTE:
             told.add(finding.code)
             yield f"    {finding.row.happens}"
@@ -52,7 +67,7 @@ def github(diagnoses: Sequence[Diagnosis]) -> str:
     """Return one workflow command a fault."""
     return "\n".join(
         f"::{_GITHUB[finding.severity]} file={_escaped(finding.path or diagnosis.path, ':,')}"
-        f",line={finding.line},title={finding.code}::"
+        f",line={finding.line}{f',col={finding.column}' if finding.column else ''},title={finding.code}::"
         + _escaped(f"{finding.text}. {finding.row.happens} Cure: {finding.row.cure}")
         for diagnosis in diagnoses
         for finding in diagnosis.findings
@@ -89,7 +104,8 @@ def sarif(diagnoses: Sequence[Diagnosis]) -> str:
                 {
                     "physicalLocation": {
                         "artifactLocation": {"uri": finding.path or diagnosis.path},
-                        "region": {"startLine": finding.line},
+                        "region": {"startLine": finding.line}
+                        | ({"startColumn": finding.column} if finding.column else {}),
                     }
                 }
             ],

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
@@ -68,7 +69,8 @@ def address(script: BatchScript) -> Iterator[Finding]:
     guessed = False
     for place in stated:
         origins = place.value.commands()
-        if re.search(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)", origins) and not guessed:
+        by_address = re.search(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)", origins)
+        if by_address and not guessed and _is_used(script, place):
             guessed = True
             yield found("addr-hostname-ip", place, f"{place.name} comes from hostname --ip-address")
         compressed = place.value.comes_from(*_LISTS) and not re.search(
@@ -85,6 +87,14 @@ def address(script: BatchScript) -> Iterator[Finding]:
         ):
             yield found("addr-batch-host", place, f"{place.name}={origins}")
     yield from _localhost(script, stated)
+
+
+def _is_used(script: BatchScript, place: StatedEndpoint) -> bool:
+    """Return whether more than the log gets an address."""
+    if place.launch is not None:
+        return True
+    used = re.compile(rf"\$\{{?{place.name}\b|\bexport\s+(?:\w+=\S*\s+)*{place.name}\b")
+    return any(used.search(line) and not re.match(r"\s*(?:#|echo|printf)", line) for line in script.lines)
 
 
 def _localhost(script: BatchScript, stated: list[StatedEndpoint]) -> Iterator[Finding]:
@@ -156,13 +166,21 @@ def _is_parameter(script: BatchScript, name: str) -> bool:
 def port(script: BatchScript) -> Iterator[Finding]:
     """Find ports that every job shares; on nodes that are this job's alone it matters less."""
     told: set[str] = set()
+    # A loop that looks for a free port begins with one.
+    counted = re.findall(r"\(\(\s*(\w+)(?:\+\+|\s*\+=)|\b(\w+)=\$\(\(", "\n".join(script.lines))
+    names = {
+        one or other
+        for one, other in counted
+        if one or re.search(rf"{other}=\$\(\(\s*\$?{other}\b", text_of(script.root))
+    }
+    tried = {one.value.text for one in script.assignments if one.name in names}
     for place in _ports(script):
         value, number = place.value, re.search(r"([0-9]+)$", place.value.text)
         if number is None or int(number[1][:9]) == 0 or value.text.endswith(f"{HOLE}{number[1]}"):
             continue
         if value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID") and ":" not in value.text:
             continue
-        if number[1] not in told:
+        if number[1] not in told and number[1] not in tried:
             told.add(number[1])
             lighter = Severity.NOTE if script.request.exclusive else None
             yield found("port-fixed", place, f"{place.name} is always {number[1]}", lighter)

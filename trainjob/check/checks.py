@@ -12,6 +12,9 @@ from trainjob.cluster.base import Cluster
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.machines.ssh.failures import SshError
 
+# The code of a problem that is none of the job's: later, the same command may find none.
+OUT_OF_REACH = "out-of-reach"
+
 
 class Check(NamedTuple):
     """One row of the list. Checks without `before_submit` are slow, and only `trainjob check` runs them."""
@@ -122,6 +125,6 @@ def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
             except SshError:
                 raise
             except UserError as error:
-                yield of_error(check.name, error)
+                yield of_error(OUT_OF_REACH if error.is_out_of_reach else check.name, error)
     except SshError as error:
-        yield of_error("unreachable", error)
+        yield of_error(OUT_OF_REACH if error.is_out_of_reach else "unreachable", error)

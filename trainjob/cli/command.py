@@ -17,6 +17,25 @@ from trainjob.contract import exits
 
 OTHER = "Options"
 _ARGUMENTS = "Positional arguments"
+# Columns of a terminal that help uses at most.
+_WIDEST = 120
+_HELP_ALL = "--help-all"
+# The settings of a job that its help shows.
+_USED_FIRST = frozenset(
+    [
+        "--task",
+        "--instances",
+        "--hosts",
+        "--micro-batch",
+        "--global-batch",
+        "--epochs",
+        "--updates",
+        "--learning-rate",
+        "--time-limit",
+        "--env",
+        "--name",
+    ]
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 
@@ -34,6 +53,9 @@ class Command(TyperCommand):
         """Parse the arguments. Raises UsageError for another tool's option, with ours."""
         own = {name for one in self.params for name in (*one.opts, *one.secondary_opts)}
         before = args[: args.index("--")] if "--" in args else args
+        if _HELP_ALL in before:
+            ctx.meta[_HELP_ALL] = True
+            args = ["--help"]
         for word in before:
             name = word.partition("=")[0]
             if name not in own and name in wrong_words.OPTIONS and wrong_words.fits(name, own):
@@ -46,9 +68,17 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *arguments]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments, and each group of options under its title."""
+        """Write the arguments, and each group of options under its title.
+
+        Of the settings of a job, those that people use first; all of them if they are asked for.
+        """
         groups: dict[str, list[tuple[str, str]]] = {_ARGUMENTS: [], OTHER: []}
-        for parameter in self.get_params(ctx):
+        parameters = self.get_params(ctx)
+        settings = [one for one in parameters if getattr(one, "rich_help_panel", None)]
+        hidden = [] if ctx.meta.get(_HELP_ALL) else [one for one in settings if not _USED_FIRST.intersection(one.opts)]
+        for parameter in parameters:
+            if parameter in hidden:
+                continue
             if isinstance(parameter, TyperArgument):
                 groups[_ARGUMENTS].append((parameter.metavar or str(parameter.name), parameter.help or ""))
             elif (record := parameter.get_help_record(ctx)) is not None:
@@ -57,6 +87,8 @@ class Command(TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+        if hidden:
+            formatter.write(f"\n{len(hidden)} more settings of a job: {ctx.command_path} {_HELP_ALL}\n")
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
         """Write the examples, one a line, never wrapped."""
@@ -76,7 +108,8 @@ def command(app: typer.Typer, *examples: str, **settings: Any) -> Callable[[_Fun
 
     def declared(function: _Function) -> _Function:
         name = function.__name__.removesuffix("_command")
-        return app.command(name, cls=Command, epilog="\n".join(examples), **settings)(function)
+        wide = {"max_content_width": _WIDEST, **settings.pop("context_settings", {})}
+        return app.command(name, cls=Command, epilog="\n".join(examples), context_settings=wide, **settings)(function)
 
     return declared
 

@@ -3,8 +3,8 @@
     cd RUN_DIR/code && python3 -m trainjob.launch.ending RUN_DIR FACT…
 
 Job scripts of every kind call it, and do what it prints: the state, what comes next, and one sentence. A FACT is the
-name of a field of `Facts`, or NAME=VALUE; the files of the run directory give the others. `decide` is pure, and its
-table stands in docs/protocol.md.
+name of a field of `AttemptFacts`, or NAME=VALUE; the files of the run directory give the others. `decide` is pure, and
+its table stands in docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BY_REQUEST = (143, 138, exits.CHECKPOINTED)
 _ENDED_BY_SIGNAL = (137, 143)
 
 
-class Facts(NamedTuple):
+class AttemptFacts(NamedTuple):
     """The facts of an attempt that has ended. Without a scheduler, those about one are as their defaults say."""
 
     code: int = 0  # of the rank that failed first; 0: all ranks have ended with 0
@@ -74,7 +74,7 @@ class Ending(NamedTuple):
     why: str = ""
 
 
-def decide(facts: Facts) -> Ending:
+def decide(facts: AttemptFacts) -> Ending:
     """Return what the end of an attempt means."""
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
@@ -91,17 +91,17 @@ def decide(facts: Facts) -> Ending:
     return _by_code(facts)
 
 
-def was_interrupted(facts: Facts) -> bool:
+def was_interrupted(facts: AttemptFacts) -> bool:
     """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
     ended_for_it = facts.code == 0 or facts.terminated or facts.code in _BY_REQUEST
     return bool(facts.asked) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
 
 
-def _is_done(facts: Facts) -> bool:
+def _is_done(facts: AttemptFacts) -> bool:
     return facts.done or (facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0))
 
 
-def _only_the_controller_knows(facts: Facts) -> bool:
+def _only_the_controller_knows(facts: AttemptFacts) -> bool:
     """Return whether the job ends by something that only its controller can name."""
     is_ending = facts.job not in ("", "RUNNING")
     # srun hears of the job's end before the script does, and no rank is to blame; it returns 0 when a node fails.
@@ -111,7 +111,7 @@ def _only_the_controller_knows(facts: Facts) -> bool:
     return facts.told or (is_ending and by_no_rank) or is_forgotten
 
 
-def _by_controller(facts: Facts) -> Ending:
+def _by_controller(facts: AttemptFacts) -> Ending:
     preempted = "preempted by Slurm"
     if facts.restarted:
         what = preempted if facts.preempted else "the job was requeued"
@@ -139,7 +139,7 @@ def _by_controller(facts: Facts) -> Ending:
     return Ending(states.CANCELLED)
 
 
-def _by_script(facts: Facts) -> Ending:
+def _by_script(facts: AttemptFacts) -> Ending:
     """Return what follows where the job could go on, or the controller does not answer."""
     if facts.marker:
         if facts.blamed:
@@ -164,7 +164,7 @@ def _by_script(facts: Facts) -> Ending:
     return _by_code(facts)
 
 
-def _continued(facts: Facts, has_saved: bool, why: str, otherwise: str) -> Ending:
+def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
     """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
     hint = "trainjob resume continues from its checkpoint"
     if not has_saved:
@@ -183,7 +183,7 @@ def _continued(facts: Facts, has_saved: bool, why: str, otherwise: str) -> Endin
     return Ending(otherwise, why=_with_request(facts, "%s; %s: %s" % (why, refusal, hint)))
 
 
-def _is_ended_from_outside(facts: Facts) -> bool:
+def _is_ended_from_outside(facts: AttemptFacts) -> bool:
     """Return whether TERM has come to the ranks of a job that goes on, or may be cancelled: nobody knows why."""
     if facts.preemption == "requeue" or not facts.terminated or facts.preempted or facts.time_limit:
         return False
@@ -191,17 +191,17 @@ def _is_ended_from_outside(facts: Facts) -> bool:
     return not (facts.failed and facts.job == "RUNNING")
 
 
-def _starts_are_used_up(facts: Facts) -> bool:
+def _starts_are_used_up(facts: AttemptFacts) -> bool:
     return facts.starts >= facts.max_attempts
 
 
-def _by_code(facts: Facts) -> Ending:
+def _by_code(facts: AttemptFacts) -> Ending:
     if facts.code != 0:
         return Ending(states.FAILED)
     return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
 
 
-def _with_request(facts: Facts, what: str) -> str:
+def _with_request(facts: AttemptFacts, what: str) -> str:
     """Return `what` behind how the ranks were asked, and how they ended."""
     if not facts.asked:
         return what
@@ -216,7 +216,7 @@ def _with_request(facts: Facts, what: str) -> str:
     return "asked to stop%s (%s), %s%s%s: %s" % (at, facts.asked, end, later, where, what)
 
 
-def read(paths: RunPaths, words: Sequence[str]) -> Facts:
+def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     """Return the facts of the newest attempt: those in its files, and those that its job script states."""
     from trainjob.records import attempts, progress
 
@@ -233,7 +233,7 @@ def read(paths: RunPaths, words: Sequence[str]) -> Facts:
         "out_of_memory": paths.out_of_memory.exists(),
         "checkpoint": any(paths.checkpoints.glob("update-*")),
         "trains": _trains(paths),
-        "starts": _starts(paths),
+        "starts": attempts.starts(paths),
     }
     if request is not None:
         facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())
@@ -243,11 +243,11 @@ def read(paths: RunPaths, words: Sequence[str]) -> Facts:
     for word in words:
         name, _, value = word.partition("=")
         facts.update(_shown(value, int(facts.get("restarts", 0))) if name == "shown" else {name: _typed(name, value)})
-    return Facts(**{name: value for name, value in facts.items() if name in Facts._fields})
+    return AttemptFacts(**{name: value for name, value in facts.items() if name in AttemptFacts._fields})
 
 
 def _typed(name: str, value: str) -> Any:
-    default = Facts._field_defaults.get(name, 0)
+    default = AttemptFacts._field_defaults.get(name, 0)
     return True if isinstance(default, bool) else type(default)(value)
 
 
@@ -276,13 +276,6 @@ def _trains(paths: RunPaths) -> bool:
         return job_facts.read(paths.job).trains
     except Exception:  # noqa: BLE001 - whatever is wrong with the record, the attempt has an end
         return False
-
-
-def _starts(paths: RunPaths) -> int:
-    from trainjob.records.files import read_word
-
-    found = re.match(r"(\d{1,9})\b", read_word(paths.starts) or "")
-    return int(found.group(1)) if found else 1
 
 
 def main(words: Sequence[str]) -> int:

@@ -43,7 +43,7 @@ def _interrupted(runs: Iterable[RunPaths]) -> list[tuple[RunPaths, Submission]]:
     ]
 
 
-class Asking:
+class StatusQueries:
     """Asks at every look."""
 
     def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:
@@ -76,10 +76,10 @@ class Asking:
         return mirror.refresh(runs)
 
 
-class Known(Asking):
+class Known(StatusQueries):
     """Asks nobody: what files and earlier answers say, at once. What they leave open counts as not answered."""
 
-    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: ARG002, D102 - see Asking
+    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: ARG002, D102 - see StatusQueries
         return {}
 
     def answers(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:  # noqa: D102
@@ -110,7 +110,7 @@ class _Turns:
         return True
 
 
-class Sparing(Asking):
+class Sparing(StatusQueries):
     """Asks schedulers when the files of runs have changed, and otherwise less and less often: of `every_s` looks.
 
     In between it answers as they did last. Other back ends are asked at every look.

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
-from trainjob.observe.asking import Asking, Known
+from trainjob.observe.asking import Known, StatusQueries
 from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import submission as submissions
 
@@ -32,7 +32,7 @@ class Choice:
     limit: int | None = None
 
 
-def listed(choice: Choice, asking: Asking | None = None) -> list[Snapshot]:
+def listed(choice: Choice, asking: StatusQueries | None = None) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
     return _shown(choice, statuses(_chosen(choice), asking))
 

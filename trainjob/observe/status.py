@@ -12,7 +12,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays
-from trainjob.observe.asking import SHARED_S, Asking, Sparing, spread
+from trainjob.observe.asking import SHARED_S, Sparing, StatusQueries, spread
 from trainjob.observe.outlook import Outlook, outlook
 from trainjob.observe.seen import Seen, look, unless_damaged
 from trainjob.records import attempts, causes, events, failure, outlived
@@ -106,7 +106,7 @@ class Snapshot:
         return [*self.passed_over, *([lost] if count else [])]
 
 
-def status(paths: RunPaths, asking: Asking | None = None) -> Snapshot:
+def status(paths: RunPaths, asking: StatusQueries | None = None) -> Snapshot:
     """Return a look at one run."""
     now = statuses([paths], asking)[0]
     if now.elements or now.state not in _UNEXPLAINED or now.failure is not None:
@@ -117,13 +117,15 @@ def status(paths: RunPaths, asking: Asking | None = None) -> Snapshot:
     return replace(now, script_tail=tail_of_attempt(paths.scheduler_log), cause=cause)
 
 
-def statuses(runs: Iterable[RunPaths], asking: Asking | None = None) -> list[Snapshot]:
+def statuses(runs: Iterable[RunPaths], asking: StatusQueries | None = None) -> list[Snapshot]:
     """Return a look at each run, by at most one question to each machine and each back end.
 
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time.
     """
     listed = [(paths, arrays.elements(paths)) for paths in runs]
-    each = iter(_snapshots([one for paths, elements in listed for one in elements or [paths]], asking or Asking()))
+    each = iter(
+        _snapshots([one for paths, elements in listed for one in elements or [paths]], asking or StatusQueries())
+    )
     return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
 
 
@@ -143,7 +145,7 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
     )
 
 
-def _snapshots(runs: Sequence[RunPaths], asking: Asking) -> list[Snapshot]:
+def _snapshots(runs: Sequence[RunPaths], asking: StatusQueries) -> list[Snapshot]:
     unadopted = asking.adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
     stale = asking.refresh(one.paths for one in seen if one.is_open)

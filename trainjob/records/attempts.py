@@ -81,23 +81,23 @@ def ask_to_requeue(paths: RunPaths, update: int) -> None:
     write_atomically(paths.requeue, "%d\n" % update)
 
 
-class Request(NamedTuple):
+class StopRequest(NamedTuple):
     """A request to stop, as a handler of a rank got it first: the signal, and when, in seconds since 1970."""
 
     signal: str
     at: float
 
 
-def note_request(paths: RunPaths, attempt: int, request: Request) -> None:
+def note_request(paths: RunPaths, attempt: int, request: StopRequest) -> None:
     """Note that a handler of a rank has got a request to stop; the first one of an attempt stands. Raises OSError."""
     if not paths.asked.exists() and not is_stale(paths, attempt):
         write_atomically(paths.asked, "%s %.3f\n" % request, durable=False)
 
 
-def request(paths: RunPaths) -> Optional[Request]:
+def request(paths: RunPaths) -> Optional[StopRequest]:
     """Return the first request to stop that a rank of the newest attempt got; None if there was none."""
     found = re.match(r"([A-Z0-9]{1,12}) (\d{1,12}\.\d{1,6})\Z", read_word(paths.asked) or "")
-    return None if found is None else Request(found.group(1), float(found.group(2)))
+    return None if found is None else StopRequest(found.group(1), float(found.group(2)))
 
 
 def asked_for_stacks(paths: RunPaths) -> Optional[str]:
@@ -118,3 +118,9 @@ def ended_well(paths: RunPaths, attempt: int) -> int:
 def ask_for_stacks(paths: RunPaths, word: str) -> None:
     """Ask the launchers to write down the stacks of all ranks. Raises OSError."""
     write_atomically(paths.stacks_request, word + "\n")
+
+
+def starts(paths: RunPaths) -> int:
+    """Return how many starts the job script has counted since the run was submitted or resumed; 1 if it counts none."""
+    found = re.match(r"(\d{1,9})\b", read_word(paths.starts) or "")
+    return int(found.group(1)) if found else 1

@@ -127,6 +127,14 @@ ROWS: List[CauseRow] = [
         resume=False,
     ),
     CauseRow(
+        "other-device",
+        "%(who)s asks for a GPU that it does not have",
+        "Where each rank sees one GPU alone (--gpus-per-task=1, for example), it is cuda:0 in all of them: take "
+        "LOCAL_RANK % torch.cuda.device_count(), or let each rank see all GPUs of its node",
+        _line(r"invalid device ordinal"),
+        resume=False,
+    ),
+    CauseRow(
         "torch-without-gpu",
         "%(who)s trains on a GPU, and its torch was built for CPUs only",
         "Install a torch for CUDA or ROCm, or name an interpreter that has one (python: in the cluster file)",
@@ -136,7 +144,8 @@ ROWS: List[CauseRow] = [
     CauseRow(
         "address-in-use",
         "%(who)s can't listen on its port, because another process of the host does",
-        "Resume it, and another port is chosen, unless the script or network.port in the cluster file states one",
+        "Resume it, and another port is chosen, unless the script or network.port in the cluster file states one. A "
+        "script that starts its ranks itself is started once a node: --command-per node",
         _line(r"EADDRINUSE", r"[Aa]ddress already in use"),
     ),
     CauseRow(

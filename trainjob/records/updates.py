@@ -57,17 +57,17 @@ def wait_at(folder: Path, attempt: int, moment: str, after: int) -> None:
     write_json(folder / ("wait-%d.json" % attempt), {"moment": moment, "after": after}, durable=False)
 
 
-class Kept(NamedTuple):
+class KeptState(NamedTuple):
     """The file that a save of an attempt was about to write over, and the copy of it; None if there was no file."""
 
     path: Path
     copy: Optional[Path]
 
 
-def kept(folder: Path, attempt: int) -> Optional[Kept]:
+def kept(folder: Path, attempt: int) -> Optional[KeptState]:
     """Return what an attempt kept of the file that its save has torn; None if it waited at no save."""
     values = read_json(folder / ("kept-%d.json" % attempt))
-    return None if values is None else Kept(Path(values["path"]), values["kept"] and Path(values["kept"]))
+    return None if values is None else KeptState(Path(values["path"]), values["kept"] and Path(values["kept"]))
 
 
 def wait_nowhere(folder: Path) -> None:

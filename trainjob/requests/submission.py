@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from trainjob.backends.folder import write_again
-from trainjob.check.checks import problems
+from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
@@ -56,7 +56,9 @@ def refuse_problems(prepared: Prepared) -> None:
     """Raise ProblemsError with every problem of a job. Does not read whole data sets."""
     all_problems = find_problems(prepared, Depth(scheduler=True))
     if all_problems:
-        raise ProblemsError.of_all(all_problems, "; ")
+        refusal = ProblemsError.of_all(all_problems, "; ")
+        refusal.is_out_of_reach = all(problem.code == OUT_OF_REACH for problem in all_problems)
+        raise refusal
 
 
 def submit(

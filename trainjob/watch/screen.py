@@ -22,7 +22,7 @@ from trainjob.backends import mirror
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.asking import Asking, Known, Sparing, spread
+from trainjob.observe.asking import Known, Sparing, StatusQueries, spread
 from trainjob.observe.listing import Choice, listed
 from trainjob.observe.report.ranks import own_seconds
 from trainjob.observe.report.series import Series
@@ -45,7 +45,7 @@ _LINES_OF_LOG = 40
 _ARRIVES_S = 0.1
 
 
-def newest(asking: Asking, paths: RunPaths | None = None) -> list[Snapshot]:
+def newest(asking: StatusQueries, paths: RunPaths | None = None) -> list[Snapshot]:
     """Return the newest runs, the newest first; or one run, whatever its age."""
     return [status(paths, asking)] if paths is not None else listed(Choice(limit=_MOST_RUNS), asking)[::-1]
 
@@ -86,7 +86,7 @@ class Screen:
         """List the runs again."""
         self.listed = self._seen(self._asking, self._asking_of_one)
 
-    def _seen(self, asking: Asking, asking_of_one: Asking) -> list[Snapshot]:
+    def _seen(self, asking: StatusQueries, asking_of_one: StatusQueries) -> list[Snapshot]:
         found = newest(asking)
         # An older run than those that are listed, or an element of an array.
         if self._only is not None and self._only.id not in [now.id for now in found]:

@@ -147,6 +147,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
     ],
     "job-never-ends": [
+        (job("tensorboard --logdir .\n" + RIGHT), job("pip install torch tensorboard\n" + RIGHT)),
         (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
         (job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT + "wait\n"), job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT)),
         (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
@@ -166,7 +167,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("data=/d\nsrun -K1 bash -c 'python train.py $data'\n"), job('data=/d\nsrun -K1 bash -c "python train.py $data"\n')),
     ],
     "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
-    "tilde-in-output": [(job(RIGHT, "#SBATCH --job-name=$USER-train"), job(RIGHT, "#SBATCH --job-name=train")), (job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
+    "tilde-in-output": [(job(RIGHT, "#SBATCH --error=$SLURM_JOB_ID.err"), job(RIGHT, "#SBATCH --error=%j.err")), (job(RIGHT, "#SBATCH --job-name=$USER-train"), job(RIGHT, "#SBATCH --job-name=train")), (job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
     "directive-cut": [
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#nvidia/pytorch:25.01"), job(RIGHT, more="#SBATCH --container-image='nvcr.io#nvidia/pytorch:25.01'")),
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#a/b -p x"), job(RIGHT, more="#SBATCH --cpus-per-task=8#cores\n#SBATCH --chdir=/a/b # mine")),
@@ -177,6 +178,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "time-limit-unhandled": [(without(RIGHT_JOB, "signal", "requeue"), without(job(RIGHT, "#SBATCH --array=0-9%1"), "signal", "requeue")), (without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
     "port-fixed": [
+        (job("export MASTER_PORT=29500\n" + RIGHT), job("MASTER_PORT=29500\nwhile nc -z localhost $MASTER_PORT; do ((MASTER_PORT++)); done\n" + RIGHT)),
         (job("srun -K1 python train.py --coordinator=$MASTER_ADDR:12345\n"), job("srun -K1 python train.py --coordinator=$MASTER_ADDR:$MASTER_PORT\n")),
         (job("export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:1456\n" + RIGHT), RIGHT_JOB),
         (job("export MASTER_PORT=29500\n" + RIGHT), RIGHT_JOB),
@@ -206,7 +208,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("python train.py &\nwait\n", nodes=1), job("python train.py &\nwait $!\n", nodes=1)),
         (job(RIGHT.strip() + " || true\n"), job(RIGHT.strip() + " || exit 1\n")),
     ],
-    "addr-hostname-ip": [(job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
+    "addr-hostname-ip": [(job("HEAD_IP=$(hostname -i)\n" + RIGHT.replace("MASTER_ADDR", "HEAD_IP")), job("HEAD_IP=$(hostname -i)\necho $HEAD_IP\n" + RIGHT)), (job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
     "output-overwritten": [(without(job(RIGHT, "#SBATCH -o train.log"), "append"), without(job(RIGHT, "#SBATCH -o %x.%A_%a.log"), "append"))],
     "requeue-truncates-log": [(without(RIGHT_JOB, "append"), RIGHT_JOB)],
     "requeue-without-signal": [(without(RIGHT_JOB, "signal"), RIGHT_JOB)],
@@ -234,7 +236,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("scontrol show hostnames > hosts\ndeepspeed --hostfile hosts train.py\n"), job("scontrol show hostnames > hosts.$SLURM_JOB_ID\ndeepspeed --hostfile hosts.$SLURM_JOB_ID train.py\n"))
     ],
     "empty-argument": [(job("resume=\n" + RIGHT.strip() + " --resume $resume\n"), job("flag=--fast\nextra=\n" + RIGHT.strip() + " $flag $extra\n")), (job("resume=\n" + RIGHT.strip() + " --resume $resume\n"), job("resume=\n" + RIGHT.strip() + ' ${resume:+--resume "$resume"}\n'))],
-    "cleanup-skipped-by-set-e": [(job(RIGHT + "rm -rf scratch\n"), job("trap 'rm -rf scratch' EXIT\n" + RIGHT))],
+    "cleanup-skipped-by-set-e": [(job(RIGHT + "rm -rf scratch\n"), job("python monitor.py &\nmonitor=$!\n" + RIGHT + "kill $monitor\n")), (job(RIGHT + "rm -rf scratch\n"), job("trap 'rm -rf scratch' EXIT\n" + RIGHT))],
     "nnodes-range-on-one-node": [(job("torchrun --nnodes=1:4 --nproc-per-node=4 train.py\n", nodes=1), job("torchrun --nnodes=1:1 --standalone --nproc-per-node=4 train.py\n", nodes=1).replace("1:1", "1"))],
     "srun-may-fan-out": [(job("srun python prepare_data.py\n" + RIGHT), job("srun -N1 -n1 python prepare_data.py\n" + RIGHT))],
     "no-set-e": [(without(job("module load cuda\n" + RIGHT), "set -e"), without(RIGHT_JOB, "set -e")), (without(job("cd src\n" + RIGHT), "set -e"), RIGHT_JOB)],
@@ -267,9 +269,11 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "bash-under-sh": [(job("if [[ -d out ]]; then ls; fi\n" + RIGHT).replace("#!/bin/bash", "#!/bin/sh"), without(RIGHT_JOB, "pipefail").replace("#!/bin/bash", "#!/bin/sh"))],
     "broken-continuation": [(job("srun -K1 python train.py \\ # fast\n  --lr 1\n"), job("srun -K1 python train.py \\\n  --lr 1\n")), (job("srun -K1 python train.py \\ \n  --lr 1\n"), job("cat <<EOF\na \\ \nEOF\necho 'b \\ \n'\n" + RIGHT))],
     "wait-interrupted": [
+        (job("again() {\n  scontrol requeue $SLURM_JOB_ID\n}\ntrap again USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL), job("again() {\n  scontrol requeue $SLURM_JOB_ID\n  exit 0\n}\ntrap again USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL)),
         (job("trap 'kill -USR1 $PID' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job(REPEATED, BATCH_SIGNAL)),
         (job("forward() {\n  kill -USR1 $PID\n}\ntrap forward USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job("trap 'kill -USR1 $PID; wait $PID; exit' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL)),
     ],
+    "nothing-waits": [(job("srun -K1 python train.py &\n"), job("srun -K1 python train.py &\nwait $!\n")), (job("python train.py > log 2>&1 &\n", nodes=1), job("python serve.py &\npython train.py\n", nodes=1))],
     "mpirun-beyond-tasks": [(job("mpirun -n 8 python train.py\n"), job("mpirun -n 8 python train.py\n", tasks=4)), (job("mpirun -np 4 python train.py\n"), job("mpirun -np 4 --oversubscribe python train.py\n"))],
     "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
     "no-gpus": [(without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
@@ -280,6 +284,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "logs-swapped": [(without(job(RIGHT, "#SBATCH -o %j.err\n#SBATCH -e %j.out"), "output"), job(RIGHT, "#SBATCH -e %j.err"))],
     "setting-unread": [(job("export NCCL_TIMEOUT=60\n" + RIGHT), RIGHT_JOB)],
     "nodes-idle": [(job(RIGHT + "python evaluate.py\n"), job(RIGHT + "srun python evaluate.py\n"))],
+    "ignore-unused": [(job("# trainjob: ignore=no-srun\n" + RIGHT), job("python train.py  # trainjob: ignore=no-srun\n"))],
     "not-bash": [(job(RIGHT + "if true; then (\n"), RIGHT_JOB)],
 }  # fmt: skip
 

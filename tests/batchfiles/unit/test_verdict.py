@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -233,3 +234,27 @@ def test_a_rank_that_was_killed_shows_whether_the_exit_code_is_lost() -> None:
     for state, lost in (("COMPLETED", True), ("FAILED", False)):
         verdict = judged(GOOD, "exit-code-lost", inject="rank-death", stopped=None, state=state)
         assert verdict.confirmations[0].is_confirmed is lost
+
+
+def test_an_exit_code_of_ranks_that_the_job_lost_is_named_with_its_line() -> None:
+    ended = [process(rank, exit_code=42, has_ended=True) for rank in range(4)]
+    verdict = judged(ended, "exit-code-lost", stopped=None, state="COMPLETED")
+    assert verdict.problems == [
+        "4 of 4 ranks ended with exit code 42",
+        "the job is COMPLETED all the same: its exit code is lost (line 9: text)",
+    ]
+    assert [one.is_confirmed for one in verdict.confirmations] == [True]
+    right = [process(rank, exit_code=0, has_ended=True) for rank in range(4)]
+    assert judged(right, stopped=None, state="COMPLETED").problems == []
+
+
+def test_trainings_one_after_another_are_no_worlds_apart() -> None:
+    def training(world: str, began_at: float) -> list[RecordedProcess]:
+        times: dict[str, Any] = {"began_at": began_at, "ended_at": began_at + 5, "has_ended": True}
+        return [process(rank, world=world, pid=rank + int(began_at), **times) for rank in range(4)]
+
+    assert judged([*training("a", 0), *training("b", 6)], stopped=None, state="COMPLETED").problems == []
+    together = judged([*training("a", 0), *training("b", 1)], stopped=None, state="COMPLETED").problems
+    assert any("2 worlds" in problem for problem in together)
+    failed = [*training("a", 0), *[replace(one, exit_code=3) for one in training("b", 6)]]
+    assert judged(failed, stopped=None, state="COMPLETED").problems[0] == "4 of 4 ranks ended with exit code 3"

@@ -229,9 +229,9 @@ def test_plain_ansible_reads_the_same_inventory(second: Any, administrator: Any)
     ended = administrator.run("trainjob", "cluster", "inventory", "site", PATH=search_path())
     program = str(companion("playbooks") / "inventory")
     script = administrator.run(program, "--list", TRAINJOB_CLUSTER="site", PATH=search_path())
-    assert json.loads(script.said) == ended.json
+    assert json.loads(script.said) == json.loads(ended.said)
     words = ["ansible-inventory", "-i", program, "--host", "node2"]
-    found = administrator.run(*words, TRAINJOB_CLUSTER="site", PATH=search_path()).json
+    found = json.loads(administrator.run(*words, TRAINJOB_CLUSTER="site", PATH=search_path()).said)
     assert found["sdk_venv_path"] == "/mnt/venvs/torch"
     assert found["ansible_user"] == "root"
 

@@ -17,7 +17,7 @@ import pytest
 from tests.standins.gpu.test_programs import COMMANDS, PROGRAMS
 from tests.support.gpu_scripts import environment
 from tests.support.printed_json import reported
-from tests.support.programs import TRAINJOB, ran
+from tests.support.programs import ran
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -79,7 +79,10 @@ def trainjob(folder: Path, *words: str, code: int = 0) -> Any:
     here = {"kind": "local", "accelerator": "gpu", "accelerators": count, "python": sys.executable}
     (folder / "clusters" / "here.yaml").write_text(json.dumps(here))
     environ = {**os.environ, "XDG_DATA_HOME": str(folder / "data")}
-    ended = ran([TRAINJOB, *words, "--json"], folder=folder, environ=environ, timeout_s=500, code=code)
+    # Without an installation there is no script `trainjob`.
+    ended = ran(
+        [sys.executable, "-m", "trainjob", *words, "--json"], folder=folder, environ=environ, timeout_s=500, code=code
+    )
     return reported(ended.stdout)
 
 

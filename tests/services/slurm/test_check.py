@@ -83,7 +83,8 @@ def test_check_does_not_talk_to_the_controller_unasked(cluster: Site) -> None:
         cluster.record(program)
     try:
         assert cluster.json("check", "--cluster", "far", "--instances", "2")["ok"]
-        assert [cluster.calls(program) for program in ("sinfo", "sbatch", "squeue")] == [[], [], []]
+        # Which asks no controller: it says whether this Slurm belongs to a cluster.
+        assert [cluster.calls(program) for program in ("sinfo", "sbatch", "squeue")] == [["--version"], [], []]
     finally:
         for program in ("sinfo", "sbatch", "squeue"):
             cluster.real(program)
@@ -111,7 +112,7 @@ def test_a_task_is_imported_over_there_with_the_files_that_would_go(cluster: Sit
 def test_a_cluster_file_is_drafted_from_the_live_cluster(cluster: Site) -> None:
     drafted = cluster.json("cluster", "init", "live", "--from-slurm", "--ssh", "login")
     assert ([place["key"] for place in drafted["fill_in"]], drafted["refused"]) == (["runs_dir"], None)
-    shown = cluster.json("cluster", "show", "live")
+    shown = json.loads(cluster.trainjob("cluster", "show", "live", "--json").out)
     assert shown["nodes"] == {
         "name": None,
         "directives": {},

@@ -36,6 +36,22 @@ def test_every_command_has_two_examples_with_flags_that_it_has(command: Any, req
         assert {word for word in own if word.startswith("-")} <= flags
 
 
+def test_help_has_the_settings_that_people_use_first_and_says_how_to_see_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = []
+    for word in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as ended:
+            main(("submit", word))
+        assert ended.value.code == 0
+        texts.append(capsys.readouterr().out)
+    short, whole = texts
+    assert ("--instances" in short, "--exit-grace-s" in short) == (True, False)
+    assert "more settings of a job: trainjob submit --help-all" in short
+    assert ("--exit-grace-s" in whole, "more settings of a job" in whole) == (True, False)
+    assert len(short.splitlines()) < 80 < len(whole.splitlines())
+
+
 def test_options_without_an_effect_are_not_taken() -> None:
     bench: Any = load("bench")
     flags = {name: {flag for one in command.params for flag in one.opts} for name, command in bench.commands.items()}

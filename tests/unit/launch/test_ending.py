@@ -12,9 +12,9 @@ from tests.support import ROOT
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import ending
-from trainjob.launch.ending import Ending, Facts, decide
+from trainjob.launch.ending import AttemptFacts, Ending, decide
 from trainjob.records import attempts, progress
-from trainjob.records.attempts import Request
+from trainjob.records.attempts import StopRequest
 from trainjob.records.progress import ProgressRecord
 
 PAGE = ROOT / "docs/protocol.md"
@@ -26,14 +26,14 @@ def rows() -> list[tuple[str, str, str]]:
     return [(facts.replace("`", ""), state, following) for facts, state, following in _ROW.findall(text)]
 
 
-def facts_of(words: str) -> Facts:
+def facts_of(words: str) -> AttemptFacts:
     known: dict[str, Any] = {"max_attempts": 50}
     for word in words.split():
         name, equals, value = word.partition("=")
-        default = Facts._field_defaults[name]
+        default = getattr(AttemptFacts(), name)
         known[name] = True if isinstance(default, bool) else type(0 if default is None else default)(value)
         assert bool(equals) == (not isinstance(default, bool)), word
-    return Facts(**known)
+    return AttemptFacts(**known)
 
 
 @pytest.mark.parametrize(("words", "state", "following"), rows())
@@ -45,7 +45,7 @@ def test_the_table_of_the_protocol_is_true(words: str, state: str, following: st
 def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in() -> None:
     named = {word.partition("=")[0] for words, _, _ in rows() for word in words.split()}
     told_alone = {"asked_at", "ended_at", "attempt"}
-    assert named >= set(Facts._fields) - told_alone - {"preemption", "max_attempts"}
+    assert named >= set(AttemptFacts()._asdict()) - told_alone - {"preemption", "max_attempts"}
     assert {state for _, state, _ in rows()} == {
         *(states.COMPLETED, states.REQUEUED, states.STOPPED, states.FAILED, states.CANCELLED, states.TIMEOUT)
     }
@@ -78,14 +78,14 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 def test_facts_are_read_from_the_files_of_the_newest_attempt(paths: RunPaths) -> None:
-    attempts.note_request(paths, 3, Request("USR1", 12.5))
-    attempts.note_request(paths, 3, Request("TERM", 13.5))
+    attempts.note_request(paths, 3, StopRequest("USR1", 12.5))
+    attempts.note_request(paths, 3, StopRequest("TERM", 13.5))
     progress.write(paths, ProgressRecord(attempt=3, update=94, total_updates=1000))
     for path, text in ((paths.saved, ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
         path.write_text(text)
     shown = "shown=JobId=7 JobState=RUNNING Restarts=2 Reason=TimeLimit PreemptTime=2026-01-01T00:00:00 "
     found = ending.read(paths, ["code=143", "scheduler", "restarts=1", shown, "max_attempts=9"])
-    assert found._replace(ended_at=None) == Facts(
+    assert found._replace(ended_at=None) == AttemptFacts(
         code=143, asked="USR1", asked_at=12.5, saved=True, update=94, total=1000, attempt=3, scheduler=True,
         job="RUNNING", restarted=True, time_limit=True, preempted=True, starts=4, max_attempts=9,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunP
 
 
 def test_an_older_attempt_notes_no_request(paths: RunPaths) -> None:
-    attempts.note_request(paths, 2, Request("USR1", 12.5))
+    attempts.note_request(paths, 2, StopRequest("USR1", 12.5))
     assert attempts.request(paths) is None
 
 

@@ -13,6 +13,10 @@ from trainjob.records.failure import Evidence, MemoryUse
 # As the programs print them; where the hardware is at hand, the tests of services provoke them.
 PRINTED = {
     "no-program": ["trainjob: can't start python in /r/code/project: no such program on the job's PATH, /usr/bin:/bin"],
+    "other-device": [
+        "RuntimeError: CUDA error: invalid device ordinal",
+        "torch.AcceleratorError: CUDA error: invalid device ordinal",
+    ],
     "torch-without-gpu": ["AssertionError: Torch not compiled with CUDA enabled"],
     "address-in-use": [
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "

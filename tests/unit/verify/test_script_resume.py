@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from trainjob.contract import states
+from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
-from trainjob.verify.scripts.interruptions import TIME_LIMIT, Interrupted, ScriptInterruption
+from trainjob.verify.scripts.interruptions import TIME_LIMIT, WAYS, Interrupted, ScriptInterruption, drawn, parse_stops
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
@@ -240,3 +241,30 @@ def test_a_saved_count_has_to_grow_with_the_updates(step: int, codes: list[str])
     whole = dataclasses.replace(WHOLE, events=(saving(4, step=4, epoch=1, size=8), saving(8, step=8, epoch=2, size=8)))
     again = AttemptLog(2, WHOLE.updates[4:], (saving(3, step=step, epoch=1, size=8),))
     assert [one.code for one in lost_module.lost_counts(whole, [(again, 4)])] == codes
+
+
+def test_a_stop_is_written_as_it_is_read() -> None:
+    text = "time-limit@update:7,kill@save:12"
+    assert ",".join(map(str, parse_stops(text))) == text
+    for wrong in ("kill", "kill@lunch:3", "bribe@save:3", "kill@save:x", ""):
+        with pytest.raises(UserError, match="WAY@MOMENT:UPDATE"):
+            parse_stops(wrong)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stops_are_drawn_within_the_run_and_the_same_again_from_their_seed(seed: int) -> None:
+    whole = dataclasses.replace(WHOLE, events=(saving(4), ScriptEvent(updates.EVALUATES, 4, {})))
+    stops = drawn(whole, 6, WAYS, seed)
+    assert stops == drawn(whole, 6, WAYS, seed)
+    assert len(stops) == 6
+    assert all(1 <= one.after < PASSES * LENGTH for one in stops)
+
+
+@pytest.mark.parametrize(
+    ("needed", "left"),
+    [({"kill@save:5"}, ["kill@save:5"]), ({"kill@save:5", "kill@update:7"}, ["kill@save:5", "kill@update:7"])],
+)
+def test_a_fault_is_shown_with_the_fewest_stops(needed: set[str], left: list[str]) -> None:
+    stops = parse_stops("kill@save:5,kill@update:7")
+    found = script_resume.fewest(stops, lambda fewer: needed <= {str(one) for one in fewer})
+    assert [str(one) for one in found] == left

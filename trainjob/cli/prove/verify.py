@@ -65,6 +65,13 @@ def verify(
             "Default: in turn."
         ),
     ] = None,
+    stops: Annotated[
+        str | None,
+        typer.Option(
+            help="With --resume, of a script: these interruptions, for example time-limit@update:7,kill@save:12. "
+            "Default: drawn from --seed, and fewer of them tried again where something is lost."
+        ),
+    ] = None,
     other_instances: Annotated[
         int | None,
         typer.Option(min=1, help="With --resume: continue with this number of instances."),
@@ -107,15 +114,19 @@ def verify(
         if resume and is_script:
             from trainjob.verify.scripts.resume import verify_script
 
+            asked = None if stops is None else script_interruptions.parse_stops(stops)
             verdict = scripted = verify_script(
                 bench,
                 instances=bench.request.job.instances or 1,
                 interruptions=interruptions or _SCRIPT_INTERRUPTIONS,
                 ways=ways if by is None else (by,),
                 seed=flags.values.get("seed", 0),
+                stops=asked,
                 profile=profile,
             )
-            tell = partial(_print_script, scripted)
+            ranks_asked = flags.values.get("instances")
+            several = ("--instances", str(ranks_asked)) if ranks_asked else ()
+            tell = partial(_print_script, scripted, (*several, "--", *flags.words))
         elif is_script and not bitwise:
             from trainjob.verify.scripts.ranks import verify_ranks
 
@@ -254,7 +265,7 @@ def _print_resume(verdict: ResumeVerdict) -> None:
     typer.echo(f"\n{'EQUAL' if verdict.equal else 'NOT EQUAL'}: interrupted and uninterrupted")
 
 
-def _print_script(verdict: ScriptVerdict) -> None:
+def _print_script(verdict: ScriptVerdict, words: Sequence[str]) -> None:
     show.table(
         ("INTERRUPTED BY", "AT", "AFTER UPDATE", "ENDED AS", "CONTINUED AFTER UPDATE"),
         (
@@ -278,6 +289,9 @@ def _print_script(verdict: ScriptVerdict) -> None:
     for note in verdict.notes:
         typer.echo(f"note: {show.visible(note)}")
     _conclude(verdict, "interrupted and uninterrupted")
+    if not verdict.equal and not verdict.inconclusive:
+        again = shlex.join(["trainjob", "verify", "--resume", "--stops", ",".join(verdict.stops), *words])
+        typer.echo(f"\nthe same again, with the interruptions that show it: {show.visible(again)}")
 
 
 def _print_ranks(verdict: RanksVerdict) -> None:

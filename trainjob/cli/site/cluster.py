@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,13 +92,21 @@ def init(
     partition: Annotated[
         str | None, typer.Option(help="Partition to describe. Default: the cluster's default partition.")
     ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PROGRAM",
+            help="Interpreter of the jobs, which have a PATH of their own. Default: the active one there; on a "
+            "terminal you are asked.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
     from trainjob.kinds import lookup
 
-    if not from_slurm and (ssh or partition):
-        raise typer.BadParameter("--ssh and --partition say where --from-slurm looks: give that, too")
+    if not from_slurm and (ssh or partition or python):
+        raise typer.BadParameter("--ssh, --partition and --python are for --from-slurm: give that, too")
     if site and (source or from_slurm):
         raise typer.BadParameter("--site, --from and --from-slurm exclude each other: give one of them")
     name = name or site
@@ -109,7 +118,11 @@ def init(
         from trainjob.machines.access import machine_at
         from trainjob.machines.slurm import drafted
 
-        text = drafted.text(name, machine_at(ssh), ssh, partition)
+        machine = machine_at(ssh)
+        if python is None and not as_json and sys.stdin.isatty():
+            active = drafted.active_python(machine)
+            python = typer.prompt("Interpreter of the jobs, at the same path on every node", active or "python3")
+        text = drafted.text(name, machine, ssh, partition, python)
     else:
         text = lookup.draft(name, site or source or lookup.source_of_kind(kind), is_site=site is not None)
     lookup.write_draft(path, text)

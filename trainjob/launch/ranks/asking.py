@@ -14,7 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.rank_environment import Rank
 from trainjob.records import attempts
-from trainjob.records.attempts import Request
+from trainjob.records.attempts import StopRequest
 
 # How often ranks are looked at: at first, and later.
 _LOOK_S, _SOON_S, _LOOK_LATER_S = 0.2, 10.0, 2.0
@@ -25,7 +25,7 @@ _WRAPPED = ("sh", "bash", "dash", "ksh", "zsh", "python")
 _CLOCKS_S = 1.0
 
 
-class Asking:
+class StopRequests:
     """The requests to stop that ranks of this launcher get."""
 
     def __init__(self, paths: RunPaths) -> None:
@@ -113,7 +113,7 @@ class Asking:
         # The launcher in a container does so of what runs there.
         if not rank.holds_input:
             with contextlib.suppress(OSError):  # a full disk: the ranks will report it
-                request = Request(number.name[3:], clock.time())
+                request = StopRequest(number.name[3:], clock.time())
                 attempts.note_request(self._paths, int(rank.environment[ATTEMPT]), request)
 
     def has_asked(self, pid: int) -> bool:

@@ -15,7 +15,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import host, processes
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank, Watched
-from trainjob.launch.ranks.asking import Asking
+from trainjob.launch.ranks.asking import StopRequests
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.witness.evidence import Witness
 
@@ -62,7 +62,7 @@ class Supervisor:
         self._kill_at: Optional[float] = None
         self._was_told_to_end = False
         self._was_asked_to_stop = False
-        self._asking = Asking(paths)
+        self._asking = StopRequests(paths)
         self._first_failure: Optional[int] = None
         self._codes: List[int] = []
         self._witness = Witness()

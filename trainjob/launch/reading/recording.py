@@ -232,6 +232,9 @@ class ScriptProgress:
             if own is not None:
                 pace = self._paces.setdefault(own.source, Pace())
                 pace.add(own, counted_before, counted.updates, label, is_bar=reading.is_bar)
+                shows_loss = "loss" in reading.figures and "loss" in self._figures
+                if shows_loss and self._base is not None and pace.is_ahead_by(self._base):
+                    self._add_line(own.update, self._base + counted.updates, counted.last_at)
         elif position is not None and (is_stated or not self._known.is_awaited or "loss" in reading.figures):
             # Where an optimizer may still come, other bars and counts are of its data.
             self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
@@ -338,6 +341,17 @@ class ScriptProgress:
             return
         self._points.append(_Point(self._moved_at, position, self._aside_s, self._figures))
         self._figures, self._aside_s = {}, 0.0
+
+    def _add_line(self, update: int, newest: int, newest_at: float) -> None:
+        """End an interval with the loss of a line, whose count is known to be of updates, at about its own time."""
+        position, before = self._position, self._points[-1] if self._points else self._last
+        if position is None or before is None or not before.position.update < update < newest:
+            return
+        share = (update - before.position.update) / (newest - before.position.update)
+        at = before.at + share * max(0.0, newest_at - before.at)
+        if at - before.at >= _SHARE_OF_TIME * (at - self._started):
+            self._points.append(_Point(at, position._replace(update=update), self._aside_s, self._figures))
+            self._figures, self._aside_s = {}, 0.0
 
     def _begin(self) -> None:
         """Write the line that begins an attempt: from which update it continued, and when, judged by its pace."""

@@ -61,7 +61,7 @@ def text(name: str, machine: Machine, ssh: str | None, partition_name: str | Non
         words,
         partitions.account(machine, settings),
         of_network,
-        python or active_python(machine),
+        active_python(machine) if python is None else python,
     )
     meant: dict[str, object] = {}
     return read_back(list(_lines(site, meant)), meant)
@@ -147,7 +147,7 @@ def _lines(site: DraftedSite, meant: dict[str, object]) -> Iterator[str]:
         yield f"# A folder that all nodes share, at the same path: your own on {kind}."
         yield from stated({"runs_dir": f"{folder}/trainjob-runs"})
         yield "# What Slurm does not say:"
-    if site.python is None:
+    if site.python in (None, "python3"):
         yield _NO_PYTHON
     else:
         yield "# The interpreter of every rank, which each node must have at this path; its folder comes first on PATH."

@@ -68,7 +68,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Facts:
+class GoodputFacts:
     """The facts about time in the folder of a run."""
 
     attempts: Sequence[Attempt]
@@ -100,7 +100,7 @@ class _Parts:
     ending_s: float = 0.0
     unrecorded_s: float = 0.0
 
-    def add(self, attempt: Attempt, trained: Trained, kept_until: float, facts: Facts) -> None:
+    def add(self, attempt: Attempt, trained: Trained, kept_until: float, facts: GoodputFacts) -> None:
         """Add the time of one attempt; of its updates, those after `kept_until` are not in the final weights."""
         allocated = facts.end_of(attempt) - attempt.began_at
         start_up = min(allocated, max(0.0, trained.began_at - attempt.began_at))
@@ -127,7 +127,7 @@ class _Parts:
         self.start_up_s += start_up
 
 
-def goodput(facts: Facts, state: str | None) -> Goodput | None:
+def goodput(facts: GoodputFacts, state: str | None) -> Goodput | None:
     """Return where the time went; None before the first attempt, and for a run whose job script noted no times."""
     if not facts.attempts:
         return None
@@ -165,7 +165,7 @@ def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:
     return kept, lost
 
 
-def _between(facts: Facts) -> tuple[float | None, float]:
+def _between(facts: GoodputFacts) -> tuple[float | None, float]:
     """Return the seconds in a queue, and those during which nobody had asked for a further attempt."""
     queue, stopped = 0.0, 0.0
     for before, after in pairwise(facts.attempts):

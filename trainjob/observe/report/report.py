@@ -12,7 +12,7 @@ from typing import Any
 
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report.goodput import Facts, Goodput, Trained, goodput
+from trainjob.observe.report.goodput import Goodput, GoodputFacts, Trained, goodput
 from trainjob.observe.report.ranks import Slowest, ranks, slowest
 from trainjob.observe.report.series import Series
 from trainjob.observe.report.startup import StartupFigures, startups
@@ -123,7 +123,7 @@ def _goodput(
     paths: RunPaths, submission: Submission | None, noted: list[Event], figures: Figures, state: str | None
 ) -> Goodput | None:
     newest, seen = checkpoints.newest(paths), progress.read(paths)
-    facts = Facts(
+    facts = GoodputFacts(
         attempts=events.attempts(noted),
         trained=list(figures.trained()),
         evaluation_s=figures.evaluation_s,

@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 from trainjob.backends import registry
 from trainjob.contract import clock, states
+from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
@@ -42,9 +43,37 @@ _PLAN = (
     (TIME_LIMIT, AT_EVALUATION),
     (KILL, NEAR_END),
 )
+_MOMENTS = (AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION)
 _POLL_S = 0.01
 # Between USR1 and TERM, for a script that handles USR1.
 MARGIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class PlannedStop:
+    """An interruption that is asked for: how, and at the first such moment after an update of the uninterrupted run."""
+
+    way: str  # of WAYS
+    moment: str  # NEAR_END, or one of records.updates
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.way}@{AT_UPDATE if self.moment == NEAR_END else self.moment}:{self.after}"
+
+
+def parse_stops(text: str) -> list[PlannedStop]:
+    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another."""
+    stops = []
+    for word in text.split(","):
+        match = re.fullmatch(r"([a-z-]+)@([a-z]+):(\d+)", word.strip())
+        if match is None or match[1] not in WAYS or match[2] not in _MOMENTS:
+            raise UserError(
+                f"--stops {word.strip()!r}: expected WAY@MOMENT:UPDATE, with a way of {', '.join(WAYS)}, and a moment "
+                f"of {', '.join(_MOMENTS)}",
+                "For example --stops time-limit@update:7,kill@save:12",
+            )
+        stops.append(PlannedStop(match[1], match[2], int(match[3])))
+    return stops
 
 
 @dataclass(frozen=True)
@@ -87,27 +116,25 @@ def recorded(workbench: Workbench, **settings: Any) -> Request:
     return workbench.vary(**settings, env={"OMP_NUM_THREADS": "1", **environment, **hook})
 
 
-def interrupted(
-    workbench: Workbench, request: Request, whole: Sequence[AttemptLog], *, most: int, ways: Sequence[str], seed: int
-) -> Interrupted:
-    """Return the run with up to `most` interruptions, at moments that the uninterrupted run had."""
+def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedStop]) -> Interrupted:
+    """Return the run with as many of these interruptions as it meets."""
     done: list[ScriptInterruption] = []
     torn: list[TornSave] = []
     paths: RunPaths | None = None
     now: Snapshot | None = None
     attempt = 0
-    chosen = list(_chosen(whole[0], most, ways, random.Random(seed)))  # noqa: S311 - where to interrupt is no secret
-    planned: list[tuple[str, str, int] | None] = [*chosen, None]
+    planned: list[PlannedStop | None] = [*stops, None]
     while planned:
         attempt += 1
-        if planned[0] is not None:
-            way, moment, target = planned[0]
+        stop = planned[0]
+        if stop is not None:
+            moment = stop.moment
             at = AT_UPDATE if moment == NEAR_END else moment
             saved = 0 if paths is None else _saved_before(paths)
-            updates.wait_at(workbench.folder, attempt, at, 0 if at == AT_START else max(1, target - saved))
+            updates.wait_at(workbench.folder, attempt, at, 0 if at == AT_START else max(1, stop.after - saved))
         paths = _begun(workbench, request, now)
-        seen = None if planned[0] is None else _wait_until_it_waits(paths, attempt)
-        if seen is None:
+        seen = None if stop is None else _wait_until_it_waits(paths, attempt)
+        if stop is None or seen is None:
             now = wait(paths, workbench.say)
             again = None if now.state == states.COMPLETED or not done else _put_back(workbench, done[-1], now)
             if again is None:
@@ -116,10 +143,10 @@ def interrupted(
             torn.append(again)
             continue
         handles = tuple(seen["handles"])
-        now = _interrupt(workbench, paths, way, seen["pid"], handles)
-        done.append(ScriptInterruption(way, moment, attempt, seen["update"], handles, now.state))
+        now = _interrupt(workbench, paths, stop.way, seen["pid"], handles)
+        done.append(ScriptInterruption(stop.way, moment, attempt, seen["update"], handles, now.state))
         after = f"update {seen['update']} of attempt {attempt}"
-        workbench.say(f"  {len(done)} of {len(chosen)}: {way} at {moment}, after {after}")
+        workbench.say(f"  {len(done)} of {len(stops)}: {stop.way} at {moment}, after {after}")
         planned.pop(0)
     updates.wait_nowhere(workbench.folder)
     assert paths is not None  # noqa: S101 - there was at least one attempt
@@ -154,11 +181,15 @@ def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunP
     return now.paths
 
 
-def _chosen(whole: AttemptLog, most: int, ways: Sequence[str], chance: random.Random) -> Iterator[tuple[str, str, int]]:
-    """Yield how, at which moment, and after which update of the uninterrupted run to interrupt."""
+def drawn(whole: AttemptLog, most: int, ways: Sequence[str], seed: int) -> list[PlannedStop]:
+    """Return up to `most` interruptions at moments that the uninterrupted run had.
+
+    Seed 0 has all moments in their order, in the middle of epochs; others draw the order, and any update.
+    """
     total = len(whole.updates)
     if not total:
-        return
+        return []
+    chance = random.Random(seed)  # noqa: S311 - where to interrupt is no secret
     happens = {
         AT_SAVE: any(event.update < total for event in whole.named(updates.SAVES)),
         AT_EVALUATION: any(0 < event.update < total for event in whole.named(updates.EVALUATES)),
@@ -170,10 +201,14 @@ def _chosen(whole: AttemptLog, most: int, ways: Sequence[str], chance: random.Ra
         for number in range(1, max(2, total - 1))
         if _pass_of(whole, number - 1) == _pass_of(whole, number) or not whole.named(updates.PASS)
     ] or list(range(1, total + 1))
-    targets = iter(sorted(chance.choice(_part(inside, number, len(planned))) for number in range(len(planned))))
-    for way, moment in planned:
-        target = next(targets)
-        yield way, moment, max(1, total - 2) if moment == NEAR_END else target
+    if seed:
+        chance.shuffle(planned)
+        inside = list(range(1, max(2, total - 1)))
+    targets = sorted(chance.choice(_part(inside, number, len(planned))) for number in range(len(planned)))
+    return [
+        PlannedStop(way, moment, max(1, total - 2) if moment == NEAR_END and not seed else target)
+        for (way, moment), target in zip(planned, targets, strict=True)
+    ]
 
 
 def _part(numbers: Sequence[int], index: int, parts: int) -> Sequence[int]:

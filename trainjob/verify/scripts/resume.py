@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from trainjob.verify.scripts.interruptions import (
     PREEMPTION,
     TIME_LIMIT,
     Interrupted,
+    PlannedStop,
     ScriptInterruption,
+    drawn,
     interrupted,
     is_of_one_step,
     recorded,
@@ -43,6 +45,8 @@ from trainjob.verify.tasks.diagnosis import NOISE, UNSEEN, DiagnosedVerdict, Lik
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
 _SOON = 3
+# Runs that look for a single interruption that shows a fault.
+_TRIES = 3
 
 _NOISE_CURES = {
     "seed": "Seed before the model is made: torch.manual_seed, random.seed, numpy.random.seed",
@@ -60,6 +64,7 @@ class ScriptVerdict(DiagnosedVerdict):
     interruptions: Sequence[ScriptInterruption] = ()
     compared: Compared | None = None
     notes: Sequence[str] = ()
+    stops: Sequence[str] = ()  # the interruptions; of a fault, the fewest that were found to show it
     judged_by: str = ""  # what the interrupted run was compared with
 
     def as_json(self) -> dict[str, Any]:
@@ -76,11 +81,13 @@ def verify_script(
     interruptions: int,
     ways: Sequence[str],
     seed: int,
+    stops: Sequence[PlannedStop] | None = None,
     profile: str = "standard",
 ) -> ScriptVerdict:
     """Return whether the job's command resumes. Raises UserError when it fails although nothing interrupts it.
 
-    A script that differs from itself is compared with what it did itself after the checkpoint, before it was
+    The interruptions are `stops`, else drawn from the seed; what fails is then tried again with fewer of them. A script
+    that differs from itself is compared with what it did itself after the checkpoint, before it was
     interrupted; its losses may then differ as far as `profile` of PROFILES says.
     """
     request = recorded(workbench, instances=instances)
@@ -97,7 +104,8 @@ def verify_script(
         blind = [str(event.fields["why"]) for log in logs for event in log[0].named(updates.BLIND)]
         why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
         return ScriptVerdict(findings=[finding(UNSEEN, why)], runs=[whole])
-    broken = interrupted(workbench, request, logs[0], most=interruptions, ways=ways, seed=seed)
+    asked = drawn(logs[0][0], interruptions, ways, seed) if stops is None else stops
+    broken = interrupted(workbench, request, asked)
     theirs = update_log.read(broken.paths)
     evidence = ResumeEvidence(whole, broken, logs, theirs)
     compared = None if broken.crashed else final_states.compare(whole, broken.paths)
@@ -120,8 +128,24 @@ def verify_script(
             )
             if not evidence.overlap and all(one.code in _OF_SIGNALS for one in found):
                 found.append(noise)
+    shrunk = list(asked)
+    if stops is None and found and found[0].code not in (NOISE, "no-checkpoint"):
+
+        def fails(fewer: Sequence[PlannedStop]) -> bool:
+            once = interrupted(workbench, request, fewer)
+            runs.append(once.paths)
+            again = ResumeEvidence(whole, once, logs, update_log.read(once.paths), tolerance=evidence.tolerance)
+            compared = None if once.crashed or again.tolerance is not None else final_states.compare(whole, once.paths)
+            told = list(again.findings())
+            return found[0].code in [one.code for one in (*told, *by_states(compared, again, told))]
+
+        workbench.say("  looking for the fewest interruptions that show it …")
+        before = asked[: evidence.stops_before_it()]
+        at_saves = [one for one in before if one.moment == updates.AT_SAVE]
+        shrunk = fewest(at_saves if found[0].code == "torn-checkpoint" and at_saves else before, fails)
     return ScriptVerdict(
         updates=len(logs[0][0].updates),
+        stops=[str(one) for one in shrunk],
         interruptions=evidence.interruptions(),
         compared=compared,
         findings=found,
@@ -129,6 +153,15 @@ def verify_script(
         judged_by=judged_by,
         runs=runs,
     )
+
+
+def fewest(stops: Sequence[PlannedStop], fails: Callable[[Sequence[PlannedStop]], bool]) -> list[PlannedStop]:
+    """Return one of these stops that fails alone, of the last few; all of them if none does."""
+    if len(stops) > 1:
+        for stop in reversed(stops[-_TRIES:]):
+            if fails([stop]):
+                return [stop]
+    return list(stops)
 
 
 def _mistakes(logs: Sequence[Sequence[AttemptLog]]) -> list[str]:
@@ -158,7 +191,7 @@ class ResumeEvidence:
         self._whole = expected[0][0]
         self._all, self._found = expected, found
         self._attempts = found[0] if found else []
-        self._is_alone = tolerance is not None
+        self.tolerance, self._is_alone = tolerance, tolerance is not None
         self._resumed = list(resumptions(self._attempts))
         self.overlap = sum(min(len(one.attempt.updates), len(one.expected)) for one in self._resumed)
         if tolerance is None:
@@ -171,6 +204,11 @@ class ResumeEvidence:
     def interruptions(self) -> list[ScriptInterruption]:
         """Return the interruptions, each with the update after which the script continued."""
         return [replace(one, continued_at=self._continued_after(one.attempt)) for one in self._broken.interruptions]
+
+    def stops_before_it(self) -> int:
+        """Return how many interruptions there were before the first update that differs; all where none does."""
+        number = self.first.attempt.number if self.first is not None else None
+        return sum(number is None or one.attempt < number for one in self._broken.interruptions)
 
     def _continued_after(self, attempt: int) -> int | None:
         later = (one.number for one in self._attempts if one.number > attempt and one.updates)

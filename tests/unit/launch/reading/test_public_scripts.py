@@ -511,6 +511,18 @@ def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_ow
     assert progress.read(RunPaths(tmp_path)).sources["held_out_loss"] == "printed: * Acc@# # loss #"
 
 
+def test_each_line_whose_count_is_of_updates_is_a_record_of_its_own(tmp_path: Path, clock: Clock) -> None:
+    looks = [
+        (20 * n, "".join(f"step {at}/100 loss {3 - at / 100:.2f}\n" for at in range(20 * n - 15, 20 * n, 5)))
+        for n in range(1, 6)
+    ]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    lines = [line for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"]
+    assert [line.update for line in lines if line.loss is not None][-6:] == [65, 70, 75, 85, 90, 95]
+    assert all(line.loss == pytest.approx(3 - line.update / 100) for line in lines[-7:-1])
+    assert all(line.seconds > 0 for line in lines[-6:])
+
+
 def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock: Clock) -> None:
     looks = [(10 * n, "Loss: 2.5\n") for n in range(1, 5)]
     beside_counted(RunPaths(tmp_path), clock, looks, evaluates=True)

@@ -241,7 +241,7 @@ def watch_signals() -> None:
 
 def watch_end() -> None:
     """Record how a process ends, if it ends by itself."""
-    report, process = sys.excepthook, os.getpid()
+    report, process, leave = sys.excepthook, os.getpid(), sys.exit
 
     def recorded(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
         missing = error.filename if isinstance(error, FileNotFoundError) else None
@@ -254,9 +254,16 @@ def watch_end() -> None:
 
     def ended() -> None:
         if os.getpid() == process:
-            record().add(ended=True, **_state())
+            record().add(ended=True, ended_at=time.time(), **_state())
+
+    @functools.wraps(leave)
+    def left(status: Any = None) -> Any:
+        code = status if isinstance(status, int) else int(status is not None)
+        record().add(exit_code=code)
+        leave(status)
 
     sys.excepthook = recorded
+    vars(sys)["exit"] = left
     atexit.register(ended)
 
 

@@ -211,6 +211,14 @@ def _digest(value: Any, most: int = _MOST_BYTES) -> str:
     return str(digest.hexdigest())[:12]
 
 
+def _tried(read: Callable[[], Any], instead: Any) -> Any:
+    """Return what `read` does, or `instead` where a value of the script's can't be read as ours are."""
+    try:
+        return read()
+    except Exception:  # noqa: BLE001 - it may be of any class, and the rest is recorded all the same
+        return instead
+
+
 def _samples(batch: Any) -> List[str]:
     """Return the digest of each sample of a batch; one of all where its tensors have no first dimension in common."""
     tensors = [part for part in _parts(batch) if _is_tensor(part)]
@@ -312,7 +320,7 @@ def _calls_model(recorder: _Recorder, model: Any, given: Any) -> None:
         return
     if not recorder.passes:
         recorder.calls += 1
-        recorder.batches.append((0, recorder.calls - 1, _samples(given)))
+        recorder.batches.append((0, recorder.calls - 1, _tried(lambda: _samples(given), [])))
     if not model.training and any(_depends_on_mode(one) for one in model.modules()):
         recorder.is_evaluating = True
 
@@ -440,16 +448,17 @@ def _end_step(recorder: _Recorder, optimizer: Any, found: Dict[str, Any]) -> Non
 def _saves(recorder: _Recorder, path: Optional[str], content: Any) -> None:
     """Record the digests of what is about to be saved, by key; of its tensors alone beside those of the weights."""
     inside = content if isinstance(content, dict) and len(content) <= _MOST_KEYS else {"": content}
+    content, tensors = _tried(lambda: _digests(inside), ({}, {}))
+    recorder.write("saves", path=path, content=content, tensors=tensors, weights=recorder.weights)
+
+
+def _digests(inside: Dict[Any, Any]) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """Return the digest of each value, and of the tensors of those that have several."""
     tensors = {str(key): [part for part in _parts(value) if _is_tensor(part)] for key, value in inside.items()}
-    recorder.write(
-        "saves",
-        path=path,
-        # Counts as they are: they have to grow with the updates, also where no other save is at the same one.
-        content={
-            str(key): value if type(value) is int else _digest(value, _MOST_ELEMENTS) for key, value in inside.items()
-        },
-        tensors={key: _digest(found, _MOST_ELEMENTS) for key, found in tensors.items() if len(found) > 1},
-        weights=recorder.weights,
+    # Counts stay as they are: they have to grow with the updates, also where no other save is at the same one.
+    return (
+        {str(key): value if type(value) is int else _digest(value, _MOST_ELEMENTS) for key, value in inside.items()},
+        {key: _digest(found, _MOST_ELEMENTS) for key, found in tensors.items() if len(found) > 1},
     )
 
 

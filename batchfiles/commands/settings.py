@@ -1,0 +1,79 @@
+"""The options of doctor that stand in a file: .trainjob-doctor.toml, or [tool.trainjob.doctor] of pyproject.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from trainjob.contract.errors import did_you_mean, joined
+
+_FILE, _PROJECT = ".trainjob-doctor.toml", "pyproject.toml"
+
+
+class UsageError(typer.BadParameter):
+    """A command that was called wrongly: it ends with 2."""
+
+    def __init__(self, text: str, cure: str = "") -> None:
+        super().__init__(joined(text, cure))
+
+
+@dataclass(frozen=True)
+class DoctorSettings:
+    """What a file states, and the command line does not."""
+
+    cluster: str | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    strict: bool = False
+
+
+def read(folder: Path) -> DoctorSettings:
+    """Return the settings for files of `folder`, from the nearest file above it. Raises UsageError for a wrong one."""
+    for place in (folder, *folder.parents):
+        if (place / _FILE).is_file():
+            return _settings(place / _FILE, _parsed(place / _FILE))
+        if (place / _PROJECT).is_file():
+            stated = _parsed(place / _PROJECT).get("tool", {}).get("trainjob", {}).get("doctor")
+            if stated is not None:
+                return _settings(place / _PROJECT, stated)
+    return DoctorSettings()
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if path.name == _PROJECT:
+            return {}
+        raise UsageError(f"{path} is no TOML: {error}", "correct it") from None
+
+
+def _settings(path: Path, stated: dict[str, Any]) -> DoctorSettings:
+    known = {field.name: field.type for field in fields(DoctorSettings)}
+    for name, value in stated.items():
+        if name not in known:
+            raise UsageError(
+                f"{path}: doctor has no setting {name}", f"{did_you_mean(name, known)}it has {', '.join(known)}"
+            )
+        right = {"cluster": str, "strict": bool}.get(name, list)
+        if not isinstance(value, right):
+            raise UsageError(f"{path}: {name} is {value!r}", f"give a {right.__name__}")
+    lists = {name: codes(stated.get(name)) for name in ("select", "ignore")}
+    return DoctorSettings(stated.get("cluster"), lists["select"], lists["ignore"], stated.get("strict", False))
+
+
+def codes(given: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the codes in lists with commas. Raises UsageError for one that there is not."""
+    from batchfiles.rules.codes import CODES
+
+    names = tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in CODES:
+            cure = did_you_mean(name, CODES) or "docs/reference/batch-codes.md lists all"
+            raise UsageError(f'no fault is called "{name}"', cure)
+    return names

@@ -1,0 +1,117 @@
+"""A batch file with its faults mended, as far as that is certain, and a diff of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from batchfiles.bash.syntax import syntax_fault
+from batchfiles.fixes.edits import SAFE, UNSAFE, Edit
+from batchfiles.rules.codes import Finding
+from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import BatchScript, script_of
+
+_MOST_FIXES = 200
+_MOST_FOLLOWING = 4
+Grammar = Callable[[bytes], object]
+
+
+class MendedFile(NamedTuple):
+    """The text before and after, and the codes that were mended, in order."""
+
+    path: Path
+    before: bytes
+    after: bytes
+    mended: tuple[str, ...]
+
+    def diff(self) -> str:
+        """Return a unified diff; empty where nothing was mended."""
+        before, after = (
+            raw.decode(errors="surrogateescape").splitlines(keepends=True) for raw in (self.before, self.after)
+        )
+        return "".join(difflib.unified_diff(before, after, str(self.path), f"{self.path} (mended)"))
+
+
+def mended(path: Path, raw: bytes, site: SiteFacts, *, unsafe: bool, grammar: Grammar = syntax_fault) -> MendedFile:
+    """Return what the file `path` becomes; with `unsafe`, also by changes of what it does.
+
+    `grammar` says why bash can't read a text; None if it can. A file that isn't UTF-8 stays as it is.
+    """
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return MendedFile(path, raw, raw, ())
+    current, codes = raw, []
+    readable = grammar(raw) is None
+    failed: set[tuple[str, str]] = set()
+    fixers = {**UNSAFE, **SAFE} if unsafe else SAFE
+    for _ in range(_MOST_FIXES):
+        script = script_of(path, current, site)
+        findings = [one for one in diagnosis_of(script, ()).findings if not one.path]
+        step = next(_steps(script, findings, current, failed, fixers), None)
+        if step is None:
+            break
+        finding, text = step
+        better = _followed_up(path, text, site, Counter(one.code for one in findings), finding, fixers)
+        if better is not None and (not readable or grammar(better) is None):
+            current = better
+            codes.append(finding.code)
+            failed.clear()
+        else:
+            failed.add((finding.code, finding.text))
+    return MendedFile(path, raw, current, tuple(codes))
+
+
+def _steps(
+    script: BatchScript, findings: list[Finding], current: bytes, failed: set[tuple[str, str]], fixers: dict[str, Edit]
+) -> Iterator[tuple[Finding, bytes]]:
+    for finding in findings:
+        fixer = fixers.get(finding.code)
+        if fixer is None or (finding.code, finding.text) in failed:
+            continue
+        text = fixer(script, finding)
+        if text is None or text.encode() == current:
+            failed.add((finding.code, finding.text))
+        else:
+            yield finding, text.encode()
+
+
+# What hides the rest of a file from sbatch or bash: mended, it may show faults that were there before.
+_HIDING = frozenset(
+    (
+        *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
+        *("directive-cut", "broken-continuation", "unset-variable", "command-not-found"),
+    )
+)
+
+
+def _codes(path: Path, text: bytes, site: SiteFacts) -> Counter[str]:
+    return Counter(one.code for one in diagnosis_of(script_of(path, text, site), ()).findings if not one.path)
+
+
+def _new(had: Counter[str], has: Counter[str]) -> set[str]:
+    return {code for code, count in has.items() if count > had[code]}
+
+
+def _followed_up(
+    path: Path, text: bytes, site: SiteFacts, had: Counter[str], finding: Finding, fixers: dict[str, Edit]
+) -> bytes | None:
+    """Return the text, mended further where a fault is new; None unless the fault is gone and no other is new."""
+    for _ in range(_MOST_FOLLOWING):
+        has = _codes(path, text, site)
+        new = _new(had, has)
+        if has[finding.code] >= had[finding.code]:
+            return None
+        if not new or finding.code in _HIDING:
+            return text
+        script = script_of(path, text, site)
+        shown = next((one for one in diagnosis_of(script, ()).findings if one.code in new and one.code in fixers), None)
+        again = None if shown is None else fixers[shown.code](script, shown)
+        if again is None or again.encode() == text:
+            return None
+        text = again.encode()
+    return None

@@ -1,0 +1,111 @@
+"""The recipe for the time limit: a trap that passes the signal on, a repeated wait, and a requeue at the end."""
+
+from __future__ import annotations
+
+import re
+
+from batchfiles.rules.codes import Finding
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript, nodes_of
+
+_WAITED = (
+    "training=$!",
+    'while kill -0 "$training" 2>/dev/null; do  # a trap ends wait, and not the training',
+    '  wait "$training" && code=0 || code=$?',
+    "done",
+    '(exit "${code:-0}")',
+)
+_DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
+
+
+def with_recipe(script: BatchScript, _one: Finding) -> str | None:
+    """Return the text with the recipe around its training; None unless that is one command of the batch shell itself.
+
+    The training saves when it gets USR1, and ends. scontrol requeue starts the job again, an element of an array alone.
+    """
+    launch = _only_one(script)
+    rows = None if launch is None else _rows(script, launch)
+    if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
+        return None
+    first, last = rows
+    lines = list(script.lines)
+    if lines[last - 1].rstrip().endswith("&"):
+        return None
+    lines[first - 1 : last] = _around(launch, lines[first - 1 : last])
+    at = max((one.line for one in script.header.directives), default=1)
+    added = []
+    for name, option in _DIRECTIVES.items():
+        number = next((one.line for one in script.header.directives if one.name == name), None)
+        if number is None:
+            added.append(f"#SBATCH {option}")
+        elif sum(one.line == number for one in script.header.directives) == 1:
+            lines[number - 1] = f"#SBATCH {option}"
+    return "\n".join([*lines[:at], *added, *lines[at:]])
+
+
+def in_background(script: BatchScript, _one: Finding) -> str | None:
+    """Return the text with the training in the background, where its trap runs at once; None as of with_recipe."""
+    launch = _only_one(script)
+    rows = None if launch is None else _rows(script, launch)
+    if rows is None:
+        return None
+    first, last = rows
+    lines = list(script.lines)
+    lines[first - 1 : last] = [*lines[first - 1 : last - 1], f"{lines[last - 1].rstrip()} &", *_WAITED]
+    return "\n".join(lines)
+
+
+def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
+    """Return the text with --signal=B:… for a trap that the file has; with the recipe, if it has none."""
+    stated = script.header.value("signal")
+    if stated is None or not any(command.name == "trap" for command in script.commands):
+        return with_recipe(script, one)
+    at = script.header.line("signal") - 1
+    lines = list(script.lines)
+    lines[at] = lines[at].replace(stated, f"B:{stated}", 1)
+    return "\n".join(lines)
+
+
+def _only_one(script: BatchScript) -> LaunchedProgram | None:
+    living = [launch for launch in script.training if not launch.command.dead and not launch.is_beside]
+    living = [launch for launch in living if not _outer(launch).command.background] or living
+    outermost = {id(_outer(launch)): _outer(launch) for launch in living}
+    return next(iter(outermost.values())) if len(outermost) == 1 else None
+
+
+def _outer(launch: LaunchedProgram) -> LaunchedProgram:
+    while launch.outer is not None:
+        launch = launch.outer
+    return launch
+
+
+def _rows(script: BatchScript, launch: LaunchedProgram) -> tuple[int, int] | None:
+    """Return the first and the last line of the statement that is the launch, if it stands at the top of the file."""
+    if launch.source or launch.command.within or launch.command.conditions or launch.command.background:
+        return None
+    for node in script.root.children:
+        if node.start_point.row + 1 == launch.line and node.type in ("command", "redirected_statement"):
+            return (
+                (node.start_point.row + 1, node.end_point.row + 1)
+                if not list(nodes_of(node, "heredoc_redirect"))
+                else None
+            )
+    return None
+
+
+def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
+    if launch.srun is not None:
+        passes_on = 'scancel --signal=USR1 "$SLURM_JOB_ID"'  # to all steps, and not to the batch shell
+    elif launch.launcher is not None:
+        passes_on = 'pkill -USR1 -P "$training"'  # the launcher itself would end without saving
+    else:
+        passes_on = 'kill -USR1 "$training"'
+    return [
+        'asked=""',
+        f"trap 'asked=yes; {passes_on}' USR1",
+        *command[:-1],
+        f"{re.sub(r'[ ]+$', '', command[-1])} &",
+        *_WAITED[:-1],
+        '[ -z "$asked" ] || scontrol requeue "$SLURM_JOB_ID"',
+        _WAITED[-1],
+    ]

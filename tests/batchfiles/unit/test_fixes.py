@@ -1,0 +1,90 @@
+"""Fixes: the fault is gone, nothing else is new, and to mend again changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from batchfiles.fixes.edits import SAFE, UNSAFE
+from batchfiles.fixes.mending import MendedFile, mended
+from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import script_of
+from tests.batchfiles.unit.test_codes import CASES
+
+FILE = Path("train.sbatch")
+FIRST = """\
+#!/bin/bash
+#SBATCH --nodes={nodes} --gpus-per-node=4 --exclusive
+#SBATCH --ntasks-per-node={tasks}
+#SBATCH --time=1:00:00
+{more}
+set -eo pipefail
+export OMP_NUM_THREADS=2
+"""
+
+
+def codes(raw: bytes) -> Counter[str]:
+    return Counter(one.code for one in diagnosis_of(script_of(FILE, raw, SiteFacts()), ()).findings if not one.path)
+
+
+def mend(text: str | bytes, *, unsafe: bool = True) -> MendedFile:
+    raw = text.encode() if isinstance(text, str) else text
+    return mended(FILE, raw, SiteFacts(), unsafe=unsafe, grammar=lambda _raw: None)
+
+
+@pytest.mark.parametrize("code", [code for code in CASES if code in {**SAFE, **UNSAFE}])
+def test_a_cure_is_no_fault(code: str) -> None:
+    wrong = [text.encode() if isinstance(text, str) else text for text, _ in CASES[code]]
+    after = {raw: mend(raw) for raw in wrong}
+    assert any(codes(raw)[code] > codes(one.after)[code] for raw, one in after.items())
+    for raw, one in after.items():
+        assert mend(one.after).after == one.after
+        assert sum(codes(one.after).values()) <= sum(codes(raw).values()) or one.mended[0] in (
+            "directive-ignored",
+            "crlf",
+        )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "tasks", "start", "passes_on"),
+    [
+        (2, 4, "srun --kill-on-bad-exit=1 python train.py", "scancel --signal=USR1"),
+        (1, 1, "torchrun --nproc-per-node=4 train.py", "pkill -USR1 -P"),
+        (1, 1, "python train.py", "kill -USR1"),
+    ],
+)
+@pytest.mark.parametrize("more", ["", "#SBATCH --array=0-3\n#SBATCH --output=%A-%a.log", "#SBATCH --signal=USR1@120"])
+def test_the_recipe_for_the_time_limit_has_no_fault(
+    nodes: int, tasks: int, start: str, passes_on: str, more: str
+) -> None:
+    text = FIRST.format(nodes=nodes, tasks=tasks, more=more) + start + "\n"
+    one = mend(text)
+    assert set(one.mended) <= {"time-limit-unhandled", "signal-never-arrives", "signal-without-requeue"}
+    assert passes_on in one.after.decode()
+    assert codes(one.after) == Counter()
+
+
+def test_comments_and_layout_stay() -> None:
+    text = (
+        FIRST.format(nodes=1, tasks=1, more="# mine")
+        + "\n\ntorchrun \\\n    --nproc-per-node=4 \\\n    --master-port=29500   \\\n    train.py  # four\n"
+    )
+    diff = mend(text, unsafe=False).diff().splitlines()
+    changed = [line for line in diff if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    assert changed == ["-    --master-port=29500   \\", "+    --master-port=$((20000 + SLURM_JOB_ID % 20000))   \\"]
+
+
+def test_a_fix_that_bash_can_not_read_is_not_kept() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + "torchrun --nproc-per-node=4 --master-port=29500 train.py\n"
+    one = mended(
+        FILE, text.encode(), SiteFacts(), unsafe=True, grammar=lambda raw: None if raw == text.encode() else "no"
+    )
+    assert (one.after, one.mended, one.diff()) == (text.encode(), (), "")
+
+
+def test_bytes_that_are_no_text_stay() -> None:
+    raw = b"#!/bin/bash\r\n#SBATCH --time=1\xff\r\n"
+    assert mend(raw).after == raw
