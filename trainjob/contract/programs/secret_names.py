@@ -7,6 +7,7 @@ that trains.
 from __future__ import annotations
 
 import re
+from typing import List
 
 # Of a file, or of a folder with everything in it; of a file alone where a $ follows. Case does not matter.
 _FILES = (
@@ -97,6 +98,11 @@ _PLACEHOLDERS = (
 def is_placeholder(value: str) -> bool:
     """Return whether a value only stands where a secret is to be filled in, or is too plain to be one."""
     return re.fullmatch(_PLACEHOLDERS, value) is not None
+
+
+def keys_in(text: str) -> List[str]:
+    """Return the keys in a text, as services hand them out."""
+    return re.findall(_KEYS, text)
 
 
 def holds_secret(text: str) -> bool:

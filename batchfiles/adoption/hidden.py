@@ -1,0 +1,80 @@
+"""Keeps the secrets of a batch file out of the files that it becomes, and out of the account."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.asked import Keys
+from batchfiles.adoption.start import AdoptionError
+from trainjob.contract.programs.secret_names import is_placeholder, is_secret_variable, keys_in
+
+CURE = "put it into a secrets_file of mode 0600"
+_LOST = f"it holds a secret: {CURE}"
+_ASSIGNED = re.compile(r"""\b([A-Za-z_]\w*)=(?:'([^'\n]*)'|"([^"$`\n]*)"|([^\s'"$`;,&|()]+))""")
+# Programs are given keys as words, too.
+_GIVEN = re.compile(
+    r"""(?:\blogin(?:\s+--\S+)*\s+|--?(?:token|api[-_]?key|password|passwd|secret)[=\s]\s*)['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)"""
+)
+_IN_ADDRESS = re.compile(r"\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
+
+
+def secrets_in(text: str) -> frozenset[str]:
+    """Return the secrets that are written out in bash: values of variables, words of programs, parts of addresses."""
+    return frozenset(_found(text))
+
+
+def _found(text: str) -> Iterator[str]:
+    for name, *values in _ASSIGNED.findall(text):
+        value = "".join(values)
+        if is_secret_variable(name) and not is_placeholder(value):
+            yield value
+    yield from (word for word in _GIVEN.findall(text) if not is_placeholder(word))
+    yield from _IN_ADDRESS.findall(text)
+    yield from keys_in(text)
+
+
+def take_out(secrets: frozenset[str], keys: Keys, account: Account) -> None:
+    """Remove what holds a secret from `keys`, and say so. Raises AdoptionError for a secret in the command."""
+    if not secrets:
+        return
+    if _holds(keys.job.get("command"), secrets):
+        raise AdoptionError(
+            "the training is started with a secret among its words, and others may read job files and run directories",
+            f"have the script read it from its environment, and {CURE}",
+        )
+    for values in (keys.job, keys.cluster):
+        _strip(values, secrets)
+    keys.comments = {path: text for path, text in keys.comments.items() if not _holds(text, secrets)}
+    account.entries = [
+        entry._replace(where=Where.LOST, what=_LOST, text=_hidden(entry.text, secrets))
+        if _holds([entry.text, entry.what], secrets)
+        else entry
+        for entry in account.entries
+    ]
+    account.changes = [_hidden(line, secrets) for line in account.changes]
+
+
+def _strip(values: dict[str, object], secrets: frozenset[str]) -> None:
+    for name, value in list(values.items()):
+        if isinstance(value, dict):
+            _strip(value, secrets)
+        elif isinstance(value, list):
+            values[name] = [item for item in value if not _holds(item, secrets)]
+        if values[name] in ({}, []) or _holds(values[name], secrets):
+            del values[name]
+
+
+def _holds(value: object, secrets: frozenset[str]) -> bool:
+    if isinstance(value, dict):
+        return any(_holds(item, secrets) for item in value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds(item, secrets) for item in value)
+    return isinstance(value, str) and any(secret in value for secret in secrets)
+
+
+def _hidden(text: str, secrets: frozenset[str]) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text

@@ -1,0 +1,62 @@
+"""No secret of a batch file reaches the job file, the cluster file, or what adopt prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from batchfiles.adoption.adopt import Adoption, adoption_of
+from batchfiles.adoption.hidden import secrets_in
+from batchfiles.adoption.start import AdoptionError
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import script_of
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+HEAD = "#!/bin/bash\n#SBATCH --nodes=1 --gres=gpu:1 --time=1:00:00\n"
+TRAIN = "srun python train.py\n"
+
+
+def adopted(text: str) -> Adoption:
+    return adoption_of(script_of(Path("train.sbatch"), text.encode(), SiteFacts()), Path("/project"))
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        (f"#SBATCH --export=ALL,WANDB_API_KEY={KEY}", KEY),
+        (f"export WANDB_API_KEY={KEY}", KEY),
+        (f"export HF_TOKEN='{KEY}'  # mine", KEY),
+        (f"# export WANDB_API_KEY={KEY}", KEY),
+        (f"wandb login {KEY}", KEY),
+        (f"wandb login --relogin {KEY}", KEY),
+        (f"huggingface-cli login --token {KEY}", KEY),
+        ("git clone https://x:T0psecret@example.org/repo.git", "T0psecret"),
+        ("export DATA_SOURCE=https://me:pw@example.org/data", "me:pw@"),
+        ("curl --password=hunter2hunter2 https://example.org", "hunter2hunter2"),
+        ("export SOME_NAME=hf_abcdefghijklmnopqrstuvwx", "hf_abcdefghijklmnopqrstuvwx"),
+    ],
+)
+def test_a_secret_beside_the_training_is_left_out_and_said(line: str, secret: str) -> None:
+    adoption = adopted(f"{HEAD}{line}\n{TRAIN}")
+    account = json.dumps(adoption.as_json())
+    assert secret not in adoption.job + (adoption.cluster or "") + account
+    assert "python" in adoption.job
+    if not line.startswith("# "):
+        assert "secrets_file" in account
+
+
+@pytest.mark.parametrize("train", [f"python train.py --token={KEY}", f"env HF_TOKEN={KEY} python train.py"])
+def test_a_secret_among_the_words_of_the_training_is_refused(train: str) -> None:
+    with pytest.raises(AdoptionError, match=r"secret among its words.*secrets_file") as refused:
+        adopted(f"{HEAD}srun {train}\n")
+    assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["export HF_TOKEN=$TOKEN", "export API_KEY=your-key-here", "PRETRAINED=/models/a", "wandb login", "MODE=key"],
+)
+def test_what_is_no_secret_stays(line: str) -> None:
+    assert secrets_in(line) == frozenset()
