@@ -119,6 +119,31 @@ def test_a_file_of_the_kernel_is_not_read() -> None:
     assert files.read_first(Path("/proc/self/environ"), 7) == b""
 
 
+def test_appended_lines_follow_each_other_without_a_gap(tmp_path: Path) -> None:
+    for number in (1, 22, 3):
+        files.append_json_line(tmp_path / "f", {"a": number})
+    assert (tmp_path / "f").read_bytes() == b'{"a":1}\n{"a":22}\n{"a":3}\n'
+
+
+def test_lines_that_are_no_objects_are_counted_and_a_torn_last_one_is_not(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b'{"a": 1}\n[1]\n{"a": 2\n1, 2\n{"a": 3}\n{"a": ')
+    lines = files.JsonLines(tmp_path / "f")
+    assert (list(lines.new()), lines.damaged) == ([{"a": 1}, {"a": 3}], 3)
+    with (tmp_path / "f").open("ab") as stream:
+        stream.write(b'4}\n{"a": 5}\n2\n')
+    assert (list(lines.new()), lines.damaged) == ([{"a": 4}, {"a": 5}], 4)
+
+
+def test_a_line_that_is_too_long_is_passed_over_as_one(tmp_path: Path) -> None:
+    long = b'{"a": "' + b"x" * (9 << 20) + b'"}'
+    (tmp_path / "f").write_bytes(b'{"a": 1}\n' + long + b'\n{"a": 2}\n' + long)
+    lines = files.JsonLines(tmp_path / "f")
+    assert (list(lines.new()), lines.damaged) == ([{"a": 1}, {"a": 2}], 1)
+    with (tmp_path / "f").open("ab") as stream:
+        stream.write(b'\n{"a": 3}\n')
+    assert (list(lines.new()), lines.damaged) == ([{"a": 3}], 2)
+
+
 def test_removing_nothing_is_nothing(tmp_path: Path) -> None:
     files.remove_if_there(tmp_path / "f")
     (tmp_path / "f").touch()
