@@ -202,7 +202,7 @@ class Launch:
         import gc
 
         from trainjob.launch import processes
-        from trainjob.launch.ranks.guard import guarded
+        from trainjob.launch.ranks.guard import guarded, requests_by_input
         from trainjob.launch.ranks.supervise import Supervisor
         from trainjob.launch.witness.stacks import Stacks
 
@@ -228,7 +228,8 @@ class Launch:
             return watching.begin(self.paths, watched, stacks, self._orders(answered))
 
         gc.enable()  # not collected during the start: see __main__.py
-        return guarded(Supervisor(self.paths, ranks, options.grace_s, self.restarts, watch).run)
+        supervisor = Supervisor(self.paths, ranks, options.grace_s, self.restarts, watch)
+        return guarded(supervisor.run, requests_by_input() if options.launcher == "slurm" else None)
 
     def _orders(self, answered: Optional[str]) -> Orders:
         """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""

@@ -136,18 +136,58 @@ def test_usr1_that_is_repeated_is_handed_on_once(launched: Callable[..., Launche
     assert [one.log(rank).count("SIGUSR1") for rank in (0, 1)] == [1, 1]
 
 
+# Forked workers inherit the handlers of the rank that has forked them.
+HAS_WORKERS = """\
+if os.fork() == 0:
+    print("a worker", flush=True)
+    while os.getppid() != 1:
+        time.sleep(0.02)
+"""
+
+
+def test_a_rank_is_asked_and_its_workers_are_not(launched: Callable[..., Launched]) -> None:
+    handles, ready, waits = LISTENS.partition("print(")
+    one = launched(handles + HAS_WORKERS + ready + waits)
+    one.wait_until_both_say("ready")
+    one.process.send_signal(signal.SIGUSR1)
+    one.wait_until_both_say("SIGUSR1")
+    one.process.terminate()
+    assert one.ended()[0] == 0
+    assert [one.log(rank).count("SIGUSR1") for rank in (0, 1)] == [1, 1]
+
+
+def test_a_rank_that_handles_term_alone_is_asked_by_it(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS.replace("signal.signal(signal.SIGUSR1, heard)\n", ""))
+    one.wait_until_both_say("ready")
+    one.process.send_signal(signal.SIGUSR1)
+    assert one.ended()[0] == 0
+    assert [one.log(rank) for rank in (0, 1)] == [["ready", "SIGTERM"]] * 2
+    assert (one.folder / ".asked").read_text().startswith("TERM ")
+
+
 def test_a_rank_that_never_listens_lives_on(launched: Callable[..., Launched]) -> None:
     one = launched(
-        "import os, signal, time; os.kill(os.getpid(), signal.SIGUSR1); print('begun', flush=True); time.sleep(1)"
+        "import signal, time; print('begun', signal.getsignal(signal.SIGUSR1).name, flush=True); time.sleep(1)"
     )
-    one.wait_until_both_say("begun")
+    one.wait_until_both_say("begun SIG_DFL")
     one.process.send_signal(signal.SIGUSR1)
     assert one.ended() == (0, "")
 
 
-def test_a_shell_script_that_traps_usr1_hears_it(launched: Callable[..., Launched], tmp_path: Path) -> None:
+HOW_STARTED = {
+    "bash": ("bash",),
+    "env": ("env", "A=1", "bash"),
+    "nice": ("nice", "bash"),
+    "timeout": ("timeout", "100", "bash"),
+    "a shell": ("bash", "-c", 'bash "$0"; exit $?'),
+    "a Python": (sys.executable, "-c", "import subprocess, sys; sys.exit(subprocess.call(['bash', sys.argv[1]]))"),
+}
+
+
+@pytest.mark.parametrize("how", HOW_STARTED)
+def test_a_shell_script_that_traps_usr1_hears_it(launched: Callable[..., Launched], tmp_path: Path, how: str) -> None:
     (tmp_path / "train.sh").write_text(TRAPS)
-    one = launched(str(tmp_path / "train.sh"), program=("bash",))
+    one = launched(str(tmp_path / "train.sh"), program=HOW_STARTED[how])
     one.wait_until_both_say("ready")
     one.process.send_signal(signal.SIGUSR1)
     one.wait_until_both_say("SIGUSR1")

@@ -642,7 +642,14 @@ def test_what_waits_for_the_job_starts_only_when_it_is_complete(bash: Bash) -> N
 # --- Signals.
 
 
-def test_a_request_for_a_checkpoint_is_handed_on_even_if_it_came_early(bash: Bash) -> None:
+def test_a_request_for_a_checkpoint_waits_at_the_input_of_srun(bash: Bash) -> None:
+    lines = page('read -r word <&"$TRAINJOB_REQUESTS"; [[ "$word" == USR1 ]] && exit 75')
+    process = bash.start(lines.replace("begin_run\n", "begin_run\nkill -USR1 $$\n"), **JOB)
+    assert process.wait(LIMIT_S) == 75
+
+
+def test_where_there_is_no_such_input_a_request_is_a_signal_even_if_it_came_early(bash: Bash) -> None:
+    bash.program("mkfifo", "exit 1")
     listens = "exec python3 -c 'import signal, pathlib; signal.signal(signal.SIGUSR1, lambda *_: exit(75)); "
     ranks = f'{listens}pathlib.Path("ready").touch(); signal.pause()\''
     lines = page(ranks).replace("begin_run\n", "begin_run\nkill -USR1 $$\n")

@@ -48,7 +48,7 @@ END = f"""\
 set -euo pipefail
 cd "$1" && . {LIBRARY}/record.sh
 TRAINJOB_ATTEMPT=1
-trap 'end_attempt $? state_by_files' EXIT
+trap 'end_attempt $?' EXIT
 exit 3
 """
 

@@ -81,6 +81,9 @@ class Job:
     def wait_until_over(self) -> None:
         self._wait(lambda: self.name not in self.login.queue(), "end")
 
+    def wait_until_started_again(self) -> None:
+        self._wait(lambda: bool(self.login.queue()) and self.run.word("attempt") == "2", "start again")
+
     def wait_until_at_work(self) -> None:
         self._wait(lambda: all("step 5/" in self.run.log(rank) for rank in (0, 1)), "train")
         listed = self.login.slurm.run(["squeue", "--noheader", f"--jobs={self.id}", "--format=%N"]).text.strip()
@@ -155,7 +158,7 @@ def test_one_that_requeues_its_job_itself_is_requeued_once(login: Login, options
 def test_one_that_is_preempted_is_continued(login: Login, cluster: str, words: tuple[str, ...]) -> None:
     job = at_work(login, f"preempted-{cluster}-{len(words)}", *words, cluster=cluster)
     job.preempt()
-    until(lambda: job.run.word("attempt") == "2", "attempt 2" + everything_said(job.run), LIMIT_S, POLL_S)
+    job.wait_until_started_again()
     assert "preempted by Slurm" in job.why()
     if words:
         job.wait_until_over()

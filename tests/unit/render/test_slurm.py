@@ -100,7 +100,7 @@ def test_a_hint_reaches_sbatch_and_srun_with_its_origin() -> None:
     text = with_settings(site(nodes=HYPER, directives={"hint": "multithread"}), hint="nomultithread")
     assert "#SBATCH --hint=nomultithread" in text
     assert "--hint=multithread" not in text
-    [srun] = [line for line in text.splitlines() if '"$TRAINJOB_SRUN" --export' in line]
+    [srun] = [line for line in text.splitlines() if '"$TRAINJOB_SRUN" <&' in line]
     assert "--hint=nomultithread" in srun
     assert "flag --hint" in srun
 

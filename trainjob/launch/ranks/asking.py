@@ -95,12 +95,13 @@ class StopRequests:
             os.kill(pid, number)
             self.note(of, number, rank)
 
-    def told(self, running: Dict[int, Rank]) -> None:
-        """Record which of these ranks handle TERM, which they all get."""
+    def told(self, running: Dict[int, Rank], number: signal.Signals) -> None:
+        """Record which of these ranks handle a signal that they all get."""
         for pid, rank in running.items():
             ranks = _of_launcher(pid) if rank.ranks_per_node else [pid]
-            if any(processes.catches(one, signal.SIGTERM) for one in ranks):
-                self.note(pid, signal.SIGTERM, rank)
+            for one in [one for one in ranks if processes.catches(one, number)]:
+                self.note(one, number, rank)
+                self._asked.setdefault(pid, number)
 
     def note(self, pid: int, number: signal.Signals, rank: Rank) -> None:
         """Record that a handler of this rank gets the request, whoever has sent it."""

@@ -6,10 +6,12 @@ Those orphans are adopted by the guard, which kills them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat
 import sys
-from typing import Callable
+from typing import Callable, Optional
 
 from trainjob.contract import exits
 from trainjob.launch import processes
@@ -25,8 +27,11 @@ PASSED_ON = {
 WATCHED = {signal.SIGCHLD, *PASSED_ON}
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """Fork, and return in both processes: in the child what `work` returned, in this one the child's exit code."""
+def guarded(work: Callable[[], int], requests: Optional[int] = None) -> int:
+    """Fork, and return in both processes: in the child what `work` returned, in this one the child's exit code.
+
+    What can be read from the descriptor `requests` is a request to stop, as USR1 is.
+    """
     # sigwait takes signals one at a time, so none can arrive between two lines.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
     # The job script ignores USR1 up to here, because it would end a Python that is still starting.
@@ -37,6 +42,10 @@ def guarded(work: Callable[[], int]) -> int:
     if worker == 0:
         processes.end_with_parent(parent=guard)
         return work()
+    if requests is not None:
+        import threading
+
+        threading.Thread(target=_hand_on, args=(requests, worker), daemon=True).start()
     try:
         while True:
             received = signal.Signals(signal.sigwait(WATCHED))
@@ -51,3 +60,27 @@ def guarded(work: Callable[[], int]) -> int:
         name = signal.Signals(-ended.returncode).name
         sys.stderr.write("trainjob: %s ended the process that supervised the ranks, so the ranks are killed\n" % name)
     return exits.from_wait_status(ended.returncode)
+
+
+def requests_by_input() -> Optional[int]:
+    """Return a descriptor of this process's input, if a job script may ask by it, and have none from now on.
+
+    srun hands its own input on by a pipe or a socket.
+    """
+    try:
+        kind = os.fstat(0).st_mode
+    except OSError:
+        return None
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
+        return None
+    requests = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return requests
+
+
+def _hand_on(requests: int, worker: int) -> None:
+    with contextlib.suppress(OSError):  # it is closed, or the worker has ended
+        while os.read(requests, 64):
+            os.kill(worker, signal.SIGUSR1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
 _GRACE_AFTER_FAILURE_S = 5.0
 # How a rank ends that saves when it is asked to stop, and then lets the signal end it: by TERM or USR1.
 _BY_REQUEST = (143, 138)
-_SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-_SHEBANG = r"#!.*\b(?:%s)\b" % "|".join(_SHELLS)
-# `trap` at the beginning of a command, then its words up to the end of the command.
-_TRAP = r"(?m)(?:^|[;&|{(]|\b(?:then|do|else)\b)[ \t]*trap[ \t][^\n]*\b(?:SIG)?USR1\b"
+# Slurm signals the processes of a step one after the other.
+_DIRECT_WITHIN_S = 0.3
 
 
 class Started(NamedTuple):
@@ -91,7 +88,7 @@ class Supervisor:
             while self._running:
                 timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - clock.monotonic())
                 received = signal.sigtimedwait(WATCHED, min(timeout_s, self._asking.look_within_s))
-                self._handle(None if received is None else received.si_signo)
+                self._handle(None if received is None else received.si_signo, is_direct=self._is_direct(received))
             if self._observation is not None:
                 self._observation.finish()
             self._asking.finish(self._ranks[0])
@@ -114,7 +111,19 @@ class Supervisor:
                 self._failed(rank, Ended(127 if isinstance(error, FileNotFoundError) else 126, 0))
                 return
 
-    def _handle(self, number: Optional[int]) -> None:
+    def _is_direct(self, received: Optional[signal.struct_siginfo]) -> bool:
+        """Return whether Slurm has sent a signal to every process of the step, so that the ranks have got it as well.
+
+        By cgroups it sends one to the tasks alone, which is the guard, which passes it on.
+        """
+        if received is None or received.si_signo == signal.SIGCHLD or not self._restarts:
+            return False
+        again = None
+        if not _is_of_slurm(received):
+            again = signal.sigtimedwait({received.si_signo}, _DIRECT_WITHIN_S)
+        return _is_of_slurm(received) or (again is not None and _is_of_slurm(again))
+
+    def _handle(self, number: Optional[int], *, is_direct: bool = False) -> None:
         # One SIGCHLD may stand for several ranks, and another signal may arrive with it, so always look for ended
         # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
         told = PASSED_ON.get(signal.Signals(number)) if number is not None else None
@@ -123,23 +132,26 @@ class Supervisor:
             # Slurm may have told the rank as well, which was faster.
             self._ended(started, ended, is_told=self._was_told_to_end or told == signal.SIGTERM)
         if told is not None:
-            self._pass_on(told)
+            self._pass_on(told, is_direct=is_direct)
         self._asking.look({pid: started.rank for pid, started in self._running.items()})
         if self._kill_at is not None and clock.monotonic() >= self._kill_at:
             for pid in self._running:
                 os.killpg(pid, signal.SIGKILL)
             self._kill_at = None
 
-    def _pass_on(self, number: int) -> None:
+    def _pass_on(self, number: int, *, is_direct: bool) -> None:
         running = {pid: started.rank for pid, started in self._running.items()}
         if number == signal.SIGUSR1:
             # Only once: a job script repeats the signal, because it can't know whether the first one arrived.
+            if not self._was_asked_to_stop and is_direct:
+                self._asking.told(running, signal.SIGUSR1)
             if not self._was_asked_to_stop:
                 self._asking.begin(running)
             self._was_asked_to_stop = True
             return
-        self._asking.told(running)
-        self._signal_ranks(number)
+        self._asking.told(running, signal.SIGTERM)
+        if not is_direct:
+            self._signal_ranks(number)
         self._was_told_to_end = True
         self._kill_after(self._grace_s)
         with contextlib.suppress(OSError):
@@ -200,7 +212,6 @@ def _why(rank: Rank, error: OSError) -> str:
 
 def _start(rank: Rank, paths: RunPaths) -> "subprocess.Popen[bytes]":
     rank.log.parent.mkdir(parents=True, exist_ok=True)
-    usr1 = signal.SIG_DFL if traps_usr1(rank.command, rank.folder) else signal.SIG_IGN
     for number in rank.numbers if rank.begins_log else ():
         with open(str(paths.rank_log(number)), "ab") as log:
             log.write(rank.header(number).encode())
@@ -213,36 +224,21 @@ def _start(rank: Rank, paths: RunPaths) -> "subprocess.Popen[bytes]":
             stdout=log,
             stderr=log,
             start_new_session=True,
-            preexec_fn=lambda: _in_the_child(rank.cpus, usr1),  # noqa: PLW1509 - this process has one thread
+            preexec_fn=lambda: _in_the_child(rank.cpus),  # noqa: PLW1509 - this process has one thread
         )
 
 
-def _in_the_child(cpus: FrozenSet[int], usr1: signal.Handlers) -> None:
+def _in_the_child(cpus: FrozenSet[int]) -> None:
     if cpus:
         os.sched_setaffinity(0, cpus)
     # A background job of a shell starts with SIGINT ignored, and would pass that on to all its descendants.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Slurm sends USR1 to every process of a step; a rank that does not handle it, or not yet, must survive.
-    signal.signal(signal.SIGUSR1, usr1)
+    # As srun starts it: libraries look whether somebody else handles it, and a shell can't trap what was ignored.
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     processes.end_with_parent(signal.SIGKILL)
 
 
-def traps_usr1(command: Sequence[str], folder: Path) -> bool:
-    """Return whether `command`, started in `folder`, is a shell script, or a shell with -c, that traps USR1.
-
-    Many scripts written for sbatch are. Ranks start with USR1 ignored, because Slurm sends it to every process of a
-    step and one without a handler must survive. A program can set a handler all the same. A shell can't: POSIX forbids
-    it to trap a signal that was ignored when it started. Such a script therefore starts with the signal's default
-    action, as it would under plain sbatch.
-    """
-    program, *words = command
-    if os.path.basename(program) not in _SHELLS:
-        script = host.text(folder / program) if "/" in program else ""
-        return bool(re.match(_SHEBANG, script) and re.search(_TRAP, script))
-    first = next((word for word in words if not word.startswith("-")), None)
-    if first is None:
-        return False
-    options = words[: words.index(first)]
-    is_program = any("c" in option and not option.startswith("--") for option in options)
-    return bool(re.search(_TRAP, first if is_program else host.text(folder / first)))
+def _is_of_slurm(received: signal.struct_siginfo) -> bool:
+    # A container may have process ids of its own, in which the sender has none.
+    return received.si_pid == 0 or host.text(Path("/proc/%d/comm" % received.si_pid)).startswith("slurmstepd")

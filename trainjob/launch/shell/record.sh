@@ -92,7 +92,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue done .asked .saved .terminated failure.json exit_code .store-*
+  rm -f state requeue "done" .asked .saved .terminated failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
@@ -159,7 +159,7 @@ judge_without_python() {
   elif [[ -e requeue ]]; then
     state=STOPPED
     if [[ " ${facts[*]} " == *' scheduler '* && ! -e stop ]]; then state=REQUEUED next=again; fi
-  elif [[ "$1" == 0 && -e .asked && ! -e done ]]; then
+  elif [[ "$1" == 0 && -e .asked && ! -e "done" ]]; then
     state=STOPPED
   elif [[ "$1" == 0 ]]; then
     state=COMPLETED

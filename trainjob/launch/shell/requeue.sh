@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154 # what the page sets: see slurm.sh
+# shellcheck shell=bash disable=SC2034,SC2154 # what the page sets, and record.sh reads: see slurm.sh
 # How a job under Slurm continues: Slurm requeues it, or it requeues itself, or it submits its follow-up. Slurm sends TERM
 # for scancel, for the time limit, for a preemption and before a requeue by hand, and only the controller can tell which.
 

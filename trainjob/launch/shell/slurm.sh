@@ -52,6 +52,8 @@ follows=''
 if [[ "${1:-}" =~ ^[0-9]+(_[0-9]+)?$ ]]; then follows=$1; fi
 # The process that notes the image's digest.
 noting=''
+# 1 where ranks are asked by the input of their srun.
+requests=''
 
 # From here on the folder says RUNNING, and whatever ends this script is written down.
 begin_run() {
@@ -66,6 +68,7 @@ begin_run() {
   trap 'end_run $?' EXIT
   begin_job
   if has_engine; then end_containers "$container"; fi
+  open_requests
   share_token
   meet_on_first_node
   if is_group; then prepare_mpirun; fi
@@ -100,6 +103,19 @@ enter_element() {
 share_token() {
   export TRAINJOB_TOKEN="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.$RANDOM$RANDOM"
   write_word .token "$TRAINJOB_TOKEN"
+}
+
+# What srun reads, and hands to the launcher of every rank. A signal would do, were it not that Slurm sends it to ranks as
+# well, which may not handle it yet. An engine's containers have no input of ours.
+open_requests() {
+  local pipe
+  requests=''
+  pipe=${TMPDIR:-/tmp}/trainjob-$SLURM_JOB_ID-$RANDOM$RANDOM
+  if ! is_group && ! has_engine && [[ -z "${node_groups:-}" ]] && mkfifo -m 600 "$pipe" 2>/dev/null; then
+    if : {TRAINJOB_REQUESTS}<>"$pipe"; then requests=1; fi
+    rm -f "$pipe"
+  fi
+  if [[ -z "$requests" ]]; then : {TRAINJOB_REQUESTS}</dev/null; fi
 }
 
 # hosts_of_job comma|range: the nodes of this job, as poprun reads them.
@@ -144,13 +160,17 @@ wait_for_ranks() {
   if is_group; then wait_for "$launcher"; else wait_for_step; fi
 }
 
-# Hands USR1 on until the ranks end: srun drops a signal that comes before its ranks are there. The launcher passes it
-# on once.
+# Hands USR1 on: to srun by its input, which waits until the ranks are there; to others until the ranks end, because they
+# drop a signal that comes too early. The launcher passes it on once.
 keep_asking() {
   local whom=$launcher
   if [[ "$usr1" == passed ]]; then return 0; fi
   usr1=passed
   note_event signal USR1
+  if [[ -n "$requests" ]]; then
+    printf 'USR1\n' >&"$TRAINJOB_REQUESTS"
+    return 0
+  fi
   if is_group; then whom=-$launcher; fi
   while kill -0 -- "$whom" 2>/dev/null; do
     if takes_usr1 "$launcher"; then
