@@ -56,7 +56,9 @@ use_python() {
     (
       cd -- "$TRAINJOB_RUN_DIR" && note_event launch
       # For judge, where this host has no Python of its own.
-      write_word .python "$(command -v "$TRAINJOB_PYTHON")"
+      # What writes it is the system's, whatever PATH the job has chosen.
+      TRAINJOB_FILE=$(command -v "$TRAINJOB_PYTHON") || TRAINJOB_FILE=''
+      PATH="$PATH:/usr/bin:/bin" write_word .python "$TRAINJOB_FILE"
     )
   fi
 }
