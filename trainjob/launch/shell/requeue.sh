@@ -191,6 +191,7 @@ start_again() {
     why="Slurm takes no job with $(options_for_more | paste -sd ' '), which may be more than the partition's limit: not started again"
     record_end "$ending_code"
   else
+    # shellcheck disable=SC2034 # record_end says it
     state=STOPPED why="Slurm takes neither a requeue nor a follow-up job: trainjob resume continues from the checkpoint"
     record_end "$ending_code"
   fi
