@@ -1,11 +1,10 @@
 # lightning_trainer.py
-"""Lightning: TorchElasticEnvironment takes the ranks that are there instead of starting its own."""
+"""Lightning: it finds that the ranks are started already, and starts none of its own."""
 
 import os
 
 import lightning
 import torch
-from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -27,14 +26,11 @@ class Sum(lightning.LightningModule):
 
 torch.manual_seed(0)
 numbers = torch.randn(256, 8)
-# torchrun sets this name, by which Lightning recognizes an environment like it.
-os.environ.setdefault("TORCHELASTIC_RUN_ID", os.environ["TRAINJOB_RUN_DIR"])
 trainer = lightning.Trainer(
     max_epochs=3,
     devices=int(os.environ["LOCAL_WORLD_SIZE"]),
     num_nodes=int(os.environ["WORLD_SIZE"]) // int(os.environ["LOCAL_WORLD_SIZE"]),
     strategy="ddp",
-    plugins=[TorchElasticEnvironment()],
     logger=False,
     enable_checkpointing=False,
     enable_progress_bar=False,

@@ -282,6 +282,8 @@ class Launch:
         folder, identity = self.paths.folder / options.working_folder, {}
         if self.job is None or self.job.command:
             identity = rank_environment.identity(self.paths.id, folder, ranking.rank)
+            if not options.ranks_per_node:
+                identity.update(rank_environment.torchrun(self.paths.id, self.attempt, ranking, environ))
         rank = Rank(
             ranking=ranking,
             command=self.command or [],

@@ -126,6 +126,26 @@ def identity(run: str, folder: Path, rank: int) -> Dict[str, str]:
     }
 
 
+def torchrun(run: str, attempt: int, ranking: Ranking, environ: Mapping[str, str]) -> Dict[str, str]:
+    """Return the other names that torchrun sets, by which Lightning and Fabric recognize that ranks are started already.
+
+    Empty inside a Slurm job, whose names tell them that. A node is a group, and all ranks have one role.
+    """
+    if "SLURM_JOB_ID" in environ:
+        return {}
+    groups = -(-ranking.world_size // ranking.local_world_size)
+    return {
+        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "GROUP_RANK": str(ranking.rank // ranking.local_world_size),
+        "GROUP_WORLD_SIZE": str(groups),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(ranking.rank),
+        "ROLE_WORLD_SIZE": str(ranking.world_size),
+    }
+
+
 def on_interface(environ: Dict[str, str], interface: str, data_interface: str = "") -> Dict[str, str]:
     """Return `environ` with gloo and NCCL on `interface`, unless the user has chosen another.
 

@@ -35,6 +35,14 @@ def test_a_variable_that_a_launcher_left_out_is_named(launcher: str, environ: di
             )
 
 
+def test_ranks_get_the_other_names_of_torchrun_where_no_scheduler_has_told_them_its_own() -> None:
+    names = rank_environment.torchrun("abcd-train", 3, Ranking(5, 1, 8, 4), {})
+    assert (names["TORCHELASTIC_RUN_ID"], names["TORCHELASTIC_RESTART_COUNT"]) == ("abcd-train", "2")
+    assert (names["GROUP_RANK"], names["GROUP_WORLD_SIZE"]) == ("1", "2")
+    assert (names["ROLE_RANK"], names["ROLE_WORLD_SIZE"]) == ("5", "8")
+    assert rank_environment.torchrun("abcd-train", 1, Ranking(0, 0, 1, 1), {"SLURM_JOB_ID": "7"}) == {}
+
+
 def test_ranks_of_one_host_are_numbered_twice_alike() -> None:
     assert rank_environment.all_on_this_host(2) == [Ranking(0, 0, 2, 2), Ranking(1, 1, 2, 2)]
     assert rank_environment.variables(Ranking(3, 1, 4, 2)) == {
