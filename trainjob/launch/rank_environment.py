@@ -127,7 +127,7 @@ def identity(run: str, folder: Path, rank: int) -> Dict[str, str]:
 
 
 def torchrun(run: str, attempt: int, ranking: Ranking, environ: Mapping[str, str]) -> Dict[str, str]:
-    """Return the other names that torchrun sets, by which Lightning and Fabric recognize that ranks are started already.
+    """Return the other names that torchrun sets, by which Lightning and Fabric see that ranks are started already.
 
     Empty inside a Slurm job, whose names tell them that. A node is a group, and all ranks have one role.
     """
