@@ -50,7 +50,7 @@ def trainjob(checkout: Path, *arguments: str, code: int = 0) -> str:
 
 
 def test_a_row_is_a_flag_with_help_and_default(checkout: Path) -> None:
-    text = " ".join(trainjob(checkout, "plan", "--help").split())
+    text = " ".join(trainjob(checkout, "plan", "--help-all").split())
     assert "--sharpness <float> How sharp the loss is. Default: 0.5." in text
 
 

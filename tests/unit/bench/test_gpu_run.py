@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.gpu.measure import PROGRAMS, GpuRow, table
+import pytest
+
+from benchmarks.gpu.measure import PROGRAMS, GpuRow, ProgramEnd, program_verdict, table
 from tests.standins.gpu.test_programs import COMMANDS
 from tests.standins.gpu.test_programs import PROGRAMS as FOLDER
 
@@ -20,3 +22,27 @@ def test_the_table_has_the_device_and_a_verdict_for_each_row() -> None:
     )
     assert text.splitlines()[1].startswith("NVIDIA H100 · torch ")
     assert "| nanoGPT | 3.1 s | 7.2 s | ok |\n| usage | ValueError: x |  | FAILED |\n" in text
+
+
+def ended(code: int, output: str = "step 9 loss 0.51\ndone") -> ProgramEnd:
+    return ProgramEnd(code, output, 1.0, "done")
+
+
+@pytest.mark.parametrize(
+    ("here", "beside", "verdict"),
+    [
+        (ended(0), ended(0), "ok"),
+        (ended(0), ended(0, "loss: 0.52\ndone"), "ok"),
+        (ended(0), ended(0, "loss=0.81\ndone"), "DIFFERS"),
+        (ended(0), ended(0, "loss 0.51"), "DIFFERS"),  # without the words of one that is right
+        (ended(0), ended(1), "DIFFERS"),
+        (ended(0), ended(124), "not compared"),
+        (ended(1), ended(0), "FAILED"),
+        (ended(0, "nothing"), ended(0), "FAILED"),
+        (ended(124), ended(0), "not compared"),
+    ],
+)
+def test_a_program_is_ok_only_where_both_sides_ended_well_and_alike(
+    here: ProgramEnd, beside: ProgramEnd, verdict: str
+) -> None:
+    assert program_verdict(here, beside) == verdict
