@@ -76,6 +76,8 @@ class Ending(NamedTuple):
 
 def decide(facts: AttemptFacts) -> Ending:
     """Return what the end of an attempt means."""
+    if _has_finished(facts):
+        return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
     if facts.told:
@@ -93,12 +95,21 @@ def decide(facts: AttemptFacts) -> Ending:
 
 def was_interrupted(facts: AttemptFacts) -> bool:
     """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
-    ended_for_it = facts.code == 0 or facts.terminated or facts.code in _BY_REQUEST
+    # While the job goes on, TERM is srun's, to the other ranks after one has failed.
+    is_told = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
+    ended_for_it = facts.code == 0 or is_told or facts.code in _BY_REQUEST
     return bool(facts.asked) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
 
 
 def _is_done(facts: AttemptFacts) -> bool:
     return facts.done or (facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0))
+
+
+def _has_finished(facts: AttemptFacts) -> bool:
+    """Return whether the run is known to be done, whatever came to its ranks then; Slurm may still start it again."""
+    ended_well = facts.code == 0 or (bool(facts.asked) and facts.code in _BY_REQUEST and not facts.trains)
+    starts_again = facts.restarted or facts.job in ("PENDING", "NODE_FAIL")
+    return ended_well and _is_done(facts) and not (facts.failed or facts.marker or starts_again)
 
 
 def _only_the_controller_knows(facts: AttemptFacts) -> bool:
@@ -132,6 +143,8 @@ def _by_controller(facts: AttemptFacts) -> Ending:
         if facts.more_time and not _starts_are_used_up(facts):
             return Ending(states.REQUEUED, MORE_TIME, why)
         return _continued(facts, has_saved, why, states.TIMEOUT)
+    if facts.job == "CANCELLED":  # by somebody, also of a job that was being preempted
+        return Ending(states.CANCELLED)
     if facts.preempted:
         has_saved = has_saved or facts.checkpoint
         why = preempted + ", which does not start the job again here"

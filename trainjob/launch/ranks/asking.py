@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 from pathlib import Path
-from typing import Dict, List, Set
+from typing import Dict, List, NamedTuple, Sequence, Set
 
 from trainjob.contract import clock
 from trainjob.contract.environment import ATTEMPT
@@ -23,6 +23,14 @@ _TERM_AFTER_S = 5.0
 _WRAPPED = ("sh", "bash", "dash", "ksh", "zsh", "python")
 # Files on other hosts' clocks, and a file system that keeps whole seconds.
 _CLOCKS_S = 1.0
+
+
+class Handler(NamedTuple):
+    """A process that handles a signal: a rank, or one of those that the started process has started itself."""
+
+    pid: int
+    started: int
+    rank: Rank
 
 
 class StopRequests:
@@ -57,7 +65,7 @@ class StopRequests:
         """Ask those that can take it by now. A rank that handles neither USR1 nor TERM is left alone."""
         for pid in list(self._waiting):
             rank = running[pid]
-            ranks = _of_launcher(pid) if rank.ranks_per_node else [pid]
+            ranks = _ranks_of(pid, rank)
             for one in ranks:
                 self._ask(one, rank)
             for one in ranks:
@@ -95,13 +103,21 @@ class StopRequests:
             os.kill(pid, number)
             self.note(of, number, rank)
 
-    def told(self, running: Dict[int, Rank], number: signal.Signals) -> None:
-        """Record which of these ranks handle a signal that they all get."""
-        for pid, rank in running.items():
-            ranks = _of_launcher(pid) if rank.ranks_per_node else [pid]
-            for one in [one for one in ranks if processes.catches(one, number)]:
-                self.note(one, number, rank)
-                self._asked.setdefault(pid, number)
+    @staticmethod
+    def handling(running: Dict[int, Rank], number: signal.Signals) -> List[Handler]:
+        """Return which of these ranks handle a signal, before they get it. This reads nothing but /proc."""
+        return [
+            Handler(one, pid, rank)
+            for pid, rank in running.items()
+            for one in _ranks_of(pid, rank)
+            if processes.catches(one, number)
+        ]
+
+    def told(self, handlers: Sequence[Handler], number: signal.Signals) -> None:
+        """Record that these got a signal that all ranks get."""
+        for one in handlers:
+            self.note(one.pid, number, one.rank)
+            self._asked.setdefault(one.started, number)
 
     def note(self, pid: int, number: signal.Signals, rank: Rank) -> None:
         """Record that a handler of this rank gets the request, whoever has sent it."""
@@ -130,14 +146,23 @@ class StopRequests:
         folders = [*self._folders, *(self._folders[0] / word for word in values_of(rank.command)), self._paths.folder]
         with contextlib.suppress(OSError):
             # By the clock of the file system, where the ranks write as a rule.
-            if tracked.newest_checkpoint(folders) >= self._paths.asked.stat().st_mtime - _CLOCKS_S:
+            was_written = tracked.newest_checkpoint(folders) >= self._paths.asked.stat().st_mtime - _CLOCKS_S
+            if was_written and not attempts.is_stale(self._paths, int(rank.environment[ATTEMPT])):
                 self._paths.saved.touch()
 
 
-def _of_launcher(pid: int) -> List[int]:
+def _ranks_of(pid: int, rank: Rank) -> List[int]:
+    """Return the ranks in a process that was started: itself, or those that it has started.
+
+    torchrun and its like handle TERM themselves, by ending all ranks: they are never asked in the place of their ranks.
+    """
+    if not rank.ranks_per_node:
+        return [pid]
+    from trainjob.contract.programs import launchers
     from trainjob.launch.witness import node_ranks
 
-    return node_ranks.pids_below(pid)
+    found = node_ranks.pids_below(pid)
+    return [one for one in found if one != pid] if launchers.find(rank.command) is not None else found
 
 
 def _with_wrapped(pid: int) -> List[int]:

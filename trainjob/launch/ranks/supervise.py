@@ -18,6 +18,7 @@ from trainjob.launch.rank_environment import Rank, Watched
 from trainjob.launch.ranks.asking import StopRequests
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.witness.evidence import Witness
+from trainjob.records import attempts
 
 if TYPE_CHECKING:
     from trainjob.launch.witness.watching import Observation
@@ -144,18 +145,21 @@ class Supervisor:
         if number == signal.SIGUSR1:
             # Only once: a job script repeats the signal, because it can't know whether the first one arrived.
             if not self._was_asked_to_stop and is_direct:
-                self._asking.told(running, signal.SIGUSR1)
+                self._asking.told(self._asking.handling(running, signal.SIGUSR1), signal.SIGUSR1)
             if not self._was_asked_to_stop:
                 self._asking.begin(running)
             self._was_asked_to_stop = True
             return
-        self._asking.told(running, signal.SIGTERM)
+        handlers = self._asking.handling(running, signal.SIGTERM)
         if not is_direct:
             self._signal_ranks(number)
         self._was_told_to_end = True
         self._kill_after(self._grace_s)
+        # Only now: storage that hangs must not keep the signal from the ranks.
+        self._asking.told(handlers, signal.SIGTERM)
         with contextlib.suppress(OSError):
-            self._paths.terminated.touch()
+            if not all(attempts.is_stale(self._paths, int(rank.environment[ATTEMPT])) for rank in running.values()):
+                self._paths.terminated.touch()
 
     def _ended(self, started: Started, ended: Ended, *, is_told: bool) -> None:
         pid, rank = started.process.pid, started.rank

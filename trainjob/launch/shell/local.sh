@@ -19,6 +19,8 @@ begin_run() {
   TRAINJOB_RUN_DIR=$(pwd -P)
   export TRAINJOB_RUN_DIR
   mkdir -p logs checkpoints
+  usr1=''
+  trap 'usr1=came' USR1
   begin_attempt
   trap 'end_run $?' EXIT
   trap 'cancelled=1; exit 143' TERM INT HUP
@@ -36,6 +38,7 @@ wait_for_ranks() {
   launcher=$!
   trap 'note_event signal TERM; cancelled=1; kill -TERM "$launcher" 2>/dev/null || true' TERM INT HUP
   trap 'ask_for_checkpoint' USR1
+  if [[ -n "$usr1" ]]; then ask_for_checkpoint; fi
   watch_time_limit
   wait_for "$launcher"
 }

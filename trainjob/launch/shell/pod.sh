@@ -59,7 +59,10 @@ wait_for_ranks() {
     trap 'note_event signal USR1; : >stop' USR1
   else
     trap 'note_event signal TERM; cancelled=1; kill_group TERM' TERM INT HUP
+    # mpirun hands it on to the launchers; a starter that doesn't take it is left alone.
+    trap 'note_event signal USR1; if takes_usr1 "$launcher"; then kill -USR1 "$launcher" 2>/dev/null || true; fi' USR1
   fi
+  if [[ -n "$usr1" ]]; then kill -USR1 $$; fi
   watch_time_limit
   wait_for "$launcher"
 }
