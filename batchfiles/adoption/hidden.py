@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.start import AdoptionError
-from trainjob.contract.programs.secret_names import is_placeholder, is_secret_variable, keys_in
+from trainjob.contract.programs.secret_names import is_filled_in, is_placeholder, is_secret_variable, keys_in
 
 CURE = "put it into a secrets_file of mode 0600"
 _LOST = f"it holds a secret: {CURE}"
-_ASSIGNED = re.compile(r"""\b([A-Za-z_]\w*)=(?:'([^'\n]*)'|"([^"$`\n]*)"|([^\s'"$`;,&|()]+))""")
-# Programs are given keys as words, too.
-_GIVEN = re.compile(
-    r"""(?:\blogin(?:\s+--\S+)*\s+|--?(?:token|api[-_]?key|password|passwd|secret)[=\s]\s*)['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)"""
-)
+# Also within a value, as in --export=ALL,NAME=VALUE.
+_ASSIGNED = re.compile(r"""(?=\b([A-Za-z_]\w*)=(?:'([^'\n]*)'|"([^"\n]*)"|([^\s'"`;&|]+)))""")
+# Programs are given keys as words, too: by an option whose name says so, or behind `login`.
+_OPTIONS = re.compile(r"""(?<!\S)--?([A-Za-z][\w-]*)(?:=|\s+)['"]?([^\s'"`;&|<>-][^\s'"`;&|<>]*)""")
+_LOGINS = re.compile(r"""\blogin(?:\s+--?[\w-]+)*\s+['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)""")
 _IN_ADDRESS = re.compile(r"\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
 
 
@@ -28,9 +28,14 @@ def secrets_in(text: str) -> frozenset[str]:
 def _found(text: str) -> Iterator[str]:
     for name, *values in _ASSIGNED.findall(text):
         value = "".join(values)
-        if is_secret_variable(name) and not is_placeholder(value):
-            yield value
-    yield from (word for word in _GIVEN.findall(text) if not is_placeholder(word))
+        # In --export=ALL,NAME=VALUE a comma ends the value; what a shell puts in is none that stands here.
+        for one in {value, value.partition(",")[0]} if is_secret_variable(name) else ():
+            if is_filled_in(one) and not re.search(r"\$[\w{(]", one):
+                yield one
+    for option, word in _OPTIONS.findall(text):
+        if is_secret_variable(option.replace("-", "_")) and is_filled_in(word) and not is_placeholder(word):
+            yield word
+    yield from (word for word in _LOGINS.findall(text) if not is_placeholder(word))
     yield from _IN_ADDRESS.findall(text)
     yield from keys_in(text)
 

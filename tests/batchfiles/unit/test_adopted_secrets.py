@@ -34,6 +34,11 @@ def adopted(text: str) -> Adoption:
         (f"huggingface-cli login --token {KEY}", KEY),
         ("git clone https://x:T0psecret@example.org/repo.git", "T0psecret"),
         ("export DATA_SOURCE=https://me:pw@example.org/data", "me:pw@"),
+        ("export AWS_SECRET_ACCESS_KEY=ab/cdEFGH/ijkl+mnopqrstuvwxyz0123456789AB", "ab/cdEFGH/ijkl"),
+        ("#SBATCH --export=ALL,AWS_SECRET_ACCESS_KEY=ab/cdEFGHijkl,MODE=fast", "ab/cdEFGHijkl"),
+        ("# AWS_SECRET_ACCESS_KEY=ab/cdEFGHijkl", "ab/cdEFGHijkl"),
+        (f"prepare --wandb_api_key {KEY}", KEY),
+        (f"prepare --hf-token '{KEY}'", KEY),
         ("curl --password=hunter2hunter2 https://example.org", "hunter2hunter2"),
         ("export SOME_NAME=hf_abcdefghijklmnopqrstuvwx", "hf_abcdefghijklmnopqrstuvwx"),
     ],
@@ -47,7 +52,10 @@ def test_a_secret_beside_the_training_is_left_out_and_said(line: str, secret: st
         assert "secrets_file" in account
 
 
-@pytest.mark.parametrize("train", [f"python train.py --token={KEY}", f"env HF_TOKEN={KEY} python train.py"])
+@pytest.mark.parametrize(
+    "train",
+    [f"python train.py --token={KEY}", f"env HF_TOKEN={KEY} python train.py", f"python train.py --wandb_api_key {KEY}"],
+)
 def test_a_secret_among_the_words_of_the_training_is_refused(train: str) -> None:
     with pytest.raises(AdoptionError, match=r"secret among its words.*secrets_file") as refused:
         adopted(f"{HEAD}srun {train}\n")
@@ -56,7 +64,16 @@ def test_a_secret_among_the_words_of_the_training_is_refused(train: str) -> None
 
 @pytest.mark.parametrize(
     "line",
-    ["export HF_TOKEN=$TOKEN", "export API_KEY=your-key-here", "PRETRAINED=/models/a", "wandb login", "MODE=key"],
+    [
+        "export HF_TOKEN=$TOKEN",
+        "export API_KEY=your-key-here",
+        "PRETRAINED=/models/a",
+        "wandb login",
+        "MODE=key",
+        "SSH_KEY=~/.ssh/id",
+        "--token $HF_TOKEN",
+        "--tokenizer gpt2",
+    ],
 )
 def test_what_is_no_secret_stays(line: str) -> None:
     assert secrets_in(line) == frozenset()

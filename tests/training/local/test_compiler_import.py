@@ -80,6 +80,17 @@ def test_who_uses_the_compiler_gets_it() -> None:
     assert told(TRAINS + after, hook=True)["real"] == [True, "torch._dynamo.config"]
 
 
+def test_a_submodule_that_is_asked_for_first_is_there_once() -> None:
+    first = (
+        "import torch._dynamo.config\nimport torch._dynamo.eval_frame\nreal = sys.modules['torch._dynamo']\n"
+        "loaded = [getattr(real, one) is sys.modules['torch._dynamo.' + one] for one in ('config', 'eval_frame')]\n"
+        "tell('same', loaded)\ntell('spec', real.eval_frame.__spec__.name)\n"
+        "tell('used', sys.modules['torch._dynamo.convert_frame'].config is real.config)\n"
+    )
+    found = told(TRAINS + first, hook=True)
+    assert (found["same"], found["spec"], found["used"]) == ([True, True], "torch._dynamo.eval_frame", True)
+
+
 def test_who_goes_through_all_modules_imports_no_compiler() -> None:
     """As inspect does while torch registers operators, amid imports that the compiler itself needs to be complete."""
     goes = "for module in list(sys.modules.values()): hasattr(module, '__file__')\n"

@@ -100,23 +100,32 @@ class Finder:
             spec: Optional[ModuleSpec] = _module("compiler").spec()
             self.leaves_out_compiler = spec is None
             return spec
+        if target is None and name in sys.modules and name.startswith(_COMPILER + "."):
+            # Its first import came by way of a submodule, which the package has loaded meanwhile.
+            loaded: ModuleSpec = _module("compiler").as_loaded(name)
+            return loaded
         if name not in self._awaited:
             return None
         others = [finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec")]
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         loader: Any = getattr(spec, "loader", None)
         if hasattr(loader, "exec_module") and not isinstance(loader, type) and hasattr(loader, "__dict__"):
-            # The loader stays the one that it is: resources and sources are asked of it.
-            vars(loader)["exec_module"] = lambda module: self._load(name, loader, module)
+            # The loader stays the one that it is: resources and sources are asked of it. It may have its own function.
+            own = vars(loader).get("exec_module")
+            vars(loader)["exec_module"] = lambda module: self._load(name, loader, own, module)
         return spec
 
-    def _load(self, name: str, loader: Any, module: ModuleType) -> None:
-        vars(loader).pop("exec_module", None)
+    def _load(self, name: str, loader: Any, own: Any, module: ModuleType) -> None:
+        if own is None:
+            vars(loader).pop("exec_module", None)
+        else:
+            vars(loader)["exec_module"] = own
         actors = [actor for actor in self._actors if name in ACTORS[actor]] if name in self._awaited else []
         self._call("prepare", actors, name)
         loader.exec_module(module)
-        self._awaited.discard(name)
-        self._call("act", actors, name, module)
+        if name in self._awaited:  # else another finder has asked us again
+            self._awaited.discard(name)
+            self._call("act", actors, name, module)
 
     @staticmethod
     def _call(function: str, actors: List[str], *arguments: Any) -> None:

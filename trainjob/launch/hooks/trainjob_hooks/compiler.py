@@ -34,6 +34,29 @@ def spec() -> Optional[ModuleSpec]:
     return ModuleSpec(_NAME, _Loader)  # type: ignore[arg-type]  # a class, which has what a loader has
 
 
+def as_loaded(name: str) -> ModuleSpec:
+    """Return a spec that gives the module that is there, and executes nothing: two of it would not agree."""
+    from importlib.machinery import ModuleSpec
+
+    return ModuleSpec(name, _Loaded(sys.modules[name]))  # type: ignore[arg-type]  # has what a loader has
+
+
+class _Loaded:
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, getattr(module, "__spec__", None)
+
+    def create_module(self, _spec: ModuleSpec) -> ModuleType:
+        """Return the module that is there."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave it as it is."""
+        try:  # noqa: SIM105 - a rank's Python loads nothing for it
+            module.__spec__ = self._spec
+        except AttributeError:
+            pass  # torch's modules of settings take none: it was not replaced
+
+
 class _Loader:
     @staticmethod
     def create_module(_spec: ModuleSpec) -> None:
@@ -68,7 +91,7 @@ class _Later(ModuleType):
         if asked_first and name == "utils" and _asked_by() == _DDP:
             return _Utils
         if asked_first:
-            del sys.modules[_NAME]
+            sys.modules.pop(_NAME, None)
         real = importlib.import_module(_NAME)
         while asked_first and self.kept_out_of:
             function, (args, kwargs) = self.kept_out_of.popitem()

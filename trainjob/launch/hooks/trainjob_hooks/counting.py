@@ -13,11 +13,17 @@ import os
 import re
 import sys
 import time
-from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .stacks import note
 
 _PLACE = 256  # bytes of a process, at its number
+_OPTIMIZED = 1  # CO_OPTIMIZED of inspect, which takes long to load: the code of a function
+# With these a function may keep the copy of its variables, or read names that only look like ours.
+_TAKES_VARIABLES = frozenset(["locals", "vars", "dir", "eval", "exec"])
+# Samplers whose length costs nothing, and draws nothing.
+_SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", "pytorch_lightning.")
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
 _MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES = 40, 400, 100
@@ -62,6 +68,10 @@ class _Count:
             os.close(descriptor)
         note("counts %d" % self.pid)
         self.write()
+
+    def __reduce__(self) -> Any:
+        """Let a class of the script be sent to another process by value, with what was wrapped in it."""
+        return _mine, ()
 
     def write(self) -> None:
         """Tell the launcher."""
@@ -128,16 +138,24 @@ class _Pass:
     """One pass over a loader."""
 
     def __init__(self, loader: Any, iterator: Any, began_at: int) -> None:
-        self.loader, self._iterator, self.began_at = id(loader), iterator, began_at
+        # An iterator ends its worker processes when the program drops it.
+        self.loader, self._iterator, self.began_at = id(loader), weakref.ref(iterator), began_at
         self.yielded = 0
-        self.length = -1
-        if hasattr(loader.dataset, "__getitem__") and hasattr(loader.dataset, "__len__"):
-            self.length = len(loader)
+        self.length = _length(loader)
 
     def has_moved(self) -> bool:
         """Return whether the loader has delivered a batch since the last question."""
-        before, self.yielded = self.yielded, int(self._iterator._num_yielded)
+        before, iterator = self.yielded, self._iterator()
+        if iterator is not None:
+            self.yielded = int(iterator._num_yielded)
         return self.yielded != before
+
+
+def _length(loader: Any) -> int:
+    """Return the batches of a pass over a loader; -1 where only code of the user's own knows: we don't run that."""
+    samplers = [one for one in (loader.sampler, loader.batch_sampler) if one is not None]
+    is_known = all(type(one).__module__.startswith(_SAMPLERS) for one in samplers)
+    return len(loader) if is_known and getattr(loader, "_dataset_kind", 1) == 0 else -1
 
 
 _count: Optional[_Count] = None
@@ -291,15 +309,34 @@ def _stated_length() -> Tuple[Optional[int], Set[int]]:
             break
         file = frame.f_code.co_filename
         if "-packages" not in file and os.path.dirname(__file__) not in file:
-            for name, number in _numbers(frame.f_locals):
+            variables = _variables(frame)
+            for name, number in _numbers(variables):
                 if _EPOCHS.match(name):
                     epochs.add(int(number) if number == int(number) else 0)
                 elif _CUTS.match(name):
                     cuts.add(int(number))
                 elif _OTHER_CUTS.match(name):
                     cuts.add(0)
+            if _is_snapshot(frame):
+                variables.clear()
         frame = frame.f_back
     return (epochs.pop() if len(epochs) == 1 else None) or None, cuts
+
+
+def _is_snapshot(frame: Any) -> bool:
+    """Return whether the variables of a frame are a copy that the frame keeps until it ends, with all that they hold.
+
+    So it is in functions before Python 3.13 (PEP 667): batches and losses would stay in the GPU's memory.
+    """
+    return sys.version_info < (3, 13) and bool(frame.f_code.co_flags & _OPTIMIZED)
+
+
+def _variables(frame: Any) -> Dict[str, Any]:
+    """Return the variables of a frame; none where the function itself has, or may take, that same copy."""
+    if _is_snapshot(frame) and not _TAKES_VARIABLES.isdisjoint(frame.f_code.co_names):
+        return {}
+    found: Dict[str, Any] = frame.f_locals
+    return found
 
 
 def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:
