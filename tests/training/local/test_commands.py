@@ -163,7 +163,7 @@ def test_a_report_of_a_copied_folder_needs_no_index(there: Here, ended: Run, tmp
     "words",
     [
         ("frobnicate",),
-        ("status",),
+        ("resume",),
         ("status", "last", "--frobnicate"),
         ("plan", "--instances", "two"),
         ("list", "--state", "tired"),
