@@ -178,14 +178,20 @@ def top_of_repository(folder: Path) -> Path | None:
 
 
 def other_author(path: Path) -> str | None:
-    """Return the author of the last commit of a file, if that is not who commits here; None outside of git."""
+    """Return the author of the last commit of a file, if that is not this user; None outside of git.
+
+    What the repository's own configuration says of its user is not asked: it comes with the repository.
+    """
     folder = path.resolve().parent
     if top_of_repository(folder) is None:
         return None
-    words = ["log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
+    words = ["--literal-pathspecs", "log", "-1", "--no-show-signature", "--no-patch", "--format=%ae", "--", path.name]
     theirs = _git(words, folder, check=False).text.strip()
-    ours = _git(["config", "user.email"], folder, check=False).text.strip()
-    return theirs if theirs and theirs != ours else None
+    ours = {os.environ.get(name, "") for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL", "EMAIL")}
+    ours |= {
+        _git(["config", where, "user.email"], folder, check=False).text.strip() for where in ("--global", "--system")
+    }
+    return theirs if theirs and theirs not in ours else None
 
 
 class Selection(NamedTuple):

@@ -543,14 +543,20 @@ def test_git_runs_no_program_that_a_submodule_names(tmp_path: Path, program: str
     assert not (tmp_path / "canary").exists()
 
 
-def test_the_last_author_of_a_file_is_told_if_it_is_somebody_else(tmp_path: Path, program: str) -> None:
+def test_the_last_author_of_a_file_is_told_if_it_is_somebody_else(
+    tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = tmp_path / "gitconfig"
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(users))
     top = repository(tmp_path / "p", "train.sbatch", "sub/other.sbatch")
     git(top, "config", "log.showSignature", "true")
     git(top, "config", "gpg.program", program)
     author = git(top, "log", "-1", "--no-show-signature", "--format=%ae").strip()
-    git(top, "config", "user.email", author)
+    users.write_text(f"[user]\n\temail = {author}\n")
     assert other_author(top / "train.sbatch") is None
-    git(top, "config", "user.email", "else@there")
+    users.write_text("[user]\n\temail = else@there\n")
+    assert other_author(top / "sub/other.sbatch") == author
+    git(top, "config", "user.email", author)  # which comes with the repository
     assert other_author(top / "sub/other.sbatch") == author
     write(top, "new.sbatch")
     assert other_author(top / "new.sbatch") is None  # nobody has committed it
