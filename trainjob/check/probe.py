@@ -42,6 +42,8 @@ _LOGIN = (
 # Importing torch from a busy file server can take minutes.
 _ANSWER_S, _IMPORT_S = 120.0, 300.0
 _AT_ONCE = 8
+# It has all words of the user's command, which, quoted for each ssh on the way, can be too long for an argument.
+_PACKED = "script-questions"
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def ask_container(request: Request, machine: Machine, project: Project, selectio
 def _packed(questions: Mapping[str, str], project: Project, selection: Selection | None) -> bytes:
     """Return an archive of the runtime and the project's files, laid out as in code/ of a run; empty without a task.
 
-    For a script it has the project's Python files alone.
+    For a script it has the project's Python files alone, and the questions about it.
     """
     if questions.get("unpack") != "yes":
         return b""
@@ -151,6 +153,11 @@ def _packed(questions: Mapping[str, str], project: Project, selection: Selection
         for name in selection.files if selection else ():
             if is_task or name.endswith(".py"):
                 archive.add(project.top / name, arcname=f"project/{name}", recursive=False)
+        if _PACKED in questions:
+            content = questions[_PACKED].encode()
+            member = tarfile.TarInfo(_PACKED)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     return stream.getvalue()
 
 
@@ -158,7 +165,7 @@ def _ask(
     target: ProbeTarget, questions: Mapping[str, str], stdin: bytes = b"", logins: Sequence[str] = ()
 ) -> ProbeAnswer:
     """Return a machine's answer. Raises SshError if the machine on which jobs are submitted can't be reached."""
-    words = [*logins, *(f"{name}={value}" for name, value in questions.items())]
+    words = [*logins, *(f"{name}={value}" for name, value in questions.items() if name != _PACKED)]
     try:
         # A container has no SDK to enable, and perhaps no bash.
         program = _PROBE if target.prefix != ("bash",) else f"{_AS_JOB[target.environment]}{_SDK}\n{_PROBE}"

@@ -2,8 +2,9 @@
 # Prints facts about a machine, as lines `name value`, and changes nothing.
 #
 # Arguments are NAME=VALUE, and what is not named isn't looked at. A path may begin with ~/. With `unpack=yes`, standard
-# input is a tar file: the runtime and the user's project, for the interpreter to import a task from. The last line is
-# `complete yes`: without it, something that was sourced or started has ended this shell.
+# input is a tar file: the runtime and the user's project, for the interpreter to import a task from, or the project and
+# the questions about a script. The last line is `complete yes`: without it, something that was sourced or started has
+# ended this shell.
 set -u
 
 fact() { printf '%s %s\n' "$1" "$2"; }
@@ -175,7 +176,7 @@ look_at_script() {
   make_sandbox || return
   (
     cd "$sandbox" || exit
-    PYTHONDONTWRITEBYTECODE=1 exec "$at" -c "$script_report" "$script_questions" </dev/null
+    PYTHONDONTWRITEBYTECODE=1 exec "$at" -c "$script_report" <script-questions
   )
 }
 
@@ -197,7 +198,6 @@ look_at_interpreter() {
 unpack=no
 sandbox=''
 script_report=''
-script_questions=''
 report=''
 questions=''
 # shellcheck disable=SC3045 # ulimit -l: dash and busybox have it
@@ -230,7 +230,6 @@ for word in "$@"; do
     report=*) report=$value ;;
     questions=*) questions=$value ;;
     script-report=*) script_report=$value ;;
-    script-questions=*) script_questions=$value ;;
     script-program=*) look_at_script "$(at_home "$value")" ;;
     python=*) look_at_interpreter "$(at_home "$value")" ;;
   esac

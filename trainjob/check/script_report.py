@@ -2,7 +2,7 @@
 
 It compiles the script, looks its imports up, and gives its words to the options that it declares by argparse. It runs
 nothing of the user's, so what only running would show is not reported. It is sent as text (`python -c`), to a folder
-that has the project's Python files, and prints one line: `script` and JSON.
+that has the project's Python files, reads the questions from standard input, and prints one line: `script` and JSON.
 """
 
 from __future__ import annotations
@@ -226,4 +226,4 @@ def main(questions: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.load(sys.stdin))

@@ -16,3 +16,6 @@ ALL = (PENDING, RUNNING, REQUEUED, STOPPED, COMPLETED, FAILED, CANCELLED, TIMEOU
 ACTIVE = frozenset((PENDING, RUNNING, REQUEUED))
 ENDED = frozenset(ALL) - ACTIVE
 RESUMABLE = frozenset((STOPPED, FAILED, CANCELLED, TIMEOUT, LOST))
+
+# How the sentence begins that tells how an attempt ended whose ranks got a request.
+ASKED_TO_STOP = "asked to stop"

@@ -27,6 +27,7 @@ FORGET = "forget"  # the script cancels a start of which the run has no need
 # A rank that saves when it is asked, and then lets the signal end it: 128 + TERM or USR1, or the launcher's word.
 _BY_REQUEST = (143, 138, exits.CHECKPOINTED)
 _ENDED_BY_SIGNAL = (137, 143)
+_PREEMPTED = "preempted by Slurm"
 
 
 class AttemptFacts(NamedTuple):
@@ -123,9 +124,8 @@ def _only_the_controller_knows(facts: AttemptFacts) -> bool:
 
 
 def _by_controller(facts: AttemptFacts) -> Ending:
-    preempted = "preempted by Slurm"
     if facts.restarted:
-        what = preempted if facts.preempted else "the job was requeued"
+        what = _PREEMPTED if facts.preempted else "the job was requeued"
         return Ending(states.REQUEUED, ELSEWHERE, _with_request(facts, "%s, and Slurm starts it again" % what))
     if facts.job == "PENDING":
         if facts.succeeded and not was_interrupted(facts):
@@ -147,7 +147,7 @@ def _by_controller(facts: AttemptFacts) -> Ending:
         return Ending(states.CANCELLED)
     if facts.preempted:
         has_saved = has_saved or facts.checkpoint
-        why = preempted + ", which does not start the job again here"
+        why = _PREEMPTED + ", which does not start the job again here"
         return _continued(facts, has_saved, why, states.STOPPED if facts.marker else states.CANCELLED)
     return Ending(states.CANCELLED)
 
@@ -157,13 +157,14 @@ def _by_script(facts: AttemptFacts) -> Ending:
     if facts.marker:
         if facts.blamed:
             return Ending(states.FAILED, why="a fault of every node: the job is not started again")
-        what = "the failure may not come again" if facts.failed else "its ranks have stopped, and left a checkpoint"
+        stopped = _PREEMPTED if facts.preempted else "its ranks have stopped, and left a checkpoint"
+        what = "the failure may not come again" if facts.failed else stopped
         return _continued(facts, True, what, states.STOPPED)
     is_interrupted = was_interrupted(facts)
     if facts.preempted and not facts.failed and (is_interrupted or facts.code in _ENDED_BY_SIGNAL):
         # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
-        return _continued(facts, is_continued, "preempted by Slurm", states.STOPPED)
+        return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)
     if is_interrupted:
         return _continued(facts, facts.saved, "interrupted", states.STOPPED)
     if facts.out_of_memory and facts.more_mem and not _starts_are_used_up(facts):
@@ -226,7 +227,7 @@ def _with_request(facts: AttemptFacts, what: str) -> str:
     if facts.update is not None:
         where = ", at {:,}".format(facts.update) + (" of {:,}".format(facts.total) if facts.total else "")
     end = "ended by it" if facts.code in _BY_REQUEST else "ended with %d" % facts.code
-    return "asked to stop%s (%s), %s%s%s: %s" % (at, facts.asked, end, later, where, what)
+    return "%s%s (%s), %s%s%s: %s" % (states.ASKED_TO_STOP, at, facts.asked, end, later, where, what)
 
 
 def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:

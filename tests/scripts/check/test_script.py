@@ -93,6 +93,11 @@ def test_words_that_the_scripts_own_argparse_refuses(tmp_path: Path, words: list
     assert (code, text.startswith(f"train.py refuses its words: {why}")) == ("script-words", True)
 
 
+def test_words_that_are_longer_in_json_than_an_argument_may_be(tmp_path: Path) -> None:
+    ((code, text),) = said(tmp_path, PARSER, "ä" * 40_000, "--lr", "fast")
+    assert (code, "invalid float value: 'fast'" in text) == ("script-words", True)
+
+
 @pytest.mark.parametrize("words", [[], ["--lr", "1e-4", "x"], ["--learning", "3"], ["--no-compile"], ["--help"]])
 def test_words_that_it_takes(tmp_path: Path, words: list[str]) -> None:
     assert said(tmp_path, PARSER, *words) == []

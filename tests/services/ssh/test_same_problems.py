@@ -76,6 +76,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], Path]
     write(project, "broken.py", text="import no_such_module\n")
     with pod_site(folder, needs("sshd")) as site, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", site.environ["PATH"])
+        # A login node's Slurm belongs to a cluster. A check asks no controller.
+        write(folder / "vipu-bin", "sinfo", text="#!/bin/sh\necho slurm 23.11.4\n")
+        (folder / "vipu-bin" / "sinfo").chmod(0o755)
         login = SshMachine("login")
         yield Place(site, project, login)
         disconnect()
@@ -172,7 +175,7 @@ def test_a_job_that_can_run_has_no_problem(place: Place, kind: str, job: dict[st
     assert place.found(kind, {}, job) == []
 
 
-def test_one_connection_is_enough_for_a_login_node(place: Place, tmp_path: Path) -> None:
+def test_one_call_for_all_facts_and_one_for_slurm_are_enough_for_a_login_node(place: Place, tmp_path: Path) -> None:
     place.login.run(["true"])  # whoever comes first, or late, opens the connection
     calls = tmp_path / "calls"
     real = (place.site.node.bin / "ssh").read_text()
@@ -181,7 +184,7 @@ def test_one_connection_is_enough_for_a_login_node(place: Place, tmp_path: Path)
         assert place.found("slurm", {"secrets_file": secrets(tmp_path, "A=1\n", 0o600)}, {"task": "mine:T"}) == []
     finally:
         (place.site.node.bin / "ssh").write_text(real)
-    assert calls.read_text().splitlines() == ["call"]
+    assert calls.read_text().splitlines() == ["call", "call"]
     assert os.access(place.site.node.bin / "ssh", os.X_OK)
 
 

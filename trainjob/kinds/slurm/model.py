@@ -33,7 +33,10 @@ class Limits(Strict):
 class TimeLimitSignal(Strict):
     """The signal that asks a job to checkpoint before its time limit."""
 
-    to: Literal["steps", "batch"] = key("steps", "steps: to the ranks; batch: to the job script, which passes it on.")
+    to: Literal["steps", "batch"] = key(
+        "batch",
+        "batch: to the job script, which asks the ranks that handle it; steps: to all processes, which it may end.",
+    )
     margin_s: Margin = key(120, "Seconds between the signal and the time limit: a checkpoint's time and one minute.")
 
 

@@ -15,7 +15,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import processes
-from trainjob.records import attempts
+from trainjob.records import attempts, events
 from trainjob.rehearse.slurm import configuration
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.job import RehearsedJob
@@ -209,9 +209,17 @@ def _ended_with_checkpoint(job: RehearsedJob, *ends: str) -> str | None:
 
 
 def _was_preempted(job: RehearsedJob) -> str | None:
-    if job.cluster.preemption != "cancel":
-        return _came_back(job)
-    return _ended_with_checkpoint(job, states.STOPPED, states.CANCELLED)
+    if job.cluster.preemption == "cancel":
+        return _ended_with_checkpoint(job, states.STOPPED, states.CANCELLED)
+    return _came_back(job) or _was_not_asked(job)
+
+
+def _was_not_asked(job: RehearsedJob) -> str | None:
+    # A job that is started again without having saved may have lost hours.
+    why = events.why_ended(job.paths, 1)
+    if job.trains or not why or why.startswith(states.ASKED_TO_STOP):
+        return None
+    return "TERM ended the ranks, which do not catch it: attempt 2 has only what they had saved before"
 
 
 _BACK = "the job checkpoints, is restarted, and continues as attempt 2"
