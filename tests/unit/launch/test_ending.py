@@ -70,7 +70,9 @@ def test_the_sentence_says_when_it_was_asked_and_how_far_it_was() -> None:
     )
 
 
-@pytest.mark.parametrize("facts", ["marker terminated", "asked=TERM saved", "terminated code=143", "signalled restarted"])
+@pytest.mark.parametrize(
+    "facts", ["marker terminated", "asked=TERM saved", "terminated code=143", "signalled restarted"]
+)
 def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> None:
     assert "preempted by Slurm" in decide(facts_of(f"scheduler job=RUNNING preempted {facts}")).why
 
