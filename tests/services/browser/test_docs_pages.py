@@ -17,8 +17,9 @@ Needs = Callable[[str], Path]
 ROOT = Path(__file__).resolve().parents[3]
 # Each page tells the frame around it which of its blocks are wider than what is seen of them.
 PROBE = """<script>
-addEventListener("load", () => parent.postMessage([PAGE, [...document.querySelectorAll("pre > code, pre")].filter(
-  e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX != "visible").map(e => e.textContent.slice(0, 60))], "*"));
+const isCut = e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX != "visible";
+addEventListener("load", () => parent.postMessage([PAGE,
+  [...document.querySelectorAll("pre > code, pre")].filter(isCut).map(e => e.textContent.slice(0, 60))], "*"));
 </script>"""
 LISTEN = """<script>
 const said = {};
