@@ -34,7 +34,7 @@ class AttemptFacts(NamedTuple):
     """The facts of an attempt that has ended. Without a scheduler, those about one are as their defaults say."""
 
     code: int = 0  # of the rank that failed first; 0: all ranks have ended with 0
-    told: bool = False  # the job script was told to end
+    signalled: bool = False  # the job script received TERM or INT
     limit: bool = False  # by itself, because it has seen the time limit pass
     asked: str = ""  # the signal that a handler of a rank got first
     asked_at: Optional[float] = None
@@ -81,7 +81,7 @@ def decide(facts: AttemptFacts) -> Ending:
         return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
-    if facts.told:
+    if facts.signalled:
         if facts.limit:
             return Ending(states.TIMEOUT, why=_with_request(facts, "the time limit has ended this attempt"))
         return Ending(states.CANCELLED)
@@ -97,8 +97,8 @@ def decide(facts: AttemptFacts) -> Ending:
 def was_interrupted(facts: AttemptFacts) -> bool:
     """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
     # While the job goes on, TERM is srun's, to the other ranks after one has failed.
-    is_told = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
-    ended_for_it = facts.code == 0 or is_told or facts.code in _BY_REQUEST
+    were_signalled = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
+    ended_for_it = facts.code == 0 or were_signalled or facts.code in _BY_REQUEST
     return _was_asked(facts) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
 
 
@@ -125,7 +125,7 @@ def _only_the_controller_knows(facts: AttemptFacts) -> bool:
     by_no_rank = facts.terminated if facts.marker else facts.code == 0 or not facts.failed
     # A controller that was restarted did not know that the job had begun, and starts it again.
     is_forgotten = not facts.marker and facts.code in _ENDED_BY_SIGNAL and facts.job == "PENDING"
-    return facts.told or (is_ending and by_no_rank) or is_forgotten
+    return facts.signalled or (is_ending and by_no_rank) or is_forgotten
 
 
 def _by_controller(facts: AttemptFacts) -> Ending:

@@ -44,8 +44,8 @@ def test_the_table_of_the_protocol_is_true(words: str, state: str, following: st
 
 def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in() -> None:
     named = {word.partition("=")[0] for words, _, _ in rows() for word in words.split()}
-    told_alone = {"asked_at", "ended_at", "attempt"}
-    assert named >= set(AttemptFacts()._asdict()) - told_alone - {"preemption", "max_attempts"}
+    unnamed = {"asked_at", "ended_at", "attempt"}
+    assert named >= set(AttemptFacts()._asdict()) - unnamed - {"preemption", "max_attempts"}
     assert {state for _, state, _ in rows()} == {
         *(states.COMPLETED, states.REQUEUED, states.STOPPED, states.FAILED, states.CANCELLED, states.TIMEOUT)
     }
@@ -56,8 +56,8 @@ def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in()
 def test_every_ending_that_the_state_does_not_explain_has_its_sentence(words: str, state: str, following: str) -> None:
     facts = facts_of(words)
     if state in (states.REQUEUED, states.STOPPED, states.TIMEOUT) or facts.asked:
-        told = {states.CANCELLED, states.FAILED, states.COMPLETED}
-        assert decide(facts).why or state in told, words
+        self_explaining = {states.CANCELLED, states.FAILED, states.COMPLETED}
+        assert decide(facts).why or state in self_explaining, words
 
 
 def test_the_sentence_says_when_it_was_asked_and_how_far_it_was() -> None:
@@ -70,7 +70,9 @@ def test_the_sentence_says_when_it_was_asked_and_how_far_it_was() -> None:
     )
 
 
-@pytest.mark.parametrize("facts", ["marker terminated", "asked=TERM saved", "terminated code=143", "told restarted"])
+@pytest.mark.parametrize(
+    "facts", ["marker terminated", "asked=TERM saved", "terminated code=143", "signalled restarted"]
+)
 def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> None:
     assert "preempted by Slurm" in decide(facts_of(f"scheduler job=RUNNING preempted {facts}")).why
 

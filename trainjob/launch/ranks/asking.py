@@ -114,7 +114,7 @@ class StopRequests:
             if processes.catches(one, number)
         ]
 
-    def told(self, handlers: Sequence[Handler], number: signal.Signals) -> None:
+    def record_signal(self, handlers: Sequence[Handler], number: signal.Signals) -> None:
         """Record that these got a signal that all ranks get."""
         for one in handlers:
             self.note(one.pid, number, one.rank)

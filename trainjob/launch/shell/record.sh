@@ -132,7 +132,7 @@ record_end() {
 judge() {
   local python printed judged=()
   facts=("code=$1")
-  if [[ -n "$cancelled" ]]; then facts+=(told); fi
+  if [[ -n "$cancelled" ]]; then facts+=(signalled); fi
   if [[ -n "$cancelled" && "$(cat .time_limit 2>/dev/null)" == "$TRAINJOB_ATTEMPT" ]]; then facts+=(limit); fi
   if [[ -n "${2:-}" ]]; then "$2" "$1"; fi
   # This host's own comes first: the ranks' may lie on storage that is slow at the end of a job. Isolated from both.

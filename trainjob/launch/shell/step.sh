@@ -38,7 +38,7 @@ wait_for_step() {
     ranks &
     launcher=$!
     if [[ -n "$usr1" ]]; then
-      usr1=came
+      usr1=received
       keep_asking
     fi
   done
