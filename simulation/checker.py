@@ -195,8 +195,6 @@ class Checker:
         """Return what becomes of a script of the user's that was asked to stop, and ended for that."""
         if step.update >= UPDATES and step.program.shows_total:
             return frozenset({states.COMPLETED})
-        if step.is_unrecorded:  # srun may have hidden the launcher's code
-            return frozenset({states.STOPPED, states.FAILED})
         return self._words_of_interrupted(step) if step.has_saved else frozenset({states.STOPPED})
 
     def _words_of_interrupted(self, step: Step) -> frozenset[str]:

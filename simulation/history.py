@@ -242,7 +242,7 @@ class History:
         step.is_hung = draw.random() < self.theme.hangs
         step.dies_at_term = draw.choice([None, ""])
         step.sees_late_s = draw.choice([0.0, 0.0, 0.0, 20.0, 60.0])
-        if draw.random() < 0.05:
+        if draw.random() < self.theme.full:
             step.disk_is_full_until = self.world.now + draw.uniform(10.0, 300.0)
 
     def _plan_commands(self) -> None:

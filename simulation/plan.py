@@ -49,6 +49,7 @@ class Theme:
     prunes_after_s: float = 1200.0
     storage_late_s: tuple[float, ...] = (0.0,)  # for how long hosts of commands may see old bytes
     own_scripts: float = 0.5  # how often ranks run no task of ours
+    full: float = 0.05  # how often the disk is full for ranks, for a while
 
 
 THEMES = (
@@ -139,6 +140,7 @@ AIMED = (
         longest_s=30.0,
         fails=0.1,
         own_scripts=0.9,
+        full=0.3,
     ),
     Theme(
         "clocks that jump",

@@ -167,6 +167,11 @@ def _at_work(attempt: Attempt) -> bool:
     return attempt.script not in ("", "gone") or "training" in attempt.ranks
 
 
+def _dead(attempt: Attempt) -> tuple[str, str]:
+    """Return the ranks of an attempt of which nothing is left; those that never began are none."""
+    return ("ended", "ended") if attempt.ranks[0] else ("", "")
+
+
 # Slurm: starts a job, ends it, loses a node, starts it again.
 
 
@@ -193,12 +198,12 @@ def _slurm(now: State) -> Iterator[Step]:
             continue
         attempt = now.attempts[mine]
         if attempt.told:  # KillWait has passed
-            killed = _with_attempt(now, mine, script="gone", ranks=("ended", "ended"))
+            killed = _with_attempt(now, mine, script="gone", ranks=_dead(attempt))
             yield f"slurm kills attempt {mine + 1}", False, killed
         if now.faults and job.at == "RUNNING" and not attempt.told:
             fault = now._replace(faults=now.faults - 1)
             again = _with_job(fault, number, at="PENDING")
-            dead = _with_attempt(again, mine, script="gone", ranks=("ended", "ended"))
+            dead = _with_attempt(again, mine, script="gone", ranks=_dead(attempt))
             yield f"the first node of attempt {mine + 1} dies", True, dead
             yield f"the nodes of attempt {mine + 1} are cut off", True, _with_attempt(again, mine, is_cut=True)
             half = (attempt.ranks[0], "ended" if attempt.ranks[1] else "")
@@ -206,7 +211,7 @@ def _slurm(now: State) -> Iterator[Step]:
             yield f"slurm preempts attempt {mine + 1}", True, _with_attempt(again, mine, told="requeue")
     for index in ATTEMPTS:
         if now.attempts[index].is_cut and _at_work(now.attempts[index]):
-            gone = _with_attempt(now, index, script="gone", ranks=("ended", "ended"))
+            gone = _with_attempt(now, index, script="gone", ranks=_dead(now.attempts[index]))
             yield f"the nodes of attempt {index + 1} learn that their job is over", False, gone
 
 
@@ -224,7 +229,7 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
     if name in ("", "gone"):
         return
     if now.faults:
-        killed = moved("gone", now._replace(faults=now.faults - 1), ranks=("ended", "ended"))
+        killed = moved("gone", now._replace(faults=now.faults - 1), ranks=_dead(attempt))
         yield f"script {number} is killed", True, killed
     if name == "started":
         if now.state == "COMPLETED" and "refuse_needless_start" not in without:
