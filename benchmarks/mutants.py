@@ -6,10 +6,11 @@ of all. None is drawn where nobody could see it: in annotations, docstrings, par
 loggers. None is drawn where anybody would: a module without one of its assignments can't be imported. A number that is
 bound to a name in a unit becomes 0, because whether a wait lasts 30 s or 31 s is no promise.
 
-A fault is tried in a copy of the repository, by the unit tests that reach its line, and then by the simulated histories
-that do; what reaches what is traced once. Prints a line for each, and what was noticed in each place. What is known is
-kept in build/mutants/, by seed and by the digest of the code and its tests: a run that was stopped goes on. What
-survives is to be read: it stands in harmless_mutants.yaml with a reason, or a test is missing.
+A fault is tried in a copy of the repository: by the unit tests that reach its line, by the simulated histories that do,
+and by those tests of the same packages that start git, shells and container engines. What reaches what is traced once.
+Prints a line for each, and what was noticed in each place. What is known is kept in build/mutants/, by seed and by the
+digest of the code and its tests: a run that was stopped goes on. What survives is to be read: it stands in
+harmless_mutants.yaml with a reason, or a test is missing.
 
     python -m benchmarks.mutants [COUNT] [--seed SEED] [--processes N] [--only TEXT]
 """
@@ -27,7 +28,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,6 +44,8 @@ _KEPT = ROOT / "build" / "mutants"
 _LEFT_OUT = (
     ".git", ".venv", "build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis",
 )  # fmt: skip
+_UNIT = "tests/unit"
+_SCRIPTS = ("tests/scripts/records", "tests/scripts/lifecycle", "tests/scripts/backends")
 _TRACED_HISTORIES = 80
 _MOST_HISTORIES = 40
 _UNITS = ("_s", "_ms", "_bytes", "_kb", "_mb", "_gb")
@@ -210,8 +212,8 @@ class Reached:
         self._by_file: dict[str, set[str]] = {}
         tests, histories = kept / "tests.json", kept / "histories.json"
         if not tests.exists():
-            if copy.pytest(["tests/unit"], REACHED=f"{tests}.part", PYTEST_PLUGINS="benchmarks.reached") != 0:
-                raise SystemExit("a unit test fails without a fault: mend that first")
+            if copy.pytest([_UNIT, *_SCRIPTS], REACHED=f"{tests}.part", PYTEST_PLUGINS="benchmarks.reached") != 0:
+                raise SystemExit("a test fails without a fault: mend that first")
             os.replace(f"{tests}.part", tests)
         if not histories.exists():
             seeds = [str(seed) for seed in range(1, _TRACED_HISTORIES + 1)]
@@ -226,21 +228,24 @@ class Reached:
                     for line in lines:
                         self._by.setdefault((file, line), []).append(who)
 
-    def by(self, mutant: Mutant) -> tuple[list[str], list[str]]:
-        """Return the tests, the quickest file first, and the histories that reach a fault's statement."""
+    def by(self, mutant: Mutant) -> dict[str, list[str]]:
+        """Return what reaches a fault's statement, by its kind: tests come with the quickest file first."""
         # What runs when a module is imported is reached by all that reach the module, or use what it exports.
         lines = range(mutant.lines[0], mutant.lines[1] + 1)
         who = {one for line in lines for one in self._by.get((mutant.file, line), ())}
         if not mutant.within.endswith("()"):
             who = set(self._seconds)
-        histories = sorted((one for one in who if one.isdigit()), key=int)
-        tests = sorted(one for one in who if not one.isdigit())
         near = self._by_file.get(mutant.file, set())
-        of_file: Counter[str] = Counter()
-        for one in tests:
-            of_file[one.partition("::")[0]] += self._seconds[one]  # type: ignore[assignment]  # counts seconds
-        tests.sort(key=lambda one: (one not in near, of_file[one.partition("::")[0]], one))
-        return tests, histories[:_MOST_HISTORIES]
+        of_file: dict[str, float] = {}
+        for one in who:
+            file = one.partition("::")[0]
+            of_file[file] = of_file.get(file, 0) + self._seconds[one]
+        tests = sorted(who, key=lambda one: (one not in near, of_file[one.partition("::")[0]], one))
+        return {
+            "unit tests": [one for one in tests if one.startswith(_UNIT)],
+            "histories": sorted((one for one in who if one.isdigit()), key=int)[:_MOST_HISTORIES],
+            "scripts": [one for one in tests if one.startswith(_SCRIPTS)],
+        }
 
     def limit_s(self, some: list[str]) -> float:
         """Return how long they may take."""
@@ -251,15 +256,16 @@ def noticed_by(mutant: Mutant, copy: Copy, reached: Reached) -> str | None:
     """Return what notices a fault; None if nothing does."""
     path = copy.folder / mutant.file
     source, times = path.read_text(), path.stat()
-    tests, histories = reached.by(mutant)
     path.write_text(mutant.text(source))
     try:
-        if tests and (code := copy.pytest(["-x", *tests], reached.limit_s(tests))) != 0:
-            return "tests" if code is not None else "tests, which did not end"
-        if histories:
-            code = copy.run(["-m", "benchmarks.reached", "run", *histories], reached.limit_s(histories))
+        for kind, some in reached.by(mutant).items():
+            limit_s = reached.limit_s(some)
+            if kind == "histories":
+                code = copy.run(["-m", "benchmarks.reached", "run", *some], limit_s) if some else 0
+            else:
+                code = copy.pytest(["-x", *some], limit_s) if some else 0
             if code != 0:
-                return "histories" if code is not None else "histories, which did not end"
+                return kind if code is not None else f"{kind}, which did not end"
     finally:
         path.write_text(source)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -268,7 +274,7 @@ def noticed_by(mutant: Mutant, copy: Copy, reached: Reached) -> str | None:
 
 def _digest() -> str:
     told = hashlib.sha256()
-    for top in ("trainjob", "tests/unit", "tests/support", "simulation", "standins", "benchmarks/reached.py"):
+    for top in ("trainjob", _UNIT, *_SCRIPTS, "tests/support", "simulation", "standins", "benchmarks/reached.py"):
         for path in sorted((ROOT / top).rglob("*.*")) if (ROOT / top).is_dir() else [ROOT / top]:
             if path.suffix in (".py", ".sh", ".yaml") and path.is_file():
                 told.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
@@ -331,13 +337,14 @@ def main() -> None:
         with ThreadPoolExecutor(asked.processes) as pool:
             found = list(zip(chosen, pool.map(try_it, chosen), strict=True))
     for where in (*_PLACES, ""):
-        ends = [by for mutant, by in found if mutant.file.startswith(where)]
-        noticed = sum(by not in (None, "harmless") for by in ends)
-        share = f"{100 * noticed / max(1, len(ends)):.0f} %"
+        ends = [str(by) for mutant, by in found if mutant.file.startswith(where)]
+        by = {kind: sum(one.startswith(kind) for one in ends) for kind in ("unit tests", "histories", "scripts")}
+        goal = by["unit tests"] + by["histories"]
         print(
-            f"{where or 'together'}: {noticed} of {len(ends)} were noticed ({share}), "
-            f"{sum(str(by).startswith('histories') for by in ends)} of them by histories alone; "
-            f"{ends.count('harmless')} are harmless, {ends.count(None)} survive"
+            f"{where or 'together'}: of {len(ends)}, unit tests and histories noticed {goal} "
+            f"({100 * goal / max(1, len(ends)):.0f} %), {by['histories']} of them histories alone, and scripts "
+            f"{by['scripts']} more ({100 * (goal + by['scripts']) / max(1, len(ends)):.0f} %); "
+            f"{ends.count('harmless')} are harmless, {ends.count('None')} survive"
         )
 
 

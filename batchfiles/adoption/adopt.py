@@ -13,7 +13,7 @@ from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
 from batchfiles.adoption.command import run_of
 from batchfiles.adoption.container import read_container
-from batchfiles.adoption.hidden import secrets_in, take_out
+from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.setup import place_of, read_setup
 from batchfiles.adoption.start import AdoptedStart, AdoptionError, is_once_per_node, main_launch, start_of
@@ -132,7 +132,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             keys.comments["command",] = "\n".join(above)
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    take_out(secrets_in(script.raw.decode(errors="replace")), keys, account)
+    take_out(script.raw.decode(errors="replace"), keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:
         _leave_to(known, keys, account)
