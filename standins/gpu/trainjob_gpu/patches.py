@@ -94,7 +94,7 @@ def refuse_nvml() -> None:
 
 def bind_to_no_node() -> None:
     """Let torchrun's --numa-binding start the ranks where they are: this machine's CPUs are near no GPU."""
-    binding = sys.modules["torch.numa.binding"]
+    binding: Any = sys.modules["torch.numa.binding"]
     bound = binding._maybe_wrap_command_args_with_numa_binding
 
     def started(command: Any, *, gpu_index: int, numa_options: Any) -> Any:

@@ -218,8 +218,9 @@ def test_inference_leaves_running_statistics_also_in_training_mode(poptorch: Any
     class Normalised(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.norm: Any = nn.BatchNorm2d(2, momentum=momentum)
-            self.norm.running_mean += torch.tensor([-2.0, 3.0])
+            norm: Any = nn.BatchNorm2d(2, momentum=momentum)
+            norm.running_mean += torch.tensor([-2.0, 3.0])
+            self.norm = norm
 
         def forward(self, values: Any) -> Any:
             return self.norm(values), self.norm.running_mean, self.norm.running_var
