@@ -176,10 +176,10 @@ def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
 
 def _account_for_others(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
     """Say that other programs which train are not part of the job."""
-    told = {launch.line} | {entry.line for entry in account.entries}
+    accounted = {launch.line} | {entry.line for entry in account.entries}
     for other in script.training:
-        if other.line not in told and not other.command.source and other.outer is not launch:
-            told.add(other.line)
+        if other.line not in accounted and not other.command.source and other.outer is not launch:
+            accounted.add(other.line)
             account.note(Where.LOST, other.line, other.command.text[:60].split("\n")[0], "a job trains once")
 
 

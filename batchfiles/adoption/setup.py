@@ -73,7 +73,7 @@ class PathOrigin:
 
 
 @dataclass
-class _Sorting:
+class _PrologueBuilder:
     """The statements before the training, sorted from the last to the first: what is kept needs those before it."""
 
     script: BatchScript
@@ -116,90 +116,92 @@ def read_setup(
     """Fill in environment and prologue, and say what became of each statement around the training."""
     threads = max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None
     names = set(run.names)
-    sorting = _Sorting(
+    builder = _PrologueBuilder(
         *(script, launch, keys, account, place, threads, names, set(names), parts, run.words),
         consumed=_consumed(script, parts),
     )
     if run.words[:2] == ["bash", "-c"]:
-        run.words[2] = _with_slurms_own(sorting, run.words[2])
+        run.words[2] = _with_slurms_own(builder, run.words[2])
     modules = [part.line for part in parts.before if any(_SITE.fullmatch(one.name) for one in part.commands)]
     for part in reversed(parts.before):
-        _sort(sorting, part, after_modules=any(line < part.line for line in modules))
+        _classify(builder, part, after_modules=any(line < part.line for line in modules))
     for part in parts.after:
-        _after(sorting, part)
-    env = keys.of_job("env") if sorting.env or run.env or "env" in keys.job else {}
-    for name, value, comment in reversed(sorting.env):
+        _after(builder, part)
+    env = keys.of_job("env") if builder.env or run.env or "env" in keys.job else {}
+    for name, value, comment in reversed(builder.env):
         env[name] = value
         if comment:
             keys.comments["env", name] = comment
     env |= {name: value for name, value in run.env.items() if _passes(name)}
-    lines = [*([(f'cd "{sorting.place.copy}"', "")] if sorting.in_copy else []), *reversed(sorting.prologue)]
+    lines = [*([(f'cd "{builder.place.copy}"', "")] if builder.in_copy else []), *reversed(builder.prologue)]
     if any("$?" in text for text, _ in lines):  # it looks at failures that would end a job
         lines = [("set +e", ""), *lines, ("set -e", "")]
     if lines:
         keys.cluster["prologue"] = [text for text, _ in lines]
-    _log_in(sorting)
+    _log_in(builder)
     for number, (_, comment) in enumerate(lines):
         if comment:
             keys.comments["prologue", str(number)] = comment
 
 
-def _log_in(sorting: _Sorting) -> None:
+def _log_in(builder: _PrologueBuilder) -> None:
     """Let a login shell set what the file takes from the shell that submits it: variables of the site, conda."""
-    given = {one.name for one in sorting.script.assignments} | set(sorting.keys.of_job("env")) | set(PLACE_VARIABLES)
-    given |= {word.text for one in sorting.script.named("read", "mapfile") for word in one.words}
-    if not sorting.keys.job["env"]:
-        del sorting.keys.job["env"]
-    text = "\n".join(text for text, _ in sorting.prologue)
+    given = {one.name for one in builder.script.assignments} | set(builder.keys.of_job("env")) | set(PLACE_VARIABLES)
+    given |= {word.text for one in builder.script.named("read", "mapfile") for word in one.words}
+    if not builder.keys.job["env"]:
+        del builder.keys.job["env"]
+    text = "\n".join(text for text, _ in builder.prologue)
     given |= set(re.findall(r"\bfor\s+(\w+)\s+in\b", text))
     outside = sorted(
         name
-        for name in (sorting.needed & names_in(text)) | sorting.in_command
+        for name in (builder.needed & names_in(text)) | builder.in_command
         if name not in given and not _EVERYWHERE.fullmatch(name) and not re.search(rf"\$\{{{name}:?-", text)
     )
     conda = re.search(r"\b(?:conda|mamba) activate\b", text)
     own = re.search(r"(?:conda|mamba)\.sh|shell\.bash|hook|module load \S*(?:conda|mamba|forge)", text)
     for holds, line, what in (
-        (re.match(r"#!.*\s-\w*l", sorting.script.lines[0]), 1, sorting.script.lines[0]),
-        (outside, sorting.launch.line, ", ".join(f"${name}" for name in outside)),
-        (conda and not own, sorting.launch.line, "conda activate"),
+        (re.match(r"#!.*\s-\w*l", builder.script.lines[0]), 1, builder.script.lines[0]),
+        (outside, builder.launch.line, ", ".join(f"${name}" for name in outside)),
+        (conda and not own, builder.launch.line, "conda activate"),
     ):
         if holds:
-            sorting.keys.cluster["login_environment"] = True
-            sorting.account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
+            builder.keys.cluster["login_environment"] = True
+            builder.account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
 
 
-def _sort(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
+def _classify(builder: _PrologueBuilder, part: Part, *, after_modules: bool) -> None:
     if part.commands and all(one.dead for one in part.commands):
-        _say(sorting, part, Where.NOWHERE, "never reached in this job")
+        _say(builder, part, Where.NOWHERE, "never reached in this job")
     elif part.kind == "function_definition":
         name = re.match(r"(?:function\s+)?([\w-]+)", part.text)
-        if name is not None and name[1] in sorting.needed:
-            _keep(sorting, part)
-        elif any(part.line < entry.line <= part.last for entry in sorting.account.entries):
-            _say(sorting, part, Where.NOWHERE, "its lines are listed one by one")
+        if name is not None and name[1] in builder.needed:
+            _keep(builder, part)
+        elif any(part.line < entry.line <= part.last for entry in builder.account.entries):
+            _say(builder, part, Where.NOWHERE, "its lines are listed one by one")
         else:
-            _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
+            _say(builder, part, Where.NOWHERE, "not called by any statement that was kept")
     elif part.assignments and (not part.commands or part.kind in _ASSIGNS):
-        _assigned(sorting, part, after_modules=after_modules)
+        _assigned(builder, part, after_modules=after_modules)
     else:
-        _commanded(sorting, part)
+        _commanded(builder, part)
 
 
-def _assigned(sorting: _Sorting, part: Part, *, after_modules: bool) -> None:
+def _assigned(builder: _PrologueBuilder, part: Part, *, after_modules: bool) -> None:
     """Sort variables: into the environment, into the prologue, or into the words of the command."""
-    if part.kind in _COMPOUND and sorting.needed.intersection(one.name for one in part.assignments):
-        _keep(sorting, part)
+    if part.kind in _COMPOUND and builder.needed.intersection(one.name for one in part.assignments):
+        _keep(builder, part)
         return
-    fates = [_of_variable(sorting, part, one, after_modules=after_modules) for one in part.assignments]
+    fates = [_of_variable(builder, part, one, after_modules=after_modules) for one in part.assignments]
     if any(fate is None for fate in fates):
-        _keep(sorting, part)
+        _keep(builder, part)
         return
     for where, what in dict.fromkeys(fate for fate in fates if fate is not None):
-        _say(sorting, part, where, what)
+        _say(builder, part, where, what)
 
 
-def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_modules: bool) -> tuple[Where, str] | None:
+def _of_variable(
+    builder: _PrologueBuilder, part: Part, one: Assignment, *, after_modules: bool
+) -> tuple[Where, str] | None:
     """Return what became of a variable; None if the prologue has to keep its statement."""
     name, value = one.name, one.value
     if name in PLACE_VARIABLES:
@@ -208,29 +210,29 @@ def _of_variable(sorting: _Sorting, part: Part, one: Assignment, *, after_module
         return Where.TRAINJOB, _OF_SLURM[name]
     if holds_secret(one.value.text) or (is_secret_variable(name) and value.known):
         return Where.LOST, _HIDDEN
-    if name == "OMP_NUM_THREADS" and value.origins and _is_own(sorting, value):
+    if name == "OMP_NUM_THREADS" and value.origins and _is_own(builder, value):
         return Where.TRAINJOB, "each rank gets a thread for each of its CPUs"
     if not one.exported:
-        if name in sorting.needed:
+        if name in builder.needed:
             return None
-        if name not in sorting.consumed:
+        if name not in builder.consumed:
             return Where.NOWHERE, "nothing uses it"
         return (Where.TRAINJOB, _PLACE) if _is_about_places(one) else (Where.JOB, "in the words of command")
-    if _RENDEZVOUS.fullmatch(name) and name not in sorting.needed:
+    if _RENDEZVOUS.fullmatch(name) and name not in builder.needed:
         return Where.TRAINJOB, _PLACE
-    if name in sorting.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
-        return (Where.JOB, "in the words of command") if name not in sorting.needed else None
+    if name in builder.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
+        return (Where.JOB, "in the words of command") if name not in builder.needed else None
     if one.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not _passes(name) or "\0" in value.text:
         return None
-    sorting.env.append((name, value.text, _comment(part)))
+    builder.env.append((name, value.text, _comment(part)))
     return Where.JOB, f"env: {name}"
 
 
-def _is_own(sorting: _Sorting, threads: Value) -> bool:
+def _is_own(builder: _PrologueBuilder, threads: Value) -> bool:
     """Return whether a job gives its ranks this number of threads by itself."""
-    return threads.text == str(sorting.threads) if threads.known else "SLURM_CPUS_PER_TASK" in threads.origins
+    return threads.text == str(builder.threads) if threads.known else "SLURM_CPUS_PER_TASK" in threads.origins
 
 
 def tells_place(name: str) -> bool:
@@ -268,22 +270,24 @@ def _is_about_places(one: Assignment) -> bool:
     )
 
 
-def _commanded(sorting: _Sorting, part: Part) -> None:
+def _commanded(builder: _PrologueBuilder, part: Part) -> None:
     commands = [one for one in part.commands if "substitution" not in one.within]
     is_secret = any(holds_secret(word.value.text) for one in commands for word in one.words)
-    fate = (Where.LOST, _HIDDEN) if is_secret else _without_prologue(sorting, part, commands)
+    fate = (Where.LOST, _HIDDEN) if is_secret else _without_prologue(builder, part, commands)
     if fate is None:
-        _keep(sorting, part)
+        _keep(builder, part)
     else:
-        _say(sorting, part, *fate, hidden=is_secret)
+        _say(builder, part, *fate, hidden=is_secret)
 
 
-def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]) -> tuple[Where, str] | None:
+def _without_prologue(
+    builder: _PrologueBuilder, part: Part, commands: Sequence[ShellCommand]
+) -> tuple[Where, str] | None:
     """Return what becomes of a statement that a job does by itself, can't do or does without; None for any other."""
     names = {one.name for one in commands}
-    if "trap" not in names and _runs_again(sorting, part):
+    if "trap" not in names and _runs_again(builder, part):
         return Where.TRAINJOB, _REQUEUED
-    if _calls_training(sorting, commands):
+    if _calls_training(builder, commands):
         return Where.JOB, "command"
     if names == {"set"} and re.search(r"-\w*[eu]|pipefail", part.text):
         return Where.TRAINJOB, "job scripts have set -euo pipefail"
@@ -295,51 +299,51 @@ def _without_prologue(sorting: _Sorting, part: Part, commands: Sequence[ShellCom
         return Where.LOST, "a job submits no other: submit it with --after this one's id"
     fills = {word.text for one in commands for word in one.words[1:]}
     readers = names - {"true", ":"}
-    if readers and readers <= {"read", "mapfile", "readarray"} and not fills & sorting.needed:
+    if readers and readers <= {"read", "mapfile", "readarray"} and not fills & builder.needed:
         return Where.NOWHERE, "nothing that is kept uses it"
-    if any(one.background for one in commands) and not sorting.launch.command.background:
+    if any(one.background for one in commands) and not builder.launch.command.background:
         if WATCHES.search(part.text):
             return Where.NOWHERE, "`trainjob usage` shows what ranks use"
         return Where.LOST, "it runs beside the training"
-    if sorting.needed.intersection(one.name for one in part.assignments):
+    if builder.needed.intersection(one.name for one in part.assignments):
         return None
-    if _only_prints(sorting, part, commands) or names == {"set"}:
+    if _only_prints(builder, part, commands) or names == {"set"}:
         return Where.NOWHERE, "it only prints or checks"
     return None
 
 
-def _runs_again(sorting: _Sorting, part: Part) -> bool:
+def _runs_again(builder: _PrologueBuilder, part: Part) -> bool:
     """Return whether a statement submits or requeues the file itself."""
     if part.commands and all(_prints(one) or one.name == "exit" for one in part.commands):
         return False  # how to call it
-    own = re.compile(rf"\bsbatch\b.*\b{re.escape(sorting.script.path.name)}")
+    own = re.compile(rf"\bsbatch\b.*\b{re.escape(builder.script.path.name)}")
     return bool(_RUNS_AGAIN.search(part.text) or own.search(part.text))
 
 
-def _calls_training(sorting: _Sorting, commands: Sequence[ShellCommand]) -> bool:
+def _calls_training(builder: _PrologueBuilder, commands: Sequence[ShellCommand]) -> bool:
     """Return whether one of these is a function with the training in it, or with a call of such a function."""
-    launch, lines = sorting.launch, sorting.parts.functions
+    launch, lines = builder.launch, builder.parts.functions
     if "function" not in launch.command.within:
         return False
     leading: set[str] = set()
     callers = {name for name, body in lines.items() if launch.place in body}
     while callers - leading:
         leading |= callers
-        calls = [one.line for one in sorting.script.commands if one.name in leading]
+        calls = [one.line for one in builder.script.commands if one.name in leading]
         callers = {name for name, body in lines.items() if any(line in body for line in calls)}
     return any(one.name in leading for one in commands)
 
 
-def _only_prints_or_leaves(sorting: _Sorting, one: ShellCommand) -> bool:
+def _only_prints_or_leaves(builder: _PrologueBuilder, one: ShellCommand) -> bool:
     """Return whether a command only prints, or is a function that only prints and leaves the script."""
-    body = sorting.parts.functions.get(one.name)
+    body = builder.parts.functions.get(one.name)
     if body is None:
         return _prints(one)
-    inside = [other for other in sorting.script.commands if other.line in body and other is not one]
+    inside = [other for other in builder.script.commands if other.line in body and other is not one]
     return all(_prints(other) for other in inside if other.name != one.name)
 
 
-def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]) -> bool:
+def _only_prints(builder: _PrologueBuilder, part: Part, commands: Sequence[ShellCommand]) -> bool:
     if any(
         sign != "<" and path.text != "/dev/null" and not path.text.isdigit()
         for one in commands
@@ -348,7 +352,7 @@ def _only_prints(sorting: _Sorting, part: Part, commands: Sequence[ShellCommand]
         return False
     if part.assignments and part.kind not in _COMPOUND:
         return False
-    return all(_only_prints_or_leaves(sorting, one) for one in commands) and not any(
+    return all(_only_prints_or_leaves(builder, one) for one in commands) and not any(
         one.exported for one in part.assignments
     )
 
@@ -387,72 +391,72 @@ def _moved(commands: Sequence[ShellCommand]) -> tuple[Where, str]:
     return Where.LOST, f"submit in {shown}: ranks start in a copy of that folder"
 
 
-def _keep(sorting: _Sorting, part: Part) -> None:
+def _keep(builder: _PrologueBuilder, part: Part) -> None:
     """Keep a statement in the prologue, and note the variables that it needs."""
     text, after = part.text, ""
-    own = dict.fromkeys(one.name for one in part.assignments if one.name in sorting.in_command and not one.exported)
+    own = dict.fromkeys(one.name for one in part.assignments if one.name in builder.in_command and not one.exported)
     if own and part.kind in _COMPOUND:
         after = f"export {' '.join(own)}"
     elif own and part.assignments[0].array is not None:
         pass  # bash exports no array
-    elif own and any(one.name in own and one.array is not None for one in sorting.script.assignments):
+    elif own and any(one.name in own and one.array is not None for one in builder.script.assignments):
         # bash does not export array elements either, and a name once declared as an array stays one.
         name = part.assignments[0].name
         text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
     elif own and not text.startswith(("export", "declare -x")):
         text = f"export {text.removeprefix('readonly ')}"
     # Paths below the folder of the submission are in a job's copy of it.
-    kept = re.sub(r"\$\{?SLURM_SUBMIT_DIR\b\}?", sorting.place.copy, text)
-    kept = _OWN_FOLDER.sub(lambda _match: sorting.place.of_file, kept)
+    kept = re.sub(r"\$\{?SLURM_SUBMIT_DIR\b\}?", builder.place.copy, text)
+    kept = _OWN_FOLDER.sub(lambda _match: builder.place.of_file, kept)
     # The copy of a project has no virtualenv.
-    kept = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{sorting.place.base}/\2", kept)
-    kept = _with_slurms_own(sorting, kept)
+    kept = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{builder.place.base}/\2", kept)
+    kept = _with_slurms_own(builder, kept)
     if _MAY_FAIL.match(kept) and not any("e" in one.options for one in part.commands):
         kept += " || true"  # it would end the job, and has not ended the file
     if takes_arguments(kept) and len(part.assignments) == 1 and part.assignments[0].value.known:
         one = part.assignments[0]
         kept = f"{'export ' if one.exported or own else ''}{one.name}={shlex.quote(one.value.text)}"
     if takes_arguments(kept) and part.kind != "function_definition":
-        _say(sorting, part, Where.LOST, "it reads an argument of the file: write the value")
+        _say(builder, part, Where.LOST, "it reads an argument of the file: write the value")
         return
-    sorting.needed |= names_in(kept)
-    if own and not after and part.assignments[0].array is not None and _moves_into_command(sorting, own, kept):
-        _say(sorting, part, Where.JOB, "in the words of command")
+    builder.needed |= names_in(kept)
+    if own and not after and part.assignments[0].array is not None and _moves_into_command(builder, own, kept):
+        _say(builder, part, Where.JOB, "in the words of command")
         return
-    sorting.needed |= {one.words[0].text for one in part.commands if one.words}
-    sorting.in_copy = sorting.in_copy or _is_relative(part)
-    container = sorting.keys.cluster.get("container")
+    builder.needed |= {one.words[0].text for one in part.commands if one.words}
+    builder.in_copy = builder.in_copy or _is_relative(part)
+    container = builder.keys.cluster.get("container")
     runtime = container["runtime"] if isinstance(container, dict) else None
     names = dict.fromkeys(one.name for one in part.assignments if one.exported or one.name in own)
     inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
     if runtime == "apptainer" and inside:
         # The environment is clean inside: only these names get there.
         passed = " ".join(f'APPTAINERENV_{name}="${name}"' for name in inside)
-        sorting.prologue.append((f"export {passed}", ""))
+        builder.prologue.append((f"export {passed}", ""))
     elif runtime in ("docker", "podman") and names:
-        _say(sorting, part, Where.LOST, f"{', '.join(names)}: a container gets only what env of the job states")
+        _say(builder, part, Where.LOST, f"{', '.join(names)}: a container gets only what env of the job states")
     if after:
-        sorting.prologue.append((after, ""))
-    sorting.prologue.append((kept, _comment(part)))
-    _say(sorting, part, Where.CLUSTER, "prologue")
+        builder.prologue.append((after, ""))
+    builder.prologue.append((kept, _comment(part)))
+    _say(builder, part, Where.CLUSTER, "prologue")
 
 
-def _with_slurms_own(sorting: _Sorting, text: str) -> str:
+def _with_slurms_own(builder: _PrologueBuilder, text: str) -> str:
     """Return a text of shell with the values of variables that Slurm would set, and that a job does not have."""
-    header = sorting.script.header
+    header = builder.script.header
     given = {"SLURM_JOB_ACCOUNT": header.value("account"), "SLURM_JOB_QOS": header.value("qos")}
-    given |= sorting.script.request.slurm_variables
+    given |= builder.script.request.slurm_variables
     return _OTHERS_OF_SLURM.sub(lambda match: given.get(match[1]) or match[0], text)
 
 
-def _moves_into_command(sorting: _Sorting, own: Collection[str], kept: str) -> bool:
+def _moves_into_command(builder: _PrologueBuilder, own: Collection[str], kept: str) -> bool:
     """Put the statement of an array into the command's shell; return whether the prologue can do without it."""
-    is_array = all(one.array is not None for one in sorting.script.assignments if one.name in own)
-    if not is_array or sorting.command[:2] != ["bash", "-c"]:
+    is_array = all(one.array is not None for one in builder.script.assignments if one.name in own)
+    if not is_array or builder.command[:2] != ["bash", "-c"]:
         return False
-    sorting.command[2] = f"{kept}\n{sorting.command[2]}"
-    sorting.in_command |= names_in(kept)
-    return not any(names_in(text).intersection(own) for text, _ in sorting.prologue)
+    builder.command[2] = f"{kept}\n{builder.command[2]}"
+    builder.in_command |= names_in(kept)
+    return not any(names_in(text).intersection(own) for text, _ in builder.prologue)
 
 
 def _is_relative(part: Part) -> bool:
@@ -479,27 +483,27 @@ def _comment(part: Part) -> str:
     return "\n".join([*part.above, *([part.beside] if part.beside else [])])
 
 
-def _say(sorting: _Sorting, part: Part, where: Where, what: str, *, hidden: bool = False) -> None:
+def _say(builder: _PrologueBuilder, part: Part, where: Where, what: str, *, hidden: bool = False) -> None:
     text = part.text.split("\n")[0]
     if hidden or any(is_secret_variable(one.name) or holds_secret(one.value.text) for one in part.assignments):
         text = f"{text[:24].partition('=')[0]}…"
-    sorting.account.note(where, part.line, text, what, part.last)
+    builder.account.note(where, part.line, text, what, part.last)
 
 
-def _after(sorting: _Sorting, part: Part) -> None:
+def _after(builder: _PrologueBuilder, part: Part) -> None:
     """Say what became of a statement behind the training."""
     commands = [one for one in part.commands if "substitution" not in one.within]
     if part.kind == "function_definition":
-        _say(sorting, part, Where.NOWHERE, "not called by any statement that was kept")
-    elif _runs_again(sorting, part):
-        _say(sorting, part, Where.TRAINJOB, _REQUEUED)
-    elif _calls_training(sorting, commands):
-        _say(sorting, part, Where.JOB, "command")
+        _say(builder, part, Where.NOWHERE, "not called by any statement that was kept")
+    elif _runs_again(builder, part):
+        _say(builder, part, Where.TRAINJOB, _REQUEUED)
+    elif _calls_training(builder, commands):
+        _say(builder, part, Where.JOB, "command")
     elif all(one.name in ("wait", "exit", "return", "set", "kill", "trap") for one in commands) or (
         not commands and not any(one.exported for one in part.assignments)
     ):
-        _say(sorting, part, Where.TRAINJOB, "the job ends with the code of its ranks")
+        _say(builder, part, Where.TRAINJOB, "the job ends with the code of its ranks")
     elif all(_prints(one) or one.name == "set" for one in commands):
-        _say(sorting, part, Where.NOWHERE, "it only prints")
+        _say(builder, part, Where.NOWHERE, "it only prints")
     else:
-        _say(sorting, part, Where.LOST, "a job ends with its training: submit it as a job of its own, with --after")
+        _say(builder, part, Where.LOST, "a job ends with its training: submit it as a job of its own, with --after")
