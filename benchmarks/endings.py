@@ -1,13 +1,13 @@
-"""What becomes of twelve programs that know nothing of trainjob when something ends them? On a private Slurm, here, and on hosts.
+"""What becomes of twelve programs that know nothing of trainjob when something ends them?
 
     python -m benchmarks.endings --python ENV/bin/python                 # twelve programs, eight events: an hour
     python -m benchmarks.endings --python ENV/bin/python --event scancel --program lightning --program fabric
 
-The programs are in `ending_programs/`, as their users write them. Each is ended in the middle of its first attempt; one
-that is not started again is then resumed by hand. A case is wrong if the state of its first attempt is another one than
-expected, if it has no sentence, if it is COMPLETED with updates left, if more or fewer attempts begin than expected, or
-if more updates are made twice than lay behind its last checkpoint. A program whose framework the interpreter lacks is
-skipped, and said so. Exit code 1 if a case is wrong.
+They run on a private Slurm, on this machine, and on hosts. The programs are in `ending_programs/`, as their users write
+them. Each is ended in the middle of its first attempt; one that is not started again is then resumed by hand. A case is
+wrong if the state of its first attempt is another one than expected, if it has no sentence, if it is COMPLETED with
+updates left, if more or fewer attempts begin than expected, or if more updates are made twice than lay behind its last
+checkpoint. A program whose framework the interpreter lacks is skipped, and said so. Exit code 1 if a case is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.slurm_jobs import ONE_RANK_NODES, Login, cluster_file, parsed
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, twin_of
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, imitate
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 _PROGRAMS = Path(__file__).with_name("ending_programs")
@@ -369,11 +369,11 @@ def _write_programs(here: Here) -> None:
 
 @contextmanager
 def _on_slurm(python: str, modules: str, folder: Path, at_once: int, lost: int) -> Iterator[OnSlurm]:
-    twin = twin_of(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
-    cancels = dataclasses.replace(twin.partitions[0], name=_CANCELS, preempt_mode="CANCEL")
-    groups = (dataclasses.replace(twin.groups[0], count=2 * at_once + lost),)
-    partitions = (*twin.partitions, cancels)
-    with private_slurm(dataclasses.replace(twin, groups=groups, daemons=None, partitions=partitions)) as slurm:
+    site = imitate(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
+    cancels = dataclasses.replace(site.partitions[0], name=_CANCELS, preempt_mode="CANCEL")
+    groups = (dataclasses.replace(site.groups[0], count=2 * at_once + lost),)
+    partitions = (*site.partitions, cancels)
+    with private_slurm(dataclasses.replace(site, groups=groups, daemons=None, partitions=partitions)) as slurm:
         place, over = OnSlurm(python, modules, folder, slurm), threading.Event()
 
         def keep_looking() -> None:

@@ -17,7 +17,9 @@ loader = DataLoader(TensorDataset(numbers, sums), batch_size=4, shuffle=True)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 overall_step, starting_epoch, resume_step = 0, 0, None
 if os.path.isdir("output"):
-    newest = max((one for one in os.listdir("output") if one.startswith("step_")), key=lambda one: int(one[5:]), default=None)
+    newest = max(
+        (one for one in os.listdir("output") if one.startswith("step_")), key=lambda one: int(one[5:]), default=None
+    )
     if newest:
         accelerator.print(f"Resumed from checkpoint: output/{newest}")
         accelerator.load_state(f"output/{newest}")

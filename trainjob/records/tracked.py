@@ -179,9 +179,7 @@ def newest_checkpoint(folders: Sequence[Path]) -> float:
 
 
 def _is_saved_state(name: str) -> bool:
-    return name.endswith(_WEIGHTS) or (
-        any(word in name.lower() for word in _NAMED) and not name.endswith(_NEVER_STATE)
-    )
+    return name.endswith(_WEIGHTS) or (any(word in name.lower() for word in _NAMED) and not name.endswith(_NEVER_STATE))
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:
