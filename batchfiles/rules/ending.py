@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.status import ZERO, ScriptEnd, ends
@@ -13,7 +12,6 @@ from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.launchers import ignores_requests
-from trainjob.records.files import DamagedError, read_first
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 
@@ -66,14 +64,11 @@ def unsaved(script: BatchScript) -> Iterator[Finding]:
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
         if launch.launcher is None or not name or HOLE in name:
             continue
-        source = ""
-        with suppress(OSError, DamagedError):  # it may not be here
-            source = read_first(script.path.parent / name, _LARGEST_BYTES).decode(errors="replace")
-        if ignores_requests(launch.launcher.name, source):
+        path = script.path.parent / name
+        if path.is_file() and ignores_requests(launch.launcher.name, path.read_text(errors="replace")):
             yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
 
 
-_LARGEST_BYTES = 1_000_000
 _SETS_UP = re.compile(r"(?i)env|setup|module|conda|activate|config|vars|path")
 
 

@@ -13,9 +13,7 @@ from trainjob.check import script as scripts
 from trainjob.check.context import Context
 from trainjob.contract.errors import WARNING, Problem
 from trainjob.contract.programs import launchers
-from trainjob.records.files import read_first
 
-_LARGEST_BYTES = 1_000_000
 _NO_CHECK = "--no-check submits it all the same"
 
 
@@ -38,7 +36,7 @@ def requests(context: Context) -> Iterator[Problem]:
     found = launchers.find(context.request.job.command or ())
     if script is None or found is None:
         return
-    source = read_first(context.project.top / script.path, _LARGEST_BYTES).decode(errors="replace")
+    source = (context.project.top / script.path).read_text(errors="replace")
     if launchers.ignores_requests(found.launcher.name, source):
         text = (
             f"{script.path} uses Lightning, which under torchrun neither saves nor requeues its job at the time limit"
