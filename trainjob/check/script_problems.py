@@ -11,7 +11,8 @@ from typing import Any
 from trainjob.check import probe
 from trainjob.check import script as scripts
 from trainjob.check.context import Context
-from trainjob.contract.errors import Problem
+from trainjob.contract.errors import WARNING, Problem
+from trainjob.contract.programs import launchers
 
 _NO_CHECK = "--no-check submits it all the same"
 
@@ -27,6 +28,21 @@ def find(context: Context) -> Iterator[Problem]:
     # The job's interpreter is known only once its prologue has run, or its environment is there.
     if context.request.cluster.container.runtime == "none":
         yield from by(sys.executable, context, imports=False)
+
+
+def requests(context: Context) -> Iterator[Problem]:
+    """Yield a script that does not save when Slurm asks it to, and would if srun started its ranks."""
+    script = scripts.script_of(context.request, context.project, context.selection)
+    found = launchers.find(context.request.job.command or ())
+    if script is None or found is None:
+        return
+    source = (context.project.top / script.path).read_text(errors="replace")
+    if launchers.ignores_requests(found.launcher.name, source):
+        text = (
+            f"{script.path} uses Lightning, which under torchrun neither saves nor requeues its job at the time limit"
+        )
+        cure = f"Start one rank a process, which does both: -- python {script.path}, with its devices and num_nodes"
+        yield Problem("lightning-under-torchrun", text, cure, WARNING)
 
 
 def by(python: str, context: Context, *, imports: bool = True, brought: Collection[str] = ()) -> Iterator[Problem]:
@@ -48,10 +64,10 @@ def problems(
     report: str, context: Context, where: str, otherwise: str = "", brought: Collection[str] = ()
 ) -> Iterator[Problem]:
     """Yield the problems that the report of an interpreter on `where` has."""
-    told: Mapping[str, Any] = json.loads(report)
-    python, executable = told["python"], told["executable"]
+    found: Mapping[str, Any] = json.loads(report)
+    python, executable = found["python"], found["executable"]
     folder = context.project.top / context.project.start
-    for one in told["problems"]:
+    for one in found["problems"]:
         path = os.path.relpath(context.project.top / one["file"], folder)
         at = path if one["line"] is None else f"{path}:{one['line']}"
         if one["kind"] == "syntax":
@@ -63,13 +79,13 @@ def problems(
             yield _missing_module(context, f"{at} imports {one['text']}", one["text"], f"{executable} on {where}")
 
 
-def _missing_module(context: Context, said: str, name: str, interpreter: str) -> Problem:
+def _missing_module(context: Context, message: str, name: str, interpreter: str) -> Problem:
     folder = context.project.top / context.project.start
     for own in (f"{name}.py", f"{name}/__init__.py", f"{name}/"):
         if (folder / own).exists():
-            text = f"{said}, and {own} is not copied into the run: git does not track it"
+            text = f"{message}, and {own} is not copied into the run: git does not track it"
             return Problem("script-import", text, f"Run: git add {own}, or give --untracked")
     cure = (
         f"Install it there, name another interpreter ({context.interpreter_key} in the cluster file), or add {name}.py"
     )
-    return Problem("script-import", f"{said}, which {interpreter} does not have", f"{cure} to the project")
+    return Problem("script-import", f"{message}, which {interpreter} does not have", f"{cure} to the project")

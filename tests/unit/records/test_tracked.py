@@ -222,3 +222,21 @@ def test_saved_state_is_known_by_its_name(tmp_path: Path) -> None:
     assert tracked.newest_checkpoint([tmp_path, tmp_path / "missing"]) == 3.0
     (tmp_path / "checkpoint-9").mkdir()
     assert tracked.newest_checkpoint([tmp_path]) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "is_state"),
+    [
+        ("last.ckpt", True),
+        ("checkpoint-100", True),
+        ("checkpoint_best", True),
+        ("model.safetensors", True),
+        ("checkpointable.py", False),
+        ("checkpoint.cpython-311.pyc", False),
+        ("checkpointing.log", False),
+        ("notes.txt", False),
+    ],
+)
+def test_what_a_training_has_saved_is_known_by_its_name(name: str, is_state: bool, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    assert (tracked.newest_checkpoint([tmp_path]) > 0) == is_state
