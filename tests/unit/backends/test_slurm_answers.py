@@ -413,12 +413,12 @@ def test_a_cancel_is_confirmed_by_the_controller_or_not_at_all(slurm: Slurm, pat
     cancelled(paths)
     assert ("scancel", "20") in slurm.calls
     slurm.says |= {"squeue": [DOWN], "scontrol": [DOWN]}
-    with pytest.raises(UserError, match=r"Slurm was told to cancel 7, and whether it has ended can't be seen"):
+    with pytest.raises(UserError, match=r"to cancel 7, and whether it has ended can't be seen"):
         cancelled(paths)
 
 
 def test_a_job_that_does_not_end_is_said_with_its_number(slurm: Slurm, paths: RunPaths) -> None:
     slurm.says["squeue"] = [listed("20", "RUNNING", str(paths.folder))]
-    with pytest.raises(UserError, match=r"Slurm was told to cancel 20, 7 and has not ended them yet"):
+    with pytest.raises(UserError, match=r"to cancel 20, 7, and has not ended them yet"):
         cancelled(paths)
     assert 85 < sum(slurm.slept_s) < 95

@@ -59,18 +59,20 @@ def test_a_launcher_reads_no_job_that_the_ranks_would_refuse(paths: RunPaths, ch
 
 
 def test_the_first_request_to_stop_of_an_attempt_stands(paths: RunPaths) -> None:
-    paths.attempt.write_text("2\n")
-    attempts.note_request(paths, 1, StopRequest("TERM", 1.5))
-    assert attempts.request(paths) is None, "of an attempt that another one has fenced off"
+    attempts.note_request(paths, 1, StopRequest("INT", 1.5))
+    assert attempts.request(paths, 2) is None
     attempts.note_request(paths, 2, StopRequest("USR1", 2.5))
     attempts.note_request(paths, 2, StopRequest("TERM", 3.5))
-    assert attempts.request(paths) == StopRequest("USR1", 2.5)
+    assert [attempts.request(paths, attempt) for attempt in (1, 2)] == [
+        StopRequest("INT", 1.5),
+        StopRequest("USR1", 2.5),
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "USR1\n", "usr1 1.5\n", "USR1 1.5 more\n", "USR1 -1.5\n"])
 def test_what_is_no_request_to_stop_is_none(paths: RunPaths, text: str) -> None:
-    paths.asked.write_text(text)
-    assert attempts.request(paths) is None
+    paths.asked(1).write_text(text)
+    assert attempts.request(paths, 1) is None
 
 
 def test_launchers_whose_ranks_ended_well_are_counted_for_each_attempt(paths: RunPaths) -> None:
