@@ -169,7 +169,7 @@ def _fail_a_node(job: RehearsedJob) -> None:
     give_up(job.slurm, node)
 
 
-def _came_back(job: RehearsedJob) -> str | None:
+def _was_restarted(job: RehearsedJob) -> str | None:
     failed = job.failure
     # A launcher that was told to end before its rank had ended names no rank.
     code = attempts.exit_code(job.paths) if failed is None else failed.exit_code
@@ -206,7 +206,7 @@ def _ended_with_checkpoint(job: RehearsedJob, *ends: str) -> str | None:
 def _was_preempted(job: RehearsedJob) -> str | None:
     if job.cluster.preemption == "cancel":
         return _ended_with_checkpoint(job, states.STOPPED, states.CANCELLED)
-    return _came_back(job) or _was_not_asked(job)
+    return _was_restarted(job) or _was_not_asked(job)
 
 
 def _was_not_asked(job: RehearsedJob) -> str | None:
@@ -219,7 +219,7 @@ def _was_not_asked(job: RehearsedJob) -> str | None:
 
 _BACK = "the job checkpoints, is restarted, and continues as attempt 2"
 FAULTS: dict[str, InjectedFault] = {
-    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _came_back, asks_ranks=True),
+    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _was_restarted, asks_ranks=True),
     "preempt": InjectedFault(
         lambda job: preempt(job.slurm),
         lambda cluster: "the job ends and leaves a checkpoint" if cluster.preemption == "cancel" else _BACK,
@@ -227,7 +227,7 @@ FAULTS: dict[str, InjectedFault] = {
         asks_ranks=True,
     ),
     "node-failure": InjectedFault(
-        _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back
+        _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _was_restarted
     ),
     "rank-death": InjectedFault(
         _kill_last_rank,
