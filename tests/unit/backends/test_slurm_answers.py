@@ -25,6 +25,7 @@ from trainjob.machines.slurm.commands import ControllerDownError, SlurmRefusedEr
 from trainjob.machines.ssh.failures import SshError
 from trainjob.records import submission as submissions
 from trainjob.records import usage
+from trainjob.records.submission import Submission
 
 DOWN = ControllerDownError("the controller is down", is_lost=False)
 LOST = ControllerDownError("sbatch did not answer", is_lost=True)
@@ -193,6 +194,12 @@ def test_of_two_slurms_the_one_that_has_the_job_is_asked(monkeypatch: pytest.Mon
 # --- Submitted once.
 
 
+def recorded_of(paths: RunPaths) -> Submission:
+    found = submissions.read(paths)
+    assert found is not None
+    return found
+
+
 def order(paths: RunPaths, *earlier: str, is_first: bool = True, elements: frozenset[int] = frozenset()) -> Order:
     words = ["sbatch", "--parsable", "job.sbatch"]
     return Order(paths, HERE, str(paths.folder), words, set(earlier), is_first=is_first, elements=elements)
@@ -295,8 +302,7 @@ def test_of_an_array_the_job_of_these_elements_counts(slurm: Slurm, paths: RunPa
 
 def test_what_was_recorded_adds_nothing_to_the_call_but_what_it_waits_for(slurm: Slurm, paths: RunPaths) -> None:
     slurm.says["sbatch"] = ["101\n"]
-    recorded = submissions.read(paths)
-    assert recorded is not None
+    recorded = recorded_of(paths)
     argv = ["sbatch", "--dependency=afterok:5:6_1", "--dependency=singleton", "--wrap=rm", "job.sbatch"]
     found = backend.start(paths, recorded.replace(argv=argv, script="job.sbatch", after=("r1",)))
     (words,) = slurm.called("sbatch")
@@ -306,10 +312,9 @@ def test_what_was_recorded_adds_nothing_to_the_call_but_what_it_waits_for(slurm:
 
 def test_elements_begin_as_one_array(slurm: Slurm, paths: RunPaths) -> None:
     slurm.says["sbatch"] = ["101\n"]
-    recorded = submissions.read(paths)
-    assert recorded is not None
+    recorded = recorded_of(paths)
     again = recorded.replace(script="job.sbatch", attempt=2, earlier=[native(str(paths.folder), "7_1")])
-    found = backend.start_elements(paths, Array((1, 3), None), {1: again, 3: again})
+    found = backend.start_elements(paths, recorded, Array((1, 3), None), {1: again, 3: again})
     assert slurm.called("sbatch")[0][-2:] == ("--array=1,3", "job.sbatch")
     assert [one["job_id"] for one in found.values()] == ["101_1", "101_3"]
 
@@ -325,8 +330,7 @@ def test_a_run_waits_for_the_newest_job_of_another(slurm: Slurm, paths: RunPaths
 
 
 def test_a_submission_of_unknown_outcome_is_looked_for(slurm: Slurm, paths: RunPaths) -> None:
-    recorded = submissions.read(paths)
-    assert recorded is not None
+    recorded = recorded_of(paths)
     assert backend.look_for(paths, recorded) is None
     slurm.says["scontrol"] = [shown("9", "PENDING", str(paths.folder))]
     assert (backend.look_for(paths, recorded) or {})["job_id"] == "9"
@@ -353,21 +357,22 @@ def test_a_requeued_job_starts_soon(slurm: Slurm) -> None:
 
 def test_a_command_beside_a_rank_is_a_step_on_its_node(slurm: Slurm, tmp_path: Path) -> None:
     run = made(tmp_path, "run", state="RUNNING", native=native("/runs/run"), backend="slurm")
+    recorded = recorded_of(run)
     with pytest.raises(UserError, match="the node of rank 1 of run run is not known yet"):
-        backend.next_to(run, {}, 1, ["sh"], terminal=True)
+        backend.next_to(run, recorded, 1, ["sh"], terminal=True)
     usage.append(run, usage.UsageRecord(attempt=1, rank=1, host="n2", pid=1, time=1.0, cpus=1, memory_bytes=1))
-    words = backend.next_to(run, {}, 1, ["sh"], terminal=True)
+    words = backend.next_to(run, recorded, 1, ["sh"], terminal=True)
     assert words[words.index("--jobid=7") :] == [
         *("--jobid=7", "--nodelist=n2", "--pty", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "sh")
     ]
-    assert "--pty" not in backend.next_to(run, {}, 1, ["sh"], terminal=False)
+    assert "--pty" not in backend.next_to(run, recorded, 1, ["sh"], terminal=False)
 
 
 # --- Cancelled.
 
 
 def cancelled(paths: RunPaths, **more: Any) -> None:
-    backend.cancel(paths, native(str(paths.folder), **more), 0.0)
+    backend.cancel(paths, recorded_of(paths).replace(native=native(str(paths.folder), **more)), 0.0)
 
 
 def test_what_the_files_name_is_cancelled_first_by_number_and_name(slurm: Slurm, paths: RunPaths) -> None:
