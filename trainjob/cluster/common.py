@@ -139,7 +139,7 @@ class Container(Strict):
 
     options: list[Line] = key(
         [],
-        "More words for the runtime, which stand before the image, for an overlay or a home; with pyxis and ce, options of "
+        "More words for the runtime, in front of the image, for an overlay or a home; with pyxis and ce, options of "
         "srun. What is given here is not checked.",
     )
 
