@@ -97,7 +97,7 @@ def record(run: BatchRun) -> Recording:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
                 refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
                 return Recording((), (), (), (), description.gres_count, refused=refused)
-            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, run.cluster)
+            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen)
             run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
             limit = run.script.header.value("time") or "UNLIMITED"
             stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
