@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from batchfiles.rehearsal import twin
+from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
+from trainjob.contract.errors import UserError
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -72,7 +73,7 @@ def record(run: BatchRun) -> Recording:
         seen = place / "seen"
         seen.mkdir(mode=0o700)
         environment = {**_environment(run, place, seen, torch, has_gpus=has_gpus), **run.environment}
-        description = imitate(run.cluster, twin.nodes_of(run.script), release=run.slurm)
+        description = imitate(run.cluster, requested_cluster.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
         files, folders = _not_here(run)
@@ -97,7 +98,7 @@ def record(run: BatchRun) -> Recording:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
                 refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
                 return Recording((), (), (), (), description.gres_count, refused=refused)
-            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, run.cluster)
+            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen)
             run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
             limit = run.script.header.value("time") or "UNLIMITED"
             stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
@@ -194,7 +195,7 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     prolog.chmod(0o755)
     # As long as a site's: many files make a port of its last digits.
     found = {"TaskProlog": str(prolog), "KillWait": "5", "FirstJobId": "10001"}
-    if options := twin.site_options(run.script):
+    if options := requested_cluster.site_options(run.script):
         otherwise = "take them out of a copy of the file"
         found |= accepted_options.settings(place, options, run.slurm, otherwise)
     return found
@@ -215,13 +216,24 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     if elsewhere or (missing and not run.needs_log_folder):
         run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
-    words += [str(run.script.path), *run.arguments]
-    return slurm.run(words, folder=run.folder, environment=environment, check=False)
+    # Whoever may write to the file can change it until sbatch reads it: nothing starts before Slurm tells what it got.
+    is_held = run.script.header.value("hold") is not None
+    words += [*([] if is_held else ["--hold"]), str(run.script.path), *run.arguments]
+    sent = slurm.run(words, folder=run.folder, environment=environment, check=False)
+    if sent.code == 0:
+        job = sent.text.strip().split(";")[0]
+        got = slurm.run(["scontrol", "write", "batch_script", job, "-"], check=False)
+        if got.stdout.rstrip(b"\n") != run.script.raw.rstrip(b"\n"):
+            slurm.run(["scancel", job], check=False)
+            raise UserError(f"{run.script.path} was changed while it was rehearsed", "read it again, and rehearse it")
+        if not is_held:
+            slurm.run(["scontrol", "release", job])
+    return sent
 
 
 def _fewer_nodes(run: BatchRun) -> list[str]:
     """Return the options of sbatch that let a large job run here, on some of its nodes."""
-    request, nodes = run.script.request, twin.nodes_of(run.script)
+    request, nodes = run.script.request, requested_cluster.nodes_of(run.script)
     per_node = max(request.gpus_per_node or 1, request.tasks_per_node or 1)
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     fewer = max(2, min(_RANKS, int(memory_gb / _GB_PER_RANK)) // per_node)

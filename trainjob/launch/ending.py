@@ -25,7 +25,7 @@ ELSEWHERE = "elsewhere"  # Slurm does, or a job that waits already
 MORE_MEM, MORE_TIME = "more mem", "more time"  # the script submits a job that asks for more
 FORGET = "forget"  # the script cancels a start of which the run has no need
 # A rank that saves when it is asked, and then lets the signal end it: 128 + TERM or USR1, or the launcher's word.
-_BY_REQUEST = (143, 138, exits.CHECKPOINTED)
+_BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
 _ENDED_BY_SIGNAL = (137, 143)
 _PREEMPTED = "preempted by Slurm"
 
@@ -45,7 +45,9 @@ class AttemptFacts(NamedTuple):
     stop: bool = False  # the file `stop`
     update: Optional[int] = None  # by this attempt, as read
     total: Optional[int] = None
-    checkpoint: bool = False  # one of ours is there
+    may_be_of_epoch: bool = False  # the total, of a bar which may be drawn anew in each epoch
+    checkpoint: bool = False  # one is there, whenever it was written
+    durable: int = 0  # the last update before it, as read
     failed: bool = False  # a rank has failed, by no request: failure.json
     terminated: bool = False  # launchers have told ranks to end
     trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
@@ -78,13 +80,13 @@ class Ending(NamedTuple):
 def decide(facts: AttemptFacts) -> Ending:
     """Return what the end of an attempt means."""
     if _has_finished(facts):
-        return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
+        return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
     if facts.signalled:
         if facts.limit:
             return Ending(states.TIMEOUT, why=_with_request(facts, "the time limit has ended this attempt"))
-        return Ending(states.CANCELLED)
+        return _cancelled(facts)
     if facts.scheduler:
         return _by_script(facts)
     if facts.marker:
@@ -97,18 +99,24 @@ def decide(facts: AttemptFacts) -> Ending:
 def was_interrupted(facts: AttemptFacts) -> bool:
     """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
     # While the job goes on, TERM is srun's, to the other ranks after one has failed.
-    was_asked = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
-    ended_for_it = facts.code == 0 or was_asked or facts.code in _BY_REQUEST
-    return bool(facts.asked) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
+    were_signalled = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
+    ended_for_it = facts.code == 0 or were_signalled or facts.code in _BY_REQUEST
+    return _was_asked(facts) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
+
+
+def _was_asked(facts: AttemptFacts) -> bool:
+    """Return whether a handler of a rank got a request, which a full disk may have kept out of the files."""
+    return bool(facts.asked) or facts.code == exits.UNRECORDED_REQUEST
 
 
 def _is_done(facts: AttemptFacts) -> bool:
-    return facts.done or (facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0))
+    has_all = facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0)
+    return facts.done or (has_all and not facts.may_be_of_epoch)
 
 
 def _has_finished(facts: AttemptFacts) -> bool:
     """Return whether the run is known to be done, whatever came to its ranks then; Slurm may still start it again."""
-    ended_well = facts.code == 0 or (bool(facts.asked) and facts.code in _BY_REQUEST and not facts.trains)
+    ended_well = facts.code == 0 or (_was_asked(facts) and facts.code in _BY_REQUEST and not facts.trains)
     starts_again = facts.restarted or facts.job in ("PENDING", "NODE_FAIL")
     return ended_well and _is_done(facts) and not (facts.failed or facts.marker or starts_again)
 
@@ -144,12 +152,16 @@ def _by_controller(facts: AttemptFacts) -> Ending:
             return Ending(states.REQUEUED, MORE_TIME, why)
         return _continued(facts, has_saved, why, states.TIMEOUT)
     if facts.job == "CANCELLED":  # by somebody, also of a job that was being preempted
-        return Ending(states.CANCELLED)
+        return _cancelled(facts)
     if facts.preempted:
         has_saved = has_saved or facts.checkpoint
         why = _PREEMPTED + ", which does not start the job again here"
         return _continued(facts, has_saved, why, states.STOPPED if facts.marker else states.CANCELLED)
-    return Ending(states.CANCELLED)
+    return _cancelled(facts)
+
+
+def _cancelled(facts: AttemptFacts) -> Ending:
+    return Ending(states.CANCELLED, why=_with_request(facts, "cancelled: %s" % _how_to_go_on(facts)))
 
 
 def _by_script(facts: AttemptFacts) -> Ending:
@@ -180,10 +192,10 @@ def _by_script(facts: AttemptFacts) -> Ending:
 
 def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
     """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
-    hint = "trainjob resume continues from its checkpoint"
+    hint = "trainjob resume continues from its checkpoint" if has_saved else _how_to_go_on(facts)
     if not has_saved:
-        refusal = "nothing was written after the request" if facts.asked else "no checkpoint of it is known"
-        hint = "trainjob resume continues" if facts.asked else "trainjob resume starts it again"
+        no_request = "no rank that handles USR1 or TERM was asked"
+        refusal = "nothing was written after the request" if _was_asked(facts) else no_request
     elif facts.stop:
         refusal = "it was asked to stop for good (trainjob cancel --stop)"
     elif _is_ended_from_outside(facts):
@@ -195,6 +207,14 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
             states.REQUEUED, AGAIN, _with_request(facts, "%s: continued as attempt %d" % (why, facts.attempt + 1))
         )
     return Ending(otherwise, why=_with_request(facts, "%s; %s: %s" % (why, refusal, hint)))
+
+
+def _how_to_go_on(facts: AttemptFacts) -> str:
+    """Return what `resume` continues from."""
+    if facts.durable:
+        return "trainjob resume continues from its newest checkpoint, at about update {:,}".format(facts.durable)
+    has_saved = facts.marker or facts.saved or facts.checkpoint
+    return "trainjob resume continues from its checkpoint" if has_saved else "trainjob resume starts it again"
 
 
 def _is_ended_from_outside(facts: AttemptFacts) -> bool:
@@ -212,11 +232,13 @@ def _starts_are_used_up(facts: AttemptFacts) -> bool:
 def _by_code(facts: AttemptFacts) -> Ending:
     if facts.code != 0:
         return Ending(states.FAILED)
-    return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
+    return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
 
 
 def _with_request(facts: AttemptFacts, what: str) -> str:
     """Return `what` behind how the ranks were asked, and how they ended."""
+    if not facts.asked and facts.code == exits.UNRECORDED_REQUEST:
+        return "%s, which the run directory's disk did not take: %s" % (states.ASKED_TO_STOP, what)
     if not facts.asked:
         return what
     at = "" if facts.asked_at is None else time.strftime(" at %H:%M:%S", time.localtime(facts.asked_at))
@@ -235,15 +257,15 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     from trainjob.records import attempts, progress
 
     number = attempts.current(paths)
-    request = attempts.request(paths)
+    request = attempts.request(paths, number)
     facts: Dict[str, Any] = {
         "attempt": number,
         "marker": paths.requeue.exists(),
         "done": paths.done.exists(),
         "stop": paths.stop.exists(),
-        "saved": paths.saved.exists(),
+        "saved": paths.saved(number).exists(),
         "failed": _has_content(paths.failure),
-        "terminated": paths.terminated.exists(),
+        "terminated": paths.terminated(number).exists(),
         "out_of_memory": paths.out_of_memory.exists(),
         "checkpoint": any(paths.checkpoints.glob("update-*")),
         "trains": _trains(paths),
@@ -254,6 +276,9 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     read_progress = progress.read(paths)
     if read_progress.attempt == number:
         facts.update(update=read_progress.update, total=read_progress.total_updates)
+        facts["may_be_of_epoch"] = read_progress.may_be_of_epoch
+        facts["durable"] = read_progress.durable_update or read_progress.began_at or 0
+        facts["checkpoint"] = facts["checkpoint"] or facts["durable"] > 0
     for word in words:
         name, _, value = word.partition("=")
         facts.update(_shown(value, int(facts.get("restarts", 0))) if name == "shown" else {name: _typed(name, value)})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchfiles.rehearsal import following, running, twin
+from batchfiles.rehearsal import following, requested_cluster, running
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from trainjob.contract import clock
@@ -19,7 +19,7 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     nodes: str, is_stalled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job: Any = SimpleNamespace(processes=[SimpleNamespace(torch="2.13.0", command=f"torchrun {nodes} train.py")])
-    watch = following._Watch(job)
+    watch = following.JobWatch(job)
     began = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
     assert watch.is_stalled() == is_stalled
@@ -43,7 +43,7 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
     run = running.BatchRun(
         script,
         tmp_path,
-        twin.cluster_from(script),
+        requested_cluster.cluster_from(script),
         maps={"/nowhere/here": tmp_path},
         needs_log_folder=needed,
     )
@@ -68,5 +68,5 @@ def test_what_only_the_cluster_has_is_known_before_sh_would_end(
     text: str, missing: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     script = script_of(Path("train.sbatch"), text.encode(), SiteFacts())
-    run = running.BatchRun(script, tmp_path, twin.cluster_from(script), maps={"/nowhere/here": tmp_path})
+    run = running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script), maps={"/nowhere/here": tmp_path})
     assert running._not_here(run) == missing

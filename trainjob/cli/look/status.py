@@ -121,19 +121,17 @@ def wait(
     """Wait until runs have ended; the exit code is 0 if all of them are COMPLETED."""
     from trainjob.contract import states
     from trainjob.observe import index
-    from trainjob.observe.status import between_looks_s, poll
+    from trainjob.observe.status import poll
 
     deadline = math.inf if timeout_s is None else clock.monotonic() + timeout_s
 
     def has_ended(now: Snapshot) -> bool:
         return now.state not in states.ACTIVE or clock.monotonic() >= deadline
 
-    def pause() -> None:
+    def pause(between_s: float) -> None:
         clock.sleep(min(between_s, max(0.0, deadline - clock.monotonic())))
 
-    found = [index.find(run) for run in runs]
-    between_s = max(map(between_looks_s, found))
-    ended = [poll(paths, has_ended, pause) for paths in found]
+    ended = [poll(paths, has_ended, pause) for paths in [index.find(run) for run in runs]]
     if as_json:
         show.as_json([one.as_json() for one in ended])
     else:
@@ -163,9 +161,8 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     if now.scheduler:
         yield "scheduler", " · ".join(f"{key.replace('_', ' ')} {value}" for key, value in now.scheduler.items())
     yield "attempt", str(now.attempt)
-    if now.update is not None:
-        epoch = "" if now.epoch is None else f"epoch {now.epoch}, "
-        yield "progress", f"{epoch}update {now.update} of {now.total_updates or 'unknown'}"
+    if now.progress is not None:
+        yield "progress", now.progress
     if now.heartbeat is not None:
         yield "last sign of life", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
     if now.outlook is not None:
