@@ -392,8 +392,7 @@ _EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warni
 
 def _from_last_words(seen: Evidence) -> Optional[Cause]:
     """Return what the last line says where it is an error: one of ours, or the end of a traceback."""
-    lines = list(seen.lines)
-    for number, line in reversed(list(enumerate(lines))):
+    for line in reversed(seen.lines):
         own = _OWN_WORDS.match(line)
         if own:
             is_exception = "its traceback is above" in line
@@ -401,7 +400,7 @@ def _from_last_words(seen: Evidence) -> Optional[Cause]:
             return Cause(code, "%s: %s" % (seen.who, own.group(1)), "", resume=not is_exception)
         if _EXCEPTION.match(line):
             text = "%s raised %s" % (seen.who, line)
-            first = _first_of_chain(lines)
+            first = _first_of_chain(seen.lines)
             if first is not None:
                 text += "; it began with %s" % first
             return Cause("exception", text, "The traceback in its log shows where", resume=False)
