@@ -114,7 +114,7 @@ def _unproved(file: Adoptable) -> str | None:
             )
         except UserError as error:
             return str(error)
-    return None if proof.is_equal or adoption.is_wrong else proof.differences()[0]
+    return next((one.text for one in proof.unexplained(adoption.explained)), None)
 
 
 def _file(folder: Path, row: dict[str, str]) -> Path | None:

@@ -215,7 +215,7 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     if elsewhere or (missing and not run.needs_log_folder):
         run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
-    words += [str(run.script.path), *run.arguments]
+    words += [*run.script.options, str(run.script.path), *run.arguments]
     return slurm.run(words, folder=run.folder, environment=environment, check=False)
 
 
