@@ -52,16 +52,16 @@ def line(found: dict[str, Any]) -> str:
 
 def one_rank(folder: Path, asked: argparse.Namespace) -> None:
     world = turns.join(folder)
-    stage = turns.open_stage(folder, world, **turns.settings(asked.net, world.size))
+    context = turns.open_context(folder, world, **turns.settings(asked.net, world.size))
     updates = UPDATES[asked.net]
     waits: list[float] = []
-    sides = {PLAIN: turns.ours(stage), SAVING: saving(stage, updates, waits)}
+    sides = {PLAIN: turns.ours(context), SAVING: saving(context, updates, waits)}
     found = turns.taken(world, sides, dict.fromkeys(sides, updates), asked.seconds)
-    newest = max(stage.paths.checkpoints.glob("update-*"), default=folder)
+    newest = max(context.paths.checkpoints.glob("update-*"), default=folder)
     turns.end(world, folder, {**found, WAITS: waits, "bytes": sum(file.stat().st_size for file in newest.iterdir())})
 
 
-def saving(stage: Any, updates: int, waits: list[float]) -> turns.Side:
+def saving(context: Any, updates: int, waits: list[float]) -> turns.Side:
     """Return our loop with one checkpoint a turn, which is on the disk when the turn ends."""
     from trainjob.train.loop import Loop
 
@@ -71,12 +71,12 @@ def saving(stage: Any, updates: int, waits: list[float]) -> turns.Side:
             super()._save()
             waits.append(time.perf_counter() - start)
 
-    settings = dataclasses.replace(stage.settings, checkpoint_every=updates)
-    train = turns.ours(stage._replace(settings=settings), updates - 1, Timed)
+    settings = dataclasses.replace(context.settings, checkpoint_every=updates)
+    train = turns.ours(context._replace(settings=settings), updates - 1, Timed)
 
     def train_and_wait(count: int) -> None:
         train(count)
-        stage.writer.finish()
+        context.writer.finish()
 
     return train_and_wait
 

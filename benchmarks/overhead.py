@@ -53,33 +53,33 @@ def one_rank(folder: Path, asked: argparse.Namespace) -> None:
     world = turns.join(folder)
     several = {DDP: {"engine": DDP}, NAIVE: {"engine": NAIVE}, FIXED: {"engine": DDP, "sum_order": "fixed"}}
     kinds = several if world.size > 1 else {SINGLE: {"engine": SINGLE}}
-    stages = {
-        name: turns.open_stage(folder, world, **turns.settings(asked.net, world.size, **kind))
+    contexts = {
+        name: turns.open_context(folder, world, **turns.settings(asked.net, world.size, **kind))
         for name, kind in kinds.items()
     }
-    first = next(iter(stages.values()))
+    first = next(iter(contexts.values()))
     sides = {
         HAND: by_hand(first, world, itertools.cycle(in_memory(first, world))),
         LOADER: by_hand(first, world, from_loader(first, world)),
-        **{name: turns.ours(stage) for name, stage in stages.items()},
+        **{name: turns.ours(context) for name, context in contexts.items()},
     }
     turns.end(world, folder, turns.taken(world, sides, dict.fromkeys(sides, UPDATES[asked.net]), asked.seconds))
 
 
-def in_memory(stage: Any, world: Any) -> list[Any]:
+def in_memory(context: Any, world: Any) -> list[Any]:
     """Return this rank's batches of an epoch, in our order."""
     from trainjob.train.samples.batches import blocks
 
-    made = blocks(stage.train, stage.counts, world.rank, 0, stage.counts.updates_per_epoch)
+    made = blocks(context.train, context.counts, world.rank, 0, context.counts.updates_per_epoch)
     return [(block.inputs.clone(), block.targets.clone()) for block in made]
 
 
-def from_loader(stage: Any, world: Any) -> Iterator[Any]:
+def from_loader(context: Any, world: Any) -> Iterator[Any]:
     """Yield batches as the tutorials have them made: a sampler that parts the data over ranks, no workers."""
     import numpy
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-    data = TensorDataset(*stage.train.gather(numpy.arange(len(stage.train)), None))
+    data = TensorDataset(*context.train.gather(numpy.arange(len(context.train)), None))
     sampler: DistributedSampler[Any] = DistributedSampler(data, world.size, world.rank, drop_last=True)
     loader = DataLoader(data, batch_size=turns.MICRO_BATCH, sampler=sampler, drop_last=True)
     for epoch in itertools.count():
@@ -87,12 +87,12 @@ def from_loader(stage: Any, world: Any) -> Iterator[Any]:
         yield from loader
 
 
-def by_hand(stage: Any, world: Any, batches: Iterator[Any]) -> turns.Side:
+def by_hand(context: Any, world: Any, batches: Iterator[Any]) -> turns.Side:
     """Return the loop that the tutorials teach, with nothing around it."""
     import torch
     from torch import nn
 
-    model = stage.engine.parts.task.build_model()
+    model = context.engine.parts.task.build_model()
     if world.size > 1:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0001, momentum=0.9)

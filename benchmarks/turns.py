@@ -83,27 +83,27 @@ def join(folder: Path) -> Any:
     return worlds.join(worlds.place(os.environ), os.environ, 600)
 
 
-def open_stage(folder: Path, world: Any, **changes: Any) -> Any:
+def open_context(folder: Path, world: Any, **changes: Any) -> Any:
     """Return all that our loop works with, as a run in `folder` would have it."""
     from trainjob.contract.paths import RunPaths
-    from trainjob.train.opening import RankRun, open_stage
+    from trainjob.train.opening import RankRun, open_context
     from trainjob.train.recording.startup import Startup
     from trainjob.train.stalling import Watch
 
     paths = RunPaths(folder)
     asked = runs_at_work.settings(**changes)
     run = RankRun(paths, asked, 1, world, os.environ, Watch(paths, world, 1, 600), Startup(os.environ))
-    return open_stage(run)[0]
+    return open_context(run)[0]
 
 
-def ours(stage: Any, start: int = 0, loop_type: Any = None) -> Side:
+def ours(context: Any, start: int = 0, loop_type: Any = None) -> Side:
     """Return our loop with all that it does on the way: metrics, progress, requests to stop, averaged loss."""
     from trainjob.train.loop import Loop
 
     made = [start]
 
     def train(updates: int) -> None:
-        loop = (loop_type or Loop)(stage._replace(end=made[0] + updates), made[0])
+        loop = (loop_type or Loop)(context._replace(end=made[0] + updates), made[0])
         loop._save_durably = lambda: None  # type: ignore[method-assign] # the checkpoint at the end is no part of an update
         loop.run()
         made[0] += updates

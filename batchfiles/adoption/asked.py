@@ -256,11 +256,11 @@ def _signal(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, st
     margin = int(match[2] or 60)
     if margin != _MARGIN_S:
         keys.cluster["time_limit_signal"] = {"margin_s": margin}
-    told = f"USR1 {margin} s before the time limit"
+    signal = f"USR1 {margin} s before the time limit"
     if match[1] not in ("USR1", "10"):
-        return Where.LOST, f"ranks get {told}, and not {match[1]}: handle USR1"
+        return Where.LOST, f"ranks get {signal}, and not {match[1]}: handle USR1"
     to_batch = (one.value or "").startswith("B")
-    return Where.CLUSTER, f"{told}{', to the ranks themselves' if to_batch else ''}"
+    return Where.CLUSTER, f"{signal}{', to the ranks themselves' if to_batch else ''}"
 
 
 def _chdir(_start: AdoptedStart, _keys: Keys, one: Directive) -> tuple[Where, str]:

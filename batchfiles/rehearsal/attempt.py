@@ -71,16 +71,16 @@ class RehearsedAttempt:
         """Whether all ranks are in one world, by what they made or else were told; None if that can't be told."""
         if self.worlds or self.waiting:
             return len(self.worlds) == 1 and not self.waiting
-        told = [(rank.rank, rank.world_size) for rank in self.ranks if rank.world_size is not None]
-        if not told:
+        assigned = [(rank.rank, rank.world_size) for rank in self.ranks if rank.world_size is not None]
+        if not assigned:
             return None
         return (
-            sorted(rank or 0 for rank, _ in told) == list(range(told[0][1] or 0))
-            and len({size for _, size in told}) == 1
+            sorted(rank or 0 for rank, _ in assigned) == list(range(assigned[0][1] or 0))
+            and len({size for _, size in assigned}) == 1
         )
 
     @property
-    def came_back(self) -> bool:
+    def was_restarted(self) -> bool:
         """Whether Slurm has started the job again, or the file has submitted one of its own."""
         again = self.job.restarts and self.recording.ranks(self.job.id, self.job.restarts + 1)
         return bool(again) or any(call.name == "sbatch" for call in self.recording.calls)
@@ -122,9 +122,9 @@ class RehearsedAttempt:
             twice = [f"{count} of them are rank {number}" for number, count in numbers.items() if count > 1]
             yield "; ".join([f"{each} that never formed", *twice])
         if self.is_one_world is False and not self.worlds and not self.waiting:
-            told = Counter(str(rank.rank) for rank in self.ranks)
+            assigned = Counter(str(rank.rank) for rank in self.ranks)
             each = ", ".join(
-                f"{quantity(told[number], 'process', 'processes')} as rank {number}" for number in sorted(told)
+                f"{quantity(assigned[number], 'process', 'processes')} as rank {number}" for number in sorted(assigned)
             )
             yield f"the rank numbers do not form a world: {each}"
         if self.is_one_world is None:

@@ -75,7 +75,7 @@ def follow(
     `inject` names a fault, as base.Rehearsal does. `limit` is the time limit that the file asks for.
     """
     watch = _Watch(job)
-    began = told = clock.monotonic()
+    began = reported_at = clock.monotonic()
     while True:
         watch.look()
         now = clock.monotonic()
@@ -94,9 +94,9 @@ def follow(
                 return f"after {stop_after_s:g} s of training"
         if watch.is_stalled():
             return f"its processes have done nothing for {now - watch.lived:.0f} s"
-        if now - told >= _TELL_EVERY_S:
+        if now - reported_at >= _TELL_EVERY_S:
             say(f"  … {now - began:.0f} s: {watch.in_words()}")
-            told = now
+            reported_at = now
         clock.sleep(_POLL_S)
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
-from batchfiles.rehearsal import twin
+from batchfiles.rehearsal import requested_cluster
+from batchfiles.rehearsal.observations import RankObservation, cpus_asked, observe_ranks, requested, with_cpus_of_a_node
+from batchfiles.rehearsal.placeholders import make_placeholders
 from batchfiles.rehearsal.recording import Recording
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
 from batchfiles.rehearsal.running import BatchRun, record
-from batchfiles.rehearsal.saw import Saw, cpus_asked, requested, saw, with_cpus_of_a_node
-from batchfiles.rehearsal.stage import stage
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.backends import folder
@@ -44,8 +44,8 @@ class Proof:
     `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes.
     """
 
-    original: Sequence[Saw]
-    adopted: Sequence[Saw]
+    original: Sequence[RankObservation]
+    adopted: Sequence[RankObservation]
     problem: str | None = None
     refusal: str | None = None
 
@@ -65,7 +65,7 @@ class Proof:
             starts = f"the file starts {_ranks_in_words(self.original)}"
             return [*found, f"{starts}; and the job {_ranks_in_words(self.adopted)}"]
         for theirs, ours in zip(self.original, self.adopted, strict=True):
-            for name, one, other in zip(Saw._fields, theirs, ours, strict=True):
+            for name, one, other in zip(RankObservation._fields, theirs, ours, strict=True):
                 if one != other:
                     found[
                         f"{name.replace('_', ' ')} of rank {ours.rank}: {_shown(one)}, and {_shown(other)} in the job"
@@ -75,7 +75,7 @@ class Proof:
     @property
     def compared(self) -> str:
         """What is compared, in words."""
-        return ", ".join(name.replace("_", " ") for name in Saw._fields)
+        return ", ".join(name.replace("_", " ") for name in RankObservation._fields)
 
     def as_json(self) -> dict[str, Any]:
         """Return the proof for `--json`."""
@@ -83,14 +83,14 @@ class Proof:
         return {
             "equal": self.is_equal,
             "differences": self.differences(),
-            **{name: [one._asdict() for one in saw] for name, saw in ranks.items()},
+            **{name: [one._asdict() for one in observed] for name, observed in ranks.items()},
         }
 
 
-def _ranks_in_words(saw: Sequence[Saw]) -> str:
-    sizes = " and of ".join(str(size) for size in sorted({one.world_size for one in saw}))
-    nodes = quantity(len({one.node for one in saw}), "node")
-    return f"{quantity(len(saw), 'rank')} on {nodes}, each of a world of {sizes}"
+def _ranks_in_words(observed: Sequence[RankObservation]) -> str:
+    sizes = " and of ".join(str(size) for size in sorted({one.world_size for one in observed}))
+    nodes = quantity(len({one.node for one in observed}), "node")
+    return f"{quantity(len(observed), 'rank')} on {nodes}, each of a world of {sizes}"
 
 
 def _shown(value: object) -> str:
@@ -109,19 +109,19 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             say(f"${outside}, the program, is set nowhere in {path.name}: {_PROGRAM} stands in for it")
             words = [word.replace(f"${outside}", _PROGRAM) for word in words]
             given[outside] = _PROGRAM
-        staged = stage(script, words, here, place, python, arguments)
+        staged = make_placeholders(script, words, here, place, python, arguments)
         if staged is not None:
             say("the training is not here: a program that only waits stands in for it")
         run = BatchRun(
             script=script,
             folder=here if staged is None else staged.folder,
             top=top_folder(here) if staged is None else staged.folder,
-            cluster=twin.cluster_from(script),
+            cluster=requested_cluster.cluster_from(script),
             arguments=tuple(arguments),
             maps={} if staged is None else staged.maps,
             programs=None if staged is None else staged.programs,
             python=python,
-            takes_whole_nodes=twin.takes_whole_nodes(script),
+            takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
             needs_log_folder=False,
             stop_after_s=1.0,
             # USER and LOGNAME as every login shell has them.
@@ -146,17 +146,17 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     names, asked = requested(script), cpus_asked(script)
     of_job = _why_no_ranks("the job", adopted)
     if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
-        return Proof((), saw(adopted, names, asked) if of_job is None else (), problem, refusal)
+        return Proof((), observe_ranks(adopted, names, asked) if of_job is None else (), problem, refusal)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
     program = next((word.text for word in main_launch(script).program), "")
-    theirs = saw(original, names, asked, folders, least=asked or 0, program=program)
-    ours = saw(adopted, names, asked, folders)
+    theirs = observe_ranks(original, names, asked, folders, least=asked or 0, program=program)
+    ours = observe_ranks(adopted, names, asked, folders)
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
     pairs = zip_longest(ours, theirs)
-    equalled = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
-    return Proof(theirs, equalled, refusal=refusal)
+    adjusted = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
+    return Proof(theirs, adjusted, refusal=refusal)
 
 
 def _why_no_ranks(what: str, seen: Recording) -> str | None:

@@ -225,9 +225,9 @@ def _ranks(processes: Sequence[RecordedProcess]) -> list[RecordedProcess]:
     if met:
         return met
     candidates = [one for one in processes if not one.is_launcher]
-    told = [one for one in candidates if _first(one.environment, RANK_VARIABLES) is not None]
+    with_rank = [one for one in candidates if _first(one.environment, RANK_VARIABLES) is not None]
     with_torch = [one for one in candidates if one.torch is not None]
-    return told or with_torch or candidates
+    return with_rank or with_torch or candidates
 
 
 def processes_in(folder: Path) -> list[RecordedProcess]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchfiles.rehearsal import twin
+from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.diagnosis import diagnosis_of
@@ -57,12 +57,12 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
         script=script,
         folder=folder,
         top=top_folder(folder),
-        cluster=cluster or twin.cluster_from(script),
+        cluster=cluster or requested_cluster.cluster_from(script),
         arguments=options.arguments,
         maps=options.maps,
         python=options.python or python_of_file(script, cluster),
         has_gpus=options.has_gpus,
-        takes_whole_nodes=cluster is None and twin.takes_whole_nodes(script),
+        takes_whole_nodes=cluster is None and requested_cluster.takes_whole_nodes(script),
         stop_after_s=options.stop_after_s,
         inject=options.inject,
         slurm=None if options.slurm == INSTALLED else options.slurm,

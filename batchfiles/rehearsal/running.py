@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from batchfiles.rehearsal import twin
+from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
@@ -21,7 +21,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.rehearse import gpus
 from trainjob.rehearse.slurm import accepted_options, configuration, ipus, root
-from trainjob.rehearse.slurm.description import twin_of
+from trainjob.rehearse.slurm.description import imitate
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
 _STANDINS = Path(__file__).with_name("programs")
@@ -72,7 +72,7 @@ def record(run: BatchRun) -> Recording:
         seen = place / "seen"
         seen.mkdir(mode=0o700)
         environment = {**_environment(run, place, seen, torch, has_gpus=has_gpus), **run.environment}
-        description = twin_of(run.cluster, twin.nodes_of(run.script), release=run.slurm)
+        description = imitate(run.cluster, requested_cluster.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
         files, folders = _not_here(run)
@@ -194,7 +194,7 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     prolog.chmod(0o755)
     # As long as a site's: many files make a port of its last digits.
     found = {"TaskProlog": str(prolog), "KillWait": "5", "FirstJobId": "10001"}
-    if options := twin.site_options(run.script):
+    if options := requested_cluster.site_options(run.script):
         otherwise = "take them out of a copy of the file"
         found |= accepted_options.settings(place, options, run.slurm, otherwise)
     return found
@@ -221,7 +221,7 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
 
 def _fewer_nodes(run: BatchRun) -> list[str]:
     """Return the options of sbatch that let a large job run here, on some of its nodes."""
-    request, nodes = run.script.request, twin.nodes_of(run.script)
+    request, nodes = run.script.request, requested_cluster.nodes_of(run.script)
     per_node = max(request.gpus_per_node or 1, request.tasks_per_node or 1)
     memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     fewer = max(2, min(_RANKS, int(memory_gb / _GB_PER_RANK)) // per_node)

@@ -159,7 +159,7 @@ def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:
         return hangs if stopped else None
     if inject == "cancel":
         return None if job.state == "CANCELLED" and not job.restarts else f"the job was cancelled, and is {job.state}"
-    if attempt.came_back:
+    if attempt.was_restarted:
         return None
     return f"the job did not start again: it is {job.state}" + (f", {stopped}" if stopped else "")
 
@@ -168,7 +168,7 @@ def _facts(seen: _Seen) -> Iterator[str]:
     recording, attempts, inject = seen
     for attempt in attempts:
         of = f"job {attempt.job.id}: " if len(recording.jobs) > 1 else ""
-        found = [attempt.worlds_in_words(), attempt.gpus_in_words(), *_told(attempt)]
+        found = [attempt.worlds_in_words(), attempt.gpus_in_words(), *_shown(attempt)]
         yield from (of + fact for fact in found if fact)
         if inject is not None:
             yield f"{of}{inject}: {_effect(attempt)}"
@@ -178,7 +178,7 @@ def _facts(seen: _Seen) -> Iterator[str]:
     yield from recording.notes
 
 
-def _told(attempt: RehearsedAttempt) -> Iterator[str]:
+def _shown(attempt: RehearsedAttempt) -> Iterator[str]:
     first = next(iter(attempt.ranks), None)
     if first is None:
         return
@@ -194,8 +194,8 @@ def _told(attempt: RehearsedAttempt) -> Iterator[str]:
     )
     if len(threads) == 1 and len(cpus) == 1:
         # Not torch's own figure: it depends on the CPUs of this machine.
-        said, per_task = threads.pop(), cpus.pop()
-        yield f"OMP_NUM_THREADS is {said or 'not set'} in each rank" + (
+        value, per_task = threads.pop(), cpus.pop()
+        yield f"OMP_NUM_THREADS is {value or 'not set'} in each rank" + (
             f", and a task has {quantity(int(per_task), 'CPU')}" if per_task else ""
         )
     if (not_here := attempt.not_here) is not None:
@@ -214,7 +214,7 @@ def _effect(attempt: RehearsedAttempt) -> str:
         nodes = quantity(len({rank.node for rank in ranks}), "node")
         back = f"attempt {job.restarts + 1} has {quantity(len(ranks), 'rank')} on {nodes}"
         return f"Slurm started the job again, and {back}{signals}"
-    if attempt.came_back:
+    if attempt.was_restarted:
         return f"the file submitted a job of its own{signals}"
     return "the job " + (f"did not end: {recording.stopped}" if recording.stopped else f"is {job.state}") + signals
 
@@ -291,7 +291,7 @@ def _printed(text: str) -> _Look:
 def _not_back(seen: _Seen) -> bool | None:
     if seen.inject != "timeout" or not seen.attempts:
         return None
-    return not all(attempt.came_back for attempt in seen.attempts)
+    return not all(attempt.was_restarted for attempt in seen.attempts)
 
 
 def _hangs(seen: _Seen) -> bool | None:
@@ -308,9 +308,9 @@ def _exit_code_lost(seen: _Seen) -> bool | None:
 
 
 def _threads(seen: _Seen) -> bool | None:
-    told = [rank.environment.get("OMP_NUM_THREADS") for attempt in seen.attempts for rank in attempt.ranks]
+    threads = [rank.environment.get("OMP_NUM_THREADS") for attempt in seen.attempts for rank in attempt.ranks]
     # torchrun sets 1 where nobody has set anything.
-    return all(value in (None, "1") for value in told) if told else None
+    return all(value in (None, "1") for value in threads) if threads else None
 
 
 def _log_folder(seen: _Seen) -> bool | None:

@@ -69,11 +69,11 @@ _DEBUG = {
 
 def collectives(script: BatchScript) -> Iterator[Finding]:
     """Find settings of NCCL and torch that slow training down or age badly."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
         code = _about_setting(one.name, one.value.text)
-        if code is not None and code not in told:
-            told.add(code)
+        if code is not None and code not in reported:
+            reported.add(code)
             yield found(code, one, f"{one.name}={one.value.text.replace(HOLE, '…')[:40]}")
 
 
@@ -196,20 +196,20 @@ def local_disks(script: BatchScript) -> Iterator[Finding]:
     """Find files that the batch shell leaves on the first node's own disk, for ranks of others."""
     if not script.request.several_nodes or not any(launch.srun for launch in script.training):
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for command in script.commands:
         if command.name == "mktemp" and "called" not in command.within and "-d" in command.text:
-            told.add("temp-dir-on-first-node-only")
+            reported.add("temp-dir-on-first-node-only")
             yield found("temp-dir-on-first-node-only", command, command.text)
         code = "temp-dir-on-first-node-only" if command.name == "mkdir" else "workdir-on-first-node-only"
         makes_venv = re.match(r"python[\d.]* -m venv |uv venv ", command.text) is not None
         fills = makes_venv or command.name in ("mkdir", "mktemp", "cd", *_FILLS)
-        if not fills or "called" in command.within or code in told:
+        if not fills or "called" in command.within or code in reported:
             continue
         words = command.words[1:] if command.name in ("mkdir", "tar", "unzip", "git") else command.words[-1:]
         target = next((word for word in words if _is_local(word)), None)
         if target is not None and command.name != "cd":
-            told.add(code)
+            reported.add(code)
             yield found(code, command, f"{command.name} … {target.source[:50]}")
 
 

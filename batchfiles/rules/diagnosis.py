@@ -130,13 +130,13 @@ def _ignored(script: BatchScript) -> tuple[dict[str, int], dict[int, dict[str, i
 
 def _not_known(script: BatchScript) -> list[str]:
     """Return, each once, what only a run can tell and what a launch line depends on."""
-    told = [f"{source} (line {line}) is not here" for source, line in script.shell.not_here.items()]
+    reported = [f"{source} (line {line}) is not here" for source, line in script.shell.not_here.items()]
     for launch in script.training:
         for name in ("nproc_per_node", "nnodes", "num_processes", "num_gpus"):
             value = launch.launcher.options.get(name) if launch.launcher else None
             if value is not None and HOLE in value.text:
                 source = value.commands() or ", ".join(f"${one}" for one in sorted(value.origins) if one.isidentifier())
-                told.append(
+                reported.append(
                     f"--{name.replace('_', '-')} (line {launch.line}) comes from {source or 'a value of the run'}"[:120]
                 )
-    return list(dict.fromkeys(told))
+    return list(dict.fromkeys(reported))

@@ -29,7 +29,7 @@ def text(diagnoses: Sequence[Diagnosis], paint: Paint = _plain) -> str:
 
 
 def _of_file(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
-    told: set[str] = set()
+    reported: set[str] = set()
     for finding in diagnosis.findings:
         column = f":{finding.column}" if finding.column else ""
         where = _printable(f"{finding.path or diagnosis.path}:{finding.line}{column}")
@@ -40,14 +40,14 @@ def _of_file(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
             start = max(0, finding.column - 1 - _MOST_BEFORE)
             yield f"    | {source[start : start + _MOST_SHOWN]}"
             yield f"    | {' ' * (finding.column - 1 - start)}{paint('^', finding.severity)}"
-        if finding.code not in told and finding.severity is not Severity.NOTE:
-            told.add(finding.code)
+        if finding.code not in reported and finding.severity is not Severity.NOTE:
+            reported.add(finding.code)
             yield f"    {finding.row.happens}"
             yield f"    Cure: {finding.row.cure}"
     if diagnosis.not_known:
         more = len(diagnosis.not_known) - _MOST_NOT_KNOWN
-        told_of = [*diagnosis.not_known[:_MOST_NOT_KNOWN], *([f"and {more} more"] if more > 0 else [])]
-        yield _printable(f"{diagnosis.path}: not known without running it: {'; '.join(told_of)}")
+        unknown = [*diagnosis.not_known[:_MOST_NOT_KNOWN], *([f"and {more} more"] if more > 0 else [])]
+        yield _printable(f"{diagnosis.path}: not known without running it: {'; '.join(unknown)}")
 
 
 def _sum(diagnoses: Sequence[Diagnosis]) -> str:

@@ -135,7 +135,7 @@ def _uses_address(launch: LaunchedProgram, name: str) -> bool:
 
 def undefined(script: BatchScript) -> Iterator[Finding]:
     """Find addresses that are empty when ranks ask for them."""
-    told: set[str] = set()
+    reported: set[str] = set()
     if not script.is_batch_file:  # a part of one, which finds its variables set
         return
     for place in addresses(script):
@@ -145,9 +145,9 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
         if missing is None or place.value.text.strip() != HOLE or place.open_ended or place.value.commands():
             continue
         name = missing.rpartition(" ")[2]
-        if name in told or _is_parameter(script, name):
+        if name in reported or _is_parameter(script, name):
             continue
-        told.add(name)
+        reported.add(name)
         why = "never set" if missing.startswith("unset") else "not exported"
         yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
     for launch in script.training:
@@ -159,13 +159,13 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
 
 def _is_parameter(script: BatchScript, name: str) -> bool:
     """Return whether a comment or a check shows that the caller of sbatch sets it."""
-    told = re.compile(rf"\b{name}=\S+.*\bsbatch\b|--export=\S*\b{name}\b|\$\{{{name}:\?|-[zn] \"?\$\{{?{name}\b")
-    return any(told.search(line) for line in script.lines)
+    pattern = re.compile(rf"\b{name}=\S+.*\bsbatch\b|--export=\S*\b{name}\b|\$\{{{name}:\?|-[zn] \"?\$\{{?{name}\b")
+    return any(pattern.search(line) for line in script.lines)
 
 
 def port(script: BatchScript) -> Iterator[Finding]:
     """Find ports that every job shares; on nodes that are this job's alone it matters less."""
-    told: set[str] = set()
+    reported: set[str] = set()
     # A loop that looks for a free port begins with one.
     counted = re.findall(r"\(\(\s*(\w+)(?:\+\+|\s*\+=)|\b(\w+)=\$\(\(", "\n".join(script.lines))
     names = {
@@ -180,8 +180,8 @@ def port(script: BatchScript) -> Iterator[Finding]:
             continue
         if value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID") and ":" not in value.text:
             continue
-        if number[1] not in told and number[1] not in tried:
-            told.add(number[1])
+        if number[1] not in reported and number[1] not in tried:
+            reported.add(number[1])
             lighter = Severity.NOTE if script.request.exclusive else None
             yield found("port-fixed", place, f"{place.name} is always {number[1]}", lighter)
 
@@ -248,10 +248,10 @@ _RANK = re.compile(
 
 def ranks(script: BatchScript) -> Iterator[Finding]:
     """Find ranks that the batch shell numbers, before there are any."""
-    told = False
+    reported = False
     for launch in script.launches:
         if (
-            told
+            reported
             or launch.command.dead
             or launch.srun is None
             or launch.command.variables.in_step
@@ -262,13 +262,13 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
         text = " ".join(word.text for word in launch.command.words)
         # srun torchrun --node_rank $SLURM_NODEID; srun bash -c "… RANK=$SLURM_PROCID …"
         if words and _RANK.search(text):
-            told = True
+            reported = True
             name = next(name for name in SLURM_PLACE if words[0].value.comes_from(name))
             # With a c10d rendezvous torchrun numbers nodes itself.
             harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
             lighter = Severity.NOTE if harmless else None
             yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)
-    if not told:
+    if not reported:
         yield from _exported_ranks(script)
     for at, line in enumerate(script.lines, 1):
         if _PATH_OF_A_RANK.match(line) and any(

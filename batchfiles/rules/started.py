@@ -220,7 +220,7 @@ def _code(script: BatchScript) -> str:
 
 def bad_exit(script: BatchScript) -> Iterator[Finding]:
     """Find ranks that are left hanging when another has died."""
-    told = False
+    reported = False
     for launch in script.training:
         srun = launch.srun
         if srun is None:
@@ -229,8 +229,8 @@ def bad_exit(script: BatchScript) -> Iterator[Finding]:
         everywhere = launch.command.variables.values.get("SLURM_KILL_BAD_EXIT")
         if (stated is not None and stated.text == "0") or (everywhere is not None and everywhere.text == "0"):
             yield found("kill-on-bad-exit-0", launch, "--kill-on-bad-exit=0")
-        elif stated is None and everywhere is None and not told and _spans_nodes(script, launch):
-            told = True
+        elif stated is None and everywhere is None and not reported and _spans_nodes(script, launch):
+            reported = True
             yield found("no-kill-on-bad-exit", launch, "srun without --kill-on-bad-exit")
 
 

@@ -119,16 +119,16 @@ def never_set(script: BatchScript) -> Iterator[Finding]:
     if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:
         return
     text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
-    told: set[str] = set()
+    reported: set[str] = set()
     for node in nodes_of(script.root, "simple_expansion", "expansion"):
         match = re.fullmatch(r"\$(?:([a-z][a-z0-9_]*)|\{([a-z][a-z0-9_]*)(?:\[[^\]]*\])?\})", text_of(node).strip())
         name = (match[1] or match[2]) if match else ""
-        if not name or name in told or _FROM_OUTSIDE.fullmatch(name) or _is_set(name, text):
+        if not name or name in reported or _FROM_OUTSIDE.fullmatch(name) or _is_set(name, text):
             continue
         line = node.start_point.row + 1
         if line > len(script.lines) or re.match(r"\s*(?:echo|printf)\b", script.lines[line - 1]):
             continue
-        told.add(name)
+        reported.add(name)
         yield Finding("unset-variable", line, f"${name} is never set")
 
 
@@ -164,12 +164,12 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
     if not header.directives:
         return
     comments = " ".join(comment for _, comment in script.comments if "sbatch" in comment)
-    told: set[str] = set()
+    reported: set[str] = set()
     for node in nodes_of(script.root, "simple_expansion", "expansion"):
         match = re.fullmatch(r"\$\{?(\w+)\}?", text_of(node).strip())
         name, line = match[1] if match else "", node.start_point.row + 1
         options = _OF_OPTIONS.get(name, ())
-        if not name or name in told or line > len(script.lines):
+        if not name or name in reported or line > len(script.lines):
             continue
         if re.search(rf"\b{name}=|\$\{{{name}:?[-+=?]|-[nv] \"?\$?\{{?{name}\b", text_of(script.root)):
             continue
@@ -179,7 +179,7 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
             continue
         if re.match(r"\s*(?:echo|printf|#)", script.lines[line - 1]) or _in_step(script, line):
             continue
-        told.add(name)
+        reported.add(name)
         if not options:
             yield Finding("unset-variable", line, f"${name} is set for ranks of mpirun, and not in the batch shell")
         else:
@@ -267,7 +267,7 @@ def variables(script: BatchScript) -> Iterator[Finding]:
         name for command in script.commands for name in command.settings
     }
     unused = {name for name in assigned - used if not name.startswith("_")}
-    told: set[str] = set()
+    reported: set[str] = set()
     for command in script.commands:
         if (
             command.dead
@@ -277,10 +277,10 @@ def variables(script: BatchScript) -> Iterator[Finding]:
         ):
             continue
         for name, why in _missing(command, assigned, unused):
-            if name not in told:
-                told.add(name)
+            if name not in reported:
+                reported.add(name)
                 yield found("unset-variable", command, f"${name} is {why}")
-    yield from _slurm_names(script, assigned, told)
+    yield from _slurm_names(script, assigned, reported)
 
 
 def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
@@ -329,16 +329,16 @@ def _means(name: str, other: str) -> bool:
     return name != other and (plain == of_other or (len(plain) > 5 and _differs_by_typing_error(plain, of_other)))
 
 
-def _slurm_names(script: BatchScript, assigned: set[str], told: set[str]) -> Iterator[Finding]:
+def _slurm_names(script: BatchScript, assigned: set[str], reported: set[str]) -> Iterator[Finding]:
     for number, line in enumerate(script.lines, 1):
         if line.lstrip().startswith("#") or re.match(r"\s*(?:echo|printf)\b", line):
             continue
         for name in re.findall(r"\$\{?(SLURM_\w+)(?=\b(?!:?[-+?]))", line):
-            if name in _SLURM_VARIABLES or name in assigned or name in told:
+            if name in _SLURM_VARIABLES or name in assigned or name in reported:
                 continue
             near = next((known for known in sorted(_SLURM_VARIABLES) if _differs_by_typing_error(name, known)), None)
             if near is not None:
-                told.add(name)
+                reported.add(name)
                 yield Finding("unset-variable", number, f"Slurm sets no ${name}: ${near}?")
 
 

@@ -218,6 +218,7 @@ FINDERS: dict[str, Callable[[], Path | None]] = {
     "ansible": _ansible,
     "sudo": lambda: _program("sudo"),
     "chromium": lambda: _program("chromium") or _program("google-chrome"),
+    "mkdocs": lambda: _program("mkdocs"),
 }
 CURES = {
     "git": "install git",
@@ -257,4 +258,5 @@ CURES = {
     "ansible": "pip install 'trainjob[provision]'",
     "sudo": "install sudo",
     "chromium": "install chromium",
+    "mkdocs": "make docs installs it",
 }

@@ -276,7 +276,7 @@ def own_addresses(ranks: Sequence[Rank]) -> str:
     )
 
 
-def _came_back(result: Result) -> Iterator[Problem]:
+def _is_restarted(result: Result) -> Iterator[Problem]:
     if not any(rank.get("resumed") for rank in result.ranks):
         yield Problem("not-requeued", f"the job did not start again: it is {result.status.state}", _REQUEUE)
 
@@ -325,10 +325,10 @@ STEPS = (
          absent="a host has one device"),
     Trial("two-hosts", "the network between two hosts", "reduce", _full_hosts(2), _together, _of_ranks,
          cure=_REACHABLE, absent=NO_SECOND),
-    Trial("time-limit", "a job stops before its time limit and starts again", "hold", _with_limit, _came_back,
+    Trial("time-limit", "a job stops before its time limit and starts again", "hold", _with_limit, _is_restarted,
          cure=_REQUEUE, absent="nothing starts a job again without a scheduler"),
     Trial("preemption", "a job that Slurm requeues, as it does with preempted ones, starts again", "requeue",
-         _if_restarted, _came_back, cure=f"{_REQUEUE}; otherwise set preemption: cancel",
+         _if_restarted, _is_restarted, cure=f"{_REQUEUE}; otherwise set preemption: cancel",
          absent="preempted jobs don't start again here, or ranks are in containers, which have no scontrol"),
     Trial("cancel", "a cancelled job ends, and nothing of it is left", "hold", lambda _: _job(1),
          figures=lambda result: {"ended_after_s": result.cancelled_s}, expects=states.CANCELLED, is_cancelled=True),

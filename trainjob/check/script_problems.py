@@ -48,10 +48,10 @@ def problems(
     report: str, context: Context, where: str, otherwise: str = "", brought: Collection[str] = ()
 ) -> Iterator[Problem]:
     """Yield the problems that the report of an interpreter on `where` has."""
-    told: Mapping[str, Any] = json.loads(report)
-    python, executable = told["python"], told["executable"]
+    found: Mapping[str, Any] = json.loads(report)
+    python, executable = found["python"], found["executable"]
     folder = context.project.top / context.project.start
-    for one in told["problems"]:
+    for one in found["problems"]:
         path = os.path.relpath(context.project.top / one["file"], folder)
         at = path if one["line"] is None else f"{path}:{one['line']}"
         if one["kind"] == "syntax":
@@ -63,13 +63,13 @@ def problems(
             yield _missing_module(context, f"{at} imports {one['text']}", one["text"], f"{executable} on {where}")
 
 
-def _missing_module(context: Context, said: str, name: str, interpreter: str) -> Problem:
+def _missing_module(context: Context, message: str, name: str, interpreter: str) -> Problem:
     folder = context.project.top / context.project.start
     for own in (f"{name}.py", f"{name}/__init__.py", f"{name}/"):
         if (folder / own).exists():
-            text = f"{said}, and {own} is not copied into the run: git does not track it"
+            text = f"{message}, and {own} is not copied into the run: git does not track it"
             return Problem("script-import", text, f"Run: git add {own}, or give --untracked")
     cure = (
         f"Install it there, name another interpreter ({context.interpreter_key} in the cluster file), or add {name}.py"
     )
-    return Problem("script-import", f"{said}, which {interpreter} does not have", f"{cure} to the project")
+    return Problem("script-import", f"{message}, which {interpreter} does not have", f"{cure} to the project")

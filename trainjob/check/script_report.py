@@ -112,13 +112,13 @@ def _refusal_of_words(tree: ast.Module, script: str, words: List[str]) -> Option
     parser = _parser_of(tree, os.path.basename(script))
     if parser is None:
         return None
-    said = io.StringIO()
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
             parser.parse_args(words)
     except SystemExit as end:
         if end.code:
-            return said.getvalue().strip().rpartition("error: ")[2]
+            return errors.getvalue().strip().rpartition("error: ")[2]
     except Exception:  # noqa: BLE001 - our copy of the parser is at fault, and says nothing about the script
         return None
     return None

@@ -49,7 +49,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
 
 
 @contextmanager
-def told_at_least(line: str) -> Iterator[None]:
+def printed_on_lost_output(line: str) -> Iterator[None]:
     """Print `line` on the error stream where the output can't be written inside: what has begun has a name."""
     try:
         yield

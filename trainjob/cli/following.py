@@ -25,11 +25,11 @@ from trainjob.watch import show
 _BETWEEN_LINES_S = 30.0
 
 
-def started(paths: RunPaths, said: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
+def started(paths: RunPaths, summary: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
     """Say that a run has started, and what the user may do next; with `follow` stay, and end as the run does."""
-    with failures.told_at_least(said):
+    with failures.printed_on_lost_output(summary):
         if not as_json:
-            typer.echo(said)
+            typer.echo(summary)
         if follow:
             raise typer.Exit(to_the_end(paths, as_json=as_json))
         if as_json:
@@ -44,7 +44,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
 
     A reader that leaves (`submit --follow | head`) ends the output, not the waiting: the exit code is the run's.
     """
-    said: set[str] = set()
+    summary: set[str] = set()
     trouble, why = "", ""  # the run's last trouble without its numbers, and why it waits
 
     def look(now: Snapshot) -> bool:
@@ -57,8 +57,8 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         if trouble and trouble != before:
             typer.echo(now.at_risk, err=True)
         for line in now.passed_over:
-            if line not in said:
-                said.add(line)
+            if line not in summary:
+                summary.add(line)
                 typer.echo(line, err=True)
         if now.note and now.state in (states.PENDING, states.REQUEUED) and not (now.is_stale or now.elements):
             before, why = why, now.note.partition("; may start")[0]
@@ -168,7 +168,7 @@ class _Lines:
     def __init__(self, paths: RunPaths) -> None:
         self._lines = metrics.Reader(paths)
         self._loss = ""
-        self._said_at = clock.monotonic()
+        self._printed_at = clock.monotonic()
 
     def look(self, now: Snapshot) -> None:
         """Print what came since the last look."""
@@ -179,13 +179,13 @@ class _Lines:
                 accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
                 held_out = f"held-out loss {line.loss:.4f}{accuracy}"
                 self._say(f"{_epoch(line.epoch)}update {line.update} · {held_out}", left)
-        if now.update is not None and clock.monotonic() - self._said_at > _BETWEEN_LINES_S and not _has_ended(now):
+        if now.update is not None and clock.monotonic() - self._printed_at > _BETWEEN_LINES_S and not _has_ended(now):
             of = "" if now.total_updates is None else f" of {now.total_updates}"
             self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
 
     def _say(self, text: str, left: str) -> None:
         typer.echo(f"{text} · {left}" if left else text)
-        self._said_at = clock.monotonic()
+        self._printed_at = clock.monotonic()
 
 
 def _epoch(epoch: int | None) -> str:

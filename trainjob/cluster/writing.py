@@ -55,8 +55,8 @@ def read_back(lines: Iterable[str], meant: Mapping[str, object]) -> str:
     """Return the lines as a file, which says what is `meant` and no more. Raises UnwritableError."""
     text = "".join(f"{line}\n" for line in lines)
     document = load(text)
-    said, wanted = (json.dumps(one, sort_keys=True) for one in (document.values, _as_read(dict(meant))))
-    if document.problems or said != wanted or not text.replace("\n", "").replace("\t", "").isprintable():
+    parsed, wanted = (json.dumps(one, sort_keys=True) for one in (document.values, _as_read(dict(meant))))
+    if document.problems or parsed != wanted or not text.replace("\n", "").replace("\t", "").isprintable():
         why = document.problems[0].text if document.problems else "read back, it says something else"
         raise UnwritableError(
             f"these values can't be written as YAML: {why}", "take out signs that are no text, or write it by hand"

@@ -80,12 +80,12 @@ class WorkProgress:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._said_at = clock.monotonic()
+        self._reported_at = clock.monotonic()
 
     def __call__(self, text: str) -> None:
         """Say `text`, unless something was said a moment ago."""
-        if clock.monotonic() - self._said_at >= SAY_EVERY_S:
-            self._said_at = clock.monotonic()
+        if clock.monotonic() - self._reported_at >= SAY_EVERY_S:
+            self._reported_at = clock.monotonic()
             self._say(text)
 
 

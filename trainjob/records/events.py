@@ -58,12 +58,12 @@ def attempts(events: List[Event]) -> List[Attempt]:
         if event.what == BEGAN:
             begun[event.attempt] = Attempt(event.attempt, event.at, None, None, event.detail)
         elif event.what in (ENDED, LOST) and one is not None:
-            state, _, why = told_end(event) if event.what == ENDED else ("LOST", "", "")
+            state, _, why = parse_end(event) if event.what == ENDED else ("LOST", "", "")
             begun[event.attempt] = one._replace(ended_at=max(event.at, one.began_at), state=state, why=why)
     return [begun[number] for number in sorted(begun)]
 
 
-def told_end(event: Event) -> Tuple[str, str, str]:
+def parse_end(event: Event) -> Tuple[str, str, str]:
     """Return the state, the exit code and the sentence of an `ended` event."""
     state, code, why = (*event.detail.split(" ", 2), "", "")[:3]
     return state, code, why
@@ -74,7 +74,7 @@ def why_ended(paths: RunPaths, attempt: int) -> str:
     return next((one.why for one in attempts(read(paths)) if one.number == attempt), "")
 
 
-def was_told_to_end(paths: RunPaths, attempt: int) -> bool:
+def was_cancelled(paths: RunPaths, attempt: int) -> bool:
     """Return whether the last that an attempt has noted is that it was told to end (TERM), and not its end."""
     # Ranks that were being started when TERM came may have noted that after it.
     noted = (event for event in reversed(read(paths)) if event.attempt == attempt)

@@ -169,5 +169,5 @@ def evidence_of_run(paths: RunPaths, note: Optional[str] = None) -> Evidence:
     failed, printed = read(paths), tail_of_attempt(paths.scheduler_log)
     if failed is not None:
         return evidence_of_failure(failed, [line for line in printed if line.startswith(("slurmstepd", "srun"))])
-    said = [line for line in (note, progress.read(paths).trouble) if line is not None]
-    return Evidence(exit_code=attempts.exit_code(paths), lines=[*said, *printed])
+    reported = [line for line in (note, progress.read(paths).trouble) if line is not None]
+    return Evidence(exit_code=attempts.exit_code(paths), lines=[*reported, *printed])

@@ -56,7 +56,7 @@ class Lock:
         The latter where that word leaves nothing to do. `waits_for` is told once who holds it.
         """
         seen: Tuple[object, ...] = ()
-        since, told = clock.monotonic(), False
+        since, has_reported = clock.monotonic(), False
         while True:
             self._folder.mkdir(parents=True, exist_ok=True)  # each time: somebody may remove it
             number, word, touched = self.newest()
@@ -71,9 +71,9 @@ class Lock:
             is_lost = self._is_of_an_older_attempt(word) or clock.monotonic() - since > self._lost_after_s
             if is_lost and self._create(number + 1):
                 return None
-            if not told:
+            if not has_reported:
                 waits_for(word.partition(" ")[2])
-                told = True
+                has_reported = True
             self._pause(POLL_S)
 
     def beat(self) -> None:

@@ -13,10 +13,10 @@ from trainjob.records import typed
 from trainjob.records.files import DamagedError, json_bytes, read_json, write_atomically, write_json
 
 # What a back end needs to find a run again; only that back end reads its keys. For one element of an array the key
-# ELEMENT is added to that of the whole run, and SAID where the site had something to say of the job that it took.
+# ELEMENT is added to that of the whole run. SBATCH_MESSAGES is what sbatch printed besides the job's id.
 Native = Dict[str, Any]
 ELEMENT = "element"
-SAID = "said"
+SBATCH_MESSAGES = "sbatch_messages"
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ _SETTLED = ".settled.json"
 
 def settled(paths: RunPaths, attempt: int) -> Optional[Settled]:
     """Return the last answer about the job of this attempt; None where none is written down."""
-    said = typed.read(Settled, paths.folder / _SETTLED)
-    return said if said is not None and said.attempt == attempt else None
+    settled = typed.read(Settled, paths.folder / _SETTLED)
+    return settled if settled is not None and settled.attempt == attempt else None
 
 
 def settle(paths: RunPaths, answer: Settled) -> None:

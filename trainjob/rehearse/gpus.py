@@ -68,16 +68,16 @@ def _compile(python: str, torch: Path | None, say: Callable[[str], object]) -> d
     """Return nothing once stand-in GPUs are ready, otherwise the last that `python -m trainjob_gpu` told."""
     environ = {**os.environ, "PYTHONPATH": _python_path(torch)}
     lines = process.lines_of([python, "-m", "trainjob_gpu"], folder=Path.cwd(), environment=environ)
-    told: dict[str, Any] = {}
+    message: dict[str, Any] = {}
     while True:
         try:
             line = next(lines)
         except StopIteration as end:
-            return {} if end.value == 0 else told or {"refused": f"its `-m trainjob_gpu` exited with {end.value}"}
+            return {} if end.value == 0 else message or {"refused": f"its `-m trainjob_gpu` exited with {end.value}"}
         if line.startswith('{"'):  # what else starts with Python may print
-            told = json.loads(line)
-            if "say" in told:
-                say(told["say"])
+            message = json.loads(line)
+            if "say" in message:
+                say(message["say"])
 
 
 def _cpu_build(python: str, packages: Sequence[str], say: Callable[[str], object]) -> Path:

@@ -161,8 +161,8 @@ def _shell(name: str, environ: Mapping[str, str]) -> int:
     if Path(program).name != "bash":
         return process.show([program], environment=environ)
     chosen = {"CLUSTER": name, "PATH": environ["PATH"], "PYTHONPATH": environ["PYTHONPATH"]}
-    told = {f"TRAINJOB_REHEARSED_{word}": value for word, value in chosen.items()}
-    return process.show([program, "--rcfile", str(_RC_FILE)], environment={**environ, **told})
+    variables = {f"TRAINJOB_REHEARSED_{word}": value for word, value in chosen.items()}
+    return process.show([program, "--rcfile", str(_RC_FILE)], environment={**environ, **variables})
 
 
 @contextlib.contextmanager

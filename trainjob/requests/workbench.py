@@ -108,18 +108,18 @@ class Workbench:
 
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
     """Return the status of a run once it has ended; until then call `say` with its progress every 10 s."""
-    began_at = said_at = clock.monotonic()
+    began_at = reported_at = clock.monotonic()
 
     def has_ended(now: Snapshot) -> bool:
-        nonlocal said_at
+        nonlocal reported_at
         if now.state not in states.ACTIVE:
             return True
-        if clock.monotonic() - said_at >= _SAY_EVERY_S:
-            said_at = clock.monotonic()
+        if clock.monotonic() - reported_at >= _SAY_EVERY_S:
+            reported_at = clock.monotonic()
             updates = f"update {now.update} of {now.total_updates}, " if now.update and now.total_updates else ""
             left_s = None if now.outlook is None else now.outlook.left_s
             left = "" if left_s is None else f", about {left_s:.0f} s left"
-            say(f"  {updates}{said_at - began_at:.0f} s{left}")
+            say(f"  {updates}{reported_at - began_at:.0f} s{left}")
         return False
 
     def until_its_files_end() -> None:

@@ -30,7 +30,7 @@ class Due:
         self._world = world
         self._start = start
         self._next = start + _FIRST_UPDATES
-        self._said = 0
+        self._reported = 0
 
     def at(self, update: int) -> bool:
         """Return whether the block that ended with `update` reached the next checkpoint."""
@@ -48,9 +48,9 @@ class Due:
         # Each rank has measured other times, and all must write the same checkpoints.
         updates = self._world.from_first(max(1, round(interval_s / each_s)))
         self._next = update + updates
-        if self._said and 1 / _ANOTHER <= updates / self._said <= _ANOTHER:
+        if self._reported and 1 / _ANOTHER <= updates / self._reported <= _ANOTHER:
             return ""
-        self._said = updates
+        self._reported = updates
         return (
             "checkpoints: every %d updates (%.3g s); training stands still %.3g s for one, a failure every %.3g h"
             % (

@@ -62,10 +62,10 @@ class LoopContext(NamedTuple):
 class Loop:
     """One attempt, from update `start` on."""
 
-    def __init__(self, stage: LoopContext, start: int) -> None:
-        self.stage = stage
+    def __init__(self, context: LoopContext, start: int) -> None:
+        self.context = context
         self.update = start  # updates made
-        self.phases = Phases(lambda: stage.engine.communication_seconds)
+        self.phases = Phases(lambda: context.engine.communication_seconds)
         # An outcome is read while the next block computes, so the outcomes are behind the updates made.
         self._outcomes_read_until = start
         self._logged_until = start  # outcomes that metrics.jsonl has
@@ -73,30 +73,30 @@ class Loop:
         self._saved_at: Optional[int] = None
         self._pending: Optional[Pending] = None
         self._flags = Flags()
-        self._due = Due(stage.settings, stage.world, start)
+        self._due = Due(context.settings, context.world, start)
         self._epoch_clock = (start, 0.0)  # updates and training seconds when the epoch began
 
     def run(self) -> str:
         """Train to the end or to a requested stop; return COMPLETED or STOPPED. Raises UserError, StaleAttemptError."""
-        stage, per_epoch = self.stage, self.stage.counts.updates_per_epoch
-        stage.recorder.begin_line(stage.counts.epoch_of(self.update), self.update)
+        context, per_epoch = self.context, self.context.counts.updates_per_epoch
+        context.recorder.begin_line(context.counts.epoch_of(self.update), self.update)
         if self._was_stopped_before_evaluating():
             self._evaluate(self.update // per_epoch)
-            stage.recorder.startup.end("evaluation")
+            context.recorder.startup.end("evaluation")
         # Closed even if an update fails: a thread may be preparing the next blocks.
-        with contextlib.closing(stage.engine.blocks(stage.train, self.update, stage.end)) as upcoming:
-            while self.update < stage.end:
+        with contextlib.closing(context.engine.blocks(context.train, self.update, context.end)) as upcoming:
+            while self.update < context.end:
                 self._train(upcoming)
                 if self._flags.stop or self._flags.stale:
                     return self._stop()
-                if self.update < stage.end and self._due.at(self.update):
+                if self.update < context.end and self._due.at(self.update):
                     self._read_last_outcome()
                     began = clock.monotonic()
                     self._save()
                     stood_still_s = clock.monotonic() - began
                     training_s = self.phases.training_seconds_until_now() - stood_still_s
-                    self._say(self._due.saved(self.update, training_s, stood_still_s, stage.writer.durable_s))
-                if self.update % per_epoch == 0 and self.update < stage.end:
+                    self._say(self._due.saved(self.update, training_s, stood_still_s, context.writer.durable_s))
+                if self.update % per_epoch == 0 and self.update < context.end:
                     self._read_last_outcome()
                     self._report_epoch()
                     self._evaluate(self.update // per_epoch)
@@ -106,35 +106,35 @@ class Loop:
 
     def _train(self, upcoming: Iterator[Block]) -> None:
         """Start a block, then read the outcome of the previous one, which had a whole block's time to be reduced."""
-        stage, start = self.stage, clock.monotonic()
-        stage.watch.doing("waiting for samples of", self.update + 1)
+        context, start = self.context, clock.monotonic()
+        context.watch.doing("waiting for samples of", self.update + 1)
         block = next(upcoming)
         self.phases.data += clock.monotonic() - start
-        stage.recorder.startup.end("data")
+        context.recorder.startup.end("data")
         computing = clock.monotonic()
-        stage.watch.doing("computing", self.update + 1)
-        if stage.profiler is not None:
-            stage.profiler.before(self.update + 1)
+        context.watch.doing("computing", self.update + 1)
+        if context.profiler is not None:
+            context.profiler.before(self.update + 1)
         before = self._pending
-        self._pending = stage.engine.train(block, stage.requests.now())
+        self._pending = context.engine.train(block, context.requests.now())
         self.update += block.updates
         if before is not None:
             self._note(before())
-        if stage.profiler is not None:
-            stage.profiler.after(self.update)
-        stage.progress.at(stage.counts.epoch_of(self.update), self.update)
-        stage.recorder.block_made(stage.counts.epoch_of(self.update), self.update, clock.monotonic() - computing)
+        if context.profiler is not None:
+            context.profiler.after(self.update)
+        context.progress.at(context.counts.epoch_of(self.update), self.update)
+        context.recorder.block_made(context.counts.epoch_of(self.update), self.update, clock.monotonic() - computing)
 
     def _note(self, outcome: BlockOutcome) -> None:
         for number, loss in enumerate(outcome.loss, self._outcomes_read_until + 1):
             if not math.isfinite(loss):
                 # All ranks know the same loss, and whichever reports first must name the newest checkpoint.
-                self.stage.world.from_first(int(self._durable()))
+                self.context.world.from_first(int(self._durable()))
                 raise self._not_finite("the loss of update %d is %s" % (number, loss))
         self._outcomes_read_until += len(outcome.loss)
         self._flags = Flags(self._flags.stop or outcome.flags.stop, self._flags.stale or outcome.flags.stale)
-        self.stage.recorder.note(outcome.loss, outcome.metrics)
-        every = self.stage.settings.log_every
+        self.context.recorder.note(outcome.loss, outcome.metrics)
+        every = self.context.settings.log_every
         if self._outcomes_read_until // every > self._logged_until // every:
             self._log()
 
@@ -145,25 +145,27 @@ class Loop:
             self._note(pending())
 
     def _log(self) -> None:
-        stage, update = self.stage, self._outcomes_read_until
-        if not stage.recorder.interval.updates or stage.requests.now().stale:
+        context, update = self.context, self._outcomes_read_until
+        if not context.recorder.interval.updates or context.requests.now().stale:
             return
-        samples = (self.update - self._times_logged_until) * stage.counts.global_batch
-        rate = stage.schedule(update - 1)
-        stage.recorder.train_line(stage.counts.epoch_of(update), update, samples, rate, self.phases.close())
+        samples = (self.update - self._times_logged_until) * context.counts.global_batch
+        rate = context.schedule(update - 1)
+        context.recorder.train_line(context.counts.epoch_of(update), update, samples, rate, self.phases.close())
         self._logged_until, self._times_logged_until = update, self.update
 
     # -- between blocks ------------------------------------------------------------------------
 
     def _save(self) -> None:
         """Start writing a checkpoint of the current weights."""
-        stage, start = self.stage, clock.monotonic()
-        stage.watch.doing("writing the checkpoint of", self.update)
-        if not stage.engine.is_finite():
+        context, start = self.context, clock.monotonic()
+        context.watch.doing("writing the checkpoint of", self.update)
+        if not context.engine.is_finite():
             raise self._not_finite("the weights are infinite or not a number after update %d" % self.update)
-        if stage.engine.shards or stage.world.rank == 0:
-            stage.writer.save(
-                self.update, stage.engine.state(), facts(stage.settings, stage.counts, self.update, stage.attempt)
+        if context.engine.shards or context.world.rank == 0:
+            context.writer.save(
+                self.update,
+                context.engine.state(),
+                facts(context.settings, context.counts, self.update, context.attempt),
             )
         self._saved_at = self.update
         self.phases.checkpoint += clock.monotonic() - start
@@ -173,104 +175,106 @@ class Loop:
         if self._saved_at != self.update:
             self._save()
         start = clock.monotonic()
-        durable = self.stage.world.from_first(int(self._durable()))
+        durable = self.context.world.from_first(int(self._durable()))
         self.phases.checkpoint += clock.monotonic() - start
         if durable < 0:
-            raise StaleAttemptError("attempt %d" % self.stage.attempt)
+            raise StaleAttemptError("attempt %d" % self.context.attempt)
         if not durable:
             raise UserError(
                 "the checkpoint of update %d could not be written" % self.update,
-                "free some space on the disk of %s, then resume" % self.stage.paths.checkpoints,
+                "free some space on the disk of %s, then resume" % self.context.paths.checkpoints,
             )
 
     def _durable(self) -> int:
         """Return 1 if the last checkpoint is on disk, 0 if it is not, −1 if this attempt may no longer write."""
         try:
-            return int(self.stage.writer.finish())
+            return int(self.context.writer.finish())
         except StaleAttemptError:
             return -1
 
     def _not_finite(self, what: str) -> UserError:
-        newest = checkpoints.newest(self.stage.paths)
+        newest = checkpoints.newest(self.context.paths)
         kept = "there is no checkpoint yet" if newest is None else "the last good checkpoint is %s" % newest
         return UserError("%s: %s" % (what, kept), "Use a smaller learning rate, or look at the samples of that update")
 
     def _report_epoch(self) -> None:
-        means = self.stage.recorder.end_epoch().columns()
+        means = self.context.recorder.end_epoch().columns()
         (began, before), now = self._epoch_clock, self.phases.training_seconds_until_now()
-        rate = (self.update - began) * self.stage.counts.global_batch / (now - before)
+        rate = (self.update - began) * self.context.counts.global_batch / (now - before)
         self._epoch_clock = (self.update, now)
-        epoch, accuracy = self.stage.counts.epoch_of(self.update), accuracy_text(means["accuracy"])
+        epoch, accuracy = self.context.counts.epoch_of(self.update), accuracy_text(means["accuracy"])
         self._say(
             "epoch %d  update %d  loss %.4f%s  %.0f samples/s" % (epoch, self.update, means["loss"], accuracy, rate)
         )
 
     def _evaluate(self, epochs: Optional[int] = None) -> None:
         """Evaluate if that is due after `epochs` of the run; without a number, at its end."""
-        stage, counts = self.stage, self.stage.counts
-        if stage.held_out is None:
+        context, counts = self.context, self.context.counts
+        if context.held_out is None:
             return
         epoch_samples = counts.updates_per_epoch * counts.global_batch
-        if epochs is not None and not evaluation.is_due(epochs, epoch_samples, len(stage.held_out)):
+        if epochs is not None and not evaluation.is_due(epochs, epoch_samples, len(context.held_out)):
             return
         start = clock.monotonic()
-        stage.watch.doing("evaluating after", self.update)
+        context.watch.doing("evaluating after", self.update)
 
         def beat() -> None:
-            stage.progress.beat()
-            stage.watch.beat()
+            context.progress.beat()
+            context.watch.beat()
 
-        result = evaluation.evaluate(stage.engine, stage.held_out, stage.world, beat)
+        result = evaluation.evaluate(context.engine, context.held_out, context.world, beat)
         epoch, accuracy = counts.epoch_of(self.update), accuracy_text(result.metrics.get("accuracy"))
-        averaged = "" if stage.settings.average_decay is None else "  averaged weights"
-        stage.recorder.evaluation_line(epoch, self.update, result.loss, result.metrics, result.samples, result.seconds)
+        averaged = "" if context.settings.average_decay is None else "  averaged weights"
+        context.recorder.evaluation_line(
+            epoch, self.update, result.loss, result.metrics, result.samples, result.seconds
+        )
         self._say("update %d  held-out loss %.4f%s%s" % (self.update, result.loss, accuracy, averaged))
         self.phases.aside += clock.monotonic() - start
 
     def _was_stopped_before_evaluating(self) -> bool:
         """Return whether the attempt before ended at the end of an epoch, after whose last update it would evaluate."""
-        is_end = self.update > 0 and self.update % self.stage.counts.updates_per_epoch == 0
-        if not is_end or self.update >= self.stage.end:
+        is_end = self.update > 0 and self.update % self.context.counts.updates_per_epoch == 0
+        if not is_end or self.update >= self.context.end:
             return False
         # Rank 0's view decides: another host may see the file later.
-        lines = metrics.read(self.stage.paths) if self.stage.world.rank == 0 else iter(())
+        lines = metrics.read(self.context.paths) if self.context.world.rank == 0 else iter(())
         has_line = any(line.kind == "evaluation" and line.update == self.update for line in lines)
-        return not self.stage.world.from_first(int(has_line))
+        return not self.context.world.from_first(int(has_line))
 
     def _say(self, line: str) -> None:
-        if line and self.stage.world.rank == 0:
-            self.stage.progress.say(line)
+        if line and self.context.world.rank == 0:
+            self.context.progress.say(line)
 
     # -- the end -------------------------------------------------------------------------------
 
     def _stop(self) -> str:
         """Write a checkpoint and, once it is durable, leave the marker that job scripts look for."""
-        stage = self.stage
+        context = self.context
         self._read_last_outcome()
         if self._flags.stale:
-            raise StaleAttemptError("attempt %d" % stage.attempt)
-        if self.update >= stage.end:
+            raise StaleAttemptError("attempt %d" % context.attempt)
+        if self.update >= context.end:
             return self._complete()
         self._log()
-        stage.recorder.ended(stage.counts.epoch_of(self.update), self.update)
+        context.recorder.ended(context.counts.epoch_of(self.update), self.update)
         self._save_durably()
-        if stage.world.rank == 0:
-            stage.recorder.stop_line(stage.counts.epoch_of(self.update), self.update)
-            attempts.ask_to_requeue(stage.paths, self.update)
-        self._say("stopped on request after update %d of %d; its checkpoint is written" % (self.update, stage.end))
+        if context.world.rank == 0:
+            context.recorder.stop_line(context.counts.epoch_of(self.update), self.update)
+            attempts.ask_to_requeue(context.paths, self.update)
+        self._say("stopped on request after update %d of %d; its checkpoint is written" % (self.update, context.end))
         return STOPPED
 
     def _complete(self) -> str:
-        stage = self.stage
+        context = self.context
         self._read_last_outcome()
         self._log()
         if self._flags.stale:
-            raise StaleAttemptError("attempt %d" % stage.attempt)
+            raise StaleAttemptError("attempt %d" % context.attempt)
         self._save_durably()
-        if stage.recorder.epoch.updates:
+        if context.recorder.epoch.updates:
             self._report_epoch()
         self._evaluate()
         self.phases.close()
-        stage.recorder.ended(stage.counts.epoch_of(self.update), self.update)
-        stage.recorder.end_line(stage.counts.epoch_of(self.update), self.update, self.phases.training_seconds)
+        context.recorder.ended(context.counts.epoch_of(self.update), self.update)
+        context.recorder.end_line(context.counts.epoch_of(self.update), self.update, self.phases.training_seconds)
         return COMPLETED

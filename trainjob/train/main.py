@@ -21,7 +21,7 @@ from trainjob.train import engines
 from trainjob.train import world as worlds
 from trainjob.train.engines.trial import HINT
 from trainjob.train.loop import STOPPED, Loop
-from trainjob.train.opening import RankRun, compile_only, open_stage, task_settings
+from trainjob.train.opening import RankRun, compile_only, open_context, task_settings
 from trainjob.train.recording.startup import Startup
 from trainjob.train.stalling import Watch, who_hung
 from trainjob.train.stopping import StaleAttemptError
@@ -97,7 +97,7 @@ def _train(paths: RunPaths, settings: TrainSettings, environ: Mapping[str, str],
         run = RankRun(paths, settings, attempt, world, environ, watch, startup)
         if environ.get(environment.COMPILE_ONLY):
             return compile_only(run)
-        opened, start = open_stage(run)
+        opened, start = open_context(run)
         with contextlib.closing(opened):
             ending = Loop(opened, start).run()
     world.close()

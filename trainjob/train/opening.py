@@ -79,7 +79,7 @@ def task_settings(paths: RunPaths) -> TrainSettings:
     return settings
 
 
-def open_stage(run: RankRun) -> Tuple[LoopContext, int]:
+def open_context(run: RankRun) -> Tuple[LoopContext, int]:
     """Return everything the loop works with, and the number of updates already made. Raises UserError."""
     run = run._replace(settings=of_range(run.settings, run.world.size))
     refuse_other_world(run.settings, run.world, run.paths)
@@ -88,11 +88,11 @@ def open_stage(run: RankRun) -> Tuple[LoopContext, int]:
     run.startup.end("data")
     run.watch.doing("building the model", 0)
     engine = build_engine(run, opened)
-    stage = _stage(run, opened, engine)
+    context = _context(run, opened, engine)
     run.watch.doing("looking for a checkpoint", 0)
-    start = _resume(run, stage)
+    start = _resume(run, context)
     run.startup.end("model")
-    return stage, start
+    return context, start
 
 
 def compile_only(run: RankRun) -> int:
@@ -245,7 +245,7 @@ def build_engine(run: RankRun, opened: Opened) -> Engine:
     )
 
 
-def _stage(run: RankRun, opened: Opened, engine: Engine) -> LoopContext:
+def _context(run: RankRun, opened: Opened, engine: Engine) -> LoopContext:
     leads = run.world.rank == 0
     end = end_of_run(opened.planned, run.settings.device_iterations, run.environ)
     requests = Requests(run.paths, run.attempt)
@@ -294,21 +294,23 @@ def _stage(run: RankRun, opened: Opened, engine: Engine) -> LoopContext:
     )
 
 
-def _resume(run: RankRun, stage: LoopContext) -> int:
+def _resume(run: RankRun, context: LoopContext) -> int:
     if run.world.rank == 0:
-        stage.requests.refuse_stale()
+        context.requests.refuse_stale()
         remove_left_behind(run.paths)
-    start = resuming.resume(run.paths, stage.engine, run.settings, stage.counts, run.world, stage.progress.passed_over)
-    stage.progress.begin(stage.counts.epoch_of(start), start)
+    start = resuming.resume(
+        run.paths, context.engine, run.settings, context.counts, run.world, context.progress.passed_over
+    )
+    context.progress.begin(context.counts.epoch_of(start), start)
     if start == 0 and run.settings.init_from is not None:
         run.watch.doing("reading the initial weights", 0)
-        resuming.initialise(stage.engine, run.settings, with_home(run.settings.init_from))
+        resuming.initialise(context.engine, run.settings, with_home(run.settings.init_from))
     if start == 0 and run.settings.trace == NUDGED:
-        nudge(stage.engine.state().model)
+        nudge(context.engine.state().model)
     if run.world.rank == 0:
         first = " with the weights in %s" % run.settings.init_from if run.settings.init_from else ""
         replicas = "%d replica%s" % (run.settings.replicas, "" if run.settings.replicas == 1 else "s")
-        stage.progress.say(
+        context.progress.say(
             "task %s, engine %s on %s, %d instance%s, %s to update %d"
             % (
                 run.settings.task,
@@ -317,7 +319,7 @@ def _resume(run: RankRun, stage: LoopContext) -> int:
                 run.world.size,
                 "" if run.world.size == 1 else "s",
                 "from the checkpoint of update %d" % start if start else "from the beginning" + first,
-                stage.end,
+                context.end,
             )
         )
     return start

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
 from batchfiles.rehearsal.proof import Proof, program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
-from batchfiles.rehearsal.saw import Saw, requested, saw, with_cpus_of_a_node
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 
-FIRST = Saw(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
+FIRST = RankObservation(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
 
 
 def test_equal_ranks_prove_the_job() -> None:
@@ -71,7 +71,9 @@ def test_the_program_may_be_a_variable_of_the_shell_that_submits() -> None:
 
 
 def test_the_spool_folder_is_not_the_projects() -> None:
-    spool, own = (saw(rank_in(folder, "python train.py", 2), frozenset())[0] for folder in ("/p/spool-node1/x", "/p"))
+    spool, own = (
+        observe_ranks(rank_in(folder, "python train.py", 2), frozenset())[0] for folder in ("/p/spool-node1/x", "/p")
+    )
     assert Proof([spool], [own]).differences() == [
         "folder of rank 0: Slurm's spool folder, and the project's in the job"
     ]
@@ -97,17 +99,22 @@ def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording
 def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:
     names = frozenset({"PYTHONPATH", "OUT"})
     theirs, ours = (
-        saw(rank_in(folder, f"python {folder}/train.py", 4, PYTHONPATH=f"{folder}/src:/lib", OUT=folder), names)
+        observe_ranks(
+            rank_in(folder, f"python {folder}/train.py", 4, PYTHONPATH=f"{folder}/src:/lib", OUT=folder), names
+        )
         for folder in ("/home/me/project", "/runs/1/code/project")
     )
-    assert saw(rank_in("/p", "python train.py run-2026-11-23_23-27-40", 4), names)[0].command == "python train.py run-…"
+    assert (
+        observe_ranks(rank_in("/p", "python train.py run-2026-11-23_23-27-40", 4), names)[0].command
+        == "python train.py run-…"
+    )
     assert theirs == ours
     assert (theirs[0].command, theirs[0].environment[1]) == ("python train.py", ("PYTHONPATH", "./src:/lib"))
 
 
 def test_the_first_node_is_the_same_by_name_and_by_address() -> None:
     commands = [
-        saw(rank_in("/p", f"python train.py tcp://{host}:3456", 2), frozenset())[0].command
+        observe_ranks(rank_in("/p", f"python train.py tcp://{host}:3456", 2), frozenset())[0].command
         for host in ("node1", "10.213.0.1", "node2", "node10")
     ]
     assert commands[0] == commands[1] == "python train.py tcp://the first node:3456"
@@ -116,10 +123,10 @@ def test_the_first_node_is_the_same_by_name_and_by_address() -> None:
 
 def test_cpus_count_where_the_file_asks_for_some() -> None:
     lost, given = rank_in("/p", "python train.py", 2), rank_in("/p", "python train.py", 16)
-    assert saw(lost, frozenset())[0].cpus is None
-    assert saw(given, frozenset(), 8)[0].cpus == 8
-    assert saw(lost, frozenset(), 8)[0].cpus == 1
-    assert saw(lost, frozenset(), 8, least=8)[0].cpus == 8
+    assert observe_ranks(lost, frozenset())[0].cpus is None
+    assert observe_ranks(given, frozenset(), 8)[0].cpus == 8
+    assert observe_ranks(lost, frozenset(), 8)[0].cpus == 1
+    assert observe_ranks(lost, frozenset(), 8, least=8)[0].cpus == 8
 
 
 def test_what_the_batch_shell_starts_has_the_cpus_of_all_tasks() -> None:
@@ -127,18 +134,20 @@ def test_what_the_batch_shell_starts_has_the_cpus_of_all_tasks() -> None:
     seen = rank_in("/p", "python train.py", 2, **stated)
     batch = {name: value for name, value in seen.processes[0].environment.items() if name != "SLURM_STEP_ID"}
     outside = replace(seen, processes=[replace(seen.processes[0], environment=batch)], steps=[])
-    assert [saw(one, frozenset(), 8)[0].cpus for one in (outside, replace(seen, steps=[]))] == [16, 8]
+    assert [observe_ranks(one, frozenset(), 8)[0].cpus for one in (outside, replace(seen, steps=[]))] == [16, 8]
 
 
 def test_what_prepares_the_training_is_no_rank() -> None:
     seen, other = (rank_in("/p", f"python {words}", 2) for words in ("train.py --lr 1", "data/prepare.py"))
     both = replace(seen, processes=[*other.processes, *seen.processes])
-    assert [one.command for one in saw(both, frozenset(), program="src/train.py")] == ["python train.py --lr 1"]
-    assert len(saw(both, frozenset(), program="train.sh")) == 2
+    assert [one.command for one in observe_ranks(both, frozenset(), program="src/train.py")] == [
+        "python train.py --lr 1"
+    ]
+    assert len(observe_ranks(both, frozenset(), program="train.sh")) == 2
     told = replace(other.processes[0], environment={"SLURM_JOB_ID": "7"}, torch="2.13.0")
     quiet = replace(seen.processes[0], environment={"SLURM_JOB_ID": "7"})
     both = replace(seen, processes=[told, quiet])
-    assert [one.command for one in saw(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
+    assert [one.command for one in observe_ranks(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
 
 
 def test_threads_are_those_of_a_node() -> None:
@@ -154,4 +163,4 @@ def test_threads_are_those_of_a_node() -> None:
 def test_a_rank_without_a_list_of_gpus_sees_all_of_its_node() -> None:
     free = replace(rank_in("/p", "python train.py", 4), gpus_per_node=4)
     listed = replace(rank_in("/p", "python train.py", 4, CUDA_VISIBLE_DEVICES="2,3"), gpus_per_node=4)
-    assert [saw(one, frozenset())[0].gpus for one in (free, listed)] == [4, 2]
+    assert [observe_ranks(one, frozenset())[0].gpus for one in (free, listed)] == [4, 2]

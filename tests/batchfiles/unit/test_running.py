@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from batchfiles.rehearsal import following, running, twin
+from batchfiles.rehearsal import following, requested_cluster, running
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from trainjob.contract import clock
@@ -43,7 +43,7 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
     run = running.BatchRun(
         script,
         tmp_path,
-        twin.cluster_from(script),
+        requested_cluster.cluster_from(script),
         maps={"/nowhere/here": tmp_path},
         needs_log_folder=needed,
     )
@@ -68,5 +68,5 @@ def test_what_only_the_cluster_has_is_known_before_sh_would_end(
     text: str, missing: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     script = script_of(Path("train.sbatch"), text.encode(), SiteFacts())
-    run = running.BatchRun(script, tmp_path, twin.cluster_from(script), maps={"/nowhere/here": tmp_path})
+    run = running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script), maps={"/nowhere/here": tmp_path})
     assert running._not_here(run) == missing

@@ -51,7 +51,7 @@ def test_what_the_site_says_of_a_job_that_it_takes_is_kept(slurm: StandinSlurm) 
     submitted = submissions.read(RunPaths(slurm.submit().folder))
     assert submitted is not None
     assert submitted.native is not None
-    assert submitted.native[submissions.SAID] == "sbatch: lua: moved to partition short"
+    assert submitted.native[submissions.SBATCH_MESSAGES] == "sbatch: lua: moved to partition short"
 
 
 # --- Submitted twice.
@@ -282,7 +282,7 @@ def test_cancel_that_can_not_see_the_end_says_so(slurm: StandinSlurm) -> None:
     slurm.break_("squeue", "down")
     slurm.break_("scontrol", "hang")
     with pytest.raises(
-        trainjob.UserError, match="Slurm was told to cancel 101, and whether it has ended can't be seen"
+        trainjob.UserError, match="Slurm was asked to cancel 101, and whether it has ended can't be seen"
     ):
         run.cancel(grace_s=5)
     assert slurm.alive() == []

@@ -12,7 +12,7 @@ from tests.support.local_runs import Here
 from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_said, parsed
 from tests.support.waiting import until
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import twin_of
+from trainjob.rehearse.slurm.description import imitate
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,7 +30,7 @@ LEAVES_FIRST = 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then echo 5 >$TRAINJOB_RUN_DIR/r
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(twin_of(parsed(cluster_file(**GROUPS)), nodes_needed=3)) as made:
+    with private_slurm(imitate(parsed(cluster_file(**GROUPS)), nodes_needed=3)) as made:
         yield made
 
 

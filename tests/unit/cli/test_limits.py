@@ -10,7 +10,7 @@ import pytest
 
 import trainjob
 from tests.support.run_folders import made
-from trainjob.cli.failures import handled, told_at_least
+from trainjob.cli.failures import handled, printed_on_lost_output
 from trainjob.cli.main import main
 from trainjob.contract import exits
 from trainjob.contract.paths import RunPaths
@@ -39,7 +39,7 @@ def test_another_runtime_error_is_a_bug(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_was_started_is_named_although_the_output_is_full(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(OSError, match="No space"), told_at_least("submitted run abcd-x"):
+    with pytest.raises(OSError, match="No space"), printed_on_lost_output("submitted run abcd-x"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert capsys.readouterr().err == "submitted run abcd-x\n"
 

@@ -44,8 +44,8 @@ def test_the_table_of_the_protocol_is_true(words: str, state: str, following: st
 
 def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in() -> None:
     named = {word.partition("=")[0] for words, _, _ in rows() for word in words.split()}
-    told_alone = {"asked_at", "ended_at", "attempt"}
-    assert named >= set(AttemptFacts()._asdict()) - told_alone - {"preemption", "max_attempts"}
+    unnamed = {"asked_at", "ended_at", "attempt"}
+    assert named >= set(AttemptFacts()._asdict()) - unnamed - {"preemption", "max_attempts"}
     assert {state for _, state, _ in rows()} == {
         *(states.COMPLETED, states.REQUEUED, states.STOPPED, states.FAILED, states.CANCELLED, states.TIMEOUT)
     }
@@ -56,8 +56,8 @@ def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in()
 def test_every_ending_that_the_state_does_not_explain_has_its_sentence(words: str, state: str, following: str) -> None:
     facts = facts_of(words)
     if state in (states.REQUEUED, states.STOPPED, states.TIMEOUT) or facts.asked:
-        told = {states.CANCELLED, states.FAILED, states.COMPLETED}
-        assert decide(facts).why or state in told, words
+        self_explaining = {states.CANCELLED, states.FAILED, states.COMPLETED}
+        assert decide(facts).why or state in self_explaining, words
 
 
 def test_the_sentence_says_when_it_was_asked_and_how_far_it_was() -> None:
@@ -70,7 +70,9 @@ def test_the_sentence_says_when_it_was_asked_and_how_far_it_was() -> None:
     )
 
 
-@pytest.mark.parametrize("facts", ["marker terminated", "asked=TERM saved", "terminated code=143", "told restarted"])
+@pytest.mark.parametrize(
+    "facts", ["marker terminated", "asked=TERM saved", "terminated code=143", "signalled restarted"]
+)
 def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> None:
     assert "preempted by Slurm" in decide(facts_of(f"scheduler job=RUNNING preempted {facts}")).why
 
@@ -86,7 +88,7 @@ def test_facts_are_read_from_the_files_of_the_newest_attempt(paths: RunPaths) ->
     attempts.note_request(paths, 3, StopRequest("USR1", 12.5))
     attempts.note_request(paths, 3, StopRequest("TERM", 13.5))
     progress.write(paths, ProgressRecord(attempt=3, update=94, total_updates=1000))
-    for path, text in ((paths.saved, ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
+    for path, text in ((paths.saved(3), ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
         path.write_text(text)
     shown = "shown=JobId=7 JobState=RUNNING Restarts=2 Reason=TimeLimit PreemptTime=2026-01-01T00:00:00 "
     found = ending.read(paths, ["code=143", "scheduler", "restarts=1", shown, "max_attempts=9"])
@@ -101,15 +103,18 @@ def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunP
     assert ending.read(paths, ["code=0"]).update is None
 
 
-def test_an_older_attempt_notes_no_request(paths: RunPaths) -> None:
+def test_what_an_older_attempt_leaves_late_says_nothing_of_this_one(paths: RunPaths) -> None:
     attempts.note_request(paths, 2, StopRequest("USR1", 12.5))
-    assert attempts.request(paths) is None
+    for path in (paths.saved(2), paths.terminated(2)):
+        path.touch()
+    found = ending.read(paths, ["code=0"])
+    assert (found.asked, found.saved, found.terminated) == ("", False, False)
 
 
 @pytest.mark.parametrize("damage", ["", "USR1", "USR1 x", "\x1b[2J 1.0", "usr1 1.0"])
 def test_a_damaged_request_is_none(paths: RunPaths, damage: str) -> None:
-    paths.asked.write_text(damage)
-    assert attempts.request(paths) is None
+    paths.asked(3).write_text(damage)
+    assert attempts.request(paths, 3) is None
 
 
 def test_damaged_records_never_keep_an_attempt_from_its_end(paths: RunPaths) -> None:

@@ -27,7 +27,7 @@ from trainjob.machines.ssh.failures import SshError
 from trainjob.records import attempts, usage
 from trainjob.records import job as job_records
 from trainjob.records import submission as submissions
-from trainjob.records.submission import SAID, Native, Submission
+from trainjob.records.submission import SBATCH_MESSAGES, Native, Submission
 
 HAS_SCHEDULER = True
 # Seconds between two tries of sbatch, and of scancel, while the controller does not answer.
@@ -195,8 +195,8 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     words += [word for word in submission.argv if _DEPENDENCY.fullmatch(word)]
     place, earlier = slurm_of(paths, submission), _earlier(paths, submission)
     order = Order(paths, *place, [*words, script], earlier, is_first=submission.attempt == 1)
-    job_id, said = order.submitted()
-    return {**_native(paths, submission, job_id), **({SAID: said} if said else {})}
+    job_id, messages = order.submitted()
+    return {**_native(paths, submission, job_id), **({SBATCH_MESSAGES: messages} if messages else {})}
 
 
 def start_elements(paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:
@@ -317,14 +317,14 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
     while left := _unfinished(paths, machine, folder, recorded | cancelled, timeout_s):
         # The array's own number means all its elements. A site may have renamed the job: what still runs in the run's
         # folder is told once more, without a name.
-        told = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}
-        if new := told - cancelled:
+        remaining = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}
+        if new := remaining - cancelled:
             _scancel(machine, sorted(new), timeout_s)
             cancelled |= new
         if clock.monotonic() > deadline:
             every = ", ".join(sorted(recorded | cancelled))
             raise UserError(
-                f"run {paths.id}: Slurm was told to cancel {every} and has not ended them yet",
+                f"run {paths.id}: Slurm was asked to cancel {every}, and has not ended them yet",
                 f"Look again later: trainjob status {paths.id}",
             )
         clock.sleep(POLL_S)
@@ -364,8 +364,8 @@ def _unfinished(
     try:
         return ours(asking.shown_jobs(machine, timeout_s))
     except UserError as error:
-        told = f"Slurm was told to cancel {', '.join(sorted(recorded))}" if recorded else "no job of it is recorded"
+        jobs = f"Slurm was asked to cancel {', '.join(sorted(recorded))}" if recorded else "no job of it is recorded"
         raise UserError(
-            f"run {paths.id}: {told}, and whether it has ended can't be seen: {error}",
+            f"run {paths.id}: {jobs}, and whether it has ended can't be seen: {error}",
             f"Look again later: trainjob status {paths.id}",
         ) from error

@@ -54,9 +54,9 @@ def prune(
             typer.echo(f"{one.status.id}  {one.status.state}  {one.status.submitted_at}  {show.size(one.size_bytes)}")
         for folder, size in left:
             typer.echo(f"{folder}  left by a command that was interrupted  {show.size(size)}")
-        said = "removed" if yes else "would be removed: add --yes"
+        ending = "removed" if yes else "would be removed: add --yes"
         freed = show.size(sum(one.size_bytes for one in removed))
-        summed = f"{quantity(len(removed), 'run')}, {freed} {said}"
+        summed = f"{quantity(len(removed), 'run')}, {freed} {ending}"
         typer.echo(summed if removed or left else "there is no such run, so nothing is removed")
     for error in failures.values():
         typer.echo(f"trainjob: {error}", err=True)

@@ -53,7 +53,7 @@ def submit(
     for name, reason in () if selection is None else selection.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)
     submission = submissions.read(run.paths)
-    for line in str(((submission and submission.native) or {}).get(submissions.SAID, "")).splitlines():
+    for line in str(((submission and submission.native) or {}).get(submissions.SBATCH_MESSAGES, "")).splitlines():
         typer.echo(f"the site says: {show.visible(line)}", err=True)
     first = next((element.id for element in arrays.elements(run.paths)), run.id)
     following.started(

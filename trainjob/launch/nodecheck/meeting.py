@@ -90,7 +90,7 @@ def host(
     address: str, port: int, token: str, mine: Mapping[str, object], others: int, limit_s: float
 ) -> LauncherMeeting:
     """Return the meeting of this launcher, which is the first, with `others` other launchers. Raises NobodyMetError."""
-    came: List[Tuple[Party, socket.socket]] = []
+    joined: List[Tuple[Party, socket.socket]] = []
     deadline, own = clock.monotonic() + limit_s, ""
     if others:
         try:
@@ -100,21 +100,21 @@ def host(
         except OSError as error:
             raise NobodyMetError("port %d can't be had: %s" % (port, error.strerror)) from None
         with listening:
-            while len(came) < others:
+            while len(joined) < others:
                 listening.settimeout(max(0.01, deadline - clock.monotonic()))
                 try:
                     link, peer = listening.accept()
                 except OSError:
-                    for _, link in came:
+                    for _, link in joined:
                         link.close()
                     raise NobodyMetError(
-                        "%d of %d launchers had come after %g s" % (len(came) + 1, others + 1, limit_s)
+                        "%d of %d launchers had come after %g s" % (len(joined) + 1, others + 1, limit_s)
                     ) from None
                 hello = _hello(link, token)
                 if hello is not None:
                     hello["address"] = peer[0]
-                    came.append((hello, link))
-    return LauncherMeeting(own, [link for _, link in came], [dict(mine), *(party for party, _ in came)])
+                    joined.append((hello, link))
+    return LauncherMeeting(own, [link for _, link in joined], [dict(mine), *(party for party, _ in joined)])
 
 
 def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_s: float) -> LauncherMeeting:

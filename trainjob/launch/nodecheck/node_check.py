@@ -90,14 +90,14 @@ def _is_everywhere(paths: RunPaths, fault: str, ranking: Ranking, attempt: int) 
     until = clock.monotonic() + _OTHERS_S
     while True:
         see_anew(paths.node_faults)
-        if [_told(one) for one in paths.node_faults.glob("%d.*" % attempt)].count(fault) >= nodes:
+        if [_fault_in(one) for one in paths.node_faults.glob("%d.*" % attempt)].count(fault) >= nodes:
             return True
         if clock.monotonic() > until:
             return False
         clock.sleep(_OTHERS_S / 20)
 
 
-def _told(path: Path) -> str:
+def _fault_in(path: Path) -> str:
     try:
         return read_first(path, 4096).decode("utf-8", "replace")
     except OSError:  # another attempt's, removed meanwhile

@@ -18,7 +18,6 @@ from trainjob.launch.rank_environment import Rank, Watched
 from trainjob.launch.ranks.asking import StopRequests
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.witness.evidence import Witness
-from trainjob.records import attempts
 
 if TYPE_CHECKING:
     from trainjob.launch.witness.watching import Observation
@@ -61,7 +60,7 @@ class Supervisor:
         self._observe = observe
         self._running: Dict[int, Started] = {}
         self._kill_at: Optional[float] = None
-        self._was_told_to_end = False
+        self._is_terminating = False
         self._was_asked_to_stop = False
         self._asking = StopRequests(paths)
         self._first_failure: Optional[int] = None
@@ -70,7 +69,10 @@ class Supervisor:
         self._observation: Optional[Observation] = None
 
     def run(self) -> int:
-        """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0."""
+        """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0.
+
+        UNRECORDED_REQUEST instead of the last two where a rank was asked to stop and the run directory does not say so.
+        """
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
         try:
@@ -97,6 +99,8 @@ class Supervisor:
             processes.kill_children()
         if self._first_failure is not None:
             return self._first_failure
+        if self._asking.is_unrecorded:
+            return exits.UNRECORDED_REQUEST
         return exits.CHECKPOINTED if exits.CHECKPOINTED in self._codes else exits.DONE
 
     def _start(self) -> None:
@@ -127,13 +131,13 @@ class Supervisor:
     def _handle(self, number: Optional[int], *, is_direct: bool = False) -> None:
         # One SIGCHLD may stand for several ranks, and another signal may arrive with it, so always look for ended
         # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
-        told = PASSED_ON.get(signal.Signals(number)) if number is not None else None
+        signal_to_pass = PASSED_ON.get(signal.Signals(number)) if number is not None else None
         reaped = processes.reap()
         for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
             # Slurm may have told the rank as well, which was faster.
-            self._ended(started, ended, is_told=self._was_told_to_end or told == signal.SIGTERM)
-        if told is not None:
-            self._pass_on(told, is_direct=is_direct)
+            self._ended(started, ended, was_terminated=self._is_terminating or signal_to_pass == signal.SIGTERM)
+        if signal_to_pass is not None:
+            self._pass_on(signal_to_pass, is_direct=is_direct)
         self._asking.look({pid: started.rank for pid, started in self._running.items()})
         if self._kill_at is not None and clock.monotonic() >= self._kill_at:
             for pid in self._running:
@@ -145,7 +149,7 @@ class Supervisor:
         if number == signal.SIGUSR1:
             # Only once: a job script repeats the signal, because it can't know whether the first one arrived.
             if not self._was_asked_to_stop and is_direct:
-                self._asking.told(self._asking.handling(running, signal.SIGUSR1), signal.SIGUSR1)
+                self._asking.record_signal(self._asking.handling(running, signal.SIGUSR1), signal.SIGUSR1)
             if not self._was_asked_to_stop:
                 self._asking.begin(running)
             self._was_asked_to_stop = True
@@ -153,15 +157,15 @@ class Supervisor:
         handlers = self._asking.handling(running, signal.SIGTERM)
         if not is_direct:
             self._signal_ranks(number)
-        self._was_told_to_end = True
+        self._is_terminating = True
         self._kill_after(self._grace_s)
         # Only now: storage that hangs must not keep the signal from the ranks.
-        self._asking.told(handlers, signal.SIGTERM)
+        self._asking.record_signal(handlers, signal.SIGTERM)
         with contextlib.suppress(OSError):
-            if not all(attempts.is_stale(self._paths, int(rank.environment[ATTEMPT])) for rank in running.values()):
-                self._paths.terminated.touch()
+            for attempt in {int(rank.environment[ATTEMPT]) for rank in running.values()}:
+                self._paths.terminated(attempt).touch()
 
-    def _ended(self, started: Started, ended: Ended, *, is_told: bool) -> None:
+    def _ended(self, started: Started, ended: Ended, *, was_terminated: bool) -> None:
         pid, rank = started.process.pid, started.rank
         started.process.returncode = ended.returncode
         self._asking.forget(pid)
@@ -173,21 +177,21 @@ class Supervisor:
 
             rank, ended = node_start.failed_rank(rank, ended, self._paths)
         code = exits.from_wait_status(ended.returncode)
-        if is_told and ended.returncode in (exits.DONE, *_BY_REQUEST):
+        if was_terminated and ended.returncode in (exits.DONE, *_BY_REQUEST):
             # A rank that no handler kept would have been ended by the signal.
             self._asking.note(pid, signal.SIGTERM, started.rank)
         if code in _BY_REQUEST and self._asking.has_asked(pid):
             code = exits.CHECKPOINTED
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):
-            self._failed(rank, ended, is_told=is_told)
+            self._failed(rank, ended, was_terminated=was_terminated)
 
-    def _failed(self, rank: Rank, ended: Ended, *, is_told: bool = False) -> None:
+    def _failed(self, rank: Rank, ended: Ended, *, was_terminated: bool = False) -> None:
         if self._first_failure is not None:
             return
         self._first_failure = exits.from_wait_status(ended.returncode)
         # Told at this moment, it is to blame unless it ended by that signal.
-        if not (self._was_told_to_end or (is_told and self._first_failure in _BY_REQUEST)):
+        if not (self._is_terminating or (was_terminated and self._first_failure in _BY_REQUEST)):
             from trainjob.launch.witness import failing
 
             failing.record(self._paths, rank, ended, self._witness, self._restarts)

@@ -164,11 +164,11 @@ def read_by(pattern: Pattern[str], line: str) -> Optional[Reading]:
 
 def of_values(source: str, logged: Logged) -> Reading:
     """Return what a file says of a training with the values that it has logged at one step."""
-    said = _Said("")
+    named = _NamedValues("")
     for name, value in logged.values.items():
-        said.figure(name.lower(), value)
+        named.figure(name.lower(), value)
     counts = (logged.step, logged.total, logged.epoch)
-    return Reading(source, *counts, figures=said.figures, held_out=said.held_out, at=logged.at)
+    return Reading(source, *counts, figures=named.figures, held_out=named.held_out, at=logged.at)
 
 
 def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
@@ -179,8 +179,8 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     count, of = _whole(_number(match["count"])), _whole(_number(match.groupdict().get("of")))
     if count is None or _HELD_OUT.search(lower):
         return Reading("aside")
-    said = _Said("%s , %s" % (before, rest))
-    epoch, epochs = said.epoch, said.epochs
+    named = _NamedValues("%s , %s" % (before, rest))
+    epoch, epochs = named.epoch, named.epochs
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.
         epoch, epochs = epoch + 1, epochs + 1
@@ -188,52 +188,62 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
     source = "%s %s" % (kind, label[:80] or of or "")
     within = kind == "keras" or epoch is not None
-    return Reading(source, count, of, epoch, epochs, within, is_bar=True, figures=said.figures, held_out=said.held_out)
+    return Reading(
+        source, count, of, epoch, epochs, within, is_bar=True, figures=named.figures, held_out=named.held_out
+    )
 
 
 def _of_pairs(text: str) -> Optional[Reading]:
-    said = _Said(text)
+    named = _NamedValues(text)
     for shape in _AMONG_WORDS:
         match = shape.search(text)
         if match is not None:
             count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
-            return Reading("words", count, None, epoch, None, epoch is not None, figures=said.figures)
-    head = text[: said.begins_at].lower()
+            return Reading("words", count, None, epoch, None, epoch is not None, figures=named.figures)
+    head = text[: named.begins_at].lower()
     is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
-    leading = _LEADING.match(text) if said.update is None and said.epoch is None and said.figures else None
+    leading = _LEADING.match(text) if named.update is None and named.epoch is None and named.figures else None
     if leading is not None:
-        return Reading("brackets", _whole(_number(leading["count"])), figures=said.figures)
+        return Reading("brackets", _whole(_number(leading["count"])), figures=named.figures)
     within_match = None
-    if said.update is None and said.epoch is not None:
-        within_match = _WITHIN.search(text, said.epoch_at)
-    elif said.update is None and said.figures:
+    if named.update is None and named.epoch is not None:
+        within_match = _WITHIN.search(text, named.epoch_at)
+    elif named.update is None and named.figures:
         within_match = _BRACKET.search(text)
     if is_held_out:
         # An evaluation that goes on; its last line has no count, or all of it.
-        is_result = said.update is None and (within_match is None or within_match["count"] == within_match["of"])
-        return Reading("aside", held_out={**said.figures, **said.held_out} if is_result else {})
-    if said.is_of_train_word and within_match is None:
-        said.epoch = None
+        is_result = named.update is None and (within_match is None or within_match["count"] == within_match["of"])
+        return Reading("aside", held_out={**named.figures, **named.held_out} if is_result else {})
+    if named.is_of_train_word and within_match is None:
+        named.epoch = None
     if within_match is not None:
         count, of = _whole(_number(within_match["count"])), _whole(_number(within_match["of"]))
-        return Reading("count", count, of, said.epoch, said.epochs, True, figures=said.figures, held_out=said.held_out)
-    if said.is_batch and said.total is None and (said.epoch is None or not said.figures):
-        said.update = None  # the size of a batch
-    if said.update is not None:
-        is_weak = said.total is None and not said.figures and not said.held_out
-        source = "line %s" % said.update_name
         return Reading(
-            *(source, said.update, said.total, said.epoch, said.epochs, said.is_within, False, is_weak),
-            said.figures,
-            said.held_out,
+            "count", count, of, named.epoch, named.epochs, True, figures=named.figures, held_out=named.held_out
         )
-    if said.epoch is None and said.total is None and said.epochs is None and not said.figures and not said.held_out:
+    if named.is_batch and named.total is None and (named.epoch is None or not named.figures):
+        named.update = None  # the size of a batch
+    if named.update is not None:
+        is_weak = named.total is None and not named.figures and not named.held_out
+        source = "line %s" % named.update_name
+        return Reading(
+            *(source, named.update, named.total, named.epoch, named.epochs, named.is_within, False, is_weak),
+            named.figures,
+            named.held_out,
+        )
+    if (
+        named.epoch is None
+        and named.total is None
+        and named.epochs is None
+        and not named.figures
+        and not named.held_out
+    ):
         return None
-    source = "epoch" if said.epoch is not None else "figures"
-    return Reading(source, None, said.total, said.epoch, said.epochs, figures=said.figures, held_out=said.held_out)
+    source = "epoch" if named.epoch is not None else "figures"
+    return Reading(source, None, named.total, named.epoch, named.epochs, figures=named.figures, held_out=named.held_out)
 
 
-class _Said:
+class _NamedValues:
     """The `name value` pairs of a line, sorted by what they are about."""
 
     def __init__(self, text: str) -> None:

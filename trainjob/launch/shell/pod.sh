@@ -26,7 +26,7 @@ begin_run() {
   TRAINJOB_RUN_ID=${TRAINJOB_RUN_DIR##*/}
   mkdir -p logs checkpoints
   usr1=''
-  trap 'usr1=came' USR1
+  trap 'usr1=received' USR1
   begin_attempt
   trap 'end_run $?' EXIT
   trap 'cancelled=1; exit 143' TERM INT HUP

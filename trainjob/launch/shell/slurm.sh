@@ -45,7 +45,7 @@ clean_environment
 . "$TRAINJOB_SHELL/once.sh"
 starter=srun max_attempts=1 preemption=requeue counted_from='' interface='' port='' container='' image='' is_sweep=''
 queues_follow_up='' retries=0 retry_mem=() retry_time=()
-# `came` once USR1 has come, `passed` while it is handed on.
+# `received` once USR1 has arrived, `passed` while it is handed on.
 usr1=''
 # Of a follow-up job: the job that it follows, which is the script's argument.
 follows=''
@@ -63,7 +63,7 @@ begin_run() {
   # Slurm runs a copy of the script: the run directory is where sbatch was called, not where the copy lies.
   export TRAINJOB_RUN_DIR=$PWD
   mkdir -p logs checkpoints
-  trap 'usr1=came' USR1
+  trap 'usr1=received' USR1
   trap 'cancelled=1; exit 143' TERM INT HUP
   trap 'end_run $?' EXIT
   begin_job

@@ -62,16 +62,16 @@ class Observation:
 
     def __init__(self, pid: int, tells_end: int, outlived: int) -> None:
         self._pid, self._tells_end, self._outlived = pid, tells_end, outlived
-        self._forgiven: Set[int] = set()
+        self._ended_ranks: Set[int] = set()
 
     def has_outlived(self, rank: int) -> bool:
         """Return whether the observer has ended this rank because it lived on after the work was done."""
         while select.select([self._outlived], [], [], 0)[0]:
-            told = os.read(self._outlived, _RANK_BYTES)
-            if not told:
+            data = os.read(self._outlived, _RANK_BYTES)
+            if not data:
                 break
-            self._forgiven.add(int.from_bytes(told, "big"))
-        return rank in self._forgiven
+            self._ended_ranks.add(int.from_bytes(data, "big"))
+        return rank in self._ended_ranks
 
     def finish(self) -> None:
         """Let the observer look a last time, now that the ranks have ended, and wait for that."""

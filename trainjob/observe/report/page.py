@@ -240,8 +240,8 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
 
     Job scripts note when attempts begin and end, `marks` when their ranks began and stopped to train.
     """
-    told = (event for event in events.read(paths) if event.what not in (events.LAUNCH, events.COMPILED))
-    dated = [(event.attempt, event.at, _told(event)) for event in told]
+    listed = (event for event in events.read(paths) if event.what not in (events.LAUNCH, events.COMPILED))
+    dated = [(event.attempt, event.at, _described(event)) for event in listed]
     for mark in marks:
         begins = _CONTINUED.format(mark.update) if mark.update else "training begins"
         stops = f"stops on request after update {mark.update}; its checkpoint is written"
@@ -268,7 +268,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
     return sorted(rows, key=lambda row: row.attempt or 0)
 
 
-def _told(event: Event) -> str:
+def _described(event: Event) -> str:
     if event.what == events.BEGAN:
         return f"attempt {event.attempt} begins" + (f" on {event.detail}" if event.detail else "")
     if event.what == events.SIGNAL:
@@ -280,5 +280,5 @@ def _told(event: Event) -> str:
         return f"ran out of {'memory' if what == 'mem' else 'time'}: the next attempt asks for {option}"
     if event.what == events.LOST:
         return "killed without a word: this is its last sign of life"
-    state, code, why = events.told_end(event)
+    state, code, why = events.parse_end(event)
     return f"ends: {state}" + (f", exit code {code}" if code else "") + (f": {why}" if why else "")

@@ -1,1 +1,1 @@
-"""A private Slurm: the digital twin of a slurm cluster file."""
+"""A private Slurm: a digital twin of the cluster in a cluster file of kind slurm."""

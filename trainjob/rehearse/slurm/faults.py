@@ -174,7 +174,7 @@ def _fail_a_node(job: RehearsedJob) -> None:
     give_up(job.slurm, node)
 
 
-def _came_back(job: RehearsedJob) -> str | None:
+def _was_restarted(job: RehearsedJob) -> str | None:
     failed = job.failure
     # A launcher that was told to end before its rank had ended names no rank.
     code = attempts.exit_code(job.paths) if failed is None else failed.exit_code
@@ -211,7 +211,7 @@ def _ended_with_checkpoint(job: RehearsedJob, *ends: str) -> str | None:
 def _was_preempted(job: RehearsedJob) -> str | None:
     if job.cluster.preemption == "cancel":
         return _ended_with_checkpoint(job, states.STOPPED, states.CANCELLED)
-    return _came_back(job) or _was_not_asked(job)
+    return _was_restarted(job) or _was_not_asked(job)
 
 
 def _was_not_asked(job: RehearsedJob) -> str | None:
@@ -224,7 +224,7 @@ def _was_not_asked(job: RehearsedJob) -> str | None:
 
 _BACK = "the job checkpoints, is restarted, and continues as attempt 2"
 FAULTS: dict[str, InjectedFault] = {
-    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _came_back, lambda _: True, asks_ranks=True),
+    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _was_restarted, lambda _: True, asks_ranks=True),
     "preempt": InjectedFault(
         lambda job: preempt(job.slurm),
         lambda cluster: "the job ends and leaves a checkpoint" if cluster.preemption == "cancel" else _BACK,
@@ -233,7 +233,10 @@ FAULTS: dict[str, InjectedFault] = {
         asks_ranks=True,
     ),
     "node-failure": InjectedFault(
-        _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _came_back, lambda _: True
+        _fail_a_node,
+        lambda _: "the job is restarted on the remaining nodes, as attempt 2",
+        _was_restarted,
+        lambda _: True,
     ),
     "rank-death": InjectedFault(
         _kill_last_rank,

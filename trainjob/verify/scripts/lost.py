@@ -338,7 +338,7 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
     """
     known: dict[tuple[str, int, str], set[object]] = {}
     kinds: dict[tuple[str, str], str | None] = {}
-    told = set()
+    reported = set()
     for log, start in logs:
         mine: dict[tuple[str, int, str], set[object]] = {}
         for event in log.named(updates.SAVES):
@@ -352,8 +352,8 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
             # A script may save twice after one update, and the first attempt have been killed in between.
             expected = known.setdefault((re.sub(r"\d+", "#", name), update, key), digests)
             code = kinds[name, key]
-            if code and code not in told and not digests & expected:
-                told.add(code)
+            if code and code not in reported and not digests & expected:
+                reported.add(code)
                 text = f"{name}: {key!r} is another after update {update}, which attempt {log.number} saved"
                 yield finding(code, text)
 

@@ -49,11 +49,11 @@ _finding = partial(LikelyCause.of, _CAUSES)
 
 def in_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
     """Yield the mistakes that the updates show, each once, with the first rank that has it."""
-    told = set()
+    reported = set()
     for rank, log in enumerate(ranks):
         for found in _in_updates(log, f"rank {rank}" if len(ranks) > 1 else ""):
-            if found.code not in told:
-                told.add(found.code)
+            if found.code not in reported:
+                reported.add(found.code)
                 yield found
 
 

@@ -136,8 +136,8 @@ def verify_script(
             runs.append(once.paths)
             again = ResumeEvidence(whole, once, logs, update_log.read(once.paths), tolerance=evidence.tolerance)
             compared = None if once.crashed or again.tolerance is not None else final_states.compare(whole, once.paths)
-            told = list(again.findings())
-            return found[0].code in [one.code for one in (*told, *by_states(compared, again, told))]
+            findings = list(again.findings())
+            return found[0].code in [one.code for one in (*findings, *by_states(compared, again, findings))]
 
         workbench.say("  looking for the fewest interruptions that show it …")
         before = asked[: evidence.stops_before_it()]

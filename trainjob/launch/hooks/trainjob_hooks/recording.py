@@ -268,7 +268,7 @@ def _random() -> str:
 
 
 @_quietly
-def _saw_batch(recorder: _Recorder, iterator: Any, batch: Any) -> None:
+def _record_batch(recorder: _Recorder, iterator: Any, batch: Any) -> None:
     number = iterator._trainjob_batches = getattr(iterator, "_trainjob_batches", -1) + 1
     if sys.modules["torch"].is_grad_enabled():
         recorder.batches.append((getattr(iterator, "_trainjob_pass", 0), number, _samples(batch)))
@@ -354,7 +354,7 @@ def _clips(recorder: _Recorder) -> None:
 
 
 @_quietly
-def _saw_loss(recorder: _Recorder, loss: Any) -> None:
+def _record_loss(recorder: _Recorder, loss: Any) -> None:
     if not recorder.losses and recorder.update and len(recorder.steppers) == 1:
         recorder.kept = bool(_norm_of_watched(recorder))
     if loss.numel() == 1:
@@ -565,7 +565,7 @@ def _in_loader(module: Any) -> None:
         except StopIteration:
             _ended_pass()
             raise
-        _saw_batch(self, batch)
+        _record_batch(self, batch)
         recorder = _recorder
         if recorder is not None and recorder.evaluated and recorder.waits("evaluation"):
             recorder.wait()
@@ -700,7 +700,7 @@ _WRAPPED: Dict[str, Callable[[Any], None]] = {
     "torch.nn.modules.module": _in_modules,
     "torch.nn.utils.clip_grad": _in_clipping,
     "torch.nn.parallel.distributed": _in_parallel,
-    "torch._tensor": lambda module: _note_calls(module.Tensor, "backward", _saw_loss, _went_back),
+    "torch._tensor": lambda module: _note_calls(module.Tensor, "backward", _record_loss, _went_back),
     "torch.serialization": lambda module: _record_saves(module, "save", "f"),
     "torch.utils.data.dataloader": _in_loader,
     "torch.optim.optimizer": lambda module: _note_calls(module.Optimizer, "__init__", _record_steps),

@@ -1,4 +1,4 @@
-"""The cluster that a batch file asks for, as far as its directives tell, where no cluster file was named."""
+"""The cluster that a batch file asks for, as far as its directives show, if no cluster file is named."""
 
 from __future__ import annotations
 

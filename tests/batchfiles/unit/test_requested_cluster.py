@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batchfiles.rehearsal import twin
+from batchfiles.rehearsal import requested_cluster
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
 
@@ -33,8 +33,8 @@ def test_it_has_what_the_file_asks_for_and_a_node_to_spare(
     directives: list[str], nodes: int, gpus: int, kind: str | None, gres: str
 ) -> None:
     file = script(*directives)
-    node = twin.cluster_from(file).node
-    assert twin.nodes_of(file) == nodes
+    node = requested_cluster.cluster_from(file).node
+    assert requested_cluster.nodes_of(file) == nodes
     assert (node.count, node.accelerators, node.type, node.gres_name) == (nodes + 1, gpus, kind, gres)
 
 
@@ -48,19 +48,19 @@ def test_it_has_what_the_file_asks_for_and_a_node_to_spare(
     ],
 )
 def test_whole_nodes_have_the_cpus_for_which_the_file_asks(directives: list[str], cpus: int) -> None:
-    assert twin.cluster_from(script("--nodes=2", *directives)).node.cpus == cpus
+    assert requested_cluster.cluster_from(script("--nodes=2", *directives)).node.cpus == cpus
 
 
 def test_it_has_the_cpus_the_partition_and_the_features() -> None:
     file = script("--nodes=1", "--ntasks-per-node=4", "--cpus-per-task=72", "-p fast,slow", "-C 'a100&ib'")
-    cluster = twin.cluster_from(file)
+    cluster = requested_cluster.cluster_from(file)
     assert cluster.node.cpus == 288
     assert cluster.directives["partition"] == "fast,slow"
 
 
 def test_only_options_that_the_file_mentions_are_accepted() -> None:
     file = script("--nodes=1", body="srun --container-image=a.sqsh --no-container-mount-home python train.py")
-    assert twin.site_options(file) == ["container-image=", "no-container-mount-home"]
+    assert requested_cluster.site_options(file) == ["container-image=", "no-container-mount-home"]
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,7 @@ def test_gpus_that_no_directive_asks_for_come_with_whole_nodes(
     directives: list[str], body: str, gpus: int, whole: bool
 ) -> None:
     file = script(*directives, body=body)
-    assert (twin.cluster_from(file).node.accelerators, twin.takes_whole_nodes(file)) == (gpus, whole)
+    assert (requested_cluster.cluster_from(file).node.accelerators, requested_cluster.takes_whole_nodes(file)) == (
+        gpus,
+        whole,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batchfiles.rehearsal.stage import stage
+from batchfiles.rehearsal.placeholders import make_placeholders
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
 
@@ -15,7 +15,10 @@ def script(text: str) -> BatchScript:
 
 def test_a_training_that_is_here_needs_no_stage(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    assert stage(script("python train.py\n"), ["python", "train.py"], tmp_path, tmp_path / "place", "python") is None
+    assert (
+        make_placeholders(script("python train.py\n"), ["python", "train.py"], tmp_path, tmp_path / "place", "python")
+        is None
+    )
 
 
 def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
@@ -23,7 +26,7 @@ def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
     text += "/nowhere/env/bin/python src/train.py\n"
     (tmp_path / "place").mkdir()
     words = ["/nowhere/env/bin/python", "src/train.py"]
-    made = stage(script(f"#!/bin/bash\n{text}"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
+    made = make_placeholders(script(f"#!/bin/bash\n{text}"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
     assert made is not None
     assert (made.folder / "src/train.py").is_file()
     assert (made.folder / "setup/env.sh").is_file()
@@ -34,7 +37,7 @@ def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
 def test_a_module_of_a_shell_is_found(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     words = ["bash", "-c", 'exec python -m training.main --out "$OUT"']
-    made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "python")
+    made = make_placeholders(script("x\n"), words, tmp_path, tmp_path / "place", "python")
     assert made is not None
     assert (made.folder / "training/main.py").is_file()
 
@@ -42,7 +45,9 @@ def test_a_module_of_a_shell_is_found(tmp_path: Path) -> None:
 def test_what_wraps_the_program_starts_it_and_arguments_are_there(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     words = ["bash", "-c", "exec scripts/with_env.sh python train.py $OUT"]
-    made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "python", ["data/m.csv", "data/tokens", "7", "-x"])
+    made = make_placeholders(
+        script("x\n"), words, tmp_path, tmp_path / "place", "python", ["data/m.csv", "data/tokens", "7", "-x"]
+    )
     assert made is not None
     assert 'exec  "$@"' in (made.folder / "scripts/with_env.sh").read_text()
     assert (made.folder / "data/m.csv").is_file()
@@ -55,7 +60,9 @@ def test_what_the_file_names_is_as_it_is_here(tmp_path: Path) -> None:
     (tmp_path / "env.sh").write_text("export A=1\n")
     (tmp_path / "tokens").mkdir()
     text = "#!/bin/bash\nsource env.sh\npython train.py $1\n"
-    made = stage(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python", ["tokens", "fast"])
+    made = make_placeholders(
+        script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python", ["tokens", "fast"]
+    )
     assert made is not None
     assert (made.folder / "env.sh").read_text() == "export A=1\n"
     assert (made.folder / "tokens").is_dir()
@@ -65,7 +72,7 @@ def test_what_the_file_names_is_as_it_is_here(tmp_path: Path) -> None:
 def test_a_program_of_its_own_that_is_not_here_waits(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     words = ["bash", "-c", "source env.sh\nexec nowhere_train 501 $FOLD"]
-    made = stage(script("x\n"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
+    made = make_placeholders(script("x\n"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
     assert made is not None
     assert (made.programs / "nowhere_train").read_text().startswith("#!/usr/bin/python3\nimport time")
-    assert stage(script("x\n"), ["ls", "-l"], tmp_path, tmp_path / "place", "python") is None
+    assert make_placeholders(script("x\n"), ["ls", "-l"], tmp_path, tmp_path / "place", "python") is None

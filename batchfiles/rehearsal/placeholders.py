@@ -21,19 +21,19 @@ _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
 
 class SubmissionFolder(NamedTuple):
-    """The folder to submit in, the folders of the cluster that others stand in for, and a folder for PATH."""
+    """The folder to submit in, the replacements for folders of the cluster, and a folder for PATH."""
 
     folder: Path
     maps: dict[str, Path]
     programs: Path
 
 
-def stage(
+def make_placeholders(
     script: BatchScript, words: Sequence[str], here: Path, place: Path, python: str, arguments: Sequence[str] = ()
 ) -> SubmissionFolder | None:
-    """Return a stage in `place` where the program that `words` start is not `here`; None if it is, or is not known.
+    """Make placeholders in `place` if the program in `words` is missing `here`; return None if it exists or is unknown.
 
-    Paths among the batch file's `arguments` are there, too: many files look whether they are.
+    Paths among the batch file's `arguments` are made as well, because many files check that they exist.
     """
     text = shlex.join(words) if words[:2] != ["bash", "-c"] else words[-1]
     modules = [name for name in _MODULE.findall(text) if not name.startswith(("torch.", "accelerate."))]
@@ -74,7 +74,7 @@ def stage(
 
 
 def _copy(here: Path, target: Path, name: str) -> None:
-    """Make `target`, which the batch file names, as it is `here`; a data set stays away."""
+    """Make `target`, which the batch file names, as a copy of what is `here`, or empty if that is a data set."""
     source = here / name
     if source.is_dir() or not (source.exists() or target.suffix):
         target.mkdir(exist_ok=True)
@@ -85,7 +85,7 @@ def _copy(here: Path, target: Path, name: str) -> None:
 
 
 def _put(made: SubmissionFolder, place: Path, path: str) -> Path:
-    """Return where a file of the cluster lies on the stage, in a folder that exists."""
+    """Return the path of the placeholder for a file of the cluster, and make its folder."""
     base = next((base for base in made.maps if path.startswith(f"{base}/")), None)
     if base is not None:
         target = made.maps[base] / path.removeprefix(f"{base}/")

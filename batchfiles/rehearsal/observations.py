@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from batchfiles.adoption.setup import COMMAND_WORDS, tells_place
+from batchfiles.adoption.decisions import COMMAND_WORDS, tells_place
 from batchfiles.bash.values import number
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
 from batchfiles.slurm.script import BatchScript
@@ -17,17 +17,17 @@ from trainjob.contract.programs.ranks import SLURM_LOCAL_RANK, SLURM_RANK, SLURM
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 from trainjob.rehearse.slurm import configuration
 
-# Of a process that nobody told its place, in the order in which they count.
+# Variables of a process whose place nothing else states, in order of precedence.
 _RANK = (RANK, SLURM_RANK)
 _WORLD = (WORLD_SIZE, SLURM_WORLD_SIZE)
 _LOCAL = (LOCAL_RANK, SLURM_LOCAL_RANK)
 _ROOT = package.companion("standins").parent
-# What `date` printed in each of the two.
+# The output of `date`, which differs between the two.
 _WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
 
 
-class Saw(NamedTuple):
-    """What a rank saw."""
+class RankObservation(NamedTuple):
+    """The place, folder, resources, command and environment of a rank."""
 
     rank: int
     world_size: int
@@ -42,7 +42,7 @@ class Saw(NamedTuple):
 
 
 def requested(script: BatchScript) -> frozenset[str]:
-    """Return the variables that the file exports for its ranks, but for those that tell them their place."""
+    """Return the variables that the file exports for its ranks, except those that state a rank's place."""
     given = [one for one in script.assignments if one.exported and "called" not in one.within]
     # Words of a command line are compared as such.
     names = {one.name for one in given if not holds_secret(one.value.text) and not COMMAND_WORDS.search(one.value.text)}
@@ -50,20 +50,21 @@ def requested(script: BatchScript) -> frozenset[str]:
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
 
 
-def saw(
+def observe_ranks(
     recording: Recording,
     names: frozenset[str],
     cpus_asked: int | None = None,
     folders: Collection[str] = (),
     least: int = 0,
     program: str = "",
-) -> list[Saw]:
-    """Return what the ranks of the first job saw, by rank; CPUs only if the file asks for some, and `least` of them.
+) -> list[RankObservation]:
+    """Return an observation of each rank of the first job, sorted by rank.
 
-    `folders` are as good as a rank's own: paths below them are the same. `program` is the training.
+    CPUs are None unless the file asks for some (`cpus_asked`), and at least `least`. A path below a rank's own folder,
+    or below one of `folders`, is relative in the result. `program` is the training.
     """
     ranks = recording.ranks(recording.jobs[0].id, program=program)
-    # A job tells its ranks the address where most files tell them the name.
+    # A job passes the address of the first node to its ranks, most batch files its name.
     head = "|".join(map(re.escape, (*recording.jobs[0].nodes[:1], configuration.ADDRESS)))
     nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
@@ -75,8 +76,8 @@ def saw(
         # A short step may have begun and ended between two looks at the controller. What the batch shell starts is no
         # task: it has the CPUs of all tasks.
         variables = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE") if step else ("SLURM_CPUS_ON_NODE",)
-        told = (number(one.environment.get(name)) for name in variables)
-        return per_task.get(f"{one.job}.{step}") or next((count for count in told if count), None)
+        counts = (number(one.environment.get(name)) for name in variables)
+        return per_task.get(f"{one.job}.{step}") or next((count for count in counts if count), None)
 
     def gpus(one: RecordedProcess) -> int:
         if one.visible_gpus is not None:
@@ -88,14 +89,16 @@ def saw(
             else len([name for name in listed.split(",") if name and name != "NoDevFiles"])
         )
 
-    def command(one: Saw) -> str:
+    def command(one: RankObservation) -> str:
         return re.sub(rf"(?<![\w.-])(?:{head})(?![\w.-])", "the first node", one.command)
 
-    seen = ((one, _saw(one, nodes, names, {one.folder, *folders})) for one in ranks)
+    seen = ((one, _observation(one, nodes, names, {one.folder, *folders})) for one in ranks)
     return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
 
 
-def _saw(one: RecordedProcess, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]) -> Saw:
+def _observation(
+    one: RecordedProcess, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]
+) -> RankObservation:
     environment = one.environment
     in_step = "SLURM_STEP_ID" in environment
 
@@ -105,7 +108,7 @@ def _saw(one: RecordedProcess, nodes: Sequence[str], names: frozenset[str], fold
         texts = [environment[name] for name in candidates if name in environment and (in_step or "SLURM" not in name)]
         return int(texts[0]) if texts and texts[0].isdigit() else default
 
-    return Saw(
+    return RankObservation(
         rank=first(one.rank, _RANK, 0),
         world_size=first(one.world_size, _WORLD, 1),
         local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
@@ -137,8 +140,10 @@ def _below(text: str, folders: Collection[str]) -> str:
     return _WHEN.sub("…", text)
 
 
-def with_cpus_of_a_node(ours: Saw, theirs: Saw | None, here: int, ranks: int = 0) -> Saw:
-    """Return what a rank of the job would see on a node with as many CPUs as it asks for; `here` are this machine's."""
+def with_cpus_of_a_node(
+    ours: RankObservation, theirs: RankObservation | None, here: int, ranks: int = 0
+) -> RankObservation:
+    """Return `ours` as on a node with as many CPUs as it asks for; `here` are the CPUs of this machine."""
     if theirs is None:
         return ours
     if ours.cpus == ranks > (theirs.cpus or ranks):
