@@ -47,16 +47,17 @@ def adopt(
     from trainjob.backends import project as projects
 
     refuse_unreadable(file)
+    raw = b""
     if prove:
         from batchfiles.commands.trust import agree_to_run
 
-        agree_to_run(file, yes=yes)
+        raw = agree_to_run(file, yes=yes)
     known = None if cluster is None else slurm_cluster(cluster)
     adoption = adopted(file, Path.cwd(), arguments or (), known, projects.find(Path.cwd()).start)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
     _refuse_unplannable(file, texts, cluster)
     paths = {} if output is None else _write(output, texts)
-    proof = _proof(file, tuple(arguments or ()), texts, cluster, quiet=as_json) if prove else None
+    proof = _proof(file, raw, tuple(arguments or ()), texts, cluster, quiet=as_json) if prove else None
     if as_json:
         files = {"files": {name: str(path) for name, path in paths.items()} or texts}
         show.as_json(adoption.as_json() | files | ({} if proof is None else {"proof": proof.as_json()}))
@@ -92,7 +93,9 @@ def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) 
             raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
 
 
-def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluster: str | None, *, quiet: bool) -> Proof:
+def _proof(
+    file: Path, raw: bytes, arguments: tuple[str, ...], texts: dict[str, str], cluster: str | None, *, quiet: bool
+) -> Proof:
     import tempfile
 
     from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
@@ -103,7 +106,7 @@ def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluste
             (Path(place) / name).write_text(text, encoding="utf-8")
         known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
         say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
-        return prove(file, arguments, Path(place) / JOB_FILE, known, say)
+        return prove(file, raw, arguments, Path(place) / JOB_FILE, known, say)
 
 
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
-_LARGEST_BYTES = 4_000_000
+LARGEST_BYTES = 4_000_000
 
 
 @dataclass
@@ -42,6 +42,7 @@ class BatchScript:
     site: SiteFacts
     root: Node
     placeholders: list[tuple[int, str]]  # lines with a <name> that somebody has to fill in
+    arguments: Sequence[str] | None  # of the file, where they are known
     first_error: int | None  # the first line that bash's grammar does not allow
 
     @property
@@ -124,11 +125,21 @@ class BatchScript:
 
 def read_script(path: Path, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
     """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError."""
-    return script_of(path, read_first(path, _LARGEST_BYTES), site, arguments)
+    return script_of(path, read_first(path, LARGEST_BYTES), site, arguments)
 
 
-def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
-    """Return what the bytes `raw` say, as the content of `path`."""
+def script_of(
+    path: Path,
+    raw: bytes,
+    site: SiteFacts,
+    arguments: Sequence[str] | None = None,
+    *,
+    hides_undecided: bool = False,
+) -> BatchScript:
+    """Return what the bytes `raw` say, as the content of `path`.
+
+    `hides_undecided`: what a branch sets of which only a run can tell whether it is taken is not known.
+    """
     text = _text(raw)
     lines = text.split("\n")
     placeholders = [(number, line.strip()) for number, line in enumerate(lines, 1) if _TO_FILL_IN.match(line)]
@@ -142,7 +153,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     }
     header = with_arguments(read_header(lines, frozenset(whole_lines)), arguments or ())
     request = request_of(header, site)
-    variables = Variables()
+    variables = Variables(hides_undecided=hides_undecided)
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known, frozenset({name})))
     for name, option_name in (("SLURM_GPUS_PER_NODE", "gpus-per-node"), ("SLURM_GPUS", "gpus")):
@@ -154,7 +165,7 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
-    return BatchScript(path, raw, lines, header, request, shell, comments, site, root, placeholders, error)
+    return BatchScript(path, raw, lines, header, request, shell, comments, site, root, placeholders, arguments, error)
 
 
 def _text(raw: bytes) -> str:
@@ -186,7 +197,7 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
         for place in (folder / name, folder.parent / name, folder / Path(name).name):
             try:
                 if place.is_file() and place.resolve() != path.resolve():
-                    return str(place), _text(read_first(place, _LARGEST_BYTES))
+                    return str(place), _text(read_first(place, LARGEST_BYTES))
             except (OSError, ValueError):
                 continue
         return None

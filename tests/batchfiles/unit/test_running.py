@@ -19,7 +19,7 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     nodes: str, is_stalled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job: Any = SimpleNamespace(processes=[SimpleNamespace(torch="2.13.0", command=f"torchrun {nodes} train.py")])
-    watch = following._Watch(job)
+    watch = following.JobWatch(job)
     began = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
     assert watch.is_stalled() == is_stalled
