@@ -109,9 +109,8 @@ def _unproved(file: Adoptable) -> str | None:
         (place / "job.yaml").write_text(adoption.job)
         (place / "cluster.yaml").write_text(str(adoption.cluster))
         try:
-            proof = prove(
-                file.path, file.arguments, place / "job.yaml", str(place / "cluster.yaml"), lambda _line: None
-            )
+            job, cluster = place / "job.yaml", str(place / "cluster.yaml")
+            proof = prove(file.path, file.path.read_bytes(), file.arguments, job, cluster, lambda _line: None)
         except UserError as error:
             return str(error)
     return next((one.text for one in proof.unexplained(adoption.explained)), None)

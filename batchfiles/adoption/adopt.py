@@ -14,7 +14,7 @@ from batchfiles.adoption.asked import Keys, read_directives
 from batchfiles.adoption.command import note_left_out, run_of
 from batchfiles.adoption.container import read_container
 from batchfiles.adoption.explanations import explained
-from batchfiles.adoption.hidden import secrets_in, take_out
+from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.places import place_of
 from batchfiles.adoption.setup import read_setup
@@ -146,7 +146,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    take_out(secrets_in(script.raw.decode(errors="replace")), keys, account)
+    take_out(script.raw.decode(errors="replace"), keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:
         _leave_to(known, keys, account)

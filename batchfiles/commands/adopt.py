@@ -59,10 +59,11 @@ def adopt(
     from trainjob.backends import project as projects
 
     refuse_unreadable(file)
+    raw = b""
     if prove:
         from batchfiles.commands.trust import agree_to_run
 
-        agree_to_run(file, yes=yes)
+        raw = agree_to_run(file, yes=yes)
     known = None if cluster is None else slurm_cluster(cluster)
     options, own = _of_sbatch(arguments or ())
     mapped = dict(mapped_folder(text) for text in maps or ())
@@ -70,7 +71,7 @@ def adopt(
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
     _refuse_unplannable(file, texts, cluster)
     paths = {} if output is None else _write(output, texts)
-    proof = _proof(file, own, options, texts, cluster, mapped, quiet=as_json) if prove else None
+    proof = _proof(file, raw, own, options, texts, cluster, mapped, quiet=as_json) if prove else None
     is_proved = proof is None or not proof.unexplained(adoption.explained)
     if as_json:
         files = {"files": {name: str(path) for name, path in paths.items()} or texts}
@@ -124,6 +125,7 @@ def _of_sbatch(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _proof(
     file: Path,
+    raw: bytes,
     arguments: tuple[str, ...],
     options: tuple[str, ...],
     texts: dict[str, str],
@@ -142,7 +144,7 @@ def _proof(
             (Path(place) / name).write_text(text, encoding="utf-8")
         known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
         say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
-        return prove(file, arguments, Path(place) / JOB_FILE, known, say, options=options, maps=maps)
+        return prove(file, raw, arguments, Path(place) / JOB_FILE, known, say, options=options, maps=maps)
 
 
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:

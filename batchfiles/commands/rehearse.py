@@ -92,10 +92,10 @@ def rehearse(options: BatchOptions, *, keep: bool, yes: bool, as_json: bool) -> 
     from trainjob.contract.paths import home
     from trainjob.observe import index
 
-    agree_to_run(options.path, yes=yes)
+    raw = agree_to_run(options.path, yes=yes)
     began_at = clock.monotonic()
     kept = home() / "rehearsals" / index.new_id(options.path.stem)
-    options = replace(options, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
+    options = replace(options, raw=raw, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
     try:
         verdict = rehearsal.rehearse(options)
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ from batchfiles.rehearsal.recording import Recording
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
 from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.slurm.request import SiteFacts
-from batchfiles.slurm.script import BatchScript, read_script
+from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
 from trainjob.cluster.reading import read_job
 from trainjob.contract import package
@@ -126,6 +126,7 @@ def _only(value: object, other: object) -> str:
 
 def prove(
     path: Path,
+    raw: bytes,
     arguments: Sequence[str],
     job: Path,
     cluster: str,
@@ -134,11 +135,11 @@ def prove(
     options: Sequence[str] = (),
     maps: Mapping[str, Path] | None = None,
 ) -> Proof:
-    """Return what ranks saw of the batch file `path`, and of its `job` on `cluster`. Raises UserError.
+    """Return what ranks saw of the batch file `path`, which has to hold `raw`, and of its `job` on `cluster`.
 
-    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal.
+    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. Raises UserError.
     """
-    script = read_script(path.absolute(), SiteFacts(), tuple(arguments), options)
+    script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
         words, given = read_job(job).command or [], dict(_WAITING)
@@ -246,7 +247,7 @@ def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
     place.mkdir()
     copy = place / script.path.name
     copy.write_bytes(raw)
-    return replace(script, path=copy)
+    return replace(script, path=copy, raw=raw)
 
 
 # A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
-_LARGEST_BYTES = 4_000_000
+LARGEST_BYTES = 4_000_000
 
 
 @dataclass
@@ -132,7 +132,7 @@ def read_script(
 
     `options` are those that sbatch is given beside the file's own.
     """
-    return script_of(path, read_first(path, _LARGEST_BYTES), site, arguments, options)
+    return script_of(path, read_first(path, LARGEST_BYTES), site, arguments, options)
 
 
 def script_of(
@@ -208,7 +208,7 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
         for place in (folder / name, folder.parent / name, folder / Path(name).name):
             try:
                 if place.is_file() and place.resolve() != path.resolve():
-                    return str(place), _text(read_first(place, _LARGEST_BYTES))
+                    return str(place), _text(read_first(place, LARGEST_BYTES))
             except (OSError, ValueError):
                 continue
         return None
