@@ -37,7 +37,7 @@ _PROGRAM = "train.py"
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
-class Difference(NamedTuple):
+class ProofDifference(NamedTuple):
     """What differs between a file and its job. Nothing explains the aspect `start`."""
 
     aspect: str
@@ -63,15 +63,15 @@ class Proof:
         """Whether all ranks saw the same."""
         return bool(self.original) and not self.differences()
 
-    def differences(self) -> list[Difference]:
+    def differences(self) -> list[ProofDifference]:
         """Return what differs, in words."""
-        found = [] if self.refusal is None else [Difference("refusal", self.refusal)]
+        found = [] if self.refusal is None else [ProofDifference("refusal", self.refusal)]
         if self.problem is not None:
             started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
-            return [*found, Difference("start", self.problem + started)]
+            return [*found, ProofDifference("start", self.problem + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
-            found.append(Difference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
+            found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
         # Of ranks that one of them does not have, the last has to do.
         count = max(len(self.original), len(self.adopted)) if self.original and self.adopted else 0
         is_same_number = len(self.original) == len(self.adopted)
@@ -83,15 +83,15 @@ class Proof:
                 if one != other:
                     what, sides = name.replace("_", " "), (_only(one, other), _only(other, one))
                     text = f"{what} of rank {ours.rank}: {sides[0]}, and {sides[1]} in the job"
-                    found.append(Difference(what, text))
+                    found.append(ProofDifference(what, text))
         for names, who in zip(
             (self.files[0] - self.files[1], self.files[1] - self.files[0]), ("file", "job"), strict=True
         ):
             if names:
-                found.append(Difference("files", f"only the {who} writes {', '.join(sorted(names))}"))
+                found.append(ProofDifference("files", f"only the {who} writes {', '.join(sorted(names))}"))
         return list(dict.fromkeys(found))
 
-    def unexplained(self, explained: Collection[str]) -> list[Difference]:
+    def unexplained(self, explained: Collection[str]) -> list[ProofDifference]:
         """Return what differs, and is none of the aspects that a fault of the file explains."""
         return [one for one in self.differences() if one.aspect not in explained]
 
