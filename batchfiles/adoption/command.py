@@ -161,7 +161,7 @@ def note_left_out(shown: Statement, launch: LaunchedProgram, account: Account) -
 
 def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
     """Return the launch in a reading that leaves open what only a run decides; as it is, where it can't be read so."""
-    other = script_of(script.path, script.raw, script.site, script.arguments, hides_undecided=True)
+    other = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
     for one in other.launches:
         command, name = one.command, [word.text for word in one.program[:1]]
         same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)
