@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,23 @@ from typing import Any
 from batchfiles.adoption import files
 from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
-from batchfiles.adoption.command import run_of
+from batchfiles.adoption.command import note_left_out, run_of
 from batchfiles.adoption.container import read_container
-from batchfiles.adoption.hidden import secrets_in, take_out
+from batchfiles.adoption.explanations import explained
+from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
-from batchfiles.adoption.setup import place_of, read_setup
-from batchfiles.adoption.start import AdoptedStart, AdoptionError, is_once_per_node, main_launch, start_of
+from batchfiles.adoption.places import place_of
+from batchfiles.adoption.setup import read_setup
+from batchfiles.adoption.start import (
+    AdoptedStart,
+    AdoptionError,
+    is_once_per_node,
+    main_launch,
+    note_from_outside,
+    start_of,
+)
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.cluster.reading import job_from_text
@@ -58,7 +66,7 @@ class Adoption:
     account: Account
     start: AdoptedStart
     cured: tuple[str, ...]
-    is_wrong: bool  # the file does not do what its author wants, and the job does
+    explained: Mapping[str, str]  # how ranks of both may differ, and by which fault of the file
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for `--json`."""
@@ -72,13 +80,20 @@ class Adoption:
         }
 
 
-def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = None, below_top: str = ".") -> Adoption:
-    """Return what `path` becomes, submitted in `folder` with `arguments`.
+def adopt(
+    path: Path,
+    folder: Path,
+    arguments: Sequence[str] = (),
+    known: Any = None,
+    below_top: str = ".",
+    options: Sequence[str] = (),
+) -> Adoption:
+    """Return what `path` becomes, submitted in `folder` with `arguments` and `options` of sbatch.
 
     `known` is the cluster of --cluster, which then takes the place of a cluster file of its own. Raises AdoptionError
     if the file can't be a job, and OSError if it can't be read.
     """
-    return adoption_of(read_script(path, SiteFacts(), tuple(arguments)), folder, known, below_top)
+    return adoption_of(read_script(path, SiteFacts(), tuple(arguments), options), folder, known, below_top)
 
 
 def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
@@ -103,11 +118,10 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             "adopt the file with one turn of the loop, and give the others as a sweep",
         )
     account, keys = Account(), Keys()
-    if "if" in parts.enclosing and not _is_decided(script, launch):
-        account.note(Where.LOST, launch.line, "the condition around it", "the job starts its training in any case")
+    note_from_outside(script, launch, account)
     start = start_of(script, launch, account)
     read_directives(script, launch, start, keys, account)
-    place = place_of(path, parts, folder, below_top)
+    place = place_of(script, parts, folder, below_top)
     run = run_of(script, launch, start, account, place.base)
     read_container(script, launch, keys, account, place.base)
     if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
@@ -122,17 +136,17 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
         keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
     read_setup(script, launch, start, parts, run, keys, account, place)
-    _account_for_others(script, launch, account)
     shown = parts.launch
     if shown is not None:
-        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last)
+        note_left_out(shown, launch, account)
+        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last, shown.span)
         # What explains how ranks start is no longer true.
-        above = [line for line in shown.above if not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", line)]
-        if above:
-            keys.comments["command",] = "\n".join(above)
+        above = "\n".join(shown.above)
+        if above and not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", above):
+            keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    take_out(secrets_in(script.raw.decode(errors="replace")), keys, account)
+    take_out(script.raw.decode(errors="replace"), keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:
         _leave_to(known, keys, account)
@@ -149,8 +163,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
-    is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
-    return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+    return Adoption(job, cluster, account, start, tuple(cured), explained(tuple(cured), account.changes))
 
 
 def _refuse_carriage_returns(script: BatchScript) -> None:
@@ -162,25 +175,6 @@ def _refuse_carriage_returns(script: BatchScript) -> None:
             f"{script.path}:{line} has a carriage return within a line, which bash takes for a part of the word there",
             "take it out, or end each line with a line feed",
         )
-
-
-def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
-    """Return whether the file itself tells that the branch with the launch is the one that runs."""
-    around = {one.number: one.branch for one in launch.command.conditions}
-    return any(
-        one.command.dead and around.get(other.number, other.branch) != other.branch
-        for one in script.training
-        for other in one.command.conditions
-    )
-
-
-def _account_for_others(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
-    """Say that other programs which train are not part of the job."""
-    accounted = {launch.line} | {entry.line for entry in account.entries}
-    for other in script.training:
-        if other.line not in accounted and not other.command.source and other.outer is not launch:
-            accounted.add(other.line)
-            account.note(Where.LOST, other.line, other.command.text[:60].split("\n")[0], "a job trains once")
 
 
 def _leave_to(known: Any, keys: Keys, account: Account) -> None:
@@ -209,6 +203,8 @@ def _in_known(known: Any, keys: Keys, moved: Collection[str], entry: Entry) -> E
         ours, theirs, what = keys.under("nodes").get(name), getattr(known.node, name), f"nodes: {name}"
     elif section == "srun":
         ours, theirs, what = keys.under("srun").get(name), known.srun.get(name), entry.what
+    elif entry.what == "container: options":
+        ours, theirs, what = keys.of_cluster("container").get("options"), known.container.options, entry.what
     elif section == "container":
         ours, theirs, what = keys.of_cluster("container").get("image"), known.container.image, "container: image"
     elif section == "login_environment":

@@ -48,6 +48,7 @@ class Variables:
     others: dict[str, list[Value]] = field(default_factory=dict)
     # Set in branches of which only a run can tell whether they are taken.
     undecided: set[str] = field(default_factory=set)
+    hides_undecided: bool = False  # they are not known then
     exported: set[str] = field(default_factory=set)
     # Whether something outside the file may have set any variable: a sourced file that isn't here, eval.
     open_ended: bool = False
@@ -80,6 +81,8 @@ class Variables:
 
     def look_up(self, name: str) -> Value:
         """Return the value of a variable, as far as known."""
+        if self.hides_undecided and name in self.undecided:
+            return unknown(name)
         if name in self.values:
             value = self.values[name]
             return Value(value.text, value.origins | {name}, value.holes) if name.startswith("SLURM") else value
@@ -95,9 +98,11 @@ class Variables:
         self.undecided.discard(name)
         self.values[name] = value
 
-    def set_array(self, name: str, words: list[Word]) -> None:
+    def set_array(self, name: str, words: list[Word], *, adds: bool = False) -> None:
         """Give an array its elements."""
         self.values.pop(name, None)
+        if not adds:
+            self.undecided.discard(name)
         self.arrays[name] = words
 
     def set_arguments(self, words: list[Word]) -> None:
@@ -137,6 +142,11 @@ class Expander:
             return Value()
         if depth > _MOST_DEPTH or node.type == "brace_expression":
             return unknown()
+        if node.type == "ansi_c_string":
+            text = text_of(node)
+            found = _ansi_c(text[2:-1])
+            # Bytes that are no text are left to the shell that runs it.
+            return Value(HOLE, holes=(text,)) if found is None else self._literal(found, node.start_byte)
         literal = _LITERALS.get(node.type)
         if literal is not None and not node.named_children:
             return self._literal(literal(text_of(node)), node.start_byte)
@@ -167,6 +177,9 @@ class Expander:
         """Yield the words that bash makes of one."""
         line, source = node.start_point.row + 1, text_of(node)
         array = re.fullmatch(r'"?\$(?:\{(\w+)\[[@*]\]\}|\{?[@*]\}?)"?', source)
+        if array and self.variables.hides_undecided and array[1] in self.variables.undecided:
+            yield Word(Value(HOLE, holes=(source,)), source, quoted=True, line=line)
+            return
         if array and (array[1] or "@") in self.variables.arrays:
             yield from self.variables.arrays[array[1] or "@"]
             return
@@ -272,6 +285,8 @@ class Expander:
             after = after[1:]
         if sign == "+":
             return unknown(*value.origins)
+        if sign == "-" and not value.known and any(one.startswith("$(") for one in value.origins):
+            return Value(HOLE, value.origins, (text_of(node).strip(),))  # a command may print something, or nothing
         missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))
         if sign == "?" or not (missing or not value.text):
             return value
@@ -308,6 +323,37 @@ def _plain(text: bytes) -> str:
     return re.sub(r"\\([$`\"\\]|\n)", lambda match: match[1].strip("\n"), text.decode(errors="replace"))
 
 
+_ESCAPES = {"a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_ESCAPE = re.compile(
+    r"\\(?:x(?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{1,4})|U(?P<long>[0-9a-fA-F]{1,8})|"
+    r"(?P<octal>[0-7]{1,3})|c(?P<control>.)|(?P<one>.))",
+    re.DOTALL,
+)
+
+
+def _ansi_c(text: str) -> str | None:
+    """Return what bash makes of the inside of $'…'; None for bytes that are no text."""
+
+    def meant(match: re.Match[str]) -> bytes:
+        if match["hex"] or match["octal"]:
+            return bytes([int(match["hex"], 16) if match["hex"] else int(match["octal"], 8) & 255])
+        if code := match["short"] or match["long"]:
+            return chr(int(code, 16)).encode()
+        if match["control"]:
+            return bytes([ord(match["control"]) & 31])
+        one = match["one"]
+        return bytes([_ESCAPES[one]]) if one in _ESCAPES else one.encode() if one in "\\'\"?" else match[0].encode()
+
+    found, at = b"", 0
+    try:
+        for match in _ESCAPE.finditer(text):
+            found += text[at : match.start()].encode() + meant(match)
+            at = match.end()
+        return (found + text[at:].encode()).partition(b"\0")[0].decode()
+    except (ValueError, OverflowError):
+        return None
+
+
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(.|\n)", lambda match: match[1].strip("\n"), text)
 
@@ -315,6 +361,5 @@ def _unescaped(text: str) -> str:
 _LITERALS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(("word", "number", "variable_name", "test_operator", "regex", "extglob_pattern"), _unescaped),
     "raw_string": lambda text: text[1:-1],
-    "ansi_c_string": lambda text: text[2:-1],
     "string_content": lambda text: _plain(text.encode()),
 }

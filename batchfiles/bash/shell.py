@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ from batchfiles.bash.values import Value, joined
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_NAME = re.compile(rb"[A-Za-z_]\w*")
 _MOST_CALLS = 4  # of functions and scripts inside one another
 _MOST_COMMANDS = 20_000
 
@@ -26,9 +28,27 @@ def _parser() -> Any:
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a script."""
-    root: Node = _parser().parse(text.encode(errors="replace")).root_node
+    """Return the tree of a script, which has braces around a variable's name where the grammar misses it without."""
+    raw = text.encode(errors="replace")
+    root: Node = _parser().parse(raw).root_node
+    while missed := _missed_variables(root, raw):
+        for start, end in reversed(missed):
+            raw = raw[:start] + b"{" + raw[start:end] + b"}" + raw[end:]
+        root = _parser().parse(raw).root_node
     return root
+
+
+def _missed_variables(root: Node, raw: bytes) -> list[tuple[int, int]]:
+    """Return where a name ends a word in two: of a/$B/c/$D/e, the grammar makes a/$B/c/$ and D/e."""
+    found, waiting = [], [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "$" and node.parent is not None and node.parent.type == "concatenation":
+            name = _NAME.match(raw, node.end_byte)
+            if name is not None and node.next_sibling is None:
+                found.append(name.span())
+        waiting.extend(node.children)
+    return sorted(found)
 
 
 class Bash(NamedTuple):
@@ -57,6 +77,7 @@ class ShellReader:
         self.input: Value | None = None  # the here-document of the next command
         self.source = ""
         self.place = 0  # the line of the batch file that leads to `source`
+        self.at = 0  # the byte of the batch file that leads to what is read
         self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
         self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
         self.expander = Expander(variables, self._substitution)
@@ -69,6 +90,11 @@ class ShellReader:
 
     def _line(self, node: Node) -> int:
         return self.only_line or node.start_point.row + 1 + self.first_line
+
+    def _at(self, node: Node) -> int:
+        if not self.depth and not self.source:
+            self.at = node.start_byte
+        return self.at
 
     def block(self, nodes: list[Node]) -> None:
         """Read statements in order."""
@@ -152,22 +178,23 @@ class ShellReader:
                 )
         while len(words) > 1 and not words[0].text and not words[0].quoted:
             words.pop(0)
-        self._note(words, self._line(node), settings, reads, writes)
+        self._note(words, node, settings, reads, writes)
         if alternative is not None and kept is not None:
             self.variables.values[alternative[0]] = kept
 
     def _note(
         self,
         words: list[Word],
-        line: int,
+        node: Node,
         settings: dict[str, Value],
         reads: Value | None,
         writes: list[tuple[str, Value]],
     ) -> None:
         # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
+        line = self._line(node)
         command = ShellCommand(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
-            self.source, self.place, dead=self.dead, reads=reads, writes_to=writes,
+            self.source, self.place, self._at(node), dead=self.dead, reads=reads, writes_to=writes,
         )  # fmt: skip
         self.commands.append(command)
         if words and self.first_line:
@@ -208,16 +235,20 @@ class ShellReader:
         source: str = "",
         written_there: bool = True,
         holes: tuple[str, ...] = (),
+        arguments: list[Word] | None = None,
     ) -> None:
         """Read another script: in this shell, as `source` and `eval` do, or as a child.
 
         `written_there`: its lines are those of the file from `line` on, and not of a variable's value. `holes` are the
-        variables of its holes.
+        variables of its holes, and `arguments` its own, where it has some.
         """
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
+        if arguments is not None:
+            variables.set_arguments(arguments)
         inner = ShellReader(self.bash, variables, self.find_script, self.depth + 1)
+        inner.at = self.at
         inner.expander.expanded_before(text, holes)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
         inner.only_line = 0 if written_there else line
@@ -249,7 +280,7 @@ class ShellReader:
             array = [
                 word for child in value.named_children if child.type != "comment" for word in self.expander.words(child)
             ]
-            self.variables.set_array(name, [*self.variables.arrays.get(name, []), *array] if adds else array)
+            self.variables.set_array(name, [*self.variables.arrays.get(name, []), *array] if adds else array, adds=adds)
             folded = joined((word.value for word in array), " ")
         else:
             folded = self.expander.value(value)
@@ -271,5 +302,6 @@ class ShellReader:
                 self.conditions,
                 self.dead,
                 text_of(node),
+                self._at(node),
             )
         )
