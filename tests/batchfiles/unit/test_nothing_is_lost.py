@@ -255,3 +255,27 @@ def test_what_stands_before_the_call_of_the_training_is_before_it(tmp_path: Path
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert (job_from_text(adoption.job, "job.yaml").env, prologue(adoption)) == ({"A": "1"}, ["module load cuda"])
     assert list(lost(adoption)) == ["cp o /archive"]
+
+
+def test_an_option_in_one_letter_is_carried_over(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "#SBATCH -w n7 -p gpu\npython train.py\n", tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").directives == {"nodelist": "n7"}
+    assert not lost(adoption)
+
+
+def test_an_environment_beside_the_file_is_found_from_the_copy(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "conda activate ./env\npython train.py\n", tmp_path)
+    assert prologue(adoption) == ["conda activate /home/me/project/env"]
+
+
+@pytest.mark.parametrize("words", ["bash run.sh --lr 1", "apptainer exec /i.sif sh run.sh"])
+def test_a_script_of_the_shell_that_is_not_here_is_the_command(words: str, tmp_path: Path) -> None:
+    found = command(adopted(ONE_GPU + f"srun {words}\n", tmp_path))
+    assert found == words.removeprefix("apptainer exec /i.sif ").split()
+
+
+def test_too_few_launchers_for_the_nodes_are_a_change(tmp_path: Path) -> None:
+    text = TWO_NODES.replace("ntasks-per-node", "ntasks") + HEAD
+    adoption = adopted(text + "srun torchrun --nnodes 2 --nproc-per-node 4 train.py\n", tmp_path)
+    assert ["--ntasks=1 starts 1 launcher for 2 nodes" in one for one in adoption.account.changes] == [True]
+    assert job_from_text(adoption.job, "job.yaml").given()["instances"] == 8
