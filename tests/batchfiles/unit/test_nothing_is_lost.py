@@ -279,3 +279,27 @@ def test_too_few_launchers_for_the_nodes_are_a_change(tmp_path: Path) -> None:
     adoption = adopted(text + "srun torchrun --nnodes 2 --nproc-per-node 4 train.py\n", tmp_path)
     assert ["--ntasks=1 starts 1 launcher for 2 nodes" in one for one in adoption.account.changes] == [True]
     assert job_from_text(adoption.job, "job.yaml").given()["instances"] == 8
+
+
+def test_a_variable_that_is_exported_later_is_exported(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "X=5\nexport X\ndeclare -A m\nm[a]=$X\nexport Y=${m[a]}\npython train.py\n", tmp_path)
+    assert prologue(adoption) == ["X=5", "export X", "declare -A m", "m[a]=$X", "export Y=${m[a]}"]
+
+
+def test_what_is_unset_stays_unset(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "export A=1\nunset A LD_LIBRARY_PATH\npython train.py --a ${A:-2}\n", tmp_path)
+    assert prologue(adoption) == ["unset A LD_LIBRARY_PATH"]
+    assert command(adoption) == ["python", "train.py", "--a", "2"]
+
+
+def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
+    text = "export CACHE=~/cache\nDATA=~/data\npython ~/train.py --data $DATA --as '~/x' a~/b ~\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    words = ["exec", "python", '"$HOME"/train.py', "--data", "$DATA", "--as", "'~/x'", "'a~/b'", '"$HOME"']
+    assert command(adoption)[2].split() == words
+    assert "export CACHE=~/cache" in prologue(adoption)
+
+
+def test_what_ranks_print_is_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "srun bash -c 'nvidia-smi; python train.py'\n", tmp_path)
+    assert "nvidia-smi" in [one.text for one in adoption.account.entries]
