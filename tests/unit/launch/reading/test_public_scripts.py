@@ -556,6 +556,19 @@ def test_a_part_of_the_loss_alone_is_not_the_loss(tmp_path: Path, clock: Clock) 
     assert {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"} <= {None, 2.5}
 
 
+def test_losses_of_several_names_on_lines_of_their_own_are_parts(tmp_path: Path, clock: Clock) -> None:
+    parts = "(Steps: {0}) train/mel_loss = 1.{0}.\n(Steps: {0}) train/stft_loss = 0.{0}.\n"
+    whole = parts + "(Steps: {0}) train/total_loss = 2.{0}.\n"
+    for name, text, losses in (("parts", parts, set()), ("whole", whole, {2.1, 2.2, 2.3, 2.4})):
+        paths = RunPaths(tmp_path / name)
+        paths.logs.mkdir(parents=True)
+        beside_counted(paths, clock, [(10 * n, text.format(n)) for n in range(1, 5)])
+        train = [line for line in metrics.read(paths) if line.kind == "train"]
+        assert {line.loss for line in train} - {None} <= losses
+        assert bool(losses) == any(line.loss for line in train)
+        assert [line.update for line in train] == [1, 10, 20, 30, 40]
+
+
 def test_a_program_that_prints_its_epochs_alone_shows_them(tmp_path: Path, clock: Clock) -> None:
     """As JAX's examples do; where torch's optimizer is still awaited, an epoch of something else may be meant."""
     for name, counts, shown in (("jax", Look(), 3), ("torch", Look(is_awaited=True), None)):
