@@ -79,7 +79,7 @@ _TOTAL = re.compile(
 _EPOCH = re.compile(r"(?:.{0,30}[ /_(])?epoch(?:\(train\))?\Z|ep\Z|train\Z")
 _EPOCHS = re.compile(r"(?:(?:num|max|total|train|num_train|number of)[-_ ](?:train[-_ ])?)?epochs\Z")
 _HELD_OUT = re.compile(
-    r"(?:\A|[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
+    r"(?:\A|(?<!no)[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
 )
 # The first word of a line, behind what loggers put before it.
 _HELD_OUT_FIRST = re.compile(

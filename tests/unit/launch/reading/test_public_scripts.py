@@ -536,6 +536,7 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
     [
         "{'loss': '2.5', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.25'}\n",
         "[1,  2000] loss: 2.5\n",
+        "[train_no_dev] Loss: 2.5\n",
         bar(5, 20, "1|5|Loss: 2.5: ") + "\n",
         bar(5, 20, "", ", loss (batch)=2.5") + "\n",
         "INFO: 1epoch:train:1-10batch: iter_time=1.2e-04, loss_ctc=30.1, loss=2.5, acc=0.5, train_time=1.2\n",
