@@ -35,6 +35,7 @@ from tests.support.backend_places import OfHosts
 from tests.support.local_runs import Here, Run
 from tests.support.network_hosts import network_hosts
 from tests.support.slurm_jobs import ONE_RANK_NODES, Login, cluster_file, parsed
+from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
@@ -312,8 +313,8 @@ class Case:
     @property
     def counted(self) -> int:
         """How many updates rank 0 has made."""
-        files = (*self.run.folder.resolve().glob("code/**/counted"), *self.run.folder.resolve().glob("**/counted"))
-        return max((path.stat().st_size for path in files), default=0)
+        path = self.run.folder / "code/project/counted"
+        return path.stat().st_size if path.exists() else 0
 
     def processes(self) -> list[int]:
         return self.run.processes()
@@ -326,7 +327,7 @@ class Case:
         while not holds():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"waited {_LIMIT_S:.0f} s for {what}")
-            time.sleep(0.5)
+            time.sleep(0.3)
 
     def _has_settled(self) -> bool:
         begun = self.attempts()
@@ -335,7 +336,7 @@ class Case:
 
     def outcome(self) -> Outcome:
         """End it once it is at work, resume it where nothing else does, and return what came of it."""
-        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) != 1, "work")
+        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) > 1, "work")
         before = self.counted
         self.place.end(self)
         self.wait(lambda: len(self.attempts()) > 1 or self._has_settled(), "the first attempt to end")
@@ -431,11 +432,11 @@ def _outcome(place: Place, case_of: tuple[Program, Event]) -> str:
     program, event = case_of
     try:
         case = place.start(program, event)
-    except (AssertionError, subprocess.CalledProcessError) as error:
+    except (AssertionError, UserError) as error:
         return f"| {program.name} | {event.name} | WRONG: not started: {error}"
     try:
         return case.outcome().row()
-    except (TimeoutError, AssertionError) as error:
+    except (TimeoutError, AssertionError, UserError) as error:
         return f"| {program.name} | {event.name} | WRONG: {error} ({case.run.folder})"
 
 
