@@ -179,6 +179,11 @@ TypeError: no model
 def test_of_chained_exceptions_the_first_is_told_as_well() -> None:
     first = "it began with RuntimeError: operator torchvision::nms does not exist"
     assert cause(CHAIN).text == f"rank 1 raised TypeError: no model; {first}"
+    # Also where the last one is a cause of its own: what is to be mended is the first.
+    known = cause([*CHAIN[:7], "ImportError: could not import PreTrainedModel"])
+    assert known.code == cause(["ImportError: could not import PreTrainedModel"]).code
+    assert known.text.endswith(f"what it needs: could not import PreTrainedModel; {first}")
+    assert known.cure == "Mend what it began with; the traceback in its log shows where"
     # An error that was handled, and has nothing to do with the last one.
     alone = ["KeyError: 'x'", "Traceback (most recent call last):", '  File "a.py", line 3', "TypeError: no model"]
     assert cause(alone).text == "rank 1 raised TypeError: no model"

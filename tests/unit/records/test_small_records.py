@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -124,23 +125,41 @@ def test_ranks_at_one_place_are_one_group_and_the_smallest_comes_first() -> None
     assert "6, 7 …) are" in str(stacks.groups([of_rank(rank) for rank in range(9)])[0])
 
 
+def of_state(state: str, at: float = 0.0) -> RankStacks:
+    return replace(of_rank(0, at), processes=[replace(of_rank(0).processes[0], state=state)])
+
+
+MOVED, COMPUTED, STILL = {"stacks", "cpu"}, {"cpu"}, set[str]()
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "cores"),
+    ("before", "after", "signs"),
     [
-        (of_rank(0), of_rank(0, 10.0, cpu_s=20.0), 2.0),
-        (of_rank(0), of_rank(0, 10.0, io_bytes=160 << 10), 0.0),
-        (of_rank(0), of_rank(0, 10.0, io_bytes=(160 << 10) + 1), None),
-        (of_rank(0, cpu_s=5.0), of_rank(0, 10.0, cpu_s=0.0), 0.0),
-        (of_rank(0), of_rank(0, 10.0, stack="another"), None),
-        (of_rank(0), of_rank(0, 10.0, cpu_s=None), None),
-        (of_rank(0, cpu_s=None), of_rank(0, 10.0), None),
-        (of_rank(0), of_rank(0, 0.0), None),
+        (of_rank(0), of_rank(0, 10.0), STILL),
+        (of_rank(0), of_rank(0, 10.0, cpu_s=0.099), STILL),
+        (of_rank(0), of_rank(0, 10.0, cpu_s=0.1), COMPUTED),
+        (of_rank(0), of_rank(0, 10.0, io_bytes=160 << 10), STILL),
+        (of_rank(0), of_rank(0, 10.0, io_bytes=(160 << 10) + 1), MOVED),
+        (of_rank(0, cpu_s=5.0), of_rank(0, 10.0, cpu_s=0.0), STILL),
+        (of_rank(0), of_rank(0, 10.0, stack="another"), MOVED),
+        (of_rank(0), of_rank(0, 10.0, cpu_s=None), MOVED),
+        (of_rank(0, cpu_s=None), of_rank(0, 10.0), MOVED),
+        (of_rank(0), of_rank(0, 0.0), MOVED),
+        (of_state("D"), of_state("D", 10.0), COMPUTED),
+        (of_state("S"), of_state("D", 10.0), STILL),
     ],
 )
-def test_the_cores_that_a_rank_uses_which_does_not_move(
-    before: RankStacks, after: RankStacks, cores: float | None
-) -> None:
-    assert stacks.cores_if_still(before, after) == cores
+def test_the_signs_of_life_between_two_looks_at_a_rank(before: RankStacks, after: RankStacks, signs: set[str]) -> None:
+    assert stacks.signs_of_life({0: before}, {0: after}) == signs
+
+
+def test_the_signs_of_life_of_all_ranks_are_those_of_any() -> None:
+    before = {rank: of_rank(rank) for rank in range(3)}
+    still = {rank: of_rank(rank, 10.0) for rank in range(2)}
+    assert stacks.signs_of_life(before, still) == STILL
+    assert stacks.signs_of_life(before, {**still, 2: of_rank(2, 10.0, cpu_s=9.0)}) == COMPUTED
+    assert stacks.signs_of_life(before, {**still, 3: of_rank(3, 10.0)}) == MOVED
+    assert stacks.signs_of_life(before, {}) == MOVED
 
 
 # --- Updates, as `verify` reads them.

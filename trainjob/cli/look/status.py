@@ -164,7 +164,7 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     if now.progress is not None:
         yield "progress", now.progress
     if now.heartbeat is not None:
-        yield "last sign of life", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
+        yield "last progress", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
     if now.outlook is not None:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:

@@ -35,8 +35,6 @@ _JUMP = 5.0
 # Files are looked for this long after the start, and this often.
 _SEARCH_AFTER_S, _SEARCH_EVERY_S, _MOST_OF_TIME = 10.0, 10.0, 0.005
 _MOST_FILES = 8
-# Silence is unusual after this many times the usual gap and some seconds, and after what was longest so far.
-_USUAL_TIMES, _MORE_S, _LONGEST_TIMES = 3.0, 30.0, 1.5
 _LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
 _LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
 _WITH_PATHS = (".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf")
@@ -55,17 +53,6 @@ class _Point(NamedTuple):
     position: Position
     aside_s: float  # of the interval, in evaluations
     figures: Dict[str, float]
-
-
-class Silence(NamedTuple):
-    """How long a command has said nothing of its progress, and after how long that is unusual."""
-
-    idle_s: float
-    limit_s: float
-    usual_s: float  # between two readings
-
-    def __str__(self) -> str:
-        return "no progress for %.0f s, which is usually made every %.3g s" % (self.idle_s, self.usual_s)
 
 
 class ScriptProgress:
@@ -129,17 +116,15 @@ class ScriptProgress:
         self._names_of_files: Set[str] = set()
         self._search_at = self._checkpoint_at = self._started + _SEARCH_AFTER_S
 
-    def silence(self) -> Optional[Silence]:
-        """Return how long the command has said nothing; None while its pace is unknown, and once it is done.
+    def since_progress(self) -> Optional[Tuple[float, float, float]]:
+        """Return the seconds since the last progress, the usual gap and the longest; None if unknown, or at the end.
 
         What took long before, such as an evaluation, may take so long again.
         """
         position = self._position
         if position is None or len(self._gaps) < _LEAST_GAPS or position.update == position.total:
             return None
-        usual_s = sorted(self._gaps)[len(self._gaps) // 2]
-        limit_s = max(_USUAL_TIMES * usual_s + _MORE_S, _LONGEST_TIMES * self._longest_gap_s)
-        return Silence(clock.time() - self._beat_at, limit_s, usual_s)
+        return clock.time() - self._beat_at, sorted(self._gaps)[len(self._gaps) // 2], self._longest_gap_s
 
     def trouble(self, text: Optional[str]) -> None:
         """Have the record of progress say what is wrong, or that nothing is any more."""
