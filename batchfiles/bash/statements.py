@@ -264,9 +264,6 @@ def _declaration(shell: ShellReader, node: Node) -> None:
             shell.assign(child, exports=exports)
         elif exports and child.type == "variable_name":
             shell.variables.exported.add(text_of(child))
-            # What was assigned before is exported, too.
-            for one in shell.assignments:
-                one.exported = one.exported or one.name == text_of(child)
 
 
 def _unset(shell: ShellReader, node: Node) -> None:

@@ -579,8 +579,3 @@ def test_an_argument_in_a_directive_is_put_in_and_said(tmp_path: Path) -> None:
     adoption = adopted(TWO_NODES.replace("nodes=2", "nodes=$1") + HEAD + TORCHRUN, tmp_path, "3")
     assert "instances: 12" in adoption.job
     assert adoption.account.changes == ["line 3: sbatch expands no $1; the job takes 3"]
-
-
-@pytest.mark.parametrize("text", ["DEBUG=INFO\nexport DEBUG\n", "DEBUG=WARN\nDEBUG=INFO\nexport DEBUG OTHER\n"])
-def test_a_variable_that_is_exported_after_its_assignment_reaches_the_ranks(text: str, tmp_path: Path) -> None:
-    assert "DEBUG: INFO" in adopted(ONE_GPU + text + "python train.py\n", tmp_path).job
