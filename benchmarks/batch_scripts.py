@@ -113,7 +113,7 @@ def _unproved(file: Adoptable) -> str | None:
             proof = prove(file.path, file.path.read_bytes(), file.arguments, job, cluster, lambda _line: None)
         except UserError as error:
             return str(error)
-    return None if proof.is_equal or adoption.is_wrong else proof.differences()[0]
+    return next((one.text for one in proof.unexplained(adoption.explained)), None)
 
 
 def _file(folder: Path, row: dict[str, str]) -> Path | None:

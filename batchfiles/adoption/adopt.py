@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
 from batchfiles.adoption.command import note_left_out, run_of
 from batchfiles.adoption.container import read_container
+from batchfiles.adoption.explanations import explained
 from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.places import place_of
@@ -65,7 +66,7 @@ class Adoption:
     account: Account
     start: AdoptedStart
     cured: tuple[str, ...]
-    is_wrong: bool  # the file does not do what its author wants, and the job does
+    explained: Mapping[str, str]  # how ranks of both may differ, and by which fault of the file
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for `--json`."""
@@ -79,13 +80,20 @@ class Adoption:
         }
 
 
-def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = None, below_top: str = ".") -> Adoption:
-    """Return what `path` becomes, submitted in `folder` with `arguments`.
+def adopt(
+    path: Path,
+    folder: Path,
+    arguments: Sequence[str] = (),
+    known: Any = None,
+    below_top: str = ".",
+    options: Sequence[str] = (),
+) -> Adoption:
+    """Return what `path` becomes, submitted in `folder` with `arguments` and `options` of sbatch.
 
     `known` is the cluster of --cluster, which then takes the place of a cluster file of its own. Raises AdoptionError
     if the file can't be a job, and OSError if it can't be read.
     """
-    return adoption_of(read_script(path, SiteFacts(), tuple(arguments)), folder, known, below_top)
+    return adoption_of(read_script(path, SiteFacts(), tuple(arguments), options), folder, known, below_top)
 
 
 def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
@@ -155,8 +163,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
-    is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
-    return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+    return Adoption(job, cluster, account, start, tuple(cured), explained(tuple(cured), account.changes))
 
 
 def _refuse_carriage_returns(script: BatchScript) -> None:

@@ -161,12 +161,12 @@ def note_left_out(shown: Statement, launch: LaunchedProgram, account: Account) -
 
 def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
     """Return the launch in a reading that leaves open what only a run decides; as it is, where it can't be read so."""
-    other = script_of(script.path, script.raw, script.site, script.arguments, hides_undecided=True)
+    other = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
     for one in other.launches:
-        command, name = one.command, [word.text for word in one.program[:1]]
+        command, name = one.command, [word.source for word in one.program[:1]]
         same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)
         same_layers = [layer.name for layer in one.layers] == [layer.name for layer in launch.layers]
-        if same and same_layers and name == [word.text for word in launch.program[:1]]:
+        if same and same_layers and name == [word.source for word in launch.program[:1]]:
             return other, one
     return script, launch
 
@@ -220,7 +220,11 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
             account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
-        if _is_needed(one, names | names_in(text)):
+        if not _is_needed(one, names | names_in(text)):
+            account.note(
+                Where.NOWHERE, launch.line, _first_line(one), "trainjob does it for each rank, or it only prints"
+            )
+        else:
             text = text_of(one) + (sign if sign == "\n" else f" {sign} ") + text
     if HOLE in text:
         _refuse(script, launch, whole)

@@ -218,7 +218,7 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
     # Whoever may write to the file can change it until sbatch reads it: nothing starts before Slurm tells what it got.
     is_held = run.script.header.value("hold") is not None
-    words += [*([] if is_held else ["--hold"]), str(run.script.path), *run.arguments]
+    words += [*([] if is_held else ["--hold"]), *run.script.options, str(run.script.path), *run.arguments]
     sent = slurm.run(words, folder=run.folder, environment=environment, check=False)
     if sent.code == 0:
         job = sent.text.strip().split(";")[0]

@@ -16,9 +16,10 @@ from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
 from batchfiles.bash.values import HOLE, Value, number
-from batchfiles.slurm.directives import Header, read_header, with_arguments
+from batchfiles.slurm.directives import Directive, Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.contract.programs.slurm_options import read_options
 from trainjob.records.files import read_first
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class BatchScript:
     root: Node
     placeholders: list[tuple[int, str]]  # lines with a <name> that somebody has to fill in
     arguments: Sequence[str] | None  # of the file, where they are known
+    options: Sequence[str]  # that sbatch is given beside the file's own
     first_error: int | None  # the first line that bash's grammar does not allow
 
     @property
@@ -123,9 +125,14 @@ class BatchScript:
         return self.request.gpus_per_node
 
 
-def read_script(path: Path, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
-    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError."""
-    return script_of(path, read_first(path, LARGEST_BYTES), site, arguments)
+def read_script(
+    path: Path, site: SiteFacts, arguments: Sequence[str] | None = None, options: Sequence[str] = ()
+) -> BatchScript:
+    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError.
+
+    `options` are those that sbatch is given beside the file's own.
+    """
+    return script_of(path, read_first(path, LARGEST_BYTES), site, arguments, options)
 
 
 def script_of(
@@ -133,6 +140,7 @@ def script_of(
     raw: bytes,
     site: SiteFacts,
     arguments: Sequence[str] | None = None,
+    options: Sequence[str] = (),
     *,
     hides_undecided: bool = False,
 ) -> BatchScript:
@@ -152,6 +160,7 @@ def script_of(
         if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")
     }
     header = with_arguments(read_header(lines, frozenset(whole_lines)), arguments or ())
+    header.directives += [Directive(0, name, value, name) for name, value, _ in read_options(options)]
     request = request_of(header, site)
     variables = Variables(hides_undecided=hides_undecided)
     for name, known in request.slurm_variables.items():
@@ -165,7 +174,9 @@ def script_of(
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
-    return BatchScript(path, raw, lines, header, request, shell, comments, site, root, placeholders, arguments, error)
+    return BatchScript(
+        path, raw, lines, header, request, shell, comments, site, root, placeholders, arguments, options, error
+    )
 
 
 def _text(raw: bytes) -> str:
