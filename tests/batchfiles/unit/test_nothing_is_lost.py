@@ -303,3 +303,14 @@ def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
 def test_what_ranks_print_is_named(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun bash -c 'nvidia-smi; python train.py'\n", tmp_path)
     assert "nvidia-smi" in [one.text for one in adoption.account.entries]
+
+
+def test_where_a_run_can_not_resume_from_is_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "python train.py --resume out/last.pt --load-from=/data/a.pt --lr 0.1\n", tmp_path)
+    assert list(lost(adoption)) == ["--resume out/last.pt"]
+
+
+def test_a_role_is_named(tmp_path: Path) -> None:
+    assert "--role=trainer" in lost(
+        adopted(ONE_GPU + "torchrun --role trainer --nproc-per-node 1 train.py\n", tmp_path)
+    )
