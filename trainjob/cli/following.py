@@ -176,9 +176,12 @@ class _Lines:
                 accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
                 held_out = f"held-out loss {line.loss:.4f}{accuracy}"
                 self._say(f"{_epoch(line.epoch)}update {line.update} · {held_out}", left)
-        if now.update is not None and clock.monotonic() - self._printed_at > _BETWEEN_LINES_S and not _has_ended(now):
-            of = "" if now.total_updates is None else f" of {now.total_updates}"
-            self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
+        if clock.monotonic() - self._printed_at > _BETWEEN_LINES_S and not _has_ended(now):
+            if now.update is not None:
+                of = "" if now.total_updates is None else f" of {now.total_updates}"
+                self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
+            elif now.epoch is not None:
+                self._say(f"epoch {now.epoch}", left)
 
     def _say(self, text: str, left: str) -> None:
         typer.echo(f"{text} · {left}" if left else text)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trainjob.launch.ranks.binding import Binding
     from trainjob.launch.witness.watching import Observation, Orders
 
+_RECORDING_S = 5.0  # that a job script has to record its end, before Slurm kills it
+
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit code of the first rank that failed, or of all ranks if none did."""
@@ -228,8 +230,12 @@ class Launch:
             return watching.begin(self.paths, watched, stacks, self._orders(answered))
 
         gc.enable()  # not collected during the start: see __main__.py
-        supervisor = Supervisor(self.paths, ranks, options.grace_s, self.restarts, watch)
-        return guarded(supervisor.run, requests_by_input() if options.launcher == "slurm" else None)
+        grace_s, is_slurm = options.grace_s, options.launcher == "slurm"
+        if is_slurm:
+            # Slurm kills the job script as well, KillWait after TERM, and it has the end to record.
+            grace_s = max(grace_s / 2, grace_s - _RECORDING_S)
+        supervisor = Supervisor(self.paths, ranks, grace_s, self.restarts, watch)
+        return guarded(supervisor.run, requests_by_input() if is_slurm else None)
 
     def _orders(self, answered: Optional[str]) -> Orders:
         """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""

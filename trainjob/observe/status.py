@@ -90,6 +90,13 @@ class Snapshot:
         return {**every, "tasks": [element.as_json() for element in self.elements]}
 
     @property
+    def progress(self) -> str | None:
+        """How far it is: its epoch, as far as it is known, and its update; None before either is known."""
+        epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
+        update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
+        return ", ".join(epoch + update) or None
+
+    @property
     def at_risk(self) -> str | None:
         """The write that the disk refuses, and how many updates an end now would lose; None without trouble."""
         if self.trouble is None or self.update is None or self.durable_update is None:

@@ -39,6 +39,7 @@ _WEIGHTS = (
     ".pickle",
 )
 _NAMED = ("ckpt", "checkpoint")
+_NEVER_STATE = (".py", ".pyc", ".sh", ".log", ".md", ".yaml", ".yml")
 # What trainings leave alone, or what is large and not theirs.
 _NOT_SEARCHED = {"node_modules", "site-packages", "__pycache__"}
 # LevelDB's log, in which W&B keeps its records.
@@ -178,7 +179,7 @@ def newest_checkpoint(folders: Sequence[Path]) -> float:
 
 
 def _is_saved_state(name: str) -> bool:
-    return name.endswith(_WEIGHTS) or any(word in name.lower() for word in _NAMED)
+    return name.endswith(_WEIGHTS) or (any(word in name.lower() for word in _NAMED) and not name.endswith(_NEVER_STATE))
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:

@@ -145,3 +145,21 @@ def test_only_new_files_near_by_are_found(tmp_path: Path) -> None:
     found = tracked.find([tmp_path, tmp_path / "missing"], 1e9)
     assert {str(path.relative_to(tmp_path)) for path in found} == set(names)
     assert found[-1].name == "metrics.csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_state"),
+    [
+        ("last.ckpt", True),
+        ("checkpoint-100", True),
+        ("checkpoint_best", True),
+        ("model.safetensors", True),
+        ("checkpointable.py", False),
+        ("checkpoint.cpython-311.pyc", False),
+        ("checkpointing.log", False),
+        ("notes.txt", False),
+    ],
+)
+def test_what_a_training_has_saved_is_known_by_its_name(name: str, is_state: bool, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    assert (tracked.newest_checkpoint([tmp_path]) > 0) == is_state

@@ -159,9 +159,8 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     if now.scheduler:
         yield "scheduler", " · ".join(f"{key.replace('_', ' ')} {value}" for key, value in now.scheduler.items())
     yield "attempt", str(now.attempt)
-    if now.update is not None:
-        epoch = "" if now.epoch is None else f"epoch {now.epoch}, "
-        yield "progress", f"{epoch}update {now.update} of {now.total_updates or 'unknown'}"
+    if now.progress is not None:
+        yield "progress", now.progress
     if now.heartbeat is not None:
         yield "last sign of life", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
     if now.outlook is not None:

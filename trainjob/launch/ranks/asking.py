@@ -51,7 +51,10 @@ class StopRequests:
         """How soon to look again whether a rank can be asked; an hour where none is left to be."""
         if not self._waiting:
             return 3600.0
-        return _LOOK_S if clock.monotonic() - self._began_at < _SOON_S else _LOOK_LATER_S
+        now = clock.monotonic()
+        # Launchers that begin together ask together: a program may save with all of its ranks in their handlers.
+        due_s = [max(0.0, since + _TERM_AFTER_S - now) for since in self._takes_term.values()]
+        return min([_LOOK_S if now - self._began_at < _SOON_S else _LOOK_LATER_S, *due_s])
 
     def begin(self, running: Dict[int, Rank]) -> None:
         """Ask these ranks to stop as soon as they can take it: USR1 has come."""
@@ -100,6 +103,7 @@ class StopRequests:
         return False
 
     def _send(self, pid: int, number: signal.Signals, rank: Rank, of: int) -> None:
+        self._takes_term.pop(of, None)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
             self.note(of, number, rank)

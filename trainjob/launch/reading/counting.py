@@ -110,6 +110,11 @@ class Counter:
         return self._stated_epochs or (self._epochs if self._first_epoch == 1 else None)
 
     @property
+    def stated_total(self) -> Optional[int]:
+        """The number of updates that the command or its output states."""
+        return self._total
+
+    @property
     def epoch(self) -> Optional[int]:
         """The newest epoch that the output names."""
         return None if self._epoch is None else int(self._epoch)

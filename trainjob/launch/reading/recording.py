@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.contract import clock
 from trainjob.contract.forms import parse_pattern
@@ -310,6 +310,10 @@ class ScriptProgress:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
         total = counted.total(epochs)
         if total is not None:
+            for other, label in self._other_totals():
+                if other not in (total, counted.per_pass):
+                    text = "unknown: %d by the loader's length and the epochs, %d by what is printed (%s)"
+                    return None, text % (total, other, label)
             return total, "updates of a pass over the loader, times epochs"
         for pace in self._paces.values():
             if pace.times is not None and pace.times > _MANY_TIMES:
@@ -317,9 +321,23 @@ class ScriptProgress:
                 return None, text % (pace.label, pace.times)
         return None, "unknown"
 
+    def _other_totals(self) -> Iterator[Tuple[int, str]]:
+        """Yield the totals that are printed, unless they are known to be of something else."""
+        stated = self._outputs[0][1].stated_total
+        if stated is not None:
+            yield stated, "a number of steps"
+        for pace in self._paces.values():
+            if pace.total is not None and pace.times is None:
+                yield pace.total, pace.label
+
     def _write(self, now: float, is_last: bool) -> None:
         position = self._position
-        if position is None or not (self._is_changed or is_last) or attempts.is_stale(self._paths, self._attempt):
+        if not (self._is_changed or is_last) or attempts.is_stale(self._paths, self._attempt):
+            return
+        if position is None:
+            if self._epoch is not None and self._known == Look():  # epochs are all that it says of its progress
+                with contextlib.suppress(OSError):
+                    progress_records.write(self._paths, self._record())
             return
         # Where losses are printed, an interval ends with one.
         if is_last or "loss" in self._figures or not self._output_has_loss:
@@ -404,7 +422,7 @@ class ScriptProgress:
         timed_from, timed_since = self._timed or (None, None)
         return ProgressRecord(
             attempt=self._attempt,
-            epoch=position.epoch if position else None,
+            epoch=position.epoch if position else self._epoch,
             update=position.update if position else None,
             total_updates=position.total if position else None,
             heartbeat=self._beat_at,
@@ -413,7 +431,7 @@ class ScriptProgress:
             timed_since=timed_since,
             durable_update=self._durable_update,
             trouble=self._trouble,
-            sources={name: text for name, text in self._sources.items() if position is not None},
+            sources={name: text for name, text in self._sources.items() if position is not None or name == "epoch"},
         )
 
 

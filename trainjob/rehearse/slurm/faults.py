@@ -177,7 +177,8 @@ def _was_restarted(job: RehearsedJob) -> str | None:
         ranks = "the ranks, which do" if failed is None else f"rank {failed.rank}, which does"
         return f"TERM ended {ranks} not catch it, so nothing asked for another start"
     if job.attempt < 2:
-        return f"the job was not restarted: it is {job.state} after attempt {job.attempt}"
+        why = events.why_ended(job.paths, job.attempt)
+        return f"the job was not restarted: it is {job.state} after attempt {job.attempt}{why and ': ' + why}"
     if job.state not in (states.COMPLETED, states.STOPPED):
         return f"the job was restarted, and attempt {job.attempt} is {job.state}"
     return None

@@ -16,7 +16,7 @@ _ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQU
 
 
 def fields_of(text: str) -> list[dict[str, str]]:
-    """Return the fields of each line that `scontrol --oneliner show` has printed."""
+    """Return the fields of each line that scontrol has printed."""
     return [dict(_FIELD.findall(line)) for line in text.splitlines()]
 
 
