@@ -7,14 +7,14 @@ import sys
 from typing import Any, Dict, Optional
 
 from . import digests
-from .recorder import Recorder, quietly
+from .recorder import UpdateRecorder, quietly
 
 _MOST_KEYS = 200  # of a saved state whose values have a digest each
 _MOST_REDUCED = 64  # calls of all_reduce that are looked at
 
 
 @quietly
-def record_batch(recorder: Recorder, iterator: Any, batch: Any) -> None:
+def record_batch(recorder: UpdateRecorder, iterator: Any, batch: Any) -> None:
     """Note the samples of a batch; of one that is evaluated, only that the script evaluates."""
     number = iterator._trainjob_batches = getattr(iterator, "_trainjob_batches", -1) + 1
     if sys.modules["torch"].is_grad_enabled():
@@ -25,7 +25,7 @@ def record_batch(recorder: Recorder, iterator: Any, batch: Any) -> None:
 
 
 @quietly
-def began_pass(recorder: Recorder, loader: Any, iterator: Any) -> None:
+def began_pass(recorder: UpdateRecorder, loader: Any, iterator: Any) -> None:
     """Record the begin of a pass over a loader, and how its sampler shares the samples out."""
     if sys.modules["torch"].is_grad_enabled():
         recorder.passes += 1
@@ -46,7 +46,7 @@ def began_pass(recorder: Recorder, loader: Any, iterator: Any) -> None:
 
 
 @quietly
-def _pads(recorder: Recorder, loader: Any) -> None:
+def _pads(recorder: UpdateRecorder, loader: Any) -> None:
     """Note a sampler that gives ranks the same held-out samples to fill up their shares."""
     sampler = getattr(loader, "sampler", None)
     taken = getattr(sampler, "total_size", None)
@@ -56,14 +56,14 @@ def _pads(recorder: Recorder, loader: Any) -> None:
 
 
 @quietly
-def ended_pass(recorder: Recorder) -> None:
+def ended_pass(recorder: UpdateRecorder) -> None:
     """Record the end of a pass over a loader, while gradients are recorded."""
     if sys.modules["torch"].is_grad_enabled():
         recorder.write("pass-ended", number=recorder.passes)
 
 
 @quietly
-def calls_model(recorder: Recorder, model: Any, given: Any) -> None:
+def calls_model(recorder: UpdateRecorder, model: Any, given: Any) -> None:
     """Look at the outermost call of a module that trains."""
     if not any(weight.requires_grad for weight in model.parameters()):
         return
@@ -80,7 +80,7 @@ def _depends_on_mode(module: Any) -> bool:
 
 
 @quietly
-def reduces(recorder: Recorder, tensor: Any) -> None:
+def reduces(recorder: UpdateRecorder, tensor: Any) -> None:
     """Note an all_reduce of a loss that still has its graph, or of gradients that DDP has reduced."""
     recorder.reduced += 1
     if recorder.reduced > _MOST_REDUCED or not digests.is_tensor(tensor):
@@ -98,14 +98,14 @@ def reduces(recorder: Recorder, tensor: Any) -> None:
 
 
 @quietly
-def clips(recorder: Recorder) -> None:
+def clips(recorder: UpdateRecorder) -> None:
     """Note gradients that are clipped while they are scaled."""
     if recorder.is_scaled:
         recorder.note("clips-scaled")
 
 
 @quietly
-def record_loss(recorder: Recorder, loss: Any) -> None:
+def record_loss(recorder: UpdateRecorder, loss: Any) -> None:
     """Note a loss that is about to go back, and whether it was divided."""
     if not recorder.losses and recorder.update and len(recorder.steppers) == 1:
         recorder.kept = bool(_norm_of_watched(recorder))
@@ -121,20 +121,20 @@ def _is_divided(loss: Any) -> bool:
     return any(type(node).__name__.startswith(("Div", "Mul")) for node in last + before)
 
 
-def _norm_of_watched(recorder: Recorder) -> Optional[float]:
+def _norm_of_watched(recorder: UpdateRecorder) -> Optional[float]:
     gradient = getattr(recorder.watched, "grad", None)
     return None if gradient is None else float(gradient.detach().float().norm())
 
 
 @quietly
-def went_back(recorder: Recorder) -> None:
+def went_back(recorder: UpdateRecorder) -> None:
     """Note the norm of a gradient that a further loss adds to."""
     if len(recorder.losses) > 1:
         recorder.watched_norm = _norm_of_watched(recorder)
 
 
 @quietly
-def joins(recorder: Recorder, rank: Optional[int], size: Optional[int]) -> None:
+def joins(recorder: UpdateRecorder, rank: Optional[int], size: Optional[int]) -> None:
     """Record how a rank numbers itself where it joins a group."""
     if recorder.rank_at_start is not None:
         given = [
@@ -144,14 +144,14 @@ def joins(recorder: Recorder, rank: Optional[int], size: Optional[int]) -> None:
 
 
 @quietly
-def scales(recorder: Recorder, scaler: Any) -> None:
+def scales(recorder: UpdateRecorder, scaler: Any) -> None:
     """Note the scale of a gradient scaler."""
     scale = getattr(scaler, "_scale", None)
     recorder.scale = None if scale is None else float(scale)
 
 
 @quietly
-def begin_step(recorder: Recorder, optimizer: Any, found: Dict[str, Any]) -> None:
+def begin_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) -> None:
     """Put into `found` what gradients, weights and random numbers are before a step of an optimizer."""
     gradients, norm = digests.of_gradients(optimizer)
     norm_before, norm_now = recorder.watched_norm, _norm_of_watched(recorder)
@@ -174,7 +174,7 @@ def begin_step(recorder: Recorder, optimizer: Any, found: Dict[str, Any]) -> Non
 
 
 @quietly
-def end_step(recorder: Recorder, optimizer: Any, found: Dict[str, Any]) -> None:
+def end_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) -> None:
     """Record the update that a step has made."""
     if not recorder.losses and not any(found["rates"]):
         return  # torch.distributed.checkpoint makes an empty optimizer's state by a step that changes nothing
@@ -202,7 +202,7 @@ def end_step(recorder: Recorder, optimizer: Any, found: Dict[str, Any]) -> None:
 
 
 @quietly
-def saves(recorder: Recorder, path: Optional[str], content: Any) -> None:
+def saves(recorder: UpdateRecorder, path: Optional[str], content: Any) -> None:
     """Record the digests of what is about to be saved, by key; of its tensors alone beside those of the weights."""
     inside = content if isinstance(content, dict) and len(content) <= _MOST_KEYS else {"": content}
     content, tensors = digests.tried(lambda: digests.of_saved(inside), ({}, {}))
@@ -210,12 +210,12 @@ def saves(recorder: Recorder, path: Optional[str], content: Any) -> None:
 
 
 @quietly
-def saved(recorder: Recorder, path: Optional[str]) -> None:
+def saved(recorder: UpdateRecorder, path: Optional[str]) -> None:
     """Record that a save is over."""
     recorder.write("saved", path=path)
 
 
 @quietly
-def keep(recorder: Recorder, path: str) -> None:
+def keep(recorder: UpdateRecorder, path: str) -> None:
     """Keep the file that a save is about to write over."""
     recorder.keep(path)

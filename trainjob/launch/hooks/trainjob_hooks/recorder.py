@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 _WAIT_S = 120.0
 
 
-class Recorder:
+class UpdateRecorder:
     """What this process has done since its last update, and the file to which it goes."""
 
     def __init__(self, run_dir: str) -> None:
@@ -126,16 +126,16 @@ class Recorder:
         self.write("resumed")
 
 
-_recorder: Optional[Recorder] = None
+_recorder: Optional[UpdateRecorder] = None
 
 
 def begin(run_dir: str) -> None:
     """Record into a run directory from now on."""
     global _recorder  # noqa: PLW0603 - a process has one
-    _recorder = Recorder(run_dir)
+    _recorder = UpdateRecorder(run_dir)
 
 
-def at_work() -> Optional[Recorder]:
+def at_work() -> Optional[UpdateRecorder]:
     """Return the recorder of this process; None before it records."""
     return _recorder
 

@@ -17,7 +17,7 @@ import weakref
 from typing import Any, Callable, Dict, Optional
 
 from . import digests, events
-from .recorder import Recorder, at_work
+from .recorder import UpdateRecorder, at_work
 
 
 def _path_of(target: Any) -> Optional[str]:
@@ -30,7 +30,7 @@ def _path_of(target: Any) -> Optional[str]:
 class _Slow:
     """A file in which the process waits, once, when the first bytes have been written: a save that takes long."""
 
-    def __init__(self, stream: Any, recorder: Recorder) -> None:
+    def __init__(self, stream: Any, recorder: UpdateRecorder) -> None:
         self._stream = stream
         self._recorder = recorder
 
