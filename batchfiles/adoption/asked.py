@@ -76,7 +76,7 @@ def read_directives(
             keys.cluster["request"] = "none"
     for one in script.header.directives:
         written = one.value if one.written is None else one.written
-        text = f"#SBATCH --{one.name}{'' if written is None else f'={written}'}"
+        text = f"{'#SBATCH' if one.line else 'sbatch'} --{one.name}{'' if written is None else f'={written}'}"
         where, what = _became(one, start, keys)
         account.note(where, one.line, text, what)
         if one.written is not None:
@@ -167,7 +167,7 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
         return Where.CLUSTER, "container"
     if decided_by in ("plan", "never", "unneeded"):
         return Where.LOST, "a job is submitted without it"
-    refused = refusal(one.spelled)
+    refused = refusal(one.spelled) if len(one.spelled) > 1 else None  # a letter is no beginning of a long name
     if refused is not None and (row is not None or refused[1]):
         return Where.LOST, refused[0]
     if row is None or row.of == "plugin":

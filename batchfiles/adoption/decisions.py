@@ -254,6 +254,8 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
+    if re.match(r"[A-Za-z_]\w*=~", given.text):
+        return None  # bash puts the home in its place
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not can_be_stated(name) or "\0" in value.text:
@@ -289,6 +291,18 @@ def _is_about_places(one: Assignment) -> bool:
     return bool(_RENDEZVOUS.fullmatch(one.name)) or any(
         re.search(r"hostname|NODELIST|NNODES|NUM_NODES", text) for text in texts
     )
+
+
+def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Keep what takes a variable away, or gives it to programs or another kind, if anything needs it."""
+    if one.assignments or one.commands or one.kind not in ("declaration_command", "unset_command"):
+        return None
+    names = set(re.findall(r"(?<=\s)[A-Za-z_]\w*", one.text))
+    if names and all(tells_place(name) for name in names) and not names & needs.all:
+        return Decision(Where.TRAINJOB, _PLACE)
+    if one.kind == "unset_command" or one.text.startswith(("export", "declare -x")) or names & needs.all:
+        return kept(around, one, needs)
+    return Decision(Where.NOWHERE, "nothing uses it")
 
 
 def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -416,8 +430,10 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     text, after = one.text, []
     named = [two for two in one.assignments if not two.exported and two.name in needs.command]
     own = list(dict.fromkeys(two.name for two in named))
+    arrays = {two.name for two in around.script.assignments if two.array is not None}
     if own and one.kind not in _SIMPLE:
-        after.append(f"export {' '.join(own)}")
+        scalars = [name for name in own if name not in arrays]
+        after += [f"export {' '.join(scalars)}"] if scalars else []
     elif own and one.assignments[0].array is not None:
         pass  # bash exports no array
     elif own and any(two.name in own and two.array is not None for two in around.script.assignments):
@@ -444,7 +460,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         return Decision(Where.LOST, "it reads an argument of the file: write the value")
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
-    if in_command and not needs.prologue.intersection(own):
+    if in_command and not needs.prologue.intersection(own) and not one.commands:
         return Decision(Where.JOB, _WORDS, in_command=in_command)
     names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
     inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
@@ -472,6 +488,19 @@ _EVERYWHERE = re.compile(
     r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
 )
 _BEFORE: tuple[Rule, ...] = (
-    *(_of_branch, _never, _defined, _secret, _assigned, _trapped, _submitted, _shell_set, _moved, _read, _beside),
+    *(
+        _of_branch,
+        _never,
+        _defined,
+        _secret,
+        _assigned,
+        _declared,
+        _trapped,
+        _submitted,
+        _shell_set,
+        _moved,
+        _read,
+        _beside,
+    ),
     _printed,
 )

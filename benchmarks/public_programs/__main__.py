@@ -1,6 +1,6 @@
 """Runs public programs in small, and compares what is shown of them with what they did.
 
-    python -m benchmarks.public_programs [NAME … | more | drawn]
+    python -m benchmarks.public_programs [NAME … | more | drawn | last | latest]
 
 At each change of progress.json a total must be the planned one or unknown, and in the end the updates those that were
 made. Where a program prints nothing that could tell its updates, the epoch is what must be right. Each loss in
@@ -103,7 +103,50 @@ DRAWN = {
     "flax_mnist": "google/flax, examples/mnist",
     "jax_mnist": "jax-ml/jax, examples/mnist_classifier.py",
 }
-_FILES = {**dict.fromkeys(DRAWN, "drawn.py"), **dict.fromkeys(list(DRAWN)[-3:], "without_torch.py")}
+# Drawn after what those had shown was mended.
+LAST = {
+    "gaussian_splatting": "graphdeco-inria/gaussian-splatting, train.py",
+    "efficient_det": "zylo117/Yet-Another-EfficientDet-Pytorch",
+    "ssd": "amdegroot/ssd.pytorch, train.py",
+    "text_recognition": "clovaai/deep-text-recognition-benchmark",
+    "optical_flow": "princeton-vl/RAFT, train.py",
+    "super_resolution_suite": "XPixelGroup/BasicSR, its logger",
+    "graph_attention": "dmlc/dgl, examples/pytorch/gat",
+    "sentence_pairs": "UKPLab/sentence-transformers, fit before 3.0",
+    "upscaling": "pytorch/examples, super_resolution",
+    "llm_c": "karpathy/llm.c, train_gpt2.py",
+    "decision_transformer": "kzl/decision-transformer, gym",
+    "spinning_up": "openai/spinningup, vpg",
+    "style": "pytorch/examples, fast_neural_style",
+    "attention_is_all": "jadore801120/attention-is-all-you-need-pytorch",
+    "faster_rcnn": "jwyang/faster-rcnn.pytorch, trainval_net.py",
+    "swin": "microsoft/Swin-Transformer, main.py",
+    "enwik": "lucidrains/x-transformers, train_enwik8.py",
+    "style_gan": "NVlabs/stylegan2-ada-pytorch, training_loop.py",
+    "equinox": "patrick-kidger/equinox, examples/mnist",
+    "haiku_mnist": "google-deepmind/dm-haiku, examples/mnist.py",
+}
+# And after those.
+LATEST = {
+    "cifar_hundred": "weiaicunzai/pytorch-cifar100, train.py",
+    "classification_bars": "bearpaw/pytorch-classification, cifar.py",
+    "py_gcn": "tkipf/pygcn, train.py",
+    "temporal_convolutions": "locuslab/TCN, pmnist_test.py",
+    "awd_lstm": "salesforce/awd-lstm-lm, main.py",
+    "self_critical": "ruotianluo/self-critical.pytorch, train.py",
+    "captions": "sgrvinod/a-PyTorch-Tutorial-to-Image-Captioning",
+    "wave_gan": "kan-bayashi/ParallelWaveGAN, train.py",
+    "actor_critic": "ikostrikov/pytorch-a2c-ppo-acktr-gail",
+    "soft_actor_critic": "pranz24/pytorch-soft-actor-critic",
+    "meta_learning": "dragen1860/MAML-Pytorch",
+    "super_gan": "eriklindernoren/PyTorch-GAN, esrgan.py",
+}
+_FILES = {
+    **dict.fromkeys(LATEST, "last.py"),
+    **dict.fromkeys(LAST, "last.py"),
+    **dict.fromkeys(DRAWN, "drawn.py"),
+    **dict.fromkeys([*list(DRAWN)[-3:], *list(LAST)[-2:]], "without_torch.py"),
+}
 
 
 class Shown:
@@ -188,4 +231,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main([*{"more": MORE, "drawn": DRAWN}.get(" ".join(sys.argv[1:]), sys.argv[1:])])
+    main([*{"more": MORE, "drawn": DRAWN, "last": LAST, "latest": LATEST}.get(" ".join(sys.argv[1:]), sys.argv[1:])])

@@ -96,7 +96,7 @@ def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
     print_report(made(paths))
     if ended.checkpoints_not_written:
         typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
-    print_failure(ended)
+    print_failure(ended, is_output_shown=jobs.read(ended.paths.job).train is None)
     steps = f"trainjob logs {paths.id}"
     if ended.state != states.COMPLETED:
         is_repeatable = ended.cause is None or ended.cause.resume

@@ -45,6 +45,7 @@ class AttemptFacts(NamedTuple):
     stop: bool = False  # the file `stop`
     update: Optional[int] = None  # by this attempt, as read
     total: Optional[int] = None
+    may_be_of_epoch: bool = False  # the total, of a bar which may be drawn anew in each epoch
     checkpoint: bool = False  # one is there, whenever it was written
     durable: int = 0  # the last update before it, as read
     failed: bool = False  # a rank has failed, by no request: failure.json
@@ -109,7 +110,8 @@ def _was_asked(facts: AttemptFacts) -> bool:
 
 
 def _is_done(facts: AttemptFacts) -> bool:
-    return facts.done or (facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0))
+    has_all = facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0)
+    return facts.done or (has_all and not facts.may_be_of_epoch)
 
 
 def _has_finished(facts: AttemptFacts) -> bool:
@@ -274,6 +276,7 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     read_progress = progress.read(paths)
     if read_progress.attempt == number:
         facts.update(update=read_progress.update, total=read_progress.total_updates)
+        facts["may_be_of_epoch"] = read_progress.may_be_of_epoch
         facts["durable"] = read_progress.durable_update or read_progress.began_at or 0
         facts["checkpoint"] = facts["checkpoint"] or facts["durable"] > 0
     for word in words:

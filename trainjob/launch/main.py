@@ -239,29 +239,17 @@ class Launch:
 
     def _orders(self, answered: Optional[str]) -> Orders:
         """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""
-        from trainjob.contract.settings import RuntimeSettings
+        from trainjob.contract.liveness import StallLimits
         from trainjob.launch.witness.watching import Orders
 
         job, orders = self.job, Orders(self.options.usage_every_s, answered=answered)
         if job is None:
             return orders
-        if job.idle_timeout_s is not None:
-            orders = orders._replace(idle_device_s=job.idle_timeout_s)
-        if job.trains:
-            return orders
-        stated_s, usual = job.stall_timeout_s, orders.rules
-        limit_s = RuntimeSettings.stall_timeout_s if stated_s is None else stated_s
-        return orders._replace(
-            stall_timeout_s=limit_s,
-            ends_stalled=stated_s is not None,
-            command=self.command or [],
-            progress=job.progress or "",
-            rules=usual._replace(
-                exit_grace_s=usual.exit_grace_s if job.exit_grace_s is None else job.exit_grace_s,
-                ends_stalled=job.on_stall == "end",
-                long_call_s=limit_s or usual.long_call_s,
-            ),
-        )
+        stated = {name: getattr(job, name) for name in ("stall_timeout_s", "exit_grace_s", "idle_timeout_s")}
+        limits = StallLimits(ends_silent=job.stall_timeout_s is not None, ends_stalled=job.on_stall == "end")
+        limits = limits._replace(**{name: value for name, value in stated.items() if value is not None})
+        command = [] if job.trains else self.command or []
+        return orders._replace(limits=limits, command=command, progress=job.progress or "")
 
     def _leave_mark(self, code: int) -> None:
         """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""

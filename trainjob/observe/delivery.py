@@ -18,7 +18,7 @@ from trainjob.machines import process
 from trainjob.observe.status import Snapshot
 
 _LIMIT_S = 15.0
-_WORDS: dict[Event, str] = {"stalled": "shows no sign of life", "limit": "approaches its time limit"}
+_WORDS: dict[Event, str] = {"stalled": "makes no progress", "limit": "approaches its time limit"}
 
 
 @dataclass(frozen=True)

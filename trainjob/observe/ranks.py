@@ -110,9 +110,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(numbers) if numbers else None
 
 
-_MOST_NAMED = 8
-
-
 @dataclass(frozen=True)
 class Answers:
     """The stacks of those ranks that answered, in order; or, of a run that does not run, those that were kept last."""
@@ -127,7 +124,7 @@ class Answers:
         silent = sorted(set(wanted) - {one.rank for one in self.stacks})
         if not silent:
             return
-        named = ", ".join(map(str, silent[:_MOST_NAMED])) + (" …" if len(silent) > _MOST_NAMED else "")
+        named = stack_records.named(silent)
         if not self.are_current:
             raise UserError(
                 f"of run {paths.id}, no stacks of rank {named} were kept",

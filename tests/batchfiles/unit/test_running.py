@@ -49,7 +49,8 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
     )
     sent: list[list[str]] = []
     slurm: Any = SimpleNamespace(
-        run=lambda words, **_: sent.append(words), description=SimpleNamespace(node_names=["node1"])
+        run=lambda words, **_: sent.append(words) or SimpleNamespace(code=1),
+        description=SimpleNamespace(node_names=["node1"]),
     )
     running._submit(run, slurm, {})
     assert (f"--output={tmp_path}/slurm-%j.out" in sent[0]) == moved

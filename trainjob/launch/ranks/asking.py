@@ -150,13 +150,15 @@ class StopRequests:
         asked, saved = self._paths.asked(attempt), self._paths.saved(attempt)
         if not self._asked or rank.holds_input or not asked.exists() or saved.exists():
             return
-        from trainjob.launch.reading.recording import values_of
+        from trainjob.launch.reading.recording import folders_of, stated_in_files
         from trainjob.records import tracked
 
-        folders = [*self._folders, *(self._folders[0] / word for word in values_of(rank.command)), self._paths.folder]
+        first, command = self._folders[0], rank.command
+        places = [*self._folders, *folders_of(first, command), *stated_in_files(first, command), self._paths.folder]
         with contextlib.suppress(OSError):
-            # By the clock of the file system, where the ranks write as a rule.
-            if tracked.newest_checkpoint(folders) >= asked.stat().st_mtime - _CLOCKS_S:
+            # By the clock of the file system, where the ranks write as a rule. Each for itself: one may hold much.
+            newest = max(tracked.newest_checkpoint([place]) for place in dict.fromkeys(places))
+            if newest >= asked.stat().st_mtime - _CLOCKS_S:
                 saved.touch()
 
 

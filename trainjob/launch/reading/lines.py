@@ -95,7 +95,7 @@ _NOT_UPDATES = re.compile(r"\d[kMGT]?i?B/s|\d ?(?:examples|files|shards|rows|lin
 
 _LOSS_WORDS, _NO_LOSS = (
     {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
-    {"scale", "scaler", "scaling", "weight"},
+    {"scale", "scaler", "scaling", "weight", "std", "stdev", "var", "variance", "min", "max", "best", "norm"},
 )
 # Of reinforcement learning, and of two networks that train against each other: a part alone is never the loss.
 _PARTS = {"entropy", "value", "vf", "qf", "policy", "pg", "pi", "actor", "critic", "kl", "aux", "gen", "disc", "g", "d"}

@@ -551,7 +551,7 @@ def test_lines_without_a_count_give_their_loss_or_none(line: str, tmp_path: Path
 
 
 def test_a_part_of_the_loss_alone_is_not_the_loss(tmp_path: Path, clock: Clock) -> None:
-    table = "| entropy_loss | -0.686 |\n| loss | 2.5 |\n| policy_gradient_loss | -0.02 |\n| value_loss | 52.4 |\n"
+    table = "| entropy_loss | -0.686 |\n| loss | 2.5 |\n| policy_gradient_loss | -0.02 |\n| value_loss | 52.4 |\ntrain_loss_std: 0.03\n"
     beside_counted(RunPaths(tmp_path), clock, [(10 * n, table) for n in range(1, 5)])
     assert {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"} <= {None, 2.5}
 

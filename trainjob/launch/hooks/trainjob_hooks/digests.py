@@ -6,6 +6,8 @@ import hashlib
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
+from . import is_of_handler
+
 _MOST_ELEMENTS = 4096  # of a tensor of weights or optimizer state; a real change touches nearly all of them
 _MOST_BYTES = 1 << 20  # of one sample's tensor
 _MOST_SAMPLES = 1024
@@ -62,7 +64,9 @@ def tried(read: Callable[[], Any], instead: Any) -> Any:
     """Return what `read` does, or `instead` where a value of the script's can't be read as ours are."""
     try:
         return read()
-    except Exception:  # noqa: BLE001 - it may be of any class, and the rest is recorded all the same
+    except Exception as error:  # it may be of any class, and the rest is recorded all the same
+        if is_of_handler(error):
+            raise
         return instead
 
 

@@ -8,6 +8,8 @@ import os
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
+from . import is_of_handler
+
 _WAIT_S = 120.0
 
 
@@ -110,7 +112,9 @@ class UpdateRecorder:
         os.set_blocking(writer, False)
         try:
             before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        except ValueError:
+        except ValueError as error:
+            if is_of_handler(error):
+                raise
             before = None  # in another thread, which sees no signal: the time limit ends the wait
         self.write("paused", pid=os.getpid(), handles=handled)
         try:
@@ -150,11 +154,14 @@ def quietly(method: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             method(recorder, *args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the script has to train on
+        except Exception as error:  # whatever it is, the script has to train on
+            if is_of_handler(error):
+                raise
             recorder.failed = True
-            try:  # noqa: SIM105 - contextlib would be one more module
+            try:
                 recorder.write("blind", why="%s: %s" % (type(error).__name__, error))
-            except Exception:  # noqa: BLE001, S110 - a full disk, which the script will meet as well
-                pass
+            except Exception as second:  # a full disk, which the script will meet as well
+                if is_of_handler(second):
+                    raise
 
     return recorded

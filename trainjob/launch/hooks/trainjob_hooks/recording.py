@@ -16,7 +16,7 @@ import sys
 import weakref
 from typing import Any, Callable, Dict, Optional
 
-from . import digests, events
+from . import digests, events, is_of_handler
 from .recorder import UpdateRecorder, at_work
 
 
@@ -265,6 +265,8 @@ def act(name: str, module: Any) -> None:
     try:
         _WRAPPED[name](module)
     except AttributeError as error:
+        if is_of_handler(error):
+            raise
         recorder = at_work()
         if recorder is not None:
             recorder.write("blind", why="%s: %s" % (name, error))
