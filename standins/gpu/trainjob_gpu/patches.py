@@ -198,8 +198,8 @@ def _compiling(torch: Any) -> None:
     def compile_or_not(model: Any = None, **options: Any) -> Any:
         if os.environ.get("TRAINJOB_STANDIN_COMPILE") == "1":
             return compile_(model, **options)
-        if not _Said.compile:
-            _Said.compile = True
+        if not _Reported.compile:
+            _Reported.compile = True
             sys.stderr.write("trainjob: torch.compile is skipped on stand-in GPUs: the model runs as it is\n")
         return (lambda own: own) if model is None else model
 
@@ -207,5 +207,5 @@ def _compiling(torch: Any) -> None:
     torch.compiler.cudagraph_mark_step_begin = lambda: None
 
 
-class _Said:
+class _Reported:
     compile = False

@@ -25,7 +25,7 @@ def load(path: Path) -> Any:
 
 builds = load(companion("playbooks") / "module_utils/trainjob_builds.py")
 cures = load(companion("playbooks") / "module_utils/trainjob_cures.py")
-reading = load(companion("playbooks") / "module_utils/trainjob_said.py")
+reading = load(companion("playbooks") / "module_utils/trainjob_output.py")
 dataset = load(companion("playbooks") / "roles/dataset/filter_plugins/dataset.py")
 proof = load(companion("playbooks") / "roles/proof/filter_plugins/proof.py")
 ASKED = {"torch": "2.13.0"}
