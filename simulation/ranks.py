@@ -242,7 +242,7 @@ class Step:
             self._rank_fails(143, self.dies_at_term)
             return
         self._asked_to_stop = self._was_told_to_end = True
-        self.paths.terminated.touch()
+        self.paths.terminated(self.attempt).touch()
         if not self.began:
             self._ended(143, "")
         elif self.dies_at_term is not None:

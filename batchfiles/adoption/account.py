@@ -25,6 +25,7 @@ class Entry(NamedTuple):
     text: str
     where: Where
     what: str
+    span: tuple[int, int] | None = None  # its bytes; None for a part of a statement, such as one of srun's options
 
     @property
     def lines(self) -> str:
@@ -39,9 +40,17 @@ class Account:
     entries: list[Entry] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
 
-    def note(self, where: Where, line: int, text: str, what: str, last: int | None = None) -> None:
-        """Say what became of the statement that begins in `line`."""
-        self.entries.append(Entry(line, last or line, text, where, what))
+    def note(
+        self,
+        where: Where,
+        line: int,
+        text: str,
+        what: str,
+        last: int | None = None,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        """Say what became of the statement that begins in `line`, or of a part of it."""
+        self.entries.append(Entry(line, last or line, text, where, what, span))
 
     @property
     def sorted(self) -> list[Entry]:

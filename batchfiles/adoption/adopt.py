@@ -15,11 +15,11 @@ from batchfiles.adoption.command import run_of
 from batchfiles.adoption.container import read_container
 from batchfiles.adoption.hidden import secrets_in, take_out
 from batchfiles.adoption.parts import parts_of
-from batchfiles.adoption.setup import place_of, read_setup
+from batchfiles.adoption.places import place_of
+from batchfiles.adoption.setup import read_setup
 from batchfiles.adoption.start import AdoptedStart, AdoptionError, is_once_per_node, main_launch, start_of
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
-from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
 from trainjob.cluster.reading import job_from_text
@@ -103,11 +103,9 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             "adopt the file with one turn of the loop, and give the others as a sweep",
         )
     account, keys = Account(), Keys()
-    if "if" in parts.enclosing and not _is_decided(script, launch):
-        account.note(Where.LOST, launch.line, "the condition around it", "the job starts its training in any case")
     start = start_of(script, launch, account)
     read_directives(script, launch, start, keys, account)
-    place = place_of(path, parts, folder, below_top)
+    place = place_of(script, parts, folder, below_top)
     run = run_of(script, launch, start, account, place.base)
     read_container(script, launch, keys, account, place.base)
     if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
@@ -122,14 +120,13 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
         keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
     read_setup(script, launch, start, parts, run, keys, account, place)
-    _account_for_others(script, launch, account)
     shown = parts.launch
     if shown is not None:
-        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last)
+        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last, shown.span)
         # What explains how ranks start is no longer true.
-        above = [line for line in shown.above if not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", line)]
-        if above:
-            keys.comments["command",] = "\n".join(above)
+        above = "\n".join(shown.above)
+        if above and not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", above):
+            keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
     take_out(secrets_in(script.raw.decode(errors="replace")), keys, account)
@@ -162,25 +159,6 @@ def _refuse_carriage_returns(script: BatchScript) -> None:
             f"{script.path}:{line} has a carriage return within a line, which bash takes for a part of the word there",
             "take it out, or end each line with a line feed",
         )
-
-
-def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
-    """Return whether the file itself tells that the branch with the launch is the one that runs."""
-    around = {one.number: one.branch for one in launch.command.conditions}
-    return any(
-        one.command.dead and around.get(other.number, other.branch) != other.branch
-        for one in script.training
-        for other in one.command.conditions
-    )
-
-
-def _account_for_others(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
-    """Say that other programs which train are not part of the job."""
-    accounted = {launch.line} | {entry.line for entry in account.entries}
-    for other in script.training:
-        if other.line not in accounted and not other.command.source and other.outer is not launch:
-            accounted.add(other.line)
-            account.note(Where.LOST, other.line, other.command.text[:60].split("\n")[0], "a job trains once")
 
 
 def _leave_to(known: Any, keys: Keys, account: Account) -> None:

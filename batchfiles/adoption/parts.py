@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
-from batchfiles.bash.shell import parse
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -25,8 +26,18 @@ _CODE = re.compile(
 )
 
 
+class Role(Enum):
+    """What a statement is to the training that others lead to."""
+
+    PLAIN = "runs by itself"
+    REQUIRED = "has to succeed"  # its right side is what follows: cd x && python train.py
+    CONDITION = "decides whether the training starts"
+    BRANCH = "runs where the training does not"
+    CALL = "stands for the statements of a function"
+
+
 @dataclass(frozen=True)
-class Part:
+class Statement:
     """A statement, where it stands, and what bash makes of it."""
 
     line: int
@@ -35,6 +46,9 @@ class Part:
     kind: str  # of its node
     commands: Sequence[ShellCommand]
     assignments: Sequence[Assignment]
+    span: tuple[int, int] = (0, 0)  # its bytes
+    role: Role = Role.PLAIN
+    leads: bool = False  # to the training, by a call
     above: tuple[str, ...] = ()  # the comment lines directly above it
     beside: str = ""  # the comment at its end
 
@@ -55,109 +69,217 @@ def takes_arguments(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """A file around one launch. `enclosing` names the statements that contain it: if, for, function."""
+    """A file around one launch. `enclosing` names the statements that contain it: if, loop."""
 
-    before: list[Part]
-    launch: Part | None
-    after: list[Part]
+    before: list[Statement]
+    launch: Statement | None
+    after: list[Statement]
     enclosing: tuple[str, ...] = ()
     functions: Mapping[str, range] = field(default_factory=dict)  # their lines
 
 
 _HOLDERS = {
     "if_statement": "if",
-    "else_clause": "if",
     "elif_clause": "if",
+    "else_clause": "if",
+    "case_statement": "if",
+    "case_item": "if",
     "for_statement": "loop",
     "c_style_for_statement": "loop",
     "while_statement": "loop",
-    "do_group": "loop",
-    "case_statement": "if",
-    "case_item": "if",
-    "function_definition": "function",
+    "do_group": "",
     "compound_statement": "",
     "subshell": "",
     "list": "",
     "negated_command": "",
+    "pipeline": "",
+    "redirected_statement": "",
 }
 
 
 def parts_of(script: BatchScript, launch: LaunchedProgram) -> Parts:
-    """Return the statements of `script` around `launch`."""
-    while launch.outer is not None:
-        launch = launch.outer
+    """Return the statements of `script` around `launch`: each command is in one of them."""
     statements = _Statements(script, launch)
     lines = {name: range(_first(body), _last(body) + 1) for name, body in statements.functions.items()}
-    return replace(statements.around(statements.root.children, launch.place), functions=lines)
+    return replace(statements.around(script.root.children), functions=lines)
 
 
 class _Statements:
     def __init__(self, script: BatchScript, launch: LaunchedProgram) -> None:
-        self.script, self.root, self.line = script, parse("\n".join(script.lines)), launch.place
+        self.script, self.at = script, launch.command.at
         self.comments = dict(script.comments)
-        self.functions = dict(_functions(self.root))
-        self.starter = re.escape(launch.command.words[0].source) if launch.command.words else ""
+        self.functions = dict(_functions(script.root))
+        self.calls = Counter(
+            text_of(one).split()[0] for one in nodes_of(script.root, "command") if text_of(one).strip()
+        )
+        self.leading = self._leading()
+        self.opened: set[str] = set()
 
-    def around(self, nodes: list[Node], line: int) -> Parts:
-        """Return the parts of these statements around `line`, and of those inside the one that contains it."""
-        named = [node for node in nodes if node.is_named and node.type != "comment"]
-        here = [n for n, node in enumerate(named) if _first(node) <= line <= _last(node)]
-        # Of several statements in one line, the one that starts something.
-        at = next((n for n in here if re.search(self.starter, text_of(named[n]))), here[-1] if here else None)
+    def _leading(self) -> set[str]:
+        """Return the functions with the launch in them, or with a call of such a function."""
+        found: set[str] = set()
+        while True:
+            more = {name for name, body in self.functions.items() if self._holds_launch(body) or _calls(body, found)}
+            if more <= found:
+                return found
+            found |= more
+
+    def _holds_launch(self, node: Node) -> bool:
+        return node.start_byte <= self.at < node.end_byte
+
+    def _leads(self, node: Node) -> bool:
+        if node.type == "function_definition":
+            return False
+        return self._holds_launch(node) or _calls(node, self.leading - self.opened)
+
+    def around(self, nodes: Sequence[Node]) -> Parts:
+        """Return the parts of these statements, and of those inside the one that leads to the launch."""
+        named = [
+            node for node in nodes if node.is_named and node.type not in ("comment", "heredoc_body", "heredoc_end")
+        ]
+        at = next((n for n, node in enumerate(named) if self._leads(node)), None)
+        before = [part for node in named[:at] for part in self.parts(node)]
         if at is None:
-            return Parts([part for node in named for part in self.parts(node)], None, [])
-        holder = named[at]
-        before, after = ([part for node in some for part in self.parts(node)] for some in (named[:at], named[at + 1 :]))
-        if holder.type not in _HOLDERS or (holder.type == "list" and _first(holder) == _last(holder)):
-            return Parts(before, self.part(holder), after)
-        inner = self.around(self._body(holder), line)
-        word = _HOLDERS[holder.type]
-        enclosing = (*([word] if word else []), *inner.enclosing)
-        return Parts([*before, *inner.before], inner.launch, [*inner.after, *after], enclosing)
+            return Parts(before, None, [])
+        inner = self._inside(named[at])
+        after = [part for node in named[at + 1 :] for part in self.parts(node)]
+        return Parts([*before, *inner.before], inner.launch, [*inner.after, *after], inner.enclosing)
 
-    def _body(self, holder: Node) -> list[Node]:
-        skipped = holder.children_by_field_name("condition") + holder.children_by_field_name("name")
-        skipped += holder.children_by_field_name("value") + holder.children_by_field_name("variable")
-        return [child for child in holder.children if child not in skipped]
+    def _inside(self, node: Node) -> Parts:
+        """Return the parts of the statement that leads to the launch."""
+        if node.type == "command" and not self._holds_launch(node):
+            name = text_of(node).split()[0]
+            self.opened.add(name)
+            inner = self.around(self.functions[name].children)
+            return replace(inner, before=[replace(self.part(node, Role.CALL), leads=True), *inner.before])
+        if node.type not in _HOLDERS or (node.type in ("pipeline", "redirected_statement") and self._is_simple(node)):
+            return Parts([], self.part(node), [])
+        if node.type == "list":
+            return self._list(node)
+        word = _HOLDERS[node.type]
+        condition, body, others = _halves(node)
+        if any(self._leads(one) for one in condition):  # if srun python train.py; then
+            inner = self.around(condition)
+            rest = [part for one in (*body, *others) for part in self.parts(one)]
+            return replace(inner, after=[*inner.after, *rest])
+        at = next((n for n, one in enumerate(others) if self._leads(one)), None)
+        asked = [self.part(one, Role.CONDITION) for one in condition]
+        if at is None:
+            inner = self.around(body)
+            rest = [self.part(one, Role.BRANCH) for one in others]
+            inner = replace(inner, before=[*asked, *inner.before], after=[*inner.after, *rest])
+        else:
+            inner = self._inside(others[at])
+            left = [self.part(one, Role.BRANCH) for one in (*body, *others[:at]) if one.is_named]
+            rest = [self.part(one, Role.BRANCH) for one in others[at + 1 :]]
+            inner = replace(inner, before=[*asked, *left, *inner.before], after=[*inner.after, *rest])
+        return replace(inner, enclosing=(*([word] if word else []), *inner.enclosing))
 
-    def parts(self, node: Node, inside: frozenset[str] = frozenset()) -> Iterator[Part]:
-        """Yield one statement, or those of the function that it calls without an argument."""
+    def _is_simple(self, node: Node) -> bool:
+        """Return whether the launch itself is what is redirected or piped, and no group or function around it."""
+        lead = next((child for child in node.named_children if self._leads(child)), node)
+        if lead.type in ("pipeline", "redirected_statement"):
+            return self._is_simple(lead)
+        return lead.type not in _HOLDERS and self._holds_launch(lead)
+
+    def _list(self, node: Node) -> Parts:
+        left, *right = [child for child in node.named_children if child.type != "comment"]
+        if self._leads(left):
+            inner = self._inside(left)
+            return replace(inner, after=[*inner.after, *(part for one in right for part in self.parts(one))])
+        sign = next((child.type for child in node.children if child.type in ("&&", "||")), "&&")
+        inner = self.around(right)
+        if sign == "||" or left.type in ("test_command", "negated_command"):
+            asked = [self.part(left, Role.CONDITION)]
+            return replace(inner, before=[*asked, *inner.before], enclosing=("if", *inner.enclosing))
+        chain = self._chain(left)
+        return replace(inner, before=[*chain, *inner.before])
+
+    def _chain(self, node: Node) -> list[Statement]:
+        """Return the statements of `a && b`, each of which has to succeed."""
+        if node.type == "list" and any(child.type == "&&" for child in node.children):
+            return [part for one in node.named_children if one.type != "comment" for part in self._chain(one)]
+        return [self.part(node, Role.REQUIRED)]
+
+    def parts(self, node: Node) -> Iterator[Statement]:
+        """Yield one statement; of a call without arguments of a function, also those of its body."""
+        if node.type == "comment":
+            return
         name = text_of(node)
-        body = self.functions.get(name) if node.type == "command" and name not in inside else None
-        if (
-            body is None
-            or _first(body) == _last(body)
-            or _first(body) <= self.line <= _last(body)
-            or re.search(r"\$\{?[1-9@*#]|\b(?:local|return)\b", text_of(body))
-        ):
+        body = self.functions.get(name) if node.type == "command" else None
+        if node.type == "function_definition":
+            own = node.child_by_field_name("name")
+            if own is not None and (text_of(own) in self.leading or self._is_opened(text_of(own))):
+                return  # its statements are listed one by one
+        if body is None or name in self.opened or not self._is_opened(name):
             yield self.part(node)
             return
+        self.opened.add(name)
+        yield self.part(node, Role.CALL)
         for child in body.children:
-            if child.is_named and child.type != "comment":
-                yield from self.parts(child, inside | {name})
+            if child.is_named:
+                yield from self.parts(child)
 
-    def part(self, node: Node) -> Part:
+    def _is_opened(self, name: str) -> bool:
+        """Return whether the one call of a function stands for the statements in it."""
+        body = self.functions[name]
+        if self.calls[name] != 1 or re.search(r"\$\{?[1-9@*#]|\b(?:local|return)\b", text_of(body)):
+            return False
+        return any(text_of(one) == name and _is_statement(one) for one in nodes_of(self.script.root, "command"))
+
+    def part(self, node: Node, role: Role = Role.PLAIN) -> Statement:
         """Return one statement with its commands, assignments and comments."""
-        first, last, text = _first(node), _last(node), text_of(node)
-        here = [
-            one
-            for one in self.script.commands
-            if not one.source and first <= one.line <= last and (not one.words or one.words[0].source in text)
-        ]
-        given = [one for one in self.script.assignments if not one.source and first <= one.line <= last]
+        first, last, start, end = _first(node), _last(node), node.start_byte, node.end_byte
+        given = [one for one in self.script.assignments if not one.source and start <= one.at < end]
+        here = [one for one in self.script.commands if not one.source and start <= one.at < end]
         beside = self.comments.get(last, "")
-        return Part(
-            first, last, text, node.type, here, given,
-            tuple(self._above(first)), beside if _says_something(beside) else "",
+        return Statement(
+            first, last, text_of(node), node.type, here, given, (start, end), role,
+            above=tuple(self._above(first)), beside=beside if _says_something(beside) else "",
         )  # fmt: skip
 
-    def _above(self, line: int) -> Iterator[str]:
+    def _above(self, line: int) -> list[str]:
+        """Return the comment lines above that say something."""
         first = line
         while first - 1 in self.comments and self.script.lines[first - 2].lstrip().startswith("#"):
             first -= 1
-        for number in range(first, line):
-            if _says_something(self.comments[number]):
-                yield self.comments[number]
+        return [self.comments[number] for number in range(first, line) if _says_something(self.comments[number])]
+
+
+def _calls(node: Node, names: Collection[str]) -> bool:
+    waiting = [node]
+    while waiting and names:
+        one = waiting.pop()
+        if one.type == "command" and text_of(one).split()[:1] and text_of(one).split()[0] in names:
+            return True
+        waiting.extend(child for child in one.children if child.type != "function_definition")
+    return False
+
+
+def _is_statement(node: Node) -> bool:
+    """Return whether a command is a statement of the file or of a function, and not a part of one."""
+    while node.parent is not None and node.parent.type in ("compound_statement", "function_definition"):
+        node = node.parent
+    return node.parent is not None and node.parent.type == "program"
+
+
+def _halves(node: Node) -> tuple[list[Node], list[Node], list[Node]]:
+    """Return the conditions, the body and the other branches of a statement that holds others."""
+    children = [child for child in node.children if child.type != "comment"]
+    if node.type in ("if_statement", "elif_clause"):
+        then = next((n for n, child in enumerate(children) if child.type == "then"), 0)
+        clauses = [child for child in children if child.type in ("elif_clause", "else_clause")]
+        body = [child for child in children[then + 1 :] if child not in clauses]
+        return [child for child in children[:then] if child.is_named], body, clauses
+    if node.type == "case_statement":
+        return [], [], [child for child in children if child.type == "case_item"]
+    named = ("value", "variable", "initializer", "update")
+    skipped = [child for name in named for child in node.children_by_field_name(name)]
+    asked = node.children_by_field_name("condition") if node.type == "while_statement" else []
+    skipped += asked + node.children_by_field_name("condition")
+    redirects = ("file_redirect", "heredoc_redirect", "herestring_redirect")
+    body = [child for child in children if child not in skipped and child.type not in redirects]
+    return [child for child in asked if child.is_named], body, []
 
 
 def _functions(node: Node) -> Iterator[tuple[str, Node]]:

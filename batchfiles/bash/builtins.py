@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import ShellCommand
@@ -116,7 +116,8 @@ def _bash(shell: ShellReader, command: ShellCommand) -> None:
         if options.startswith("-") and not options.startswith("--") and "c" in options:
             if at < len(command.words):
                 word = command.words[at]
-                _as_rank(shell, command, word, max(word.line, command.line))
+                own = command.words[at + 2 :]  # behind the one that is $0
+                _as_rank(shell, command, word, max(word.line, command.line), own)
             return
         if options in ("-o", "-O"):
             at += 1
@@ -126,14 +127,16 @@ def _bash(shell: ShellReader, command: ShellCommand) -> None:
         _as_rank(shell, command, Word(command.reads, "<<", line=command.line + 1), command.line + 1)
 
 
-def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int) -> None:
+def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int, own: Sequence[Word] = ()) -> None:
     outer = shell.variables
     shell.variables = outer.copy()
     shell.variables.values |= command.settings
     shell.variables.exported |= set(command.settings)
     is_variable = re.fullmatch(r'"?\$\{?\w+\}?"?', word.source) is not None
     holes = word.value.sources
-    shell.run_text(word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes)
+    shell.run_text(
+        word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes, arguments=list(own) or None
+    )
     shell.variables = outer
 
 

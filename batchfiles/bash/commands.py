@@ -32,6 +32,7 @@ class ShellCommand:
     conditions: tuple[Condition, ...] = ()  # the ifs around it
     source: str = ""  # the file, where it is not the batch file itself
     place: int = 0  # the line of the batch file that leads there; 0 in the batch file itself
+    at: int = 0  # the byte of the batch file at which it, or what leads there, begins
     piped_into: str | None = None  # the last command of its pipeline
     is_call: bool = False  # of a function
     background: bool = False
@@ -64,3 +65,4 @@ class Assignment:
     conditions: tuple[Condition, ...] = ()
     dead: bool = False
     text: str = ""
+    at: int = 0  # as of a command

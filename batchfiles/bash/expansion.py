@@ -137,6 +137,11 @@ class Expander:
             return Value()
         if depth > _MOST_DEPTH or node.type == "brace_expression":
             return unknown()
+        if node.type == "ansi_c_string":
+            text = text_of(node)
+            found = _ansi_c(text[2:-1])
+            # Bytes that are no text are left to the shell that runs it.
+            return Value(HOLE, holes=(text,)) if found is None else self._literal(found, node.start_byte)
         literal = _LITERALS.get(node.type)
         if literal is not None and not node.named_children:
             return self._literal(literal(text_of(node)), node.start_byte)
@@ -272,6 +277,8 @@ class Expander:
             after = after[1:]
         if sign == "+":
             return unknown(*value.origins)
+        if sign == "-" and not value.known and any(one.startswith("$(") for one in value.origins):
+            return Value(HOLE, value.origins, (text_of(node).strip(),))  # a command may print something, or nothing
         missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))
         if sign == "?" or not (missing or not value.text):
             return value
@@ -308,6 +315,37 @@ def _plain(text: bytes) -> str:
     return re.sub(r"\\([$`\"\\]|\n)", lambda match: match[1].strip("\n"), text.decode(errors="replace"))
 
 
+_ESCAPES = {"a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_ESCAPE = re.compile(
+    r"\\(?:x(?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{1,4})|U(?P<long>[0-9a-fA-F]{1,8})|"
+    r"(?P<octal>[0-7]{1,3})|c(?P<control>.)|(?P<one>.))",
+    re.DOTALL,
+)
+
+
+def _ansi_c(text: str) -> str | None:
+    """Return what bash makes of the inside of $'…'; None for bytes that are no text."""
+
+    def meant(match: re.Match[str]) -> bytes:
+        if match["hex"] or match["octal"]:
+            return bytes([int(match["hex"], 16) if match["hex"] else int(match["octal"], 8) & 255])
+        if code := match["short"] or match["long"]:
+            return chr(int(code, 16)).encode()
+        if match["control"]:
+            return bytes([ord(match["control"]) & 31])
+        one = match["one"]
+        return bytes([_ESCAPES[one]]) if one in _ESCAPES else one.encode() if one in "\\'\"?" else match[0].encode()
+
+    found, at = b"", 0
+    try:
+        for match in _ESCAPE.finditer(text):
+            found += text[at : match.start()].encode() + meant(match)
+            at = match.end()
+        return (found + text[at:].encode()).partition(b"\0")[0].decode()
+    except (ValueError, OverflowError):
+        return None
+
+
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(.|\n)", lambda match: match[1].strip("\n"), text)
 
@@ -315,6 +353,5 @@ def _unescaped(text: str) -> str:
 _LITERALS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(("word", "number", "variable_name", "test_operator", "regex", "extglob_pattern"), _unescaped),
     "raw_string": lambda text: text[1:-1],
-    "ansi_c_string": lambda text: text[2:-1],
     "string_content": lambda text: _plain(text.encode()),
 }

@@ -57,6 +57,7 @@ class ShellReader:
         self.input: Value | None = None  # the here-document of the next command
         self.source = ""
         self.place = 0  # the line of the batch file that leads to `source`
+        self.at = 0  # the byte of the batch file that leads to what is read
         self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
         self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
         self.expander = Expander(variables, self._substitution)
@@ -69,6 +70,11 @@ class ShellReader:
 
     def _line(self, node: Node) -> int:
         return self.only_line or node.start_point.row + 1 + self.first_line
+
+    def _at(self, node: Node) -> int:
+        if not self.depth and not self.source:
+            self.at = node.start_byte
+        return self.at
 
     def block(self, nodes: list[Node]) -> None:
         """Read statements in order."""
@@ -152,22 +158,23 @@ class ShellReader:
                 )
         while len(words) > 1 and not words[0].text and not words[0].quoted:
             words.pop(0)
-        self._note(words, self._line(node), settings, reads, writes)
+        self._note(words, node, settings, reads, writes)
         if alternative is not None and kept is not None:
             self.variables.values[alternative[0]] = kept
 
     def _note(
         self,
         words: list[Word],
-        line: int,
+        node: Node,
         settings: dict[str, Value],
         reads: Value | None,
         writes: list[tuple[str, Value]],
     ) -> None:
         # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
+        line = self._line(node)
         command = ShellCommand(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
-            self.source, self.place, dead=self.dead, reads=reads, writes_to=writes,
+            self.source, self.place, self._at(node), dead=self.dead, reads=reads, writes_to=writes,
         )  # fmt: skip
         self.commands.append(command)
         if words and self.first_line:
@@ -208,16 +215,20 @@ class ShellReader:
         source: str = "",
         written_there: bool = True,
         holes: tuple[str, ...] = (),
+        arguments: list[Word] | None = None,
     ) -> None:
         """Read another script: in this shell, as `source` and `eval` do, or as a child.
 
         `written_there`: its lines are those of the file from `line` on, and not of a variable's value. `holes` are the
-        variables of its holes.
+        variables of its holes, and `arguments` its own, where it has some.
         """
         if self.depth >= _MOST_CALLS:
             return
         variables = self.variables.of_child() if shell_of_its_own else self.variables
+        if arguments is not None:
+            variables.set_arguments(arguments)
         inner = ShellReader(self.bash, variables, self.find_script, self.depth + 1)
+        inner.at = self.at
         inner.expander.expanded_before(text, holes)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
         inner.only_line = 0 if written_there else line
@@ -271,5 +282,6 @@ class ShellReader:
                 self.conditions,
                 self.dead,
                 text_of(node),
+                self._at(node),
             )
         )

@@ -77,9 +77,16 @@ def _list(shell: ShellReader, node: Node) -> None:
     # left && right: only the last command of a chain ends a shell with `set -e`.
     sign = next((child.type for child in node.children if child.type in ("&&", "||")), "&&")
     left, *right = [child for child in node.named_children if child.type != "comment"]
+    is_test = left.type in ("test_command", "negated_command")
+    verdict = _truth([left], shell.expander) if is_test else _Truth(None)
+    before = dict(shell.variables.values)
     shell.inside("and" if sign == "&&" else "or", left)
     for child in right:
         shell.inside("after-and" if sign == "&&" else "after-or", child)
+    if is_test and verdict.holds is not (sign == "&&"):
+        # Taken perhaps, or not at all.
+        ended, shell.variables.values = shell.variables.values, before
+        _merge(shell, dict(before), [(ended, verdict.holds is None)], undecided=True)
 
 
 def _negated(shell: ShellReader, node: Node) -> None:
@@ -97,29 +104,49 @@ class _Truth(NamedTuple):
 def _truth(condition: list[Node], expander: Expander) -> _Truth:
     """Return whether a condition holds."""
     tests = [node for node in condition if node.is_named]
-    if len(tests) != 1 or tests[0].type != "test_command":
+    return _holds(tests[0], expander) if len(tests) == 1 and tests[0].type == "test_command" else _Truth(None)
+
+
+def _holds(node: Node, expander: Expander) -> _Truth:
+    """Return whether a test holds."""
+    inner = node.named_children
+    if node.type in ("test_command", "parenthesized_expression"):
+        return _holds(inner[0], expander) if len(inner) == 1 else _Truth(None)
+    if node.type == "negated_command" or (node.type == "unary_expression" and node.children[0].type == "!"):
+        found = _holds(inner[-1], expander)
+        return found if found.holds is None else _Truth(not found.holds, found.always)
+    if node.type == "unary_expression" and len(inner) == 2 and text_of(inner[0]) in ("-n", "-z"):
+        value = expander.value(inner[1])
+        is_empty = not value.text
+        return _Truth(is_empty == (text_of(inner[0]) == "-z"), bool(value.origins)) if value.known else _Truth(None)
+    if node.type != "binary_expression":
         return _Truth(None)
-    inner = tests[0].named_children
-    return _compared(inner[0], expander) if len(inner) == 1 and inner[0].type == "binary_expression" else _Truth(None)
-
-
-def _compared(node: Node, expander: Expander) -> _Truth:
-    sides = expander.value(node.child_by_field_name("left")), expander.value(node.child_by_field_name("right"))
     sign = node.child_by_field_name("operator")
-    if sign is None or not all(side.known for side in sides):
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    if sign is None or left is None or right is None:
+        return _Truth(None)
+    if text_of(sign) in ("&&", "||"):
+        sides, decides = (_holds(left, expander), _holds(right, expander)), text_of(sign) == "||"
+        one = next((side for side in sides if side.holds is decides), None)
+        return one or (sides[0] if all(side.holds is not None for side in sides) else _Truth(None))
+    return _compared(text_of(sign), expander.value(left), expander.value(right), is_pattern="*" in text_of(right))
+
+
+def _compared(sign: str, *sides: Value, is_pattern: bool) -> _Truth:
+    if not all(side.known for side in sides) or is_pattern:
         return _Truth(None)
     left, right = (side.text.strip() for side in sides)
-    compare = _OF_NUMBERS.get(text_of(sign))
+    compare = _OF_NUMBERS.get(sign)
     # Figures of the request are the same for every run of this file; a switch is there to be turned.
     always = any(side.origins for side in sides)
     if compare is not None and left.isdigit() and right.isdigit():
         return _Truth(compare(int(left[:18]), int(right[:18])), always)
-    return _Truth({"==": left == right, "=": left == right, "!=": left != right}.get(text_of(sign)), always)
+    return _Truth({"==": left == right, "=": left == right, "!=": left != right}.get(sign), always)
 
 
 def _if(shell: ShellReader, node: Node) -> None:
     branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
-    before = dict(shell.variables.values)
+    before, arrays = dict(shell.variables.values), dict(shell.variables.arrays)
     ends: list[tuple[dict[str, Value], bool]] = []
     outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
     taken, tests, undecided = _Truth(holds=False), "", False
@@ -136,6 +163,8 @@ def _if(shell: ShellReader, node: Node) -> None:
         shell.block(body)
         shell.within = outer_within
         ends.append((dict(shell.variables.values), not never))
+        if never:
+            shell.variables.arrays = dict(arrays)
         shell.variables.values = dict(before)
         taken = verdict if verdict.holds else taken
         undecided = undecided or (verdict.holds is None and branch.type != "else_clause" and not taken.holds)

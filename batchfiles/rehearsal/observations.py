@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from batchfiles.adoption.setup import COMMAND_WORDS, tells_place
+from batchfiles.adoption.decisions import COMMAND_WORDS, tells_place
 from batchfiles.bash.values import number
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
 from batchfiles.slurm.script import BatchScript

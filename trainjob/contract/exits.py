@@ -15,6 +15,8 @@ INTERRUPTED = 130
 CHECKPOINTED = 75
 # A rank that found a newer attempt of its own run, and left without writing.
 STALE_ATTEMPT = 76
+# Of a launcher: its ranks ended well, and one was asked to stop, which the run directory's disk did not take.
+UNRECORDED_REQUEST = 77
 
 
 def from_wait_status(returncode: int) -> int:

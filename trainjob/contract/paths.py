@@ -78,13 +78,10 @@ class RunPaths:
         self.metrics = self.folder / "metrics.jsonl"
         self.requeue = self.folder / "requeue"
         self.done = self.folder / "done"  # by the user's script: it is complete, although it was asked to stop
-        self.asked = self.folder / ".asked"  # the signal that a handler of a rank got first, and when
-        self.saved = self.folder / ".saved"  # something was written after that
         self.starts = self.folder / ".starts"  # by the job script: how often it was started without being asked to
         self.stop = self.folder / "stop"
         self.step_gone = self.folder / "step_gone"  # under Slurm: all ranks have ended, and their srun has not
         self.token = self.folder / ".token"
-        self.terminated = self.folder / ".terminated"  # ranks were told to end, which the job script may not have seen
         self.job_id = self.folder / "job_id"  # the scheduler's, of the job that runs or comes next
         self.events = self.folder / "events"  # time, attempt, what, detail: a line each
         self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
@@ -120,6 +117,18 @@ class RunPaths:
     def of_element(self, number: int) -> "RunPaths":
         """Return the run directory of element `number` of an array."""
         return RunPaths(self.folder / ELEMENTS / str(number))
+
+    def asked(self, attempt: int) -> Path:
+        """Return the file with the signal that a handler of one of the attempt's ranks got first, and when."""
+        return self.folder / (".asked.%d" % attempt)
+
+    def saved(self, attempt: int) -> Path:
+        """Return the file whose presence says that something was written after that."""
+        return self.folder / (".saved.%d" % attempt)
+
+    def terminated(self, attempt: int) -> Path:
+        """Return the file whose presence says that its ranks were told to end, which its job script may not know."""
+        return self.folder / (".terminated.%d" % attempt)
 
     def packed_environment(self, state: str) -> Path:
         """Return the file from which the other nodes take the environment that the first one has."""

@@ -25,7 +25,7 @@ ELSEWHERE = "elsewhere"  # Slurm does, or a job that waits already
 MORE_MEM, MORE_TIME = "more mem", "more time"  # the script submits a job that asks for more
 FORGET = "forget"  # the script cancels a start of which the run has no need
 # A rank that saves when it is asked, and then lets the signal end it: 128 + TERM or USR1, or the launcher's word.
-_BY_REQUEST = (143, 138, exits.CHECKPOINTED)
+_BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
 _ENDED_BY_SIGNAL = (137, 143)
 _PREEMPTED = "preempted by Slurm"
 
@@ -78,7 +78,7 @@ class Ending(NamedTuple):
 def decide(facts: AttemptFacts) -> Ending:
     """Return what the end of an attempt means."""
     if _has_finished(facts):
-        return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
+        return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
     if facts.signalled:
@@ -97,9 +97,14 @@ def decide(facts: AttemptFacts) -> Ending:
 def was_interrupted(facts: AttemptFacts) -> bool:
     """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
     # While the job goes on, TERM is srun's, to the other ranks after one has failed.
-    was_asked = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
-    ended_for_it = facts.code == 0 or was_asked or facts.code in _BY_REQUEST
-    return bool(facts.asked) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
+    were_signalled = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
+    ended_for_it = facts.code == 0 or were_signalled or facts.code in _BY_REQUEST
+    return _was_asked(facts) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
+
+
+def _was_asked(facts: AttemptFacts) -> bool:
+    """Return whether a handler of a rank got a request, which a full disk may have kept out of the files."""
+    return bool(facts.asked) or facts.code == exits.UNRECORDED_REQUEST
 
 
 def _is_done(facts: AttemptFacts) -> bool:
@@ -108,7 +113,7 @@ def _is_done(facts: AttemptFacts) -> bool:
 
 def _has_finished(facts: AttemptFacts) -> bool:
     """Return whether the run is known to be done, whatever came to its ranks then; Slurm may still start it again."""
-    ended_well = facts.code == 0 or (bool(facts.asked) and facts.code in _BY_REQUEST and not facts.trains)
+    ended_well = facts.code == 0 or (_was_asked(facts) and facts.code in _BY_REQUEST and not facts.trains)
     starts_again = facts.restarted or facts.job in ("PENDING", "NODE_FAIL")
     return ended_well and _is_done(facts) and not (facts.failed or facts.marker or starts_again)
 
@@ -182,8 +187,8 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
     """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
     hint = "trainjob resume continues from its checkpoint"
     if not has_saved:
-        refusal = "nothing was written after the request" if facts.asked else "no checkpoint of it is known"
-        hint = "trainjob resume continues" if facts.asked else "trainjob resume starts it again"
+        refusal = "nothing was written after the request" if _was_asked(facts) else "no checkpoint of it is known"
+        hint = "trainjob resume continues" if _was_asked(facts) else "trainjob resume starts it again"
     elif facts.stop:
         refusal = "it was asked to stop for good (trainjob cancel --stop)"
     elif _is_ended_from_outside(facts):
@@ -212,11 +217,13 @@ def _starts_are_used_up(facts: AttemptFacts) -> bool:
 def _by_code(facts: AttemptFacts) -> Ending:
     if facts.code != 0:
         return Ending(states.FAILED)
-    return Ending(states.COMPLETED, why=_with_request(facts, "complete") if facts.asked else "")
+    return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
 
 
 def _with_request(facts: AttemptFacts, what: str) -> str:
     """Return `what` behind how the ranks were asked, and how they ended."""
+    if not facts.asked and facts.code == exits.UNRECORDED_REQUEST:
+        return "%s, which the run directory's disk did not take: %s" % (states.ASKED_TO_STOP, what)
     if not facts.asked:
         return what
     at = "" if facts.asked_at is None else time.strftime(" at %H:%M:%S", time.localtime(facts.asked_at))
@@ -235,15 +242,15 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     from trainjob.records import attempts, progress
 
     number = attempts.current(paths)
-    request = attempts.request(paths)
+    request = attempts.request(paths, number)
     facts: Dict[str, Any] = {
         "attempt": number,
         "marker": paths.requeue.exists(),
         "done": paths.done.exists(),
         "stop": paths.stop.exists(),
-        "saved": paths.saved.exists(),
+        "saved": paths.saved(number).exists(),
         "failed": _has_content(paths.failure),
-        "terminated": paths.terminated.exists(),
+        "terminated": paths.terminated(number).exists(),
         "out_of_memory": paths.out_of_memory.exists(),
         "checkpoint": any(paths.checkpoints.glob("update-*")),
         "trains": _trains(paths),

@@ -90,13 +90,13 @@ class StopRequest(NamedTuple):
 
 def note_request(paths: RunPaths, attempt: int, request: StopRequest) -> None:
     """Note that a handler of a rank has got a request to stop; the first one of an attempt stands. Raises OSError."""
-    if not paths.asked.exists() and not is_stale(paths, attempt):
-        write_atomically(paths.asked, "%s %.3f\n" % request, durable=False)
+    if not paths.asked(attempt).exists():
+        write_atomically(paths.asked(attempt), "%s %.3f\n" % request, durable=False)
 
 
-def request(paths: RunPaths) -> Optional[StopRequest]:
-    """Return the first request to stop that a rank of the newest attempt got; None if there was none."""
-    found = re.match(r"([A-Z0-9]{1,12}) (\d{1,12}\.\d{1,6})\Z", read_word(paths.asked) or "")
+def request(paths: RunPaths, attempt: int) -> Optional[StopRequest]:
+    """Return the first request to stop that a rank of the attempt got; None if none is noted."""
+    found = re.match(r"([A-Z0-9]{1,12}) (\d{1,12}\.\d{1,6})\Z", read_word(paths.asked(attempt)) or "")
     return None if found is None else StopRequest(found.group(1), float(found.group(2)))
 
 

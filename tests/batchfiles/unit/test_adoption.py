@@ -182,11 +182,17 @@ SHAPES = {
         ONE_GPU + 'die() { echo "$*" >&2; exit 1; }\nsetup() {\n  module load cuda\n  export A=1\n}\nload() {\n  module load "$1"\n}\n'
         'main() {\n  setup\n  load nccl\n  [[ -n "$HOME" ]] || die "no home"\n  python train.py "$@"\n}\nmain --lr 1\n',
         {"command": ["python", "train.py", "--lr", "1"], "instances": 1, "env": {"A": "1"}},
-        {"prologue": ['load() {\n  module load "$1"\n}\n', "module load cuda", "load nccl"]},
+        {
+            "prologue": [
+                *('die() { echo "$*" >&2; exit 1; }', 'load() {\n  module load "$1"\n}\n', "module load cuda", "load nccl"),
+                '[[ -n "$HOME" ]] || die "no home"',
+            ]
+        },
     ),
     "functions-that-call-each-other": Shape(
         ONE_GPU + "again() {\n  module load a\n  again\n}\ntrain() {\n  python train.py\n}\nmain() {\n  train\n}\nagain\nmain\n",
         {"command": ["python", "train.py"], "instances": 1},
+        {"prologue": ["again() {\n  module load a\n  again\n}\n", "again"]},
     ),
     "in-a-function": Shape(ONE_GPU + 'train() {\n  python train.py "$@"\n}\nif [ -n "$SLURM_JOB_ID" ]; then\n  train --lr 1\nfi\n', {"command": ["python", "train.py", "--lr", "1"], "instances": 1}),
 }  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.local_runs import LIMIT_S, command_of
 from tests.support.programs import ran
+from trainjob.contract import exits
 from trainjob.launch.options import GRACE_S
 
 # Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
@@ -162,7 +163,20 @@ def test_a_rank_that_handles_term_alone_is_asked_by_it(launched: Callable[..., L
     one.process.send_signal(signal.SIGUSR1)
     assert one.ended()[0] == 0
     assert [one.log(rank) for rank in (0, 1)] == [["ready", "SIGTERM"]] * 2
-    assert (one.folder / ".asked").read_text().startswith("TERM ")
+    assert (one.folder / ".asked.1").read_text().startswith("TERM ")
+
+
+def test_a_request_that_the_disk_does_not_take_is_told_by_the_code(launched: Callable[..., Launched]) -> None:
+    refused = """\
+import os
+if os.environ["RANK"] == "0":
+    os.mkdir("%s/..asked.1.%d.part" % (os.environ["TRAINJOB_RUN_DIR"], os.getppid()))
+"""
+    one = launched(refused + LISTENS)
+    one.wait_until_both_say("ready")
+    one.process.terminate()
+    assert one.ended()[0] == exits.UNRECORDED_REQUEST
+    assert not (one.folder / ".asked.1").exists()
 
 
 def test_a_rank_that_never_listens_lives_on(launched: Callable[..., Launched]) -> None:
@@ -197,10 +211,10 @@ def test_a_shell_script_that_traps_usr1_hears_it(launched: Callable[..., Launche
 def test_it_leaves_a_word_that_ranks_were_told_to_end(launched: Callable[..., Launched]) -> None:
     one = launched(LISTENS)
     one.wait_until_both_say("ready")
-    assert not (one.folder / ".terminated").exists()
+    assert not (one.folder / ".terminated.1").exists()
     one.process.terminate()
     assert one.ended()[0] == 0
-    assert (one.folder / ".terminated").exists()
+    assert (one.folder / ".terminated.1").exists()
 
 
 UNDER_SRUN = {"PROCID": "0", "LOCALID": "0", "NTASKS": "1", "STEP_TASKS_PER_NODE": "1"}

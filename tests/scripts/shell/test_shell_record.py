@@ -71,7 +71,7 @@ def test_an_error_of_the_script_itself_is_a_failure(bash: Bash) -> None:
 
 
 def test_a_second_attempt_begins_without_the_words_of_the_first(bash: Bash) -> None:
-    for name in ("state", "requeue", "done", ".asked", ".saved", ".terminated", "failure.json", "exit_code"):
+    for name in ("state", "requeue", "done", ".asked.3", ".saved.2", ".terminated.3", "failure.json", "exit_code"):
         bash.write(name, "old\n")
     bash.write("attempt", "3\n")
     said = bash.run("begin_attempt; ls -A; cat state; echo $TRAINJOB_ATTEMPT")

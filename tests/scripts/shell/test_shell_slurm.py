@@ -270,7 +270,7 @@ def test_a_job_that_was_asked_for_a_checkpoint_is_requeued(bash: Bash) -> None:
     ("files", "settings", "message"),
     [
         (["stop"], (), ""),
-        ([".terminated"], ("preemption=cancel",), "the ranks were told to end (TERM), and preempted jobs don't start"),
+        ([".terminated.1"], ("preemption=cancel",), "told to end (TERM), and preempted jobs don't start"),
         ([], ("max_attempts=1",), "the last of 1 starts (max_attempts) has ended"),
     ],
 )
@@ -292,8 +292,27 @@ def test_srun_tells_the_other_ranks_to_end_where_one_has_failed(
 ) -> None:
     bash.program("scontrol", f"echo 'JobId=7 JobState=RUNNING Restarts=0 Reason=None PreemptTime={preempted} '")
     failure = "echo '{}' >failure.json; " if failed else ""
-    bash.run(page(f"{failure}touch requeue .terminated; exit 1", "preemption=cancel"), **JOB)
+    bash.run(page(f"{failure}touch requeue .terminated.1; exit 1", "preemption=cancel"), **JOB)
     assert bash.word("state") == state
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_run_is_requeued_only_once_its_start_is_certain(bash: Bash, refuses: bool) -> None:
+    # Slurm may kill the script 30 s after TERM, whatever it waits for then.
+    look = f'cat state exit_code 2>/dev/null | paste -sd " " >>"{bash.programs}/seen"'
+    bash.program("scontrol", f'if [ "$1" = requeue ]; then {look}; exit {int(refuses)}; fi\n{RUNNING}')
+    bash.program("sbatch", f"{look}; echo 8")
+    bash.run(page("touch requeue"), **JOB)
+    assert (bash.programs / "seen").read_text() == "RUNNING\n" * (1 + refuses)
+    assert (bash.word("state"), bash.word("exit_code")) == ("REQUEUED", "0")
+
+
+def test_an_end_is_recorded_where_a_full_disk_keeps_the_follow_up_job_from_being_noted(bash: Bash) -> None:
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
+    bash.program("sbatch", "echo 8")
+    full = "ln -s /dev/full .follow_up; ln -s /dev/full ..follow_up.part"
+    bash.run(page(f"{full}; touch requeue"), **JOB)
+    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8")
 
 
 def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(bash: Bash) -> None:

@@ -135,7 +135,7 @@ def test_a_run_whose_ranks_are_done_is_complete_although_the_controller_would_st
 
 
 @pytest.mark.parametrize(
-    "ranks", ["mkdir .ended; echo 0 >.ended/1.0000; exit 0", f"{MARKS}; touch .terminated; exit 0"]
+    "ranks", ["mkdir .ended; echo 0 >.ended/1.0000; exit 0", f"{MARKS}; touch .terminated.1; exit 0"]
 )
 def test_a_run_whose_ranks_are_not_done_is_started_again(bash: Bash, ranks: str) -> None:
     bash.program("scontrol", WAITS)

@@ -63,7 +63,7 @@ def test_what_was_asked_to_stop_and_ended_with_0_was_interrupted_and_is_resumed(
     assert "(USR1), ended " in why
     assert ("of 300: interrupted" in why) == ("silent" not in words)
     assert why in here.run("status", run.id).stdout
-    assert (run.folder / ".saved").exists() == ("nothing" not in words)
+    assert (run.folder / ".saved.1").exists() == ("nothing" not in words)
     if words == ():
         here.run("resume", run.id)
         run.wait("COMPLETED")

@@ -88,7 +88,7 @@ def test_facts_are_read_from_the_files_of_the_newest_attempt(paths: RunPaths) ->
     attempts.note_request(paths, 3, StopRequest("USR1", 12.5))
     attempts.note_request(paths, 3, StopRequest("TERM", 13.5))
     progress.write(paths, ProgressRecord(attempt=3, update=94, total_updates=1000))
-    for path, text in ((paths.saved, ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
+    for path, text in ((paths.saved(3), ""), (paths.starts, "4 1 94\n"), (paths.failure, "")):
         path.write_text(text)
     shown = "shown=JobId=7 JobState=RUNNING Restarts=2 Reason=TimeLimit PreemptTime=2026-01-01T00:00:00 "
     found = ending.read(paths, ["code=143", "scheduler", "restarts=1", shown, "max_attempts=9"])
@@ -103,15 +103,18 @@ def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunP
     assert ending.read(paths, ["code=0"]).update is None
 
 
-def test_an_older_attempt_notes_no_request(paths: RunPaths) -> None:
+def test_what_an_older_attempt_leaves_late_says_nothing_of_this_one(paths: RunPaths) -> None:
     attempts.note_request(paths, 2, StopRequest("USR1", 12.5))
-    assert attempts.request(paths) is None
+    for path in (paths.saved(2), paths.terminated(2)):
+        path.touch()
+    found = ending.read(paths, ["code=0"])
+    assert (found.asked, found.saved, found.terminated) == ("", False, False)
 
 
 @pytest.mark.parametrize("damage", ["", "USR1", "USR1 x", "\x1b[2J 1.0", "usr1 1.0"])
 def test_a_damaged_request_is_none(paths: RunPaths, damage: str) -> None:
-    paths.asked.write_text(damage)
-    assert attempts.request(paths) is None
+    paths.asked(3).write_text(damage)
+    assert attempts.request(paths, 3) is None
 
 
 def test_damaged_records_never_keep_an_attempt_from_its_end(paths: RunPaths) -> None:

@@ -44,6 +44,7 @@ class StopRequests:
         self._blocks: Set[int] = set()
         self._takes_term: Dict[int, float] = {}  # and not USR1, since when
         self._folders: List[Path] = []
+        self.is_unrecorded = False  # a request that no file tells of
 
     @property
     def look_within_s(self) -> float:
@@ -128,9 +129,12 @@ class StopRequests:
         self._folders += [one for one in (folder, rank.folder) if one not in self._folders]
         # The launcher in a container does so of what runs there.
         if not rank.holds_input:
-            with contextlib.suppress(OSError):  # a full disk: the ranks will report it
+            try:
                 request = StopRequest(number.name[3:], clock.time())
                 attempts.note_request(self._paths, int(rank.environment[ATTEMPT]), request)
+                self.is_unrecorded = False
+            except OSError:
+                self.is_unrecorded = True
 
     def has_asked(self, pid: int) -> bool:
         """Return whether this rank, or one that it has started, was asked."""
@@ -138,7 +142,9 @@ class StopRequests:
 
     def finish(self, rank: Rank) -> None:
         """Look, once all ranks have ended, whether something was written after the request."""
-        if not self._asked or rank.holds_input or not self._paths.asked.exists() or self._paths.saved.exists():
+        attempt = int(rank.environment[ATTEMPT])
+        asked, saved = self._paths.asked(attempt), self._paths.saved(attempt)
+        if not self._asked or rank.holds_input or not asked.exists() or saved.exists():
             return
         from trainjob.launch.reading.recording import values_of
         from trainjob.records import tracked
@@ -146,9 +152,8 @@ class StopRequests:
         folders = [*self._folders, *(self._folders[0] / word for word in values_of(rank.command)), self._paths.folder]
         with contextlib.suppress(OSError):
             # By the clock of the file system, where the ranks write as a rule.
-            was_written = tracked.newest_checkpoint(folders) >= self._paths.asked.stat().st_mtime - _CLOCKS_S
-            if was_written and not attempts.is_stale(self._paths, int(rank.environment[ATTEMPT])):
-                self._paths.saved.touch()
+            if tracked.newest_checkpoint(folders) >= asked.stat().st_mtime - _CLOCKS_S:
+                saved.touch()
 
 
 def _ranks_of(pid: int, rank: Rank) -> List[int]:

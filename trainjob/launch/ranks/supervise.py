@@ -18,7 +18,6 @@ from trainjob.launch.rank_environment import Rank, Watched
 from trainjob.launch.ranks.asking import StopRequests
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.witness.evidence import Witness
-from trainjob.records import attempts
 
 if TYPE_CHECKING:
     from trainjob.launch.witness.watching import Observation
@@ -70,7 +69,10 @@ class Supervisor:
         self._observation: Optional[Observation] = None
 
     def run(self) -> int:
-        """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0."""
+        """Return the exit code of the rank that failed first, else CHECKPOINTED if any rank returned that, else 0.
+
+        UNRECORDED_REQUEST instead of the last two where a rank was asked to stop and the run directory does not say so.
+        """
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
         try:
@@ -97,6 +99,8 @@ class Supervisor:
             processes.kill_children()
         if self._first_failure is not None:
             return self._first_failure
+        if self._asking.is_unrecorded:
+            return exits.UNRECORDED_REQUEST
         return exits.CHECKPOINTED if exits.CHECKPOINTED in self._codes else exits.DONE
 
     def _start(self) -> None:
@@ -158,8 +162,8 @@ class Supervisor:
         # Only now: storage that hangs must not keep the signal from the ranks.
         self._asking.record_signal(handlers, signal.SIGTERM)
         with contextlib.suppress(OSError):
-            if not all(attempts.is_stale(self._paths, int(rank.environment[ATTEMPT])) for rank in running.values()):
-                self._paths.terminated.touch()
+            for attempt in {int(rank.environment[ATTEMPT]) for rank in running.values()}:
+                self._paths.terminated(attempt).touch()
 
     def _ended(self, started: Started, ended: Ended, *, was_terminated: bool) -> None:
         pid, rank = started.process.pid, started.rank

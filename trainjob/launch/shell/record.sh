@@ -92,7 +92,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue "done" .asked .saved .terminated failure.json exit_code .store-*
+  rm -f state requeue "done" .asked.* .saved.* .terminated.* failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
@@ -110,9 +110,8 @@ end_attempt() {
   judge "$@"
   # To ask takes a moment, in which a newer attempt may have begun.
   if is_stale; then return 0; fi
-  # On a full disk there may be no file to write over, and the state matters more.
-  write_word exit_code "$1" || true
-  record_end "$1"
+  # Slurm may kill the script while it sees to another start: nobody calls a run REQUEUED that nothing starts again.
+  if [[ "$next" != @(again|more*) ]]; then record_end "$1"; fi
 }
 
 # end_script CODE: whoever waits for this script's 0 waits for a complete run.
@@ -122,6 +121,8 @@ end_script() {
 
 # record_end CODE
 record_end() {
+  # On a full disk there may be no file to write over, and the state matters more.
+  write_word exit_code "$1" || true
   if [[ -n "$why" ]]; then say "$why"; fi
   note_event ended "$state $1${why:+ $why}"
   write_word state "$state"
@@ -159,7 +160,7 @@ judge_without_python() {
   elif [[ -e requeue ]]; then
     state=STOPPED
     if [[ " ${facts[*]} " == *' scheduler '* && ! -e stop ]]; then state=REQUEUED next=again; fi
-  elif [[ "$1" == 0 && -e .asked && ! -e "done" ]]; then
+  elif [[ "$1" == 77 || ("$1" == 0 && -e .asked.$TRAINJOB_ATTEMPT && ! -e "done") ]]; then
     state=STOPPED
   elif [[ "$1" == 0 ]]; then
     state=COMPLETED

@@ -110,8 +110,9 @@ end_job() {
   if is_stale; then return 0; fi
   if [[ "$state" == REQUEUED ]]; then note_bad_nodes; fi
   case $next in
-    again) start_again ;;
-    more*) ask_for_more "${next#more }" && start_again ;;
+    # With `||`, what a full disk refuses does not end the script before it has recorded the end.
+    again) start_again || true ;;
+    more*) { ask_for_more "${next#more }"; start_again; } || true ;;
     elsewhere) start_elsewhere ;;
     forget) scancel "$job" 2>/dev/null || true ;;
   esac
@@ -148,9 +149,9 @@ judge_once_more() {
 }
 
 # By the controller; where it refuses, scontrol is missing or the next attempt asks for more, by another job that waits for
-# this one to end.
+# this one to end. The end is recorded once the start is certain, or refused.
 start_again() {
-  local follow_up more=''
+  local follow_up continued more=''
   if asks_for_more "$TRAINJOB_ATTEMPT"; then
     more=1
   elif is_requeued; then
@@ -171,6 +172,7 @@ start_again() {
     write_word .follow_up "$follow_up"
     # It may have been cancelled in the meantime, which this script, on its way out, does not hear of.
     if ! still_runs; then
+      continued=$why
       judge_once_more
       if is_stale; then return 0; fi
       if [[ "$state" == CANCELLED ]]; then
@@ -178,8 +180,10 @@ start_again() {
         drop_follow_up
         return 0
       fi
+      state=REQUEUED why=$continued
     fi
     write_word job_id "$follow_up"
+    record_end "$ending_code"
     if [[ -n "$more" ]]; then
       say "job $follow_up, which asks for more, continues after this one"
     else
@@ -203,6 +207,7 @@ is_requeued() {
   if ! still_runs; then
     refused='already completing or completed'
   elif refused=$(scontrol requeue "$job" 2>&1); then
+    if ! is_stale; then record_end "$ending_code"; fi
     start_elsewhere
     return 0
   fi

@@ -99,7 +99,7 @@ others_are_lost() {
 
 # Whether every rank has ended with 0, and none because it was told to end, or asked to stop.
 all_ranks_have_succeeded() {
-  [[ ! -e .terminated && ! -e requeue ]] && all_ranks_have_ended && [[ "$(code_of_marks)" == 0 ]]
+  [[ ! -e .terminated.$TRAINJOB_ATTEMPT && ! -e requeue ]] && all_ranks_have_ended && [[ "$(code_of_marks)" == 0 ]]
 }
 
 code_of_marks() {

@@ -1,0 +1,477 @@
+"""What becomes of each statement around the training of a batch file.
+
+The rules stand in order, and the first that has a decision counts. A statement for which none has one is kept.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from batchfiles.adoption.account import Where
+from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
+from batchfiles.adoption.places import PathOrigin
+from batchfiles.bash.commands import Assignment, ShellCommand
+from batchfiles.bash.expansion import text_of
+from batchfiles.bash.shell import parse
+from batchfiles.bash.values import Value
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript, nodes_of
+from trainjob.cluster.common import refuse_name
+from trainjob.contract.errors import RuleError
+from trainjob.contract.programs.helpers import LEAVES_NOTHING, PRINTERS, WATCHES
+from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
+
+# Set by modules too: where they stand matters.
+_OF_MODULES = re.compile(r"\w*PATH|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS")
+_RENDEZVOUS = re.compile(
+    r"(?i)(?:MASTER|HEAD|RDZV|RENDEZVOUS|MAIN_PROCESS|MAIN|COORDINATOR)_?(?:NODE_?)?(?:ADDR|ADDRESS|IP|HOST|HOSTNAME|PORT|NODE|ID|"
+    r"BACKEND|ENDPOINT)|(?:N|NUM_|COUNT_)NODES?|NODE_?LIST|HOSTNAMES|NODES|GPUS_PER_NODE|NUM_GPUS|NUM_PROCESSES|HOSTFILE"
+)
+# A variable that holds words of a command line, and not one figure or name for the program.
+COMMAND_WORDS = re.compile(r"(?:^|\s)(?:--?\w|(?:torchrun|accelerate)\s)")
+_OF_SLURM = {
+    "SRUN_CPUS_PER_TASK": "srun gets the CPUs of the job",
+    "CUDA_VISIBLE_DEVICES": "Slurm chooses the GPUs",
+    "ROCR_VISIBLE_DEVICES": "Slurm chooses the GPUs",
+    "HIP_VISIBLE_DEVICES": "Slurm chooses the GPUs",
+}
+_ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
+_SIMPLE = (*_ASSIGNS, "command", "redirected_statement", "pipeline")
+_HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
+_MAY_FAIL = re.compile(
+    r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
+    r"huggingface-cli)\s"
+)
+_PLACE = "each rank is told its place, and where all meet"
+_SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
+_ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
+_SUBMITS = ("sbatch", "scontrol")
+_PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
+_REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
+_ASKED = "ranks that handle USR1 get it before the time limit; when they have saved and ended, the job is requeued"
+# What a one-line program in Python does beside printing.
+_LEAVES_SOMETHING = re.compile(
+    r"open\(|\.write|mkdir|makedirs|save|download|from_pretrained|load_dataset|remove|unlink|shutil|subprocess|os\.system"
+)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of a statement, and what it puts into the files."""
+
+    where: Where
+    what: str
+    env: Mapping[str, str] | None = None  # variables of the job
+    prologue: Sequence[str] = ()
+    in_command: str = ""  # a statement for the shell of the command
+    is_secret: bool = False
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The variables and functions that what follows a statement needs: the prologue, and the command's shell."""
+
+    prologue: frozenset[str]
+    command: frozenset[str]
+
+    @property
+    def all(self) -> frozenset[str]:
+        """Those of both."""
+        return self.prologue | self.command
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The file and its training, as the rules look at them."""
+
+    script: BatchScript
+    launch: LaunchedProgram
+    parts: Parts
+    place: PathOrigin
+    threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
+    container: str | None  # the runtime
+    has_shell: bool  # the command is run by a shell
+    is_decided: bool  # the file itself tells that its training starts
+    consumed: frozenset[str]  # the variables that the training's line is made of
+    after_modules: int  # the first byte behind a statement that loads modules
+
+    def runs_again(self, commands: Sequence[ShellCommand]) -> bool:
+        """Return whether one of the commands submits or requeues the file itself."""
+        return any(self._is_again(one.name, " ".join(word.source for word in one.words)) for one in commands)
+
+    def _is_again(self, name: str, text: str) -> bool:
+        own = rf"\$0|\$\{{?0|BASH_SOURCE|\b{re.escape(self.script.path.name)}"
+        wanted = {"scontrol": r"\srequeue", "sbatch": own}.get(name, rf"\bsbatch\b.*(?:{own})")
+        return name not in PRINTERS - {"scontrol"} | {"echo", "printf"} and re.search(wanted, text) is not None
+
+    def handler(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield the name and the text of each command of a trap's handler; of functions, those in their bodies."""
+        for node in nodes_of(parse(text), "command"):
+            name = text_of(node).split()[0]
+            if name not in self.parts.functions:
+                yield name, text_of(node)
+            for one in self.script.commands if name in self.parts.functions else ():
+                if one.line in self.parts.functions[name] and not one.source and one.name:
+                    yield one.name, " ".join(word.source for word in one.words)
+
+    def of_handler(self, handler: str, signals: Sequence[str]) -> Decision:
+        """Return what becomes of a trap: of what it does at a signal."""
+        commands = list(dict.fromkeys(self.handler(handler)))
+        again = [text for name, text in commands if self._is_again(name, text)]
+        works = [
+            text
+            for name, text in commands
+            if text not in again and name not in (*_PASSES_ON, *LEAVES_NOTHING) and "=" not in name
+        ]
+        at = " ".join(signals) or "this"
+        if works:
+            return Decision(Where.LOST, f"`{works[0].splitlines()[0][:50]}` at {at}: do it in the program")
+        if not any(signal in _SIGNAL_NAMES for signal in signals):
+            prints = all(name not in _PASSES_ON for name, _ in commands)
+            what = "it only prints" if prints else f"a job has no handler for {at}, and ends its ranks by itself"
+            return Decision(Where.NOWHERE if prints else Where.TRAINJOB, what)
+        asks_ranks = any(name in ("kill", "pkill", "killall", "scancel") for name, _ in commands)
+        stated = self.script.header.value("signal") or "B:"
+        if again and not asks_ranks and stated.startswith(("B", "RB")):
+            return Decision(
+                Where.LOST, "a job is requeued when its program ends at USR1: handle it there, save, and end with 0"
+            )
+        return Decision(Where.TRAINJOB, _ASKED if again else "ranks that handle USR1 get it before the time limit")
+
+
+Rule = Callable[[Surroundings, Statement, Needs], Decision | None]
+
+
+def before_training(around: Surroundings, one: Statement, needs: Needs) -> Decision:
+    """Return what becomes of a statement before the training. What does not have another place is kept."""
+    found = next((decision for rule in _BEFORE if (decision := rule(around, one, needs)) is not None), None)
+    return kept(around, one, needs) if found is None else found
+
+
+def after_training(around: Surroundings, one: Statement) -> Decision:
+    """Return what becomes of a statement behind the training: a job ends there."""
+    commands = _own(one)
+    if (found := _of_branch(around, one, _NOTHING) or _never(around, one, _NOTHING)) is not None:
+        return found
+    if one.kind == "function_definition":
+        return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "nothing that is kept calls it")
+    if around.runs_again(commands):
+        return Decision(Where.TRAINJOB, _REQUEUED)
+    if any(other.line == two.line and not two.source for other in around.script.training for two in commands):
+        return Decision(Where.LOST, "a job trains once")
+    if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
+        if commands or not any(two.exported for two in one.assignments):
+            return Decision(Where.TRAINJOB, "the job ends with the code of its ranks")
+    elif _writes_nothing(commands) and all(_prints(two) or two.name in ("set", "exit", "wait") for two in commands):
+        return Decision(Where.NOWHERE, "it only prints")
+    return Decision(Where.LOST, "a job ends with its training: submit it as a job of its own, with --after")
+
+
+_NOTHING = Needs(frozenset(), frozenset())
+
+
+def _own(one: Statement) -> list[ShellCommand]:
+    return [command for command in one.commands if "substitution" not in command.within]
+
+
+def _of_branch(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    if one.role is Role.CALL:
+        listed = Decision(Where.NOWHERE, "its lines are listed one by one")
+        return Decision(Where.JOB, "command") if one.leads else listed
+    if one.role is Role.CONDITION:
+        if around.is_decided:
+            return Decision(Where.NOWHERE, "it holds in this job")
+        return Decision(Where.LOST, "the job starts its training in any case")
+    if one.role is Role.BRANCH:
+        if around.is_decided:
+            return Decision(Where.NOWHERE, "never reached in this job")
+        return Decision(Where.LOST, "the training is in another branch, and the job starts it in any case")
+    return None
+
+
+def _never(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    dead = [*(two.dead for two in one.commands), *(two.dead for two in one.assignments)]
+    return Decision(Where.NOWHERE, "never reached in this job") if dead and all(dead) else None
+
+
+def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    if one.kind != "function_definition":
+        return None
+    name = re.match(r"(?:function\s+)?([\w-]+)", one.text)
+    if name is not None and name[1] in needs.all:
+        return kept(around, one, needs)
+    for trap in around.script.named("trap"):
+        handler, *signals = [word.text for word in trap.words[1:]] or [""]
+        if name is not None and name[1] in handler.split():
+            return around.of_handler(handler, signals)
+    return Decision(Where.NOWHERE, "nothing that is kept calls it")
+
+
+def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    commands = any(holds_secret(word.value.text) for two in _own(one) for word in two.words)
+    given = any(
+        holds_secret(two.value.text) or (is_secret_variable(two.name) and two.value.known and two.value.text)
+        for two in one.assignments
+    )
+    return Decision(Where.LOST, _HIDDEN, is_secret=True) if commands or given else None
+
+
+def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Put variables into the environment, or leave them out where they are only words of the command."""
+    if not one.assignments or (one.commands and one.kind not in _ASSIGNS):
+        return None
+    fates = [_of_variable(around, one, two, needs) for two in one.assignments]
+    found = [fate for fate in fates if fate is not None]
+    if len(found) < len(fates) or (one.kind not in _SIMPLE and any(fate.env for fate in found)):
+        return None
+    env = {name: value for fate in found for name, value in (fate.env or {}).items()}
+    rank = [Where.LOST, Where.JOB, Where.TRAINJOB, Where.NOWHERE]
+    where = min((fate.where for fate in found), key=rank.index)
+    return Decision(where, "; ".join(dict.fromkeys(fate.what for fate in found)), env)
+
+
+def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs: Needs) -> Decision | None:
+    """Return what becomes of a variable; None if the prologue has to keep its statement."""
+    name, value = given.name, given.value
+    if name in PLACE_VARIABLES:
+        return Decision(Where.TRAINJOB, _PLACE)
+    if name in _OF_SLURM:
+        return Decision(Where.TRAINJOB, _OF_SLURM[name])
+    if name == "OMP_NUM_THREADS" and value.origins and _is_own(around, value):
+        return Decision(Where.TRAINJOB, "each rank gets a thread for each of its CPUs")
+    if not given.exported:
+        if name in needs.all:
+            return None
+        if name not in around.consumed:
+            return Decision(Where.NOWHERE, "nothing uses it")
+        return Decision(Where.TRAINJOB, _PLACE) if _is_about_places(given) else Decision(Where.JOB, _WORDS)
+    if _RENDEZVOUS.fullmatch(name) and name not in needs.all:
+        return Decision(Where.TRAINJOB, _PLACE)
+    if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
+        return Decision(Where.JOB, _WORDS) if name not in needs.all else None
+    after_modules = one.span[0] >= around.after_modules
+    if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
+        return None
+    if not can_be_stated(name) or "\0" in value.text:
+        return None
+    return Decision(Where.JOB, f"env: {name}", {name: value.text})
+
+
+_WORDS = "in the words of command"
+
+
+def _is_own(around: Surroundings, threads: Value) -> bool:
+    """Return whether a job gives its ranks this number of threads by itself."""
+    return threads.text == str(around.threads) if threads.known else "SLURM_CPUS_PER_TASK" in threads.origins
+
+
+def tells_place(name: str) -> bool:
+    """Return whether a variable of this name tells ranks, or what starts them, where they are and meet."""
+    return name in PLACE_VARIABLES or name in _OF_SLURM or _RENDEZVOUS.fullmatch(name) is not None
+
+
+def can_be_stated(name: str) -> bool:
+    """Return whether a job's env may have a variable of this name."""
+    try:
+        refuse_name(name)
+    except RuleError:
+        return False
+    return True
+
+
+def _is_about_places(one: Assignment) -> bool:
+    """Return whether a variable tells where ranks meet, or how many there are."""
+    texts = [one.text, one.value.commands(), *(word.value.commands() for word in one.array or ())]
+    return bool(_RENDEZVOUS.fullmatch(one.name)) or any(
+        re.search(r"hostname|NODELIST|NNODES|NUM_NODES", text) for text in texts
+    )
+
+
+def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    commands = _own(one)
+    if {two.name for two in commands} != {"trap"} or len(commands[0].words) < 2:
+        return None
+    handler, *signals = [word.text for word in commands[0].words[1:]]
+    return around.of_handler(handler, signals)
+
+
+def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    commands = [two for two in _own(one) if two.name != "trap"]
+    if around.runs_again(commands):
+        return Decision(Where.TRAINJOB, _REQUEUED)
+    if any(two.name == "sbatch" for two in commands):
+        return Decision(Where.LOST, "a job submits no other: submit it with --after this one's id")
+    return None
+
+
+def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    if {two.name for two in _own(one)} != {"set"} or re.search(r"-\w*a|allexport", one.text):
+        return None
+    if re.search(r"\s-\w*[eu]|pipefail", one.text):
+        return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
+    return Decision(Where.NOWHERE, "it only prints or checks")
+
+
+def _moved(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    commands = _own(one)
+    moves = [two for two in commands if two.name in ("cd", "pushd", "popd")]
+    if not moves or any(two not in moves and not _prints(two) for two in commands):
+        return None
+    target = moves[-1].words[1] if len(moves[-1].words) > 1 else None
+    origins = target.value.origins if target is not None else frozenset()
+    if (
+        target is None
+        or "SLURM_SUBMIT_DIR" in origins
+        or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
+    ):
+        return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit")
+    shown = target.text if target.value.known else target.source
+    return Decision(Where.LOST, f"submit in {shown}: ranks start in a copy of that folder")
+
+
+def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    commands = _own(one)
+    readers = {two.name for two in commands} - {"true", ":"}
+    fills = {word.text for two in commands for word in two.words[1:]}
+    if readers and readers <= {"read", "mapfile", "readarray"} and not fills & needs.all:
+        return Decision(Where.NOWHERE, "nothing that is kept uses it")
+    return None
+
+
+def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    if around.launch.command.background or not any(two.background for two in _own(one)):
+        return None
+    if WATCHES.search(one.text):
+        return Decision(Where.NOWHERE, "`trainjob usage` shows what ranks use")
+    return Decision(Where.LOST, "it runs beside the training")
+
+
+def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Leave out what only prints. What may end the file is kept, but for a look at its arguments, which are known."""
+    commands = _own(one)
+    if needs.all.intersection(two.name for two in one.assignments) or any(two.exported for two in one.assignments):
+        return None
+    if not _writes_nothing(commands) or (one.assignments and one.kind in _SIMPLE):
+        return None
+    if re.search(r"\$\{\w+:?=", one.text):
+        return None  # it gives a variable its value
+    if not all(_prints_in(around, two) for two in commands):
+        return None
+    ends = any(two.name in ("exit", "return") for two in commands) or re.search(r"\$\{\w+:?\?", one.text)
+    if (ends or _calls_leaving(around, commands)) and not takes_arguments(one.text):
+        return None
+    return Decision(Where.NOWHERE, "it only prints or checks")
+
+
+def _calls_leaving(around: Surroundings, commands: Sequence[ShellCommand]) -> bool:
+    bodies = [around.parts.functions[one.name] for one in commands if one.name in around.parts.functions]
+    return any(one.name == "exit" and one.line in body for body in bodies for one in around.script.commands)
+
+
+def _writes_nothing(commands: Sequence[ShellCommand]) -> bool:
+    return all(
+        sign == "<" or path.text == "/dev/null" or path.text.isdigit()
+        for one in commands
+        for sign, path in one.writes_to
+    )
+
+
+def _prints_in(around: Surroundings, one: ShellCommand) -> bool:
+    """Return whether a command only prints, or is a function that only prints and leaves the script."""
+    body = around.parts.functions.get(one.name)
+    if body is None:
+        return _prints(one)
+    inside = [other for other in around.script.commands if other.line in body and other is not one]
+    return all(_prints(other) for other in inside if other.name != one.name)
+
+
+def _prints(command: ShellCommand) -> bool:
+    words = [word.text for word in command.words]
+    name = command.name
+    if name in _ASKED_BY_A_VERB:
+        return bool(words[1:]) and words[1] in ("list", "avail", "show", "spider", "info", "freeze", "--version")
+    if name in ("python", "python3"):
+        own = words[2:3] if words[1:2] == ["-c"] else words[1:2]
+        is_text = words[1:2] == ["-c"] and not _LEAVES_SOMETHING.search("".join(own))
+        return is_text or own in (["--version"], ["-V"])
+    if name == "git":
+        return words[1:2] in (["log"], ["rev-parse"], ["status"], ["describe"], ["diff"])
+    if name == "srun":
+        inner = next((word for word in words[1:] if word in LEAVES_NOTHING), None)
+        return inner is not None and not re.search(r"mkdir|cp|rsync|tar|\.sh\b", command.text)
+    if name in ("tee", "sed", "sort"):
+        flag = {"tee": r"/?\w.*", "sed": r"-\w*i.*|--in-place.*", "sort": r"-o.*"}[name]
+        return not any(re.fullmatch(flag, word) and word != "/dev/null" for word in words[1:])
+    if name == "scontrol":
+        return words[1:2] == ["show"]
+    return name in LEAVES_NOTHING and name != "local"
+
+
+def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
+    """Keep a statement in the prologue."""
+    text, after = one.text, []
+    named = [two for two in one.assignments if not two.exported and two.name in needs.command]
+    own = list(dict.fromkeys(two.name for two in named))
+    if own and one.kind not in _SIMPLE:
+        after.append(f"export {' '.join(own)}")
+    elif own and one.assignments[0].array is not None:
+        pass  # bash exports no array
+    elif own and any(two.name in own and two.array is not None for two in around.script.assignments):
+        # bash does not export array elements either, and a name once declared as an array stays one.
+        name = one.assignments[0].name
+        text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
+    elif own and one.kind in _ASSIGNS and not text.startswith(("export", "declare -x")):
+        text = f"export {text.removeprefix('readonly ')}"
+    elif own and not text.startswith(("export", "declare -x")):
+        after.append(f"export {' '.join(own)}")
+    if any(two.name in ("source", ".", "eval") for two in one.commands):
+        # Of a file that only the cluster has, nobody knows what it sets.
+        set_here = {two.name for two in around.script.assignments if not two.source}
+        others = sorted(name for name in needs.command - set_here if may_be_unset(name))
+        if others and any(two.name in ("source", ".") and not is_site_file(two) for two in one.commands):
+            after.append(f"export {' '.join(others)}")
+    text = around.place.in_copy(text)
+    if one.role is not Role.REQUIRED and _MAY_FAIL.match(text) and not any("e" in two.options for two in one.commands):
+        text += " || true"  # it would end the job, and has not ended the file
+    if takes_arguments(text) and len(one.assignments) == 1 and one.assignments[0].value.known:
+        given = one.assignments[0]
+        text = f"{'export ' if given.exported or own else ''}{given.name}={shlex.quote(given.value.text)}"
+    if takes_arguments(text) and one.kind != "function_definition":
+        return Decision(Where.LOST, "it reads an argument of the file: write the value")
+    is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
+    in_command = text if own and is_array and around.has_shell else ""
+    if in_command and not needs.prologue.intersection(own):
+        return Decision(Where.JOB, _WORDS, in_command=in_command)
+    names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
+    inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
+    if around.container == "apptainer" and inside:
+        # The environment is clean inside: only these names get there.
+        after.append("export " + " ".join(f'APPTAINERENV_{name}="${name}"' for name in inside))
+    elif around.container in ("docker", "podman") and names:
+        what = f"{', '.join(names)}: a container gets only what env of the job states"
+        return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
+    return Decision(Where.CLUSTER, "prologue", prologue=[text, *after], in_command=in_command)
+
+
+def is_site_file(source: ShellCommand) -> bool:
+    """Return whether what is sourced sets up programs, and no variables of the file."""
+    path = source.words[1].text if len(source.words) > 1 else ""
+    return path.startswith("/etc/") or path.endswith(("activate", "conda.sh", "mamba.sh", "bashrc", "profile"))
+
+
+def may_be_unset(name: str) -> bool:
+    """Return whether a job's shell may lack a variable, unless a login shell or a sourced file sets it."""
+    return _EVERYWHERE.fullmatch(name) is None and name not in PLACE_VARIABLES
+
+
+_EVERYWHERE = re.compile(
+    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
+)
+_BEFORE: tuple[Rule, ...] = (
+    *(_of_branch, _never, _defined, _secret, _assigned, _trapped, _submitted, _shell_set, _moved, _read, _beside),
+    _printed,
+)
