@@ -130,7 +130,13 @@ def _finish(module):
     if code != 0:
         raise builds.BuildError("%s was built, and its health check fails: %s" % (asked["path"], reading.tail(output)))
     builds.finish(asked["path"], asked["folder"], asked["identity"])
-    return {"changed": True, "installed": True, "why": "built", "folder": asked["folder"], "about": reading.value(output)}
+    return {
+        "changed": True,
+        "installed": True,
+        "why": "built",
+        "folder": asked["folder"],
+        "about": reading.value(output),
+    }
 
 
 def _prune(module):

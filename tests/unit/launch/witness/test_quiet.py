@@ -318,11 +318,11 @@ def test_unused_gpus_are_told_once(
         started(tmp_path), [Watched(1, 0, 1, {"WORLD_SIZE": "1", "RANK": "0"})], cast(Stacks, None), Orders()
     )
     monkeypatch.setattr(watching, "clock", clock)
-    said = []
+    output = []
     for second, use in [(0, 0.9), (60, 0.0), (360, 0.005), (661, 0.0), (900, 0.0), (960, 0.5), (990, 0.0), (1600, 0.0)]:
         clock.now = 1.75e9 + second
         devices = [DeviceUse("GPU 0", use), DeviceUse("GPU 1", None)]
         observer._report_idle_devices([UsageRecord(1, 0, "host", 1, clock.now, 1, 0, devices=devices)])
-        said.append(capsys.readouterr().err)
-    assert [bool(line) for line in said] == [False, False, False, True, False, False, False, True]
-    assert said[3] == "trainjob: no GPU of rank 0 has been used for 601 s (idle_timeout_s)\n"
+        output.append(capsys.readouterr().err)
+    assert [bool(line) for line in output] == [False, False, False, True, False, False, False, True]
+    assert output[3] == "trainjob: no GPU of rank 0 has been used for 601 s (idle_timeout_s)\n"
