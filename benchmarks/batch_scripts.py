@@ -109,12 +109,11 @@ def _unproved(file: Adoptable) -> str | None:
         (place / "job.yaml").write_text(adoption.job)
         (place / "cluster.yaml").write_text(str(adoption.cluster))
         try:
-            proof = prove(
-                file.path, file.arguments, place / "job.yaml", str(place / "cluster.yaml"), lambda _line: None
-            )
+            job, cluster = place / "job.yaml", str(place / "cluster.yaml")
+            proof = prove(file.path, file.path.read_bytes(), file.arguments, job, cluster, lambda _line: None)
         except UserError as error:
             return str(error)
-    return None if proof.is_equal or adoption.is_wrong else proof.differences()[0]
+    return next((one.text for one in proof.unexplained(adoption.explained)), None)
 
 
 def _file(folder: Path, row: dict[str, str]) -> Path | None:

@@ -48,7 +48,7 @@ def main(sizes: list[int]) -> None:
                     true_s, python_s = bare_s(slurm, nodes, ["true"]), bare_s(slurm, nodes, _NOTHING)
                     began_at = time.time()
                     ours = submit(job, cluster, slurm, place.environment)
-                    ours.wait_for_end()
+                    ours.follow()
                     assert ours.state == states.COMPLETED, ours.last_output()
                     logs = [ours.paths.rank_log(rank).read_text() for rank in range(nodes)]
                     started = [float(time) for log in logs for time in re.findall(r"^\d+\.\d{9}$", log, re.M)]

@@ -99,7 +99,7 @@ scontrol() {
   return 1
 }
 """
-_KILL_NODE = """\
+KILL_NODE = """\
 for folder in /proc/[0-9]*; do
   if tr '\\0' '\\n' 2>/dev/null <"$folder/environ" | grep -qx "SLURMD_NODENAME=$1"; then
     parent=$(sed -n 's/^PPid:[^0-9]*//p' "$folder/status")
@@ -257,7 +257,7 @@ class RealStage:
             node = slurm.run(["scontrol", "show", "hostnames", job.nodes]).text.split()[index]
             faults.kill_daemon(slurm, node)
             if not is_cut:
-                slurm.run_as_root(["sh", "-c", _KILL_NODE, "kill_node", node])
+                slurm.run_as_root(["sh", "-c", KILL_NODE, "kill_node", node])
             faults.give_up(slurm, node)
         elif what in LAST_WORDS:
             (self._paths.folder / "fails").write_text(LAST_WORDS[what])

@@ -30,6 +30,8 @@ class Entry(NamedTuple):
     @property
     def lines(self) -> str:
         """The line's number; the first and the last if there are several."""
+        if not self.line:
+            return "–"  # of sbatch's command line
         return str(self.line) if self.line == self.last else f"{self.line}-{self.last}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,21 @@ from typing import Any
 from batchfiles.adoption import files
 from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
-from batchfiles.adoption.command import run_of
+from batchfiles.adoption.command import note_left_out, run_of
 from batchfiles.adoption.container import read_container
-from batchfiles.adoption.hidden import secrets_in, take_out
+from batchfiles.adoption.explanations import explained
+from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.places import place_of
 from batchfiles.adoption.setup import read_setup
-from batchfiles.adoption.start import AdoptedStart, AdoptionError, is_once_per_node, main_launch, start_of
+from batchfiles.adoption.start import (
+    AdoptedStart,
+    AdoptionError,
+    is_once_per_node,
+    main_launch,
+    note_from_outside,
+    start_of,
+)
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
@@ -58,7 +66,7 @@ class Adoption:
     account: Account
     start: AdoptedStart
     cured: tuple[str, ...]
-    is_wrong: bool  # the file does not do what its author wants, and the job does
+    explained: Mapping[str, str]  # how ranks of both may differ, and by which fault of the file
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for `--json`."""
@@ -72,13 +80,20 @@ class Adoption:
         }
 
 
-def adopt(path: Path, folder: Path, arguments: Sequence[str] = (), known: Any = None, below_top: str = ".") -> Adoption:
-    """Return what `path` becomes, submitted in `folder` with `arguments`.
+def adopt(
+    path: Path,
+    folder: Path,
+    arguments: Sequence[str] = (),
+    known: Any = None,
+    below_top: str = ".",
+    options: Sequence[str] = (),
+) -> Adoption:
+    """Return what `path` becomes, submitted in `folder` with `arguments` and `options` of sbatch.
 
     `known` is the cluster of --cluster, which then takes the place of a cluster file of its own. Raises AdoptionError
     if the file can't be a job, and OSError if it can't be read.
     """
-    return adoption_of(read_script(path, SiteFacts(), tuple(arguments)), folder, known, below_top)
+    return adoption_of(read_script(path, SiteFacts(), tuple(arguments), options), folder, known, below_top)
 
 
 def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top: str = ".") -> Adoption:
@@ -103,6 +118,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             "adopt the file with one turn of the loop, and give the others as a sweep",
         )
     account, keys = Account(), Keys()
+    note_from_outside(script, launch, account)
     start = start_of(script, launch, account)
     read_directives(script, launch, start, keys, account)
     place = place_of(script, parts, folder, below_top)
@@ -122,6 +138,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     read_setup(script, launch, start, parts, run, keys, account, place)
     shown = parts.launch
     if shown is not None:
+        note_left_out(shown, launch, account)
         account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last, shown.span)
         # What explains how ranks start is no longer true.
         above = "\n".join(shown.above)
@@ -129,7 +146,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    take_out(secrets_in(script.raw.decode(errors="replace")), keys, account)
+    take_out(script.raw.decode(errors="replace"), keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:
         _leave_to(known, keys, account)
@@ -146,8 +163,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
-    is_wrong = bool(account.changes) or any(one.code in cured and one.severity is Severity.ERROR for one in faults)
-    return Adoption(job, cluster, account, start, tuple(cured), is_wrong)
+    return Adoption(job, cluster, account, start, tuple(cured), explained(tuple(cured), account.changes))
 
 
 def _refuse_carriage_returns(script: BatchScript) -> None:
@@ -187,6 +203,8 @@ def _in_known(known: Any, keys: Keys, moved: Collection[str], entry: Entry) -> E
         ours, theirs, what = keys.under("nodes").get(name), getattr(known.node, name), f"nodes: {name}"
     elif section == "srun":
         ours, theirs, what = keys.under("srun").get(name), known.srun.get(name), entry.what
+    elif entry.what == "container: options":
+        ours, theirs, what = keys.of_cluster("container").get("options"), known.container.options, entry.what
     elif section == "container":
         ours, theirs, what = keys.of_cluster("container").get("image"), known.container.image, "container: image"
     elif section == "login_environment":

@@ -76,7 +76,7 @@ def read_directives(
             keys.cluster["request"] = "none"
     for one in script.header.directives:
         written = one.value if one.written is None else one.written
-        text = f"#SBATCH --{one.name}{'' if written is None else f'={written}'}"
+        text = f"{'#SBATCH' if one.line else 'sbatch'} --{one.name}{'' if written is None else f'={written}'}"
         where, what = _became(one, start, keys)
         account.note(where, one.line, text, what)
         if one.written is not None:

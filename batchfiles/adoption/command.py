@@ -6,19 +6,23 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import Account, Where
-from batchfiles.adoption.parts import names_in, takes_arguments
+from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
-from batchfiles.bash.commands import ShellCommand
-from batchfiles.bash.expansion import Word
+from batchfiles.bash.expansion import Word, text_of
+from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.layers import launcher_options
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import BatchScript, nodes_of, script_of
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import FOR_THE_LOG
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 # What the job states, or trainjob tells a launcher through its environment and options.
 _DECIDED = frozenset(launchers.option_names("nodes", "ranks", "world", "alone", "place"))
@@ -41,20 +45,21 @@ def run_of(
     script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, account: Account, base: str
 ) -> AdoptedCommand:
     """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
+    opened = _opened(script, launch)
     called = launch
     while called.outer is not None and called.command.source:
         called = called.outer
     if called is not launch:
-        launch, words, inner = called, _program_words(called), []
+        launch, words, inner = called, _program_words(called), ""
     else:
-        words, inner = _own_words(launch), _around(script, launch, account)
-    env, set_there = _settings(launch, account)
-    inner = [*set_there, *inner]
+        words = _own_words(opened[1])
+        inner = _around(*opened, account, names_in(" ".join(word.source for word in words)))
+    env, set_there = _settings(opened[1], account)
+    inner = "".join(f"{line}\n" for line in set_there) + inner
     while words and _is_around(words):
         words = words[1:]
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
-    words = [_undecided(word, launch) for word in words]
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
     if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
         # The copy of a project has no virtualenv.
@@ -70,7 +75,7 @@ def run_of(
         has_mode = "config_file" in launch.launcher.options or start.instances == 1
         words = [*words[:at], *added[has_mode:], *words[at:]]
     text = _shell_words(script, launch, words)
-    body = "\n".join([*inner, f"exec {text}"])
+    body = f"{inner}exec {text}"
     return AdoptedCommand(["bash", "-c", body], names_in(body), env)
 
 
@@ -79,15 +84,6 @@ def _is_around(words: Sequence[Word]) -> bool:
     first, following = words[0], words[1].text if len(words) > 1 else "-"
     is_setting = re.fullmatch(r"[A-Za-z_]\w*=.*", first.text, re.DOTALL) is not None and not first.quoted
     return is_setting or (first.text in ("exec", "command", "time") and not following.startswith("-"))
-
-
-def _undecided(word: Word, launch: LaunchedProgram) -> Word:
-    """Return an argument without its value, if a branch gave it that only a run may take: a shell expands it then."""
-    options = [one.source for one in launch.command.words[: len(launch.command.words) - len(launch.program) + 1]]
-    names = names_in(word.source) & launch.command.variables.undecided
-    if not names or word.source in options:
-        return word
-    return Word(Value(HOLE, word.value.origins), word.source, word.quoted, word.line)
 
 
 def _program_words(launch: LaunchedProgram) -> list[Word]:
@@ -134,32 +130,167 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
     return found, lines
 
 
-def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> list[str]:
-    """Return what the shell of a rank does before the training, and trainjob does not do by itself."""
-    if launch.outer is None:
-        return []
-    inside = [one for one in script.commands if not one.source and "called" in one.within and one is not launch.command]
-    first, last = launch.outer.line, max(launch.line, launch.outer.line)
-    lines = []
-    for one in inside:
-        if not first <= one.line <= last + 50 or "substitution" in one.within or one.name in FOR_THE_LOG:
-            continue
-        if _position(script, one) > _position(script, launch.command):
-            account.note(Where.LOST, one.line, one.text.replace(HOLE, "…"), "it follows the training in each rank")
-        elif one.name == "wait" or (one.name == "trap" and one.words):
-            continue
-        else:
-            lines.append(_shell_words(script, launch, one.words))
-    given = [one for one in script.assignments if not one.source and "called" in one.within]
-    for each in given:
-        if each.name in PLACE_VARIABLES or not each.exported or not first <= each.line <= last + 50:
-            continue
-        lines.append(f"export {each.name}={_shell_word(each.value, each.text.partition('=')[2])}")
-    return lines
+_IN_LOGS = "trainjob logs prints what each rank wrote"
+_QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catchsegv")
+_FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
 
-def _position(script: BatchScript, command: ShellCommand) -> int:
-    return next((at for at, one in enumerate(script.commands) if one is command), 0)
+def note_left_out(shown: Statement, launch: LaunchedProgram, account: Account) -> None:
+    """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
+    while launch.outer is not None:
+        launch = launch.outer
+    names = [layer.name for layer in launch.layers]
+    outer = names[: names.index("srun")] if "srun" in names else []
+    for name in outer:
+        if name not in _QUIET:
+            account.note(Where.LOST, shown.line, name, "srun is started without it")
+    for node in nodes_of(parse(shown.text), "pipeline"):
+        for one in node.named_children[1:]:
+            name = text_of(one).split()[0]
+            if name in _FILTERS:
+                account.note(Where.TRAINJOB, shown.line, f"| {_first_line(one)}", _IN_LOGS)
+            else:
+                account.note(Where.LOST, shown.line, f"| {_first_line(one)}", "ranks write into logs")
+    for node in nodes_of(parse(shown.text), "file_redirect"):
+        text = text_of(node)
+        if re.match(r"\d*<", text):
+            account.note(Where.LOST, shown.line, text, "ranks read no file as their input")
+        elif not re.search(r"&\d$|/dev/null", text):
+            account.note(Where.TRAINJOB, shown.line, text, _IN_LOGS)
+
+
+def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
+    """Return the launch in a reading that leaves open what only a run decides; as it is, where it can't be read so."""
+    other = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
+    for one in other.launches:
+        command, name = one.command, [word.text for word in one.program[:1]]
+        same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)
+        same_layers = [layer.name for layer in one.layers] == [layer.name for layer in launch.layers]
+        if same and same_layers and name == [word.text for word in launch.program[:1]]:
+            return other, one
+    return script, launch
+
+
+def _around(script: BatchScript, launch: LaunchedProgram, account: Account, names: set[str]) -> str:
+    """Return what the shells of a rank do before the training, up to its own words; `names` are variables of these.
+
+    What trainjob does by itself is not among it. A chain of `a && b` stays one. Raises AdoptionError.
+    """
+    text = ""
+    while launch.outer is not None:
+        text = _before(script, launch, account, names | names_in(text)) + text
+        launch = launch.outer
+    return text
+
+
+def _before(script: BatchScript, launch: LaunchedProgram, account: Account, names: set[str]) -> str:
+    whole = _text_of_shell(launch)
+    if whole is None:
+        return ""
+    root = parse(_shell_text(whole))
+    node = _node_of(script, launch, root)
+    if node is None:
+        return ""
+    chain: list[tuple[Node, str]] = []  # statements, and what stands behind each
+    after: list[Node] = []
+    while node.parent is not None:
+        above = node.parent
+        named = [child for child in above.named_children if child.type != "comment"]
+        at = next(n for n, child in enumerate(named) if child.start_byte == node.start_byte)
+        if above.type == "list":
+            sign = next((child.type for child in above.children if child.type in ("&&", "||")), "&&")
+            chain = [*(_flat(named[0], sign) if at else []), *chain]
+            after += named[1:] if not at else []
+        elif above.type in ("program", "compound_statement", "subshell", "do_group"):
+            chain = [*((one, "\n") for one in named[:at]), *chain]
+            after += named[at + 1 :]
+        elif above.type in ("if_statement", "while_statement", "for_statement", "case_statement"):
+            account.note(
+                Where.LOST,
+                launch.line,
+                text_of(above).split("\n")[0],
+                "the job starts its training in any case, and once",
+            )
+        elif above.type == "pipeline" or (above.type == "redirected_statement" and ">" in text_of(above)):
+            behind = text_of(above)[len(text_of(named[at])) :].strip() if not at else text_of(above)
+            account.note(Where.TRAINJOB, launch.line, behind.replace(HOLE, "…"), _IN_LOGS)
+        node = above
+    for one in after:
+        if text_of(one).split()[0] not in (*FOR_THE_LOG, "wait", "exit"):
+            account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
+    text = ""
+    for one, sign in reversed(chain):
+        if _is_needed(one, names | names_in(text)):
+            text = text_of(one) + (sign if sign == "\n" else f" {sign} ") + text
+    if HOLE in text:
+        _refuse(script, launch, whole)
+    return text
+
+
+def _first_line(node: Node) -> str:
+    return text_of(node).split("\n")[0].replace(HOLE, "…")
+
+
+def _flat(node: Node, sign: str) -> list[tuple[Node, str]]:
+    """Return the statements of a chain of &&, each with what stands behind it."""
+    signs = [child.type for child in node.children if child.type in ("&&", "||")]
+    if node.type != "list" or signs[:1] != ["&&"]:
+        return [(node, sign)]
+    left, right = [child for child in node.named_children if child.type != "comment"][:2]
+    return [*_flat(left, "&&"), *_flat(right, sign)]
+
+
+def _is_needed(node: Node, names: set[str]) -> bool:
+    """Return whether a statement of a rank's shell does anything that trainjob does not do by itself."""
+    given = [text_of(one) for one in nodes_of(node, "variable_assignment")]
+    asked = [(one.start_byte, one.end_byte) for one in nodes_of(node, "command_substitution")]
+    commands = [
+        text_of(one).split()[0]
+        for one in nodes_of(node, "command")
+        if text_of(one).strip() and not any(first <= one.start_byte < last for first, last in asked)
+    ]
+    if given and not commands:
+        exports = text_of(node).startswith(("export", "declare -x"))
+        own = {one.partition("=")[0] for one in given}
+        return bool(own & names) or (exports and not own <= set(PLACE_VARIABLES))
+    if commands and all(name in (*FOR_THE_LOG, "wait", "trap", "exec") for name in commands):
+        return "exit" in text_of(node)
+    target = text_of(node).split()[1:2] if commands == ["cd"] else [""]
+    return not (target and re.fullmatch(r"\"?\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?\"?|\.", target[0]))
+
+
+def _text_of_shell(launch: LaunchedProgram) -> Word | None:
+    """Return the text that the shell around a launch is given; None where it is a file's."""
+    assert launch.outer is not None  # noqa: S101 - as its callers know
+    words = launch.outer.program
+    for at, word in enumerate(words[:-1]):
+        if re.fullmatch(r"-\w*c\w*", word.text):
+            return words[at + 1]
+    reads = launch.outer.command.reads
+    return None if reads is None else Word(reads, "<<")
+
+
+def _shell_text(word: Word) -> str:
+    """Return the text of a rank's shell, with the names of the batch shell's variables in it."""
+    first, *pieces = word.value.text.split(HOLE)
+    return first + "".join((source or HOLE) + piece for source, piece in zip(word.value.sources, pieces, strict=True))
+
+
+def _node_of(script: BatchScript, launch: LaunchedProgram, root: Node) -> Node | None:
+    """Return the launch in the tree of its shell's text."""
+    source = launch.command.words[0].source
+    found = [
+        one
+        for one in nodes_of(root, "command")
+        if (name := one.child_by_field_name("name")) and text_of(name) == source
+    ]
+    alike = [
+        one
+        for one in script.commands
+        if one.at == launch.command.at and one.words and one.words[0].source == source and "called" in one.within
+    ]
+    at = next((n for n, one in enumerate(alike) if one is launch.command), 0)
+    return found[min(at, len(found) - 1)] if found else None
 
 
 def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[Word]) -> str:
@@ -181,17 +312,23 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
             texts.extend(shlex.quote(one.text) for one in group)
         # A loop that puts words together has ended: what its variable was is gone.
         looped = names_in(texts[-1]) & set(re.findall(r"^\s*for\s+(\w+)\s+in", "\n".join(script.lines), re.MULTILINE))
-        if HOLE in texts[-1] or looped or takes_arguments(texts[-1]):
+        of_file = any(_is_argument(one.value) for one in group)
+        if HOLE in texts[-1] or looped or takes_arguments(texts[-1]) or (of_file and not group[0].value.known):
             _refuse(script, launch, word)
         at = following
     return " ".join(texts)
+
+
+def _is_argument(value: Value) -> bool:
+    """Return whether an argument of the file is part of a value; what a command prints may have a $1 of its own."""
+    return not value.commands() and any(origin.isdigit() or origin in "@*" for origin in value.origins)
 
 
 def _refuse(script: BatchScript, launch: LaunchedProgram, word: Word) -> None:
     where = f"{script.path}:{launch.line}: "
     # Inside `bash -c "…"` only the file's own lines still show what a piece was.
     texts = script.lines if HOLE in word.source else (word.source, *word.value.sources)
-    if any(takes_arguments(text) and not text.lstrip().startswith("#") for text in texts):
+    if _is_argument(word.value) or any(takes_arguments(text) and not text.lstrip().startswith("#") for text in texts):
         raise AdoptionError(
             f"{where}{word.source.replace(HOLE, '…')} is an argument of the file",
             f"give its arguments as for sbatch: trainjob adopt {script.path} -o DIR -- ARGUMENT…",

@@ -8,12 +8,17 @@ from collections.abc import Iterator
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
+from batchfiles.adoption.decisions import can_be_stated
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.layers import CONTAINER_VALUES
 from batchfiles.slurm.script import BatchScript
 
 _RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
 _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
+# What a job decides: where ranks start, as whom, and by which program.
+_DECIDED = ("--pwd", "--workdir", "-w", "--user", "-u", "--entrypoint", "--name", "--hostname", "--container-workdir")
+_OF_FOLDERS = ("--overlay", "--env-file", "--home", "-H", "--scratch")
 # What the cluster file's runtime does by itself.
 _GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "--contain", "-it")
 
@@ -24,6 +29,8 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     if found is None:
         return
     runtime, image, mounts, others = found
+    if runtime != "pyxis":
+        others = _without_environment(others, launch, keys, account)
     if HOLE in image:
         what = "the container's image is known only when it runs"
         account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
@@ -34,7 +41,10 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     _fill(keys, account, launch, runtime, image, mounts, others)
 
 
-def _stated(script: BatchScript, launch: LaunchedProgram, base: str) -> tuple[str, str, list[str], list[str]] | None:
+_Stated = tuple[str, str, list[str], list[list[str]]]  # the runtime, the image, mounts, other options
+
+
+def _stated(script: BatchScript, launch: LaunchedProgram, base: str) -> _Stated | None:
     """Return the runtime, the image, the mounts and the options that are left; None without a container."""
     layer = launch.layer("container")
     if layer is not None:
@@ -47,7 +57,7 @@ def _stated(script: BatchScript, launch: LaunchedProgram, base: str) -> tuple[st
     if image := stated.get("container-image"):
         mounts = [mount for mount in stated.get("container-mounts", "").split(",") if mount]
         workdir = stated.get("container-workdir")
-        return "pyxis", image, mounts, [f"--container-workdir={workdir}"] if workdir else []
+        return "pyxis", image, mounts, [[f"--container-workdir={workdir}"]] if workdir else []
     kind = next((kind for kind in ("environment", "image") if stated.get(kind)), None)
     return None if kind is None else ("ce" if kind == "environment" else "shifter", stated[kind], [], [])
 
@@ -67,27 +77,56 @@ def _fill(
     runtime: str,
     image: str,
     mounts: list[str],
-    others: list[str],
+    others: list[list[str]],
 ) -> None:
     places: list[str] = []
     for mount in mounts:
-        source, target, options = [*mount.split(":", 2), "", ""][:3]
+        source, target, how = [*mount.split(":", 2), "", ""][:3]
         places.append(f"{source}:{target}" if target.startswith("/") and target != source else source)
-        if options not in ("", "rw"):
-            account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({options})")
-    keys.cluster["container"] = {"runtime": runtime, "image": image, **({"mounts": places} if places else {})}
+        if how not in ("", "rw"):
+            account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({how})")
+    options: list[str] = []
+    for words in others:
+        text = " ".join(words).replace(HOLE, "…")
+        if words[0].partition("=")[0] in _DECIDED:
+            account.note(Where.LOST, launch.line, text, "a job decides that")
+        elif HOLE in "".join(words):
+            account.note(Where.LOST, launch.line, text, "it is known only when it runs")
+        else:
+            options += words
+            account.note(Where.CLUSTER, launch.line, text, "container: options")
+    keys.cluster["container"] = {
+        "runtime": runtime,
+        "image": image,
+        **({"mounts": places} if places else {}),
+        **({"options": options} if options else {}),
+    }
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
-    for word in others:
-        account.note(
-            Where.LOST, launch.line, word.replace(HOLE, "…"), f"a cluster file has no such option of {runtime}"
-        )
 
 
-def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[str]]:
+def _without_environment(
+    others: list[list[str]], launch: LaunchedProgram, keys: Keys, account: Account
+) -> list[list[str]]:
+    """Put variables that are set for the container into the job's env, and return the other options."""
+    left = []
+    for words in others:
+        name, equals, value = words[-1].removeprefix("--env=").partition("=")
+        if words[0].partition("=")[0] not in ("--env", "-e"):
+            left.append(words)
+        elif not equals or HOLE in value or not can_be_stated(name):
+            account.note(Where.LOST, launch.line, " ".join(words).replace(HOLE, "…"), "state it in env of the job")
+        else:
+            keys.of_job("env")[name] = value
+            account.note(Where.JOB, launch.line, " ".join(words), f"env: {name}")
+    return left
+
+
+def _of_words(words: list[str], base: str) -> _Stated:
     """Return the runtime, the image, the mounts and the options that are left."""
     program = words[0].rpartition("/")[2]
     runtime = _RUNTIMES.get(program, program)
-    image, mounts, others = "", [], []
+    image, mounts = "", []
+    others: list[list[str]] = []
     for option_word, value in _pairs(words[1:], runtime):
         if option_word in _MOUNTS:
             mounts.extend(value.split(","))
@@ -96,7 +135,9 @@ def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[st
         elif option_word == "":
             image = "" if value in ("exec", "run", "shell") and not image else value
         elif option_word not in _GIVEN:
-            others.append(f"{option_word} {value}".strip())
+            is_relative = option_word in _OF_FOLDERS and re.match(r"[\w.]", value)
+            stated = os.path.normpath(f"{base}/{value}") if is_relative else value
+            others.append([option_word, stated] if stated else [option_word])
     # A job runs in another folder. Docker's -v NAME:TARGET is a volume, and no folder.
     relative = re.compile(r"[\w.]" if runtime == "apptainer" else r"\.\.?(?:[/:]|$)")
     mounts = [
@@ -110,18 +151,6 @@ def _of_words(words: list[str], base: str) -> tuple[str, str, list[str], list[st
 
 
 def _pairs(words: list[str], runtime: str) -> Iterator[tuple[str, str]]:
-    flags = (
-        "--nv",
-        "--rocm",
-        "--rm",
-        "--cleanenv",
-        "-it",
-        "-i",
-        "-t",
-        "--contain",
-        "--writable-tmpfs",
-        "--no-home",
-    )
     at = 0
     while at < len(words):
         word, at = words[at], at + 1
@@ -132,7 +161,7 @@ def _pairs(words: list[str], runtime: str) -> Iterator[tuple[str, str]]:
             yield "", word
         elif equals:
             yield name, value
-        elif word in flags or at >= len(words) or words[at].startswith("-"):
+        elif not CONTAINER_VALUES.fullmatch(word) or at >= len(words):
             yield word, ""
         else:
             yield word, words[at]

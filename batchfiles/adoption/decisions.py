@@ -416,8 +416,10 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     text, after = one.text, []
     named = [two for two in one.assignments if not two.exported and two.name in needs.command]
     own = list(dict.fromkeys(two.name for two in named))
+    arrays = {two.name for two in around.script.assignments if two.array is not None}
     if own and one.kind not in _SIMPLE:
-        after.append(f"export {' '.join(own)}")
+        scalars = [name for name in own if name not in arrays]
+        after += [f"export {' '.join(scalars)}"] if scalars else []
     elif own and one.assignments[0].array is not None:
         pass  # bash exports no array
     elif own and any(two.name in own and two.array is not None for two in around.script.assignments):
@@ -444,7 +446,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         return Decision(Where.LOST, "it reads an argument of the file: write the value")
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
-    if in_command and not needs.prologue.intersection(own):
+    if in_command and not needs.prologue.intersection(own) and not one.commands:
         return Decision(Where.JOB, _WORDS, in_command=in_command)
     names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
     inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]

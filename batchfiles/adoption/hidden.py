@@ -12,10 +12,21 @@ from trainjob.contract.programs.secret_names import is_filled_in, is_placeholder
 
 CURE = "put it into a secrets_file of mode 0600"
 _LOST = f"it holds a secret: {CURE}"
-# Also within a value, as in --export=ALL,NAME=VALUE.
-_ASSIGNED = re.compile(r"""(?=\b([A-Za-z_]\w*)=(?:'([^'\n]*)'|"([^"\n]*)"|([^\s'"`;&|]+)))""")
+# Also within a value, as in --export=ALL,NAME=VALUE; and NAME+=VALUE, ${NAME:=VALUE}.
+_ASSIGNED = re.compile(r"""(?=\b([A-Za-z_]\w*)(?:\+?=|:=)(?:'([^'\n]*)'|"([^"\n]*)"|([^\s'"`;&|]+)))""")
+# What assigns without a sign of it.
+_READ = re.compile(
+    r"""\b(?:printf\s+-v|setenv|read(?:\s+-\w+)*)\s+['"]?(\w+)['"]?\s+(?:<<<\s*|['"]?%\S*\s+)?['"]?([^\s'"`;&|]+)"""
+)
+# A line of YAML or JSON, or a header.
+_STATED = re.compile(
+    r"""\b([A-Za-z_][\w-]*)['"]?\s*:\s+['"]?(?:(?i:bearer|basic|token)\s+)?(?=[^\s'"]*\d)([^\s'"`;&|]+)"""
+)
 # Programs are given keys as words, too: by an option whose name says so, or behind `login`.
 _OPTIONS = re.compile(r"""(?<!\S)--?([A-Za-z][\w-]*)(?:=|\s+)['"]?([^\s'"`;&|<>-][^\s'"`;&|<>]*)""")
+_PASSWORDS = re.compile(
+    r"""\bsshpass\s+-p\s*['"]?([^\s'"$`;&|]+)|\bcurl\s[^\n;&|]*?(?<!\S)(?:-u|--user)[=\s]*['"]?[^\s:'"$`]*:([^\s'"$`]+)"""
+)
 _LOGINS = re.compile(r"""\blogin(?:\s+--?[\w-]+)*\s+['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)""")
 _IN_ADDRESS = re.compile(r"\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
 
@@ -32,18 +43,24 @@ def _found(text: str) -> Iterator[str]:
         for one in {value, value.partition(",")[0]} if is_secret_variable(name) else ():
             if is_filled_in(one) and not re.search(r"\$[\w{(]", one):
                 yield one
-    for option, word in _OPTIONS.findall(text):
+    for name, word in _READ.findall(text):
+        if is_secret_variable(name) and is_filled_in(word):
+            yield word
+    for option, word in (*_OPTIONS.findall(text), *_STATED.findall(text)):
         if is_secret_variable(option.replace("-", "_")) and is_filled_in(word) and not is_placeholder(word):
             yield word
     yield from (word for word in _LOGINS.findall(text) if not is_placeholder(word))
+    yield from (one for words in _PASSWORDS.findall(text) for one in words if one)
     yield from _IN_ADDRESS.findall(text)
     yield from keys_in(text)
 
 
-def take_out(secrets: frozenset[str], keys: Keys, account: Account) -> None:
-    """Remove what holds a secret from `keys`, and say so. Raises AdoptionError for a secret in the command."""
+def take_out(text: str, keys: Keys, account: Account) -> None:
+    """Remove what holds a secret of `text` from `keys`, and say so. Raises AdoptionError for one in the command."""
+    secrets = secrets_in(text)
     if not secrets:
         return
+    lines = text.split("\n")
     if _holds(keys.job.get("command"), secrets):
         raise AdoptionError(
             "the training is started with a secret among its words, and others may read job files and run directories",
@@ -54,7 +71,7 @@ def take_out(secrets: frozenset[str], keys: Keys, account: Account) -> None:
     keys.comments = {path: text for path, text in keys.comments.items() if not _holds(text, secrets)}
     account.entries = [
         entry._replace(where=Where.LOST, what=_LOST, text=_hidden(entry.text, secrets))
-        if _holds([entry.text, entry.what], secrets)
+        if _holds([entry.text, entry.what, *lines[entry.line - 1 : entry.last]], secrets)
         else entry
         for entry in account.entries
     ]

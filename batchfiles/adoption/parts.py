@@ -241,7 +241,7 @@ class _Statements:
     def _above(self, line: int) -> list[str]:
         """Return the comment lines above that say something."""
         first = line
-        while first - 1 in self.comments and self.script.lines[first - 2].lstrip().startswith("#"):
+        while first - 1 in self.comments and re.match(r"\s*#(?!SBATCH|!)", self.script.lines[first - 2]):
             first -= 1
         return [self.comments[number] for number in range(first, line) if _says_something(self.comments[number])]
 

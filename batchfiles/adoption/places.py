@@ -38,8 +38,9 @@ class PathOrigin:
         # The copy of a project has no virtualenv.
         text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{self.base}/\2", text)
         known = {"SLURM_SUBMIT_DIR": self.copy, **self.slurm}
-        raw = text.encode()
-        for node in reversed(list(nodes_of(parse(text), "simple_expansion", "expansion"))):
+        root = parse(text)
+        raw = root.text or b""
+        for node in reversed(list(nodes_of(root, "simple_expansion", "expansion"))):
             whole = text_of(node).strip()
             match = _WITH_DEFAULT.fullmatch(whole)
             value = known.get(match[1] if match is not None else whole[1:])

@@ -24,6 +24,8 @@ from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 
+_OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", "chmod", "make", "ls", "cat")
+_FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -173,7 +175,7 @@ def _is_relative(part: Statement) -> bool:
                 return True
             continue
         texts = [word.text for word in one.words[1:] if not word.text.startswith("-")]
-        if any(re.match(r"[\w.]", text) and ("/" in text or one.name in ("mkdir", "touch", "rm")) for text in texts):
+        if any(re.match(r"[\w.]", text) and (one.name in _OF_FILES or _FILE.search(text)) for text in texts):
             return True
         if any(re.match(r"(?!\d+$)[\w.]", path.text) for _, path in one.writes_to):
             return True

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from batchfiles.adoption.account import Account
+from batchfiles.adoption.account import Account, Where
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import PRINTERS
 from trainjob.planning.words import quantity
 
 _PROCESSES = launchers.option_names("ranks")
@@ -20,6 +21,10 @@ _UNLIKE = {
     r"\bsrun\b[^;&|]*\s--multi-prog\b": "starts other programs in other tasks (--multi-prog): a job's ranks are alike",
     r"\bsrun\b[^;&|]*\s--(?:het|pack)-group\b": "starts parts of a heterogeneous job: a job's ranks are alike",
 }
+_STARTS_RAY = re.compile(
+    r"(?i)(?:.*/)?(?:\w+[-_.])?ray(?:[-_.]\w+)*\.(?:sh|bash|py)|(?:.*/)?(?:start|launch|run|setup|init)[-_.]?ray\w*|"
+    r"ray[-_]?(?:cluster|start|symmetric|head|worker)\w*"
+)
 _PARTS = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
 _GPU = re.compile(r"(?i)\b(?:cuda|nccl|rccl|rocm|gpu|gpus|hip)\b|NCCL_|CUDA_|--?C\s*gpu|constraint=\w*gpu")
 
@@ -61,8 +66,20 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         for pattern, what in _UNLIKE.items():
             if re.search(pattern, command.text):
                 raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
+        words = [word.text for word in command.words[:6]]
+        helper = next((word for word in words if _STARTS_RAY.fullmatch(word)), None)
+        if helper is not None and command.name not in PRINTERS | {"echo", "printf"}:
+            raise AdoptionError(
+                f"{script.path}:{command.line} starts Ray by {helper}: a job's ranks are alike, and Ray has a head and "
+                "workers",
+                _KEEP,
+            )
     # A command is recorded once for each value of its variables: the first counts.
-    alive = {(one.command.source, one.line): one for one in reversed(script.training) if not one.command.dead}
+    alive = {
+        (one.command.source, one.line, one.command.words[0].source if one.command.words else ""): one
+        for one in reversed(script.training)
+        if not one.command.dead
+    }
     launches = [one for one in alive.values() if "handler" not in one.command.within]
     by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)
     if not launches and by_ssh is not None:
@@ -77,7 +94,11 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         )
     foreground = [one for one in launches if not one.command.background] or launches
     chosen = max(
-        foreground, key=lambda one: (one.launcher is not None, one.srun is not None, not one.is_beside, one.line)
+        foreground,
+        key=lambda one: (
+            *(one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python),
+            one.line,
+        ),
     )
     if chosen.layer("mpirun") is not None:
         raise AdoptionError(
@@ -102,6 +123,26 @@ def is_once_per_node(launch: LaunchedProgram) -> bool:
         and (named := option(launch.srun, "nodelist")) is not None
         and not named.known
     )
+
+
+_FROM_OUTSIDE = (
+    ("--nodes", r"SLURM_(?:NNODES|JOB_NUM_NODES|JOB_NODELIST|NODELIST|NTASKS|NPROCS)\b", ("nodes", "ntasks")),
+    ("--gpus-per-node", r"SLURM_GPUS\w*", ("gpus-per-node", "gpus", "gpus-per-task", "gres")),
+)
+
+
+def note_from_outside(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
+    """Say which figures the file takes from sbatch's command line, as no directive states them."""
+    text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
+    for name, used, options in _FROM_OUTSIDE:
+        is_stated = any(script.header.value(one) for one in options) or option(launch.srun, *options) is not None
+        if not is_stated and re.search(used, text) and not script.request.exclusive:
+            account.note(
+                Where.LOST,
+                launch.line,
+                name,
+                "no directive states it, so it comes from sbatch's command line: fill in nodes and instances",
+            )
 
 
 def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> AdoptedStart:

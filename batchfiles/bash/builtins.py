@@ -135,7 +135,7 @@ def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int, o
     is_variable = re.fullmatch(r'"?\$\{?\w+\}?"?', word.source) is not None
     holes = word.value.sources
     shell.run_text(
-        word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes, arguments=list(own) or None
+        word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes, arguments=list(own)
     )
     shell.variables = outer
 

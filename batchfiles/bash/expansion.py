@@ -48,6 +48,7 @@ class Variables:
     others: dict[str, list[Value]] = field(default_factory=dict)
     # Set in branches of which only a run can tell whether they are taken.
     undecided: set[str] = field(default_factory=set)
+    hides_undecided: bool = False  # they are not known then
     exported: set[str] = field(default_factory=set)
     # Whether something outside the file may have set any variable: a sourced file that isn't here, eval.
     open_ended: bool = False
@@ -80,6 +81,8 @@ class Variables:
 
     def look_up(self, name: str) -> Value:
         """Return the value of a variable, as far as known."""
+        if self.hides_undecided and name in self.undecided:
+            return unknown(name)
         if name in self.values:
             value = self.values[name]
             return Value(value.text, value.origins | {name}, value.holes) if name.startswith("SLURM") else value
@@ -95,9 +98,11 @@ class Variables:
         self.undecided.discard(name)
         self.values[name] = value
 
-    def set_array(self, name: str, words: list[Word]) -> None:
+    def set_array(self, name: str, words: list[Word], *, adds: bool = False) -> None:
         """Give an array its elements."""
         self.values.pop(name, None)
+        if not adds:
+            self.undecided.discard(name)
         self.arrays[name] = words
 
     def set_arguments(self, words: list[Word]) -> None:
@@ -172,6 +177,9 @@ class Expander:
         """Yield the words that bash makes of one."""
         line, source = node.start_point.row + 1, text_of(node)
         array = re.fullmatch(r'"?\$(?:\{(\w+)\[[@*]\]\}|\{?[@*]\}?)"?', source)
+        if array and self.variables.hides_undecided and array[1] in self.variables.undecided:
+            yield Word(Value(HOLE, holes=(source,)), source, quoted=True, line=line)
+            return
         if array and (array[1] or "@") in self.variables.arrays:
             yield from self.variables.arrays[array[1] or "@"]
             return

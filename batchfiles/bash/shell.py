@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +14,7 @@ from batchfiles.bash.values import Value, joined
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_NAME = re.compile(rb"[A-Za-z_]\w*")
 _MOST_CALLS = 4  # of functions and scripts inside one another
 _MOST_COMMANDS = 20_000
 
@@ -26,9 +28,27 @@ def _parser() -> Any:
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a script."""
-    root: Node = _parser().parse(text.encode(errors="replace")).root_node
+    """Return the tree of a script, which has braces around a variable's name where the grammar misses it without."""
+    raw = text.encode(errors="replace")
+    root: Node = _parser().parse(raw).root_node
+    while missed := _missed_variables(root, raw):
+        for start, end in reversed(missed):
+            raw = raw[:start] + b"{" + raw[start:end] + b"}" + raw[end:]
+        root = _parser().parse(raw).root_node
     return root
+
+
+def _missed_variables(root: Node, raw: bytes) -> list[tuple[int, int]]:
+    """Return where a name ends a word in two: of a/$B/c/$D/e, the grammar makes a/$B/c/$ and D/e."""
+    found, waiting = [], [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "$" and node.parent is not None and node.parent.type == "concatenation":
+            name = _NAME.match(raw, node.end_byte)
+            if name is not None and node.next_sibling is None:
+                found.append(name.span())
+        waiting.extend(node.children)
+    return sorted(found)
 
 
 class Bash(NamedTuple):
@@ -260,7 +280,7 @@ class ShellReader:
             array = [
                 word for child in value.named_children if child.type != "comment" for word in self.expander.words(child)
             ]
-            self.variables.set_array(name, [*self.variables.arrays.get(name, []), *array] if adds else array)
+            self.variables.set_array(name, [*self.variables.arrays.get(name, []), *array] if adds else array, adds=adds)
             folded = joined((word.value for word in array), " ")
         else:
             folded = self.expander.value(value)

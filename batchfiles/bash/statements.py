@@ -79,7 +79,7 @@ def _list(shell: ShellReader, node: Node) -> None:
     left, *right = [child for child in node.named_children if child.type != "comment"]
     is_test = left.type in ("test_command", "negated_command")
     verdict = _truth([left], shell.expander) if is_test else _Truth(None)
-    before = dict(shell.variables.values)
+    before, arrays = dict(shell.variables.values), dict(shell.variables.arrays)
     shell.inside("and" if sign == "&&" else "or", left)
     for child in right:
         shell.inside("after-and" if sign == "&&" else "after-or", child)
@@ -87,6 +87,11 @@ def _list(shell: ShellReader, node: Node) -> None:
         # Taken perhaps, or not at all.
         ended, shell.variables.values = shell.variables.values, before
         _merge(shell, dict(before), [(ended, verdict.holds is None)], undecided=True)
+        changed = {name for name, words in shell.variables.arrays.items() if arrays.get(name) != words}
+        if verdict.holds is None:
+            shell.variables.undecided |= changed
+        else:
+            shell.variables.arrays = arrays
 
 
 def _negated(shell: ShellReader, node: Node) -> None:
@@ -165,6 +170,9 @@ def _if(shell: ShellReader, node: Node) -> None:
         ends.append((dict(shell.variables.values), not never))
         if never:
             shell.variables.arrays = dict(arrays)
+        elif undecided or verdict.holds is None:
+            changed = {name for name, words in shell.variables.arrays.items() if arrays.get(name) != words}
+            shell.variables.undecided |= changed
         shell.variables.values = dict(before)
         taken = verdict if verdict.holds else taken
         undecided = undecided or (verdict.holds is None and branch.type != "else_clause" and not taken.holds)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from batchfiles.commands.doctor import refuse_unreadable, slurm_cluster
+from batchfiles.commands.rehearse import mapped_folder
 from trainjob.cli.command import AsJson, cluster_option, command, commands, fail_unless
 from trainjob.contract.errors import UserError
 from trainjob.watch import show
@@ -26,7 +28,11 @@ app = commands()
 def adopt(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A batch file for Slurm.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENT…]", help="Its arguments, as for sbatch.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[ARGUMENT…]",
+            help="Its arguments, as for sbatch; before them options of sbatch's, as in -- --nodes=2 config.yaml.",
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Folder for the files. Absent: print them.")
@@ -35,6 +41,12 @@ def adopt(
         bool,
         typer.Option("--prove", help="Run both on a private Slurm on this machine, and compare what their ranks see."),
     ] = False,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map", metavar="FOLDER=HERE", help="With --prove: a folder of the cluster, and the one here for it."
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="With --prove: run a file that somebody else has written.")
     ] = False,
@@ -47,20 +59,26 @@ def adopt(
     from trainjob.backends import project as projects
 
     refuse_unreadable(file)
+    raw = b""
     if prove:
         from batchfiles.commands.trust import agree_to_run
 
-        agree_to_run(file, yes=yes)
+        raw = agree_to_run(file, yes=yes)
     known = None if cluster is None else slurm_cluster(cluster)
-    adoption = adopted(file, Path.cwd(), arguments or (), known, projects.find(Path.cwd()).start)
+    options, own = _of_sbatch(arguments or ())
+    mapped = dict(mapped_folder(text) for text in maps or ())
+    adoption = adopted(file, Path.cwd(), own, known, projects.find(Path.cwd()).start, options)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
     _refuse_unplannable(file, texts, cluster)
     paths = {} if output is None else _write(output, texts)
-    proof = _proof(file, tuple(arguments or ()), texts, cluster, quiet=as_json) if prove else None
+    proof = _proof(file, raw, own, options, texts, cluster, mapped, quiet=as_json) if prove else None
+    is_proved = proof is None or not proof.unexplained(adoption.explained)
     if as_json:
         files = {"files": {name: str(path) for name, path in paths.items()} or texts}
-        show.as_json(adoption.as_json() | files | ({} if proof is None else {"proof": proof.as_json()}))
-        fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
+        show.as_json(
+            adoption.as_json() | files | ({} if proof is None else {"proof": proof.as_json(adoption.explained)})
+        )
+        fail_unless(is_proved)
         return
     for name, text in texts.items() if output is None else ():
         typer.echo(f"--- {name} ---\n{text}")
@@ -71,7 +89,7 @@ def adopt(
         typer.echo(f"wrote {' and '.join(str(path) for path in paths.values())}")
         used = cluster or os.path.join(".", paths[CLUSTER_FILE])
         typer.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
-    fail_unless(proof is None or proof.is_equal or adoption.is_wrong)
+    fail_unless(is_proved)
 
 
 def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) -> None:
@@ -92,7 +110,30 @@ def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) 
             raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
 
 
-def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluster: str | None, *, quiet: bool) -> Proof:
+def _of_sbatch(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the leading words that are options of sbatch with a value, and the file's own arguments."""
+    from trainjob.contract.programs.slurm_options import OPTIONS
+
+    def is_option(word: str) -> bool:
+        name, equals, _ = word.partition("=")
+        row = OPTIONS.get(name.removeprefix("--"))
+        return word.startswith("--") and bool(equals) and row is not None and row.of in ("sbatch", "both")
+
+    count = next((at for at, word in enumerate(words) if not is_option(word)), len(words))
+    return tuple(words[:count]), tuple(words[count:])
+
+
+def _proof(
+    file: Path,
+    raw: bytes,
+    arguments: tuple[str, ...],
+    options: tuple[str, ...],
+    texts: dict[str, str],
+    cluster: str | None,
+    maps: dict[str, Path],
+    *,
+    quiet: bool,
+) -> Proof:
     import tempfile
 
     from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
@@ -103,7 +144,7 @@ def _proof(file: Path, arguments: tuple[str, ...], texts: dict[str, str], cluste
             (Path(place) / name).write_text(text, encoding="utf-8")
         known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
         say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
-        return prove(file, arguments, Path(place) / JOB_FILE, known, say)
+        return prove(file, raw, arguments, Path(place) / JOB_FILE, known, say, options=options, maps=maps)
 
 
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:
@@ -111,9 +152,14 @@ def _tell_proof(proof: Proof, adoption: Adoption) -> None:
         ranks = "1 rank" if len(proof.adopted) == 1 else f"{len(proof.adopted)} ranks"
         typer.echo(f"Proved: both start {ranks}, which see the same: {proof.compared}\n")
         return
-    typer.echo("Not the same, as the file is wrong:" if adoption.is_wrong else "NOT the same:")
-    for line in proof.differences():
-        typer.echo(f"  {line}")
+    unexplained = proof.unexplained(adoption.explained)
+    for one in unexplained:
+        typer.echo(f"NOT the same: {one.text}")
+    rest = [one for one in proof.differences() if one not in unexplained]
+    if rest:
+        typer.echo("Not the same, as the file is wrong:")
+    for one in rest:
+        typer.echo(f"  {one.text} ({adoption.explained[one.aspect]})")
     typer.echo()
 
 

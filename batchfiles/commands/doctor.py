@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -128,7 +126,7 @@ def _mended(name: str, raw: bytes, site: SiteFacts, *, writes: bool, unsafe: boo
 
 def _painted(text: str, severity: Severity) -> str:
     colour = {"error": "red", "warning": "yellow", "note": "cyan"}[severity.value]
-    return typer.style(text, fg=colour, bold=True) if sys.stdout.isatty() and "NO_COLOR" not in os.environ else text
+    return show.painted(text, colour)
 
 
 def refuse_unreadable(path: Path) -> None:

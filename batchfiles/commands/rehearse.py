@@ -60,7 +60,7 @@ def options_of(
         cluster=None if flags.cluster == "local" else flags.cluster,
         stop_after_s=STOP_AFTER_S if stop_after_s is None else stop_after_s,
         inject=inject,
-        maps=dict(_mapped(text) for text in maps),
+        maps=dict(mapped_folder(text) for text in maps),
         writable=tuple(_writable(text) for text in writable),
         has_gpus=gpus,
         python=python,
@@ -68,7 +68,8 @@ def options_of(
     )
 
 
-def _mapped(text: str) -> tuple[str, Path]:
+def mapped_folder(text: str) -> tuple[str, Path]:
+    """Return the folder of the cluster and the one here that --map states. Raises BadParameter."""
     there, equals, here = text.partition("=")
     if not equals or not there.startswith("/") or not with_home(here).is_dir():
         raise typer.BadParameter(f"--map {text}: expected /FOLDER/OF/THE/CLUSTER=HERE, where HERE is a folder")
@@ -91,10 +92,10 @@ def rehearse(options: BatchOptions, *, keep: bool, yes: bool, as_json: bool) -> 
     from trainjob.contract.paths import home
     from trainjob.observe import index
 
-    agree_to_run(options.path, yes=yes)
+    raw = agree_to_run(options.path, yes=yes)
     began_at = clock.monotonic()
     kept = home() / "rehearsals" / index.new_id(options.path.stem)
-    options = replace(options, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
+    options = replace(options, raw=raw, keep=kept, say=(lambda _line: None) if as_json else typer.echo)
     try:
         verdict = rehearsal.rehearse(options)
     except KeyboardInterrupt:

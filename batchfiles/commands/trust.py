@@ -9,27 +9,33 @@ from pathlib import Path
 
 import typer
 
+from batchfiles.slurm.script import LARGEST_BYTES
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import home
-from trainjob.records.files import read_first
+from trainjob.records.files import open_regular, read_first
 
 _MOST_BYTES = 4_000_000
 
 
-def agree_to_run(path: Path, *, yes: bool) -> None:
-    """Return once the user has agreed to run a file of somebody else; each content is asked about once.
+def agree_to_run(path: Path, *, yes: bool) -> bytes:
+    """Return the content of a file, which is all that may run, once the user has agreed to it if it is another's.
 
-    With `yes` the user has. Raises UserError where nobody can be asked, and typer.Abort for a no.
+    Each content is asked about once. With `yes` the user has agreed. Raises UserError where nobody can be asked and for
+    a file that is too large, and typer.Abort for a no.
     """
-    whose = _author(path)
+    with open_regular(path) as stream:
+        owner, raw = os.fstat(stream.fileno()).st_uid, stream.read(LARGEST_BYTES + 1)
+    if len(raw) > LARGEST_BYTES:
+        raise UserError(f"{path} is larger than {LARGEST_BYTES:,} bytes, which no batch file is", "name a batch file")
+    whose = f"user {owner}" if owner != os.getuid() else projects.other_author(path)
     if whose is None:
-        return
+        return raw
     known = home() / "rehearsed"
-    digest = hashlib.sha256(read_first(path, _MOST_BYTES)).hexdigest()
+    digest = hashlib.sha256(raw).hexdigest()
     if not yes:
         if known.exists() and digest in read_first(known, _MOST_BYTES).decode().split():
-            return
+            return raw
         what = f"{path} is {whose}'s, and would run as you, on copies of its project and your home"
         if not sys.stdin.isatty():
             raise UserError(what, "read it, then give --yes")
@@ -37,11 +43,4 @@ def agree_to_run(path: Path, *, yes: bool) -> None:
     known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "w") as stream:
         stream.write(f"{digest}\n")
-
-
-def _author(path: Path) -> str | None:
-    """Return who wrote a file, if not the user: its owner, or the author of its last commit."""
-    owner = path.stat().st_uid
-    if owner != os.getuid():
-        return f"user {owner}"
-    return projects.other_author(path)
+    return raw

@@ -313,7 +313,7 @@ def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
     """Return the text with bash -c around the program that srun starts."""
     node = next((each for each in nodes_of(script.root, "command") if each.start_point.row + 1 == launch.line), None)
-    text = _text(script.lines).encode()
+    text = script.root.text or b""
     program = next((layer.words[0] for layer in launch.layers if layer.name not in ("srun",) and layer.words), None)
     if node is None or "'" in text_of(node):
         return None

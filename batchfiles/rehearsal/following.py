@@ -1,17 +1,15 @@
-"""Follows a batch file's job until it ends, or has shown enough, and injects a fault on the way."""
+"""When a batch file's job has shown enough, or waits in vain, and what is injected into it on the way."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from batchfiles.rehearsal.job import BatchJob
 from trainjob.contract import clock
 from trainjob.planning.words import quantity
 from trainjob.rehearse.slurm import faults
 
-_POLL_S = 0.5
 _STALLED_S = 25.0
 _IMPORTING = 10  # times as long, while torch is imported
 _PENDING_S = 60.0
@@ -24,7 +22,7 @@ _SOON_S = 90.0
 _A_TIME_LIMIT_S = 300.0
 
 
-class _Watch:
+class JobWatch:
     """When something last changed, and when a process last did anything."""
 
     def __init__(self, job: BatchJob) -> None:
@@ -32,8 +30,7 @@ class _Watch:
         self._last: tuple[object, object] = ((), ())
 
     def look(self) -> None:
-        """Look at the job again."""
-        self.job.look()
+        """Compare what the job is now with what it was."""
         now = clock.monotonic()
         states = [row.get("JobState") for row in self.job.rows]
         changes = (
@@ -74,13 +71,13 @@ def follow(
 
     `inject` names a fault, as base.Rehearsal does. `limit` is the time limit that the file asks for.
     """
-    watch = _Watch(job)
+    watch = JobWatch(job)
     began = reported_at = clock.monotonic()
-    while True:
+
+    def reason() -> str | None:
+        nonlocal reported_at
         watch.look()
         now = clock.monotonic()
-        if job.is_over():
-            return None
         if job.is_pending() and now - began > _PENDING_S:
             return f"Slurm has not started it within {_PENDING_S:g} s: {job.reason()}"
         if job.ranks() and now - watch.changed > _STARTING_S and not watch.is_importing:
@@ -97,15 +94,9 @@ def follow(
         if now - reported_at >= _TELL_EVERY_S:
             say(f"  … {now - began:.0f} s: {watch.in_words()}")
             reported_at = now
-        clock.sleep(_POLL_S)
+        return None
 
-
-@dataclass(frozen=True)
-class _Fault:
-    """A fault: how it is injected, and how long its effect may take."""
-
-    inject: Callable[[BatchJob], object]
-    within_s: float
+    return job.follow(reason)
 
 
 def _kill(job: BatchJob, pids: list[int]) -> None:
@@ -122,32 +113,31 @@ def _fail_a_node(job: BatchJob) -> None:
     _kill(job, [one.pid for one in job.processes if one.node == lost])
 
 
-# The words of --inject.
-_FAULTS = {
-    "timeout": _Fault(lambda job: faults.let_time_run_out(job.slurm, job.id), _A_TIME_LIMIT_S),
-    "preempt": _Fault(lambda job: faults.preempt(job.slurm), _SOON_S * 2),
-    "node-failure": _Fault(_fail_a_node, _SOON_S),
-    "rank-death": _Fault(lambda job: _kill(job, [job.ranks()[-1].pid]), _SOON_S / 2),
-    "cancel": _Fault(lambda job: job.slurm.run(["scancel", job.id]), _SOON_S),
+# The words of --inject: what each does, and how long its effect may take.
+_FAULTS: dict[str, tuple[Callable[[BatchJob], object], float]] = {
+    "timeout": (lambda job: faults.let_time_run_out(job.slurm, job.id), _A_TIME_LIMIT_S),
+    "preempt": (lambda job: faults.preempt(job.slurm), _SOON_S * 2),
+    "node-failure": (_fail_a_node, _SOON_S),
+    "rank-death": (lambda job: _kill(job, [job.ranks()[-1].pid]), _SOON_S / 2),
+    "cancel": (lambda job: job.slurm.run(["scancel", job.id]), _SOON_S),
 }
 
 
-def _follow_after(inject: str, watch: _Watch, limit: str) -> str | None:
+def _follow_after(inject: str, watch: JobWatch, limit: str) -> str | None:
     """Inject the fault, and wait for its effect. Return why the job is to be ended; None if it has ended."""
-    job, fault = watch.job, _FAULTS[inject]
-    fault.inject(job)
-    began, requeued = clock.monotonic(), faults.RequeueHelper(job.slurm, job.id, limit)
-    while True:
+    job, (act, within_s) = watch.job, _FAULTS[inject]
+    act(job)
+    began = clock.monotonic()
+
+    def reason() -> str | None:
         watch.look()
         waited = clock.monotonic() - began
-        if job.is_over():
-            return None
-        if job.is_pending():
-            requeued.help()
         if job.restarts() and job.is_at_work():
             return "it is at work again"
-        if waited > fault.within_s:
+        if waited > within_s:
             return f"it still runs {waited:.0f} s after the fault"
         if inject == "rank-death" and watch.is_stalled():
             return f"its other ranks have done nothing for {clock.monotonic() - watch.lived:.0f} s, and wait"
-        clock.sleep(_POLL_S)
+        return None
+
+    return faults.follow_back(job, limit, reason)

@@ -2,58 +2,43 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep, processes_in
-from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.rehearse.slurm.private import PrivateSlurm
+from trainjob.rehearse.slurm.following import FollowedJob, fields_of
 
-_FIELD = re.compile(r"(?:^|\s)([A-Za-z:/]+)=(\S*)")
-_AT_WORK = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "STOPPED", "SIGNALING")
 _TAIL_LINES = "25"
 
 
 @dataclass
-class BatchJob:
-    """A job, all elements of it if it is an array. `look` asks for its state anew."""
+class BatchJob(FollowedJob):
+    """A job, and what its processes have recorded."""
 
-    slurm: PrivateSlurm
-    id: str  # Slurm's; of an array, that of all elements
+    poll_s: ClassVar[float] = 0.5  # looking starts two programs, and reads a file of each process
+
     seen: Path  # where its processes leave their records
-    cluster: SlurmCluster
-    rows: Sequence[Mapping[str, str]] = ()  # scontrol's fields, of each element
     processes: Sequence[RecordedProcess] = ()
     steps: dict[str, SlurmStep] = field(default_factory=dict)
     first_nodes: dict[str, str] = field(default_factory=dict)  # of each element, as Slurm writes them
 
     def look(self) -> None:
         """Ask the controller, and read what processes have recorded."""
-        shown = self.slurm.run(["scontrol", "--oneliner", "show", "job", self.id], check=False)
-        if rows := [dict(_FIELD.findall(line)) for line in shown.text.splitlines() if line.startswith("JobId=")]:
-            self.rows = rows
-            for row in rows:
-                if row.get("NodeList", "(null)") not in ("", "(null)"):
-                    self.first_nodes.setdefault(row["JobId"], row["NodeList"])
-        for line in self.slurm.run(["scontrol", "--oneliner", "show", "step"], check=False).text.splitlines():
-            found = dict(_FIELD.findall(line))
-            number = found.get("StepId", "").partition(".")[2]
-            if number.isdigit() and found["StepId"] not in self.steps:
-                nodes = self._names(found.get("NodeList", ""))
-                tasks, cpus = int(found.get("Tasks", "0")), int(found.get("CPUs", "0"))
-                self.steps[found["StepId"]] = SlurmStep(found["StepId"], found.get("Name", ""), nodes, tasks, cpus)
+        super().look()
+        for row in self.rows:
+            if row.get("NodeList", "(null)") not in ("", "(null)"):
+                self.first_nodes.setdefault(row["JobId"], row["NodeList"])
+        shown = self.slurm.run(["scontrol", "--oneliner", "show", "step"], check=False).text
+        for step in fields_of(shown):
+            number = step.get("StepId", "").partition(".")[2]
+            if number.isdigit() and step["StepId"] not in self.steps:
+                nodes = self.nodes_named(step.get("NodeList", ""))
+                tasks, cpus = int(step.get("Tasks", "0")), int(step.get("CPUs", "0"))
+                self.steps[step["StepId"]] = SlurmStep(step["StepId"], step.get("Name", ""), nodes, tasks, cpus)
         self.processes = processes_in(self.seen)
-
-    def is_over(self) -> bool:
-        """Return whether no element waits or runs any more."""
-        return bool(self.rows) and not any(row.get("JobState", "") in _AT_WORK for row in self.rows)
-
-    def is_pending(self) -> bool:
-        """Return whether it waits to be started."""
-        return bool(self.rows) and all(row.get("JobState") == "PENDING" for row in self.rows)
 
     def reason(self) -> str:
         """Return Slurm's reason for its state."""
@@ -100,14 +85,9 @@ class BatchJob:
             state=row.get("JobState", ""),
             exit_code=int(code),
             signal=int(signal or 0),
-            nodes=self._names(self.first_nodes.get(row["JobId"], "")),
+            nodes=self.nodes_named(self.first_nodes.get(row["JobId"], "")),
             restarts=int(row.get("Restarts", "0")),
             reason=row.get("Reason", ""),
             output="".join(output),
             output_file=row.get("StdOut", ""),
         )
-
-    def _names(self, listed: str) -> tuple[str, ...]:
-        if not listed:
-            return ()
-        return tuple(self.slurm.run(["scontrol", "show", "hostnames", listed], check=False).text.split())

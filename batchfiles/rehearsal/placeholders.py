@@ -16,6 +16,8 @@ _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
 _WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
 _LARGEST_BYTES = 1_000_000
+# A script of the shell that ranks run: ./run.sh, bash run.sh, /code/run.sh.
+_SHELL = re.compile(r"(?:^|[\s;&])(?:exec\s+)?(?:(?:ba)?sh\s+)?((?:\.{0,2}/)?[\w./-]*\w\.(?:sh|bash))(?=\s|$)")
 _OWN = re.compile(r"(?:.*\bexec\s+)?([\w.-]+)(?=\s|$)", re.DOTALL)
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
@@ -39,6 +41,9 @@ def make_placeholders(
     modules = [name for name in _MODULE.findall(text) if not name.startswith(("torch.", "accelerate."))]
     found = _PROGRAM.search(text)
     program = found[1] if found is not None else f"{modules[0].replace('.', '/')}.py" if modules else None
+    script_of_shell = _SHELL.search(text) if program is None else None
+    if script_of_shell is not None and not (here / script_of_shell[1]).exists():
+        return _with_shell_script(script_of_shell[1], place, python)
     own = _OWN.match(text) if program is None else None
     if (own is None or shutil.which(own[1])) if program is None else (here / program).exists():
         return None
@@ -70,6 +75,19 @@ def make_placeholders(
     for named in sorted(called):
         if re.match(r"[\w.]", named):
             _copy(here, _put(made, place, named), named)
+    return made
+
+
+def _with_shell_script(name: str, place: Path, python: str) -> SubmissionFolder:
+    """Return placeholders with a script of the shell that waits."""
+    made = SubmissionFolder(place / "project", {}, place / "programs")
+    made.folder.mkdir()
+    made.programs.mkdir()
+    waits = made.programs / "waits.py"
+    waits.write_text(_WAITS)
+    target = _put(made, place, name)
+    target.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} {shlex.quote(str(waits))} "$@"\n')
+    target.chmod(0o755)
     return made
 
 

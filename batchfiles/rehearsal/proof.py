@@ -7,11 +7,11 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
@@ -22,7 +22,7 @@ from batchfiles.rehearsal.recording import Recording
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
 from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.slurm.request import SiteFacts
-from batchfiles.slurm.script import BatchScript, read_script
+from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
 from trainjob.cluster.reading import read_job
 from trainjob.contract import package
@@ -37,52 +37,76 @@ _PROGRAM = "train.py"
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
+class ProofDifference(NamedTuple):
+    """What differs between a file and its job. Nothing explains the aspect `start`."""
+
+    aspect: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Proof:
     """What the ranks of both saw. `problem` says why one of them could not run.
 
-    `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes.
+    `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes. `files` are the
+    files that each has written into its project before its training began.
     """
 
     original: Sequence[RankObservation]
     adopted: Sequence[RankObservation]
     problem: str | None = None
     refusal: str | None = None
+    files: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
     @property
     def is_equal(self) -> bool:
         """Whether all ranks saw the same."""
-        ran = self.problem is None and self.refusal is None and bool(self.original)
-        return ran and list(self.original) == list(self.adopted)
+        return bool(self.original) and not self.differences()
 
-    def differences(self) -> list[str]:
+    def differences(self) -> list[ProofDifference]:
         """Return what differs, in words."""
-        found = dict.fromkeys([] if self.refusal is None else [self.refusal])
+        found = [] if self.refusal is None else [ProofDifference("refusal", self.refusal)]
         if self.problem is not None:
             started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
-            return [*found, self.problem + started]
+            return [*found, ProofDifference("start", self.problem + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
-            return [*found, f"{starts}; and the job {_ranks_in_words(self.adopted)}"]
-        for theirs, ours in zip(self.original, self.adopted, strict=True):
-            for name, one, other in zip(RankObservation._fields, theirs, ours, strict=True):
+            found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
+        # Of ranks that one of them does not have, the last has to do.
+        count = max(len(self.original), len(self.adopted)) if self.original and self.adopted else 0
+        is_same_number = len(self.original) == len(self.adopted)
+        of_each = RankObservation._fields if is_same_number else ("command", "environment", "folder")
+        for at in range(count):
+            theirs, ours = (one[min(at, len(one) - 1)] for one in (self.original, self.adopted))
+            for name in of_each:
+                one, other = getattr(theirs, name), getattr(ours, name)
                 if one != other:
-                    found[
-                        f"{name.replace('_', ' ')} of rank {ours.rank}: {_shown(one)}, and {_shown(other)} in the job"
-                    ] = None
-        return list(found)
+                    what, sides = name.replace("_", " "), (_only(one, other), _only(other, one))
+                    text = f"{what} of rank {ours.rank}: {sides[0]}, and {sides[1]} in the job"
+                    found.append(ProofDifference(what, text))
+        for names, who in zip(
+            (self.files[0] - self.files[1], self.files[1] - self.files[0]), ("file", "job"), strict=True
+        ):
+            if names:
+                found.append(ProofDifference("files", f"only the {who} writes {', '.join(sorted(names))}"))
+        return list(dict.fromkeys(found))
+
+    def unexplained(self, explained: Collection[str]) -> list[ProofDifference]:
+        """Return what differs, and is none of the aspects that a fault of the file explains."""
+        return [one for one in self.differences() if one.aspect not in explained]
 
     @property
     def compared(self) -> str:
         """What is compared, in words."""
-        return ", ".join(name.replace("_", " ") for name in RankObservation._fields)
+        return ", ".join((*(name.replace("_", " ") for name in RankObservation._fields), "files written"))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, explained: Collection[str] = ()) -> dict[str, Any]:
         """Return the proof for `--json`."""
         ranks = {"original": self.original, "adopted": self.adopted}
         return {
             "equal": self.is_equal,
-            "differences": self.differences(),
+            "differences": [one.text for one in self.differences()],
+            "unexplained": [one.text for one in self.unexplained(explained)],
             **{name: [one._asdict() for one in observed] for name, observed in ranks.items()},
         }
 
@@ -93,15 +117,29 @@ def _ranks_in_words(observed: Sequence[RankObservation]) -> str:
     return f"{quantity(len(observed), 'rank')} on {nodes}, each of a world of {sizes}"
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(f"{name}={text}" for name, text in value) or "nothing"
+def _only(value: object, other: object) -> str:
+    """Return a value in words; of several variables, those that `other` does not have."""
+    if isinstance(value, tuple) and isinstance(other, tuple):
+        return ", ".join(f"{name}={text}" for name, text in value if (name, text) not in other) or "nothing"
     return str(value)
 
 
-def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Callable[[str], None]) -> Proof:
-    """Return what ranks saw of the batch file `path`, and of its `job` on `cluster`. Raises UserError."""
-    script = read_script(path.absolute(), SiteFacts(), tuple(arguments))
+def prove(
+    path: Path,
+    raw: bytes,
+    arguments: Sequence[str],
+    job: Path,
+    cluster: str,
+    say: Callable[[str], None],
+    *,
+    options: Sequence[str] = (),
+    maps: Mapping[str, Path] | None = None,
+) -> Proof:
+    """Return what ranks saw of the batch file `path`, which has to hold `raw`, and of its `job` on `cluster`.
+
+    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. Raises UserError.
+    """
+    script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
         words, given = read_job(job).command or [], dict(_WAITING)
@@ -118,7 +156,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             top=top_folder(here) if staged is None else staged.folder,
             cluster=requested_cluster.cluster_from(script),
             arguments=tuple(arguments),
-            maps={} if staged is None else staged.maps,
+            maps={**({} if staged is None else staged.maps), **(maps or {})},
             programs=None if staged is None else staged.programs,
             python=python,
             takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
@@ -126,6 +164,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
             stop_after_s=1.0,
             # USER and LOGNAME as every login shell has them.
             environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
+            keep=place / "written-by-file",
             say=say,
         )
         original, refusal = record(run), None
@@ -133,7 +172,7 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
         if taken is not None:
             refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
             say(refusal)
-            original = record(replace(run, script=taken))
+            original = record(replace(run, script=taken, keep=place / "written-by-copy"))
         project = None if staged is None else staged.folder
         prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
         rendered = _with_prologue(prepared, place / "templates")
@@ -141,8 +180,21 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
         page = read_script(paths.folder / rendered.script, SiteFacts())
         redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **given}
         adopted = record(
-            replace(run, script=page, folder=paths.folder, top=paths.folder, arguments=(), environment=redirects)
+            replace(
+                run,
+                script=page,
+                folder=paths.folder,
+                top=paths.folder,
+                arguments=(),
+                environment=redirects,
+                keep=place / "written-by-job",
+            )
         )
+        kept = (
+            place / ("written-by-file" if taken is None else "written-by-copy"),
+            place / "written-by-job/code/project",
+        )
+        files = (_written(kept[0]), _written(kept[1]))
     names, asked = requested(script), cpus_asked(script)
     of_job = _why_no_ranks("the job", adopted)
     if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
@@ -151,12 +203,19 @@ def prove(path: Path, arguments: Sequence[str], job: Path, cluster: str, say: Ca
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
     program = next((word.text for word in main_launch(script).program), "")
     theirs = observe_ranks(original, names, asked, folders, least=asked or 0, program=program)
-    ours = observe_ranks(adopted, names, asked, folders)
+    ours = observe_ranks(adopted, names, asked, folders, program=program)
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
     pairs = zip_longest(ours, theirs)
     adjusted = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
-    return Proof(theirs, adjusted, refusal=refusal)
+    return Proof(theirs, adjusted, refusal=refusal, files=files)
+
+
+def _written(folder: Path) -> frozenset[str]:
+    """Return the files below a folder, without logs, and without what differs between any two jobs."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    own = (name for name in found if not re.search(r"\.(?:out|err|log|pyc)$|(?:^|/)\.git/", name))
+    return frozenset(re.sub(r"\d{4,}", "…", name) for name in own)
 
 
 def _why_no_ranks(what: str, seen: Recording) -> str | None:
@@ -188,7 +247,7 @@ def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
     place.mkdir()
     copy = place / script.path.name
     copy.write_bytes(raw)
-    return replace(script, path=copy)
+    return replace(script, path=copy, raw=raw)
 
 
 # A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.

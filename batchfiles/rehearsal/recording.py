@@ -214,6 +214,9 @@ class Recording:
         own = [one for one in self.processes if one.job == job and one.attempt == attempt]
         name = program.rpartition("/")[2]
         training = [one for one in own if name in (word.rpartition("/")[2] for word in one.words)]
+        for one in sorted(own, key=lambda process: process.began_at):  # what it starts, such as ranks of mp.spawn
+            if training and one not in training and any((one.node, one.parent) == (of.node, of.pid) for of in training):
+                training.append(one)
         return sorted(
             _ranks(training) or _ranks(own), key=lambda one: (one.rank is None, one.rank or 0, one.node, one.began_at)
         )

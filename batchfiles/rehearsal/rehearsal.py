@@ -14,7 +14,7 @@ from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts, site_of
-from batchfiles.slurm.script import BatchScript, read_script
+from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
@@ -32,6 +32,7 @@ class BatchOptions:
     """What a user asks of the rehearsal of a batch file."""
 
     path: Path
+    raw: bytes | None = None  # what its user has agreed to run; None: what the file holds
     arguments: tuple[str, ...] = ()
     cluster: str | None = None
     stop_after_s: float = STOP_AFTER_S
@@ -49,7 +50,8 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
     """Return the verdict on a batch file, which runs unmodified. Raises UserError where it can't be run here."""
     path = Path(os.path.abspath(options.path))
     cluster = _cluster(options)
-    script = read_script(path, SiteFacts() if cluster is None else site_of(cluster))
+    site = SiteFacts() if cluster is None else site_of(cluster)
+    script = read_script(path, site) if options.raw is None else script_of(path, options.raw, site)
     if options.slurm != INSTALLED:
         releases.refuse_unknown(options.slurm)
     folder = Path.cwd()

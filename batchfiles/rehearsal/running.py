@@ -15,6 +15,7 @@ from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
+from trainjob.contract.errors import UserError
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -97,7 +98,7 @@ def record(run: BatchRun) -> Recording:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
                 refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
                 return Recording((), (), (), (), description.gres_count, refused=refused)
-            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, run.cluster)
+            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen)
             run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
             limit = run.script.header.value("time") or "UNLIMITED"
             stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
@@ -215,8 +216,19 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     if elsewhere or (missing and not run.needs_log_folder):
         run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
-    words += [str(run.script.path), *run.arguments]
-    return slurm.run(words, folder=run.folder, environment=environment, check=False)
+    # Whoever may write to the file can change it until sbatch reads it: nothing starts before Slurm tells what it got.
+    is_held = run.script.header.value("hold") is not None
+    words += [*([] if is_held else ["--hold"]), *run.script.options, str(run.script.path), *run.arguments]
+    sent = slurm.run(words, folder=run.folder, environment=environment, check=False)
+    if sent.code == 0:
+        job = sent.text.strip().split(";")[0]
+        got = slurm.run(["scontrol", "write", "batch_script", job, "-"], check=False)
+        if got.stdout.rstrip(b"\n") != run.script.raw.rstrip(b"\n"):
+            slurm.run(["scancel", job], check=False)
+            raise UserError(f"{run.script.path} was changed while it was rehearsed", "read it again, and rehearse it")
+        if not is_held:
+            slurm.run(["scontrol", "release", job])
+    return sent
 
 
 def _fewer_nodes(run: BatchRun) -> list[str]:

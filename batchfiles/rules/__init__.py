@@ -48,6 +48,7 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     started.unused_tasks,
     ending.time_limit,
     ending.signals,
+    ending.unsaved,
     ending.exit_code,
     ending.early_ends,
     ending.interrupted_waits,

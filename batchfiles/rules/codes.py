@@ -270,6 +270,10 @@ _WARNINGS = {
         "With --gpus-per-task each task sees its own GPU alone, as device 0: cuda:LOCAL_RANK fails, and NCCL may not use NVLink.",
         "--gpus-per-node (or --gres) with --gpu-bind=none, and choose the device by local rank.",
     ),
+    "lightning-under-torchrun": (
+        "Lightning saves and requeues its job at the signal only where srun starts each rank: under torchrun it does neither.",
+        "Start one rank a task, without torchrun: srun python … , with --ntasks-per-node as devices has it.",
+    ),
     "cancels-itself": (
         "The job cancels itself: Slurm records CANCELLED, not COMPLETED, and dependent jobs don't start.",
         "End with exit, and kill background processes by their id.",

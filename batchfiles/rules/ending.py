@@ -11,6 +11,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.launchers import ignores_requests
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 
@@ -53,6 +54,19 @@ def _traps(script: BatchScript) -> dict[str, ShellCommand]:
         if len(words) > 1 and words[0] not in ("-", "") and "called" not in command.within:
             traps |= {_signal(word): command for word in words[1:]}
     return traps
+
+
+def unsaved(script: BatchScript) -> Iterator[Finding]:
+    """Find trainings that the job asks to save, and that don't."""
+    if script.header.value("signal") is None:
+        return
+    for launch in script.training:
+        name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
+        if launch.launcher is None or not name or HOLE in name:
+            continue
+        path = script.path.parent / name
+        if path.is_file() and ignores_requests(launch.launcher.name, path.read_text(errors="replace")):
+            yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
 
 
 _SETS_UP = re.compile(r"(?i)env|setup|module|conda|activate|config|vars|path")

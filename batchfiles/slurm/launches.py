@@ -19,7 +19,7 @@ _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)
 
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
-    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
+    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
     r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
 )
 _ASKS = re.compile(r"(?i)check|test|verif|valid|probe|exist|ready|health|wait|preflight|sanity|ping")
@@ -85,6 +85,8 @@ class LaunchedProgram:
         name = self.program[0].text.rpartition("/")[2] if self.program else ""
         if self.is_python:
             return bool(name) and not _asks_python(self)
+        if name == "wandb" and [word.text for word in self.program[1:2]] == ["agent"]:
+            return True
         if not name or helps(name) or self.command.is_call:
             return False
         words = (name, *(word.text for word in self.program[1:2]))

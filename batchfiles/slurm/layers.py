@@ -106,7 +106,7 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     return words[at:]
 
 
-_CONTAINER_VALUES = re.compile(
+CONTAINER_VALUES = re.compile(
     r"-B|--bind|--env|--env-file|-e|--pwd|--workdir|-w|-v|--volume|--mount|--home|-H|"
     r"--overlay|--nvccli-x|--image|-V|--module|-W|--hostname|"
     r"--scratch|-S|--gpus|--name|--network|--ipc|--shm-size|--user|-u|--entrypoint|--device|"
@@ -124,7 +124,7 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
         if text.startswith("-"):
             # Docker's -e takes a variable; Apptainer's is short for --cleanenv.
             is_flag = text == "-e" and name in ("apptainer", "singularity")
-            at += 2 if _CONTAINER_VALUES.fullmatch(text) and not is_flag else 1
+            at += 2 if CONTAINER_VALUES.fullmatch(text) and not is_flag else 1
         elif not verb:
             if text not in ("exec", "run", "shell", "start"):
                 break

@@ -16,16 +16,17 @@ from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
 from batchfiles.bash.values import HOLE, Value, number
-from batchfiles.slurm.directives import Header, read_header, with_arguments
+from batchfiles.slurm.directives import Directive, Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.contract.programs.slurm_options import read_options
 from trainjob.records.files import read_first
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
-_LARGEST_BYTES = 4_000_000
+LARGEST_BYTES = 4_000_000
 
 
 @dataclass
@@ -42,6 +43,8 @@ class BatchScript:
     site: SiteFacts
     root: Node
     placeholders: list[tuple[int, str]]  # lines with a <name> that somebody has to fill in
+    arguments: Sequence[str] | None  # of the file, where they are known
+    options: Sequence[str]  # that sbatch is given beside the file's own
     first_error: int | None  # the first line that bash's grammar does not allow
 
     @property
@@ -122,13 +125,29 @@ class BatchScript:
         return self.request.gpus_per_node
 
 
-def read_script(path: Path, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
-    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError."""
-    return script_of(path, read_first(path, _LARGEST_BYTES), site, arguments)
+def read_script(
+    path: Path, site: SiteFacts, arguments: Sequence[str] | None = None, options: Sequence[str] = ()
+) -> BatchScript:
+    """Return what `path` says, called with `arguments` if they are known. Raises OSError, DamagedError.
+
+    `options` are those that sbatch is given beside the file's own.
+    """
+    return script_of(path, read_first(path, LARGEST_BYTES), site, arguments, options)
 
 
-def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] | None = None) -> BatchScript:
-    """Return what the bytes `raw` say, as the content of `path`."""
+def script_of(
+    path: Path,
+    raw: bytes,
+    site: SiteFacts,
+    arguments: Sequence[str] | None = None,
+    options: Sequence[str] = (),
+    *,
+    hides_undecided: bool = False,
+) -> BatchScript:
+    """Return what the bytes `raw` say, as the content of `path`.
+
+    `hides_undecided`: what a branch sets of which only a run can tell whether it is taken is not known.
+    """
     text = _text(raw)
     lines = text.split("\n")
     placeholders = [(number, line.strip()) for number, line in enumerate(lines, 1) if _TO_FILL_IN.match(line)]
@@ -141,8 +160,9 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
         if 0 < number <= len(lines) and lines[number - 1].lstrip().startswith("#")
     }
     header = with_arguments(read_header(lines, frozenset(whole_lines)), arguments or ())
+    header.directives += [Directive(0, name, value, name) for name, value, _ in read_options(options)]
     request = request_of(header, site)
-    variables = Variables()
+    variables = Variables(hides_undecided=hides_undecided)
     for name, known in request.slurm_variables.items():
         variables.set(name, Value(known, frozenset({name})))
     for name, option_name in (("SLURM_GPUS_PER_NODE", "gpus-per-node"), ("SLURM_GPUS", "gpus")):
@@ -154,7 +174,9 @@ def script_of(path: Path, raw: bytes, site: SiteFacts, arguments: Sequence[str] 
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None
-    return BatchScript(path, raw, lines, header, request, shell, comments, site, root, placeholders, error)
+    return BatchScript(
+        path, raw, lines, header, request, shell, comments, site, root, placeholders, arguments, options, error
+    )
 
 
 def _text(raw: bytes) -> str:
@@ -186,7 +208,7 @@ def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
         for place in (folder / name, folder.parent / name, folder / Path(name).name):
             try:
                 if place.is_file() and place.resolve() != path.resolve():
-                    return str(place), _text(read_first(place, _LARGEST_BYTES))
+                    return str(place), _text(read_first(place, LARGEST_BYTES))
             except (OSError, ValueError):
                 continue
         return None

@@ -19,7 +19,7 @@ from trainjob.contract import clock, states
 from trainjob.contract.errors import Problem, UserError
 from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
-from trainjob.observe.status import Snapshot, between_looks_s, poll
+from trainjob.observe.status import Snapshot, poll
 from trainjob.records.files import load_json, write_atomically, write_json
 from trainjob.requests import interface
 from trainjob.requests.interface import PlannedJob, Run
@@ -228,7 +228,7 @@ def _cancelled_at_work(run: Run) -> float:
     def is_at_work_or_over(now: Snapshot) -> bool:
         return now.state not in states.ACTIVE or (now.state == states.RUNNING and bool(_printed(run.logs())))
 
-    poll(run.paths, is_at_work_or_over, lambda: clock.sleep(between_looks_s(run.paths)))
+    poll(run.paths, is_at_work_or_over)
     began = clock.monotonic()
     run.cancel(grace_s=_GRACE_S)
     return clock.monotonic() - began

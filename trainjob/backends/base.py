@@ -13,7 +13,6 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines.access import HERE, machine_at
 from trainjob.machines.machine import Machine
-from trainjob.records import submission as submissions
 from trainjob.records.submission import Native, Remote, Submission
 
 
@@ -75,8 +74,13 @@ class BackEnd(Protocol):
         Raises NotSubmittedError when it is certain that nothing was submitted, so that the run can be discarded.
         """
 
-    def start_elements(self, paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:
-        """Return the native id of each of these elements of the array `paths`, which begin or wait again."""
+    def start_elements(
+        self, paths: RunPaths, submission: Submission | None, elements: Array, recorded: Mapping[int, Submission]
+    ) -> dict[int, Native]:
+        """Return the native id of each of these elements of an array, which begin or wait again.
+
+        `submission` is that of the whole array, and `recorded` what was recorded of each element.
+        """
 
     def ask(self, natives: Sequence[Native]) -> list[Answer]:
         """Return what is known about each native id, with one command on each machine.
@@ -93,7 +97,9 @@ class BackEnd(Protocol):
     def identify(self, native: Native) -> dict[str, str]:
         """Return the scheduler's name for a run, for people: its job_id. Empty without a scheduler."""
 
-    def next_to(self, paths: RunPaths, native: Native, rank: int, words: Sequence[str], *, terminal: bool) -> list[str]:
+    def next_to(
+        self, paths: RunPaths, submission: Submission, rank: int, words: Sequence[str], *, terminal: bool
+    ) -> list[str]:
         """Return the command that runs `words` on the host of a rank, called on the run's machine. Raises UserError."""
 
     def interrupt(self, native: Native) -> None:
@@ -102,8 +108,8 @@ class BackEnd(Protocol):
     def start_soon(self, native: Native) -> None:
         """Make a run that its scheduler holds back after a requeue start as soon as it can. Raises UserError."""
 
-    def cancel(self, paths: RunPaths, native: Native | None, grace_s: float) -> None:
-        """End every process of the run, and no other; return when none is left. `native` is None if it is unknown."""
+    def cancel(self, paths: RunPaths, submission: Submission, grace_s: float) -> None:
+        """End every process of the run, and no other; return when none is left. Its native id may be unknown."""
 
 
 def machine_of(remote: Remote) -> Machine:
@@ -111,13 +117,8 @@ def machine_of(remote: Remote) -> Machine:
     return machine_at(remote.host, remote.user)
 
 
-def place_of(paths: RunPaths) -> tuple[Machine, str]:
+def place_of(paths: RunPaths, submission: Submission | None) -> tuple[Machine, str]:
     """Return the machine on which a run was submitted, and its run directory there."""
-    return place_by(submissions.read(paths), paths)
-
-
-def place_by(submission: Submission | None, paths: RunPaths) -> tuple[Machine, str]:
-    """Return the same of a run that was submitted so."""
     if submission is None or submission.remote is None:
         return HERE, str(paths.folder)
     return machine_of(submission.remote), submission.remote.folder

@@ -18,6 +18,7 @@ from trainjob.records import job as jobs
 from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
+    from trainjob.records.submission import Submission
     from trainjob.render.request import Request
 
 # As templates/parts/container.sh.j2 marks them.
@@ -25,7 +26,7 @@ _LABEL = "trainjob.run"
 RUNTIMES = ("docker", "podman")
 
 
-def image_digest(paths: RunPaths) -> str | None:
+def image_digest(paths: RunPaths, submission: Submission | None) -> str | None:
     """Return the sha256 of the image that a run uses; None for a run without containers.
 
     It is the registry's digest, with the image's name, or the id of an image that is only on that machine. Raises
@@ -33,7 +34,8 @@ def image_digest(paths: RunPaths) -> str | None:
     """
     container = _container(paths)
     try:
-        return None if container is None else identity(container.runtime, container.image or "", place_of(paths)[0])
+        machine, _ = place_of(paths, submission)
+        return None if container is None else identity(container.runtime, container.image or "", machine)
     except CommandError as error:
         raise NotSubmittedError(error.text, error.cure) from None
 
@@ -58,12 +60,12 @@ def has_image(container: Container) -> bool:
     return process.run([container.runtime, "image", "inspect", str(container.image)], check=False).code == 0
 
 
-def remove(paths: RunPaths) -> None:
+def remove(paths: RunPaths, submission: Submission | None) -> None:
     """End and remove every container of a run, whatever its state. An engine that has gone has none."""
     container = _container(paths)
     if container is None:
         return
-    machine, folder = place_of(paths)
+    machine, folder = place_of(paths, submission)
     engine = container.runtime
     try:
         listed = machine.run([engine, "ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={_LABEL}={folder}"])
@@ -75,14 +77,14 @@ def remove(paths: RunPaths) -> None:
         return
 
 
-def remove_partitions(paths: RunPaths) -> None:
+def remove_partitions(paths: RunPaths, submission: Submission | None) -> None:
     """Remove the V-IPU partitions that the run has noted as its own, and no other. Raises UserError if that fails."""
     if not paths.job.is_file():
         return  # an element of an array that has not begun
     cluster = table.recorded_cluster(jobs.read(paths.job)).ipu_keys
     if cluster is None:
         return
-    machine, folder = place_of(paths)
+    machine, folder = place_of(paths, submission)
     ended = machine.run(
         package.program_command(__file__, "remove_partitions", folder, cluster.vipu.server or ""),
         check=False,

@@ -11,9 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trainjob.backends import containers
-from trainjob.backends.base import Answer, Liveness, place_by, place_of
+from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.cluster import slurm_text
-from trainjob.cluster.slurm_text import Array
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -50,10 +49,10 @@ def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[s
 
 def start(paths: RunPaths, submission: Submission) -> Native:
     """Start the job script, and return its host and process. Raises UserError."""
-    machine, folder = place_by(submission, paths)
+    machine, folder = place_of(paths, submission)
     if submission.attempt > 1:
         # A killed script could not end its ranks, which would write at the same time as the new ones.
-        _kill_all(paths, only_here=attempts.state(paths) in states.ENDED)
+        _kill_all(paths, submission, only_here=attempts.state(paths) in states.ENDED)
     search_path = ""  # the machine's own, except that of ranks under `kind: local`
     if machine is HERE:
         try:
@@ -67,7 +66,7 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     return {**begun._asdict(), "ssh": remote.host if remote else None, "user": remote.user if remote else None}
 
 
-def start_elements(paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:  # noqa: ARG001 - see BackEnd
+def start_elements(paths: RunPaths, *_: object) -> dict[int, Native]:
     """Raise UserError: without a scheduler nothing can wait its turn."""
     raise UserError(f"run {paths.id} is an array, which needs a scheduler", "submit its elements one by one")
 
@@ -110,7 +109,7 @@ def identify(native: Native) -> dict[str, str]:  # noqa: ARG001 - see BackEnd
 
 def next_to(
     paths: RunPaths,
-    native: Native,  # noqa: ARG001 - see BackEnd
+    submission: Submission,  # noqa: ARG001 - see BackEnd
     rank: int,
     words: Sequence[str],
     *,
@@ -133,12 +132,12 @@ def start_soon(native: Native) -> None:
     """Do nothing: there is no scheduler that holds a run back."""
 
 
-def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
+def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
     """Ask the job script to end (ranks checkpoint), then end whatever is left of the run, on each of its hosts.
 
     A V-IPU partition that the run has made goes with it. Raises UserError, naming a host that can't be reached.
     """
-    machine, folder = place_of(paths)
+    (machine, folder), native = place_of(paths, submission), submission.native
     script = None if native is None else _script(native)._replace(folder=folder)
     has_ended = script is not None and _ends_when_asked(paths, machine, script, grace_s)
     failed: dict[str, str] = {}
@@ -146,12 +145,12 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
         # Before mpirun ends, because the other hosts then kill launchers, and processes without the mark are lost.
         beside = [host for host in hosts_of(paths) if host not in (script.host, machine.name)]
         # The script's host may have another name in the cluster file, so the script is spared everywhere.
-        failed = _kill_on(paths, beside, spared=script)
+        failed = _kill_on(paths, submission, beside, spared=script)
         # The ranks before the script, whose trap can then still record how the run ended.
         processes.kill(machine, folder, spared=script)
         _is_gone_within(machine, script, _TRAP_S)
-    _kill_all(paths, only_here=has_ended, failed=failed)
-    containers.remove_partitions(paths)
+    _kill_all(paths, submission, only_here=has_ended, failed=failed)
+    containers.remove_partitions(paths, submission)
 
 
 def _ends_when_asked(paths: RunPaths, machine: Machine, script: StartedScript, grace_s: float) -> bool:
@@ -179,14 +178,16 @@ def _is_gone_within(machine: Machine, script: StartedScript, limit_s: float) -> 
     return True
 
 
-def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, str] = MappingProxyType({})) -> None:
+def _kill_all(
+    paths: RunPaths, submission: Submission, *, only_here: bool, failed: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Kill every process of the run on each of its hosts; `only_here`: only on the host of the job script.
 
     `failed`: the hosts where that has just failed, and why.
     """
-    containers.remove(paths)
+    containers.remove(paths, submission)
     hosts = [] if only_here else [host for host in hosts_of(paths) if host not in failed]
-    failures = [*failed.values(), *_kill_on(paths, [*hosts, None]).values()]
+    failures = [*failed.values(), *_kill_on(paths, submission, [*hosts, None]).values()]
     if failures:
         raise UserError(
             f"run {paths.id} may still have processes: {'; '.join(failures)}",
@@ -194,9 +195,11 @@ def _kill_all(paths: RunPaths, *, only_here: bool = False, failed: Mapping[str, 
         )
 
 
-def _kill_on(paths: RunPaths, hosts: Sequence[str | None], spared: StartedScript | None = None) -> dict[str, str]:
+def _kill_on(
+    paths: RunPaths, submission: Submission, hosts: Sequence[str | None], spared: StartedScript | None = None
+) -> dict[str, str]:
     """Kill the run's processes on these hosts (None: its machine); return why that failed, by host."""
-    machine, folder = place_of(paths)
+    machine, folder = place_of(paths, submission)
 
     def why_some_are_left(host: str | None) -> str | None:
         deadline = clock.monotonic() + _KILL_S

@@ -17,14 +17,13 @@ from trainjob.machines.machine import Machine
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
-from trainjob.records.submission import Remote
+from trainjob.records.submission import Remote, Submission
 
 _ABSENT = 44  # exit code of replace_files.sh
 
 
-def _there(paths: RunPaths) -> tuple[Machine, str] | None:
+def _there(submission: Submission | None) -> tuple[Machine, str] | None:
     """Return the machine of a remote run and its run directory there; None for a run of this machine."""
-    submission = submissions.read(paths)
     remote = None if submission is None else submission.remote
     return None if remote is None else (machine_of(remote), remote.folder)
 
@@ -46,14 +45,14 @@ def place(paths: RunPaths, remote: Remote) -> None:
         )
 
 
-def refresh(runs: Iterable[RunPaths]) -> dict[str, str]:
+def refresh(runs: Iterable[tuple[RunPaths, Submission]]) -> dict[str, str]:
     """Bring the small files of all remote runs up to date, by one call to each machine.
 
     Returns, by run folder, why that failed: the record then shows the last state that was seen.
     """
     remote: dict[Machine, list[tuple[RunPaths, str]]] = {}
-    for paths in runs:
-        there = _there(paths)
+    for paths, submission in runs:
+        there = _there(submission)
         if there is not None:
             remote.setdefault(there[0], []).append((paths, there[1]))
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -101,7 +100,7 @@ def refresh_usage(paths: RunPaths) -> None:
 
 
 def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Callable[[int], Path]]) -> None:
-    there = _there(paths)
+    there = _there(submissions.read(paths))
     if there is None:
         return
     machine, folder = there
@@ -125,7 +124,7 @@ def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Cal
 @only_owner_writes()
 def fetch_checkpoints(paths: RunPaths) -> None:
     """Fetch the newest checkpoint of a remote run, unless it is here already. Raises UserError."""
-    there = _there(paths)
+    there = _there(submissions.read(paths))
     if there is None:
         return
     machine, names = there[0], _checkpoints_there(paths, *there)
@@ -139,25 +138,25 @@ def _checkpoints_there(paths: RunPaths, machine: Machine, folder: str) -> list[s
     return [name for name in names if name.startswith("update-")]
 
 
-def ask_to_stop(paths: RunPaths) -> None:
+def ask_to_stop(paths: RunPaths, submission: Submission | None) -> None:
     """Create the stop file that the ranks look for. Raises UserError."""
-    there = _there(paths)
+    there = _there(submission)
     if there is not None:
         there[0].run(["touch", f"{there[1]}/{paths.stop.name}"])
     paths.stop.touch(mode=0o644)
 
 
-def take_back_stop(paths: RunPaths) -> None:
+def take_back_stop(paths: RunPaths, submission: Submission | None) -> None:
     """Remove the stop file, which would stop the next attempt. Raises UserError."""
-    there = _there(paths)
+    there = _there(submission)
     if there is not None:
         there[0].run(["rm", "-f", f"{there[1]}/{paths.stop.name}"])
     remove_if_there(paths.stop)
 
 
-def set_checkpoints_aside(paths: RunPaths) -> None:
+def set_checkpoints_aside(paths: RunPaths, submission: Submission | None) -> None:
     """Rename the checkpoints on the run's machine, so that the next attempt does not see them. Raises UserError."""
-    there = _there(paths)
+    there = _there(submission)
     if there is None:
         return
     machine, folder = there[0], f"{there[1]}/{paths.checkpoints.name}"
@@ -166,9 +165,9 @@ def set_checkpoints_aside(paths: RunPaths) -> None:
         machine.run(["mv", f"{folder}/{name}", f"{folder}/set-aside-{name}"])
 
 
-def remove(paths: RunPaths) -> None:
+def remove(submission: Submission | None) -> None:
     """Remove a remote run's directory; its record on this machine is the caller's. Raises UserError."""
-    there = _there(paths)
+    there = _there(submission)
     if there is None:
         return
     machine, folder = there

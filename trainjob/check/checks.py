@@ -39,6 +39,10 @@ def _is_command(context: Context) -> bool:
     return bool(context.request.job.command)
 
 
+def _runs_command_under_scheduler(context: Context) -> bool:
+    return _is_command(context) and _HAS_SCHEDULER(context)
+
+
 # In the order in which a job would fail: by the job, its project and the cluster file alone,
 _OF_FILES = (
     Check("facts", project.missing_facts),
@@ -48,6 +52,7 @@ _OF_FILES = (
     Check("script", project.missing_script, _is_command),
     Check("own-program", project.own_program, _is_command),
     Check("left-behind", project.left_behind, _is_command),
+    Check("requests", script_problems.requests, _runs_command_under_scheduler),
     Check("environment", project.environment),
     Check("syntax", project.syntax),
     Check("memory", memory.too_little),

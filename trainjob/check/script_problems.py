@@ -11,7 +11,8 @@ from typing import Any
 from trainjob.check import probe
 from trainjob.check import script as scripts
 from trainjob.check.context import Context
-from trainjob.contract.errors import Problem
+from trainjob.contract.errors import WARNING, Problem
+from trainjob.contract.programs import launchers
 
 _NO_CHECK = "--no-check submits it all the same"
 
@@ -27,6 +28,21 @@ def find(context: Context) -> Iterator[Problem]:
     # The job's interpreter is known only once its prologue has run, or its environment is there.
     if context.request.cluster.container.runtime == "none":
         yield from by(sys.executable, context, imports=False)
+
+
+def requests(context: Context) -> Iterator[Problem]:
+    """Yield a script that does not save when Slurm asks it to, and would if srun started its ranks."""
+    script = scripts.script_of(context.request, context.project, context.selection)
+    found = launchers.find(context.request.job.command or ())
+    if script is None or found is None:
+        return
+    source = (context.project.top / script.path).read_text(errors="replace")
+    if launchers.ignores_requests(found.launcher.name, source):
+        text = (
+            f"{script.path} uses Lightning, which under torchrun neither saves nor requeues its job at the time limit"
+        )
+        cure = f"Start one rank a process, which does both: -- python {script.path}, with its devices and num_nodes"
+        yield Problem("lightning-under-torchrun", text, cure, WARNING)
 
 
 def by(python: str, context: Context, *, imports: bool = True, brought: Collection[str] = ()) -> Iterator[Problem]:

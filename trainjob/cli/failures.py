@@ -42,7 +42,7 @@ def handled(arguments: Sequence[str]) -> Iterator[None]:
             with suppress(OSError):
                 typer.echo(show.json_text(show.versioned(failure.as_json())))
         with suppress(OSError):
-            typer.echo(f"trainjob: {failure}", err=True)
+            typer.echo(f"{show.painted('trainjob', 'red', sys.stderr)}: {failure}", err=True)
         if expected is not None and expected.is_out_of_reach:
             sys.exit(exits.OUT_OF_REACH)
         sys.exit(exits.USER_OR_CLUSTER_CAN_FIX if expected else exits.OUR_BUG)

@@ -16,7 +16,7 @@ from trainjob.cli.look.status import print_failure
 from trainjob.contract import clock, exits, states
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays, logs
-from trainjob.observe.status import Snapshot, between_looks_s, poll
+from trainjob.observe.status import Snapshot, poll
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
 from trainjob.records.metrics import MetricsLine
@@ -67,12 +67,9 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         draw(now)
         return _has_ended(now)
 
-    def pause() -> None:
-        clock.sleep(between_looks_s(paths))
-
     try:
         with _drawing(paths, quiet=as_json) as draw:
-            ended = poll(paths, look, pause)
+            ended = poll(paths, look)
         if as_json:
             show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(paths).as_json()})})
         elif ended.elements:
@@ -84,7 +81,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         failures.discard_output()
         if isinstance(lost, show.OutputLostError):
             typer.echo(f"run {paths.id} continues: {lost}", err=True)
-        ended = poll(paths, _has_ended, pause)
+        ended = poll(paths, _has_ended)
     except KeyboardInterrupt:
         typer.echo(f"\nrun {paths.id} continues without you: trainjob logs {paths.id} --follow", err=True)
         return exits.INTERRUPTED
@@ -99,7 +96,7 @@ def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
     print_report(made(paths))
     if ended.checkpoints_not_written:
         typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
-    print_failure(ended)
+    print_failure(ended, is_output_shown=jobs.read(ended.paths.job).train is None)
     steps = f"trainjob logs {paths.id}"
     if ended.state != states.COMPLETED:
         is_repeatable = ended.cause is None or ended.cause.resume
@@ -179,9 +176,12 @@ class _Lines:
                 accuracy = "" if line.accuracy is None else f" · accuracy {100 * line.accuracy:.2f} %"
                 held_out = f"held-out loss {line.loss:.4f}{accuracy}"
                 self._say(f"{_epoch(line.epoch)}update {line.update} · {held_out}", left)
-        if now.update is not None and clock.monotonic() - self._printed_at > _BETWEEN_LINES_S and not _has_ended(now):
-            of = "" if now.total_updates is None else f" of {now.total_updates}"
-            self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
+        if clock.monotonic() - self._printed_at > _BETWEEN_LINES_S and not _has_ended(now):
+            if now.update is not None:
+                of = "" if now.total_updates is None else f" of {now.total_updates}"
+                self._say(f"{_epoch(now.epoch)}update {now.update}{of}{self._loss}", left)
+            elif now.epoch is not None:
+                self._say(f"epoch {now.epoch}", left)
 
     def _say(self, text: str, left: str) -> None:
         typer.echo(f"{text} · {left}" if left else text)

@@ -137,6 +137,12 @@ class Container(Strict):
         "are, except with shifter and ce, whose site or environment file mounts them.",
     )
 
+    options: list[Line] = key(
+        [],
+        "More words for the runtime, in front of the image, for an overlay or a home; with pyxis and ce, options of "
+        "srun. What is given here is not checked.",
+    )
+
     def enforce_rules(self) -> None:
         """Raise BreachError for a runtime without an image."""
         if self.runtime != "none" and self.image is None:

@@ -23,7 +23,7 @@ class Notify(Strict):
         None, "A program and its arguments, word by word; the message is in its environment and on its input."
     )
     webhook: Line | None = key(None, "Address that gets the message as JSON. The file must have mode 0600 then.")
-    stalled_after_s: Seconds = key(900.0, "Seconds without a sign of life after which a run counts as stalled.")
+    stalled_after_s: Seconds = key(900.0, "Seconds without progress after which a run counts as stalled.")
     limit_within_s: Seconds = key(1800.0, "Seconds before its time limit at which the event limit occurs.")
     every_s: Seconds = key(60.0, "Seconds between two checks of the runs.")
     background: bool = key(True, "Whether a background process checks the runs. false: only `trainjob notify` does.")

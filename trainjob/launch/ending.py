@@ -45,7 +45,9 @@ class AttemptFacts(NamedTuple):
     stop: bool = False  # the file `stop`
     update: Optional[int] = None  # by this attempt, as read
     total: Optional[int] = None
-    checkpoint: bool = False  # one of ours is there
+    may_be_of_epoch: bool = False  # the total, of a bar which may be drawn anew in each epoch
+    checkpoint: bool = False  # one is there, whenever it was written
+    durable: int = 0  # the last update before it, as read
     failed: bool = False  # a rank has failed, by no request: failure.json
     terminated: bool = False  # launchers have told ranks to end
     trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
@@ -84,7 +86,7 @@ def decide(facts: AttemptFacts) -> Ending:
     if facts.signalled:
         if facts.limit:
             return Ending(states.TIMEOUT, why=_with_request(facts, "the time limit has ended this attempt"))
-        return Ending(states.CANCELLED)
+        return _cancelled(facts)
     if facts.scheduler:
         return _by_script(facts)
     if facts.marker:
@@ -108,7 +110,8 @@ def _was_asked(facts: AttemptFacts) -> bool:
 
 
 def _is_done(facts: AttemptFacts) -> bool:
-    return facts.done or (facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0))
+    has_all = facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0)
+    return facts.done or (has_all and not facts.may_be_of_epoch)
 
 
 def _has_finished(facts: AttemptFacts) -> bool:
@@ -149,12 +152,16 @@ def _by_controller(facts: AttemptFacts) -> Ending:
             return Ending(states.REQUEUED, MORE_TIME, why)
         return _continued(facts, has_saved, why, states.TIMEOUT)
     if facts.job == "CANCELLED":  # by somebody, also of a job that was being preempted
-        return Ending(states.CANCELLED)
+        return _cancelled(facts)
     if facts.preempted:
         has_saved = has_saved or facts.checkpoint
         why = _PREEMPTED + ", which does not start the job again here"
         return _continued(facts, has_saved, why, states.STOPPED if facts.marker else states.CANCELLED)
-    return Ending(states.CANCELLED)
+    return _cancelled(facts)
+
+
+def _cancelled(facts: AttemptFacts) -> Ending:
+    return Ending(states.CANCELLED, why=_with_request(facts, "cancelled: %s" % _how_to_go_on(facts)))
 
 
 def _by_script(facts: AttemptFacts) -> Ending:
@@ -185,10 +192,10 @@ def _by_script(facts: AttemptFacts) -> Ending:
 
 def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
     """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
-    hint = "trainjob resume continues from its checkpoint"
+    hint = "trainjob resume continues from its checkpoint" if has_saved else _how_to_go_on(facts)
     if not has_saved:
-        refusal = "nothing was written after the request" if _was_asked(facts) else "no checkpoint of it is known"
-        hint = "trainjob resume continues" if _was_asked(facts) else "trainjob resume starts it again"
+        no_request = "no rank that handles USR1 or TERM was asked"
+        refusal = "nothing was written after the request" if _was_asked(facts) else no_request
     elif facts.stop:
         refusal = "it was asked to stop for good (trainjob cancel --stop)"
     elif _is_ended_from_outside(facts):
@@ -200,6 +207,14 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
             states.REQUEUED, AGAIN, _with_request(facts, "%s: continued as attempt %d" % (why, facts.attempt + 1))
         )
     return Ending(otherwise, why=_with_request(facts, "%s; %s: %s" % (why, refusal, hint)))
+
+
+def _how_to_go_on(facts: AttemptFacts) -> str:
+    """Return what `resume` continues from."""
+    if facts.durable:
+        return "trainjob resume continues from its newest checkpoint, at about update {:,}".format(facts.durable)
+    has_saved = facts.marker or facts.saved or facts.checkpoint
+    return "trainjob resume continues from its checkpoint" if has_saved else "trainjob resume starts it again"
 
 
 def _is_ended_from_outside(facts: AttemptFacts) -> bool:
@@ -261,6 +276,9 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     read_progress = progress.read(paths)
     if read_progress.attempt == number:
         facts.update(update=read_progress.update, total=read_progress.total_updates)
+        facts["may_be_of_epoch"] = read_progress.may_be_of_epoch
+        facts["durable"] = read_progress.durable_update or read_progress.began_at or 0
+        facts["checkpoint"] = facts["checkpoint"] or facts["durable"] > 0
     for word in words:
         name, _, value = word.partition("=")
         facts.update(_shown(value, int(facts.get("restarts", 0))) if name == "shown" else {name: _typed(name, value)})

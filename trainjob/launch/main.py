@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from trainjob.launch.ranks.binding import Binding
     from trainjob.launch.witness.watching import Observation, Orders
 
+_RECORDING_S = 5.0  # that a job script has to record its end, before Slurm kills it
+
 
 def main(arguments: Sequence[str]) -> int:
     """Return the exit code of the first rank that failed, or of all ranks if none did."""
@@ -228,34 +230,26 @@ class Launch:
             return watching.begin(self.paths, watched, stacks, self._orders(answered))
 
         gc.enable()  # not collected during the start: see __main__.py
-        supervisor = Supervisor(self.paths, ranks, options.grace_s, self.restarts, watch)
-        return guarded(supervisor.run, requests_by_input() if options.launcher == "slurm" else None)
+        grace_s, is_slurm = options.grace_s, options.launcher == "slurm"
+        if is_slurm:
+            # Slurm kills the job script as well, KillWait after TERM, and it has the end to record.
+            grace_s = max(grace_s / 2, grace_s - _RECORDING_S)
+        supervisor = Supervisor(self.paths, ranks, grace_s, self.restarts, watch)
+        return guarded(supervisor.run, requests_by_input() if is_slurm else None)
 
     def _orders(self, answered: Optional[str]) -> Orders:
         """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""
-        from trainjob.contract.settings import RuntimeSettings
+        from trainjob.contract.liveness import StallLimits
         from trainjob.launch.witness.watching import Orders
 
         job, orders = self.job, Orders(self.options.usage_every_s, answered=answered)
         if job is None:
             return orders
-        if job.idle_timeout_s is not None:
-            orders = orders._replace(idle_device_s=job.idle_timeout_s)
-        if job.trains:
-            return orders
-        stated_s, usual = job.stall_timeout_s, orders.rules
-        limit_s = RuntimeSettings.stall_timeout_s if stated_s is None else stated_s
-        return orders._replace(
-            stall_timeout_s=limit_s,
-            ends_stalled=stated_s is not None,
-            command=self.command or [],
-            progress=job.progress or "",
-            rules=usual._replace(
-                exit_grace_s=usual.exit_grace_s if job.exit_grace_s is None else job.exit_grace_s,
-                ends_stalled=job.on_stall == "end",
-                long_call_s=limit_s or usual.long_call_s,
-            ),
-        )
+        stated = {name: getattr(job, name) for name in ("stall_timeout_s", "exit_grace_s", "idle_timeout_s")}
+        limits = StallLimits(ends_silent=job.stall_timeout_s is not None, ends_stalled=job.on_stall == "end")
+        limits = limits._replace(**{name: value for name, value in stated.items() if value is not None})
+        command = [] if job.trains else self.command or []
+        return orders._replace(limits=limits, command=command, progress=job.progress or "")
 
     def _leave_mark(self, code: int) -> None:
         """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""

@@ -114,7 +114,7 @@ def variables(ranking: Ranking) -> Dict[str, str]:
 
 
 def identity(run: str, folder: Path, rank: int) -> Dict[str, str]:
-    """Return what has trackers continue one run over all attempts; `folder` is the rank's working folder.
+    """Return what has libraries continue one run over all attempts; `folder` is the rank's working folder.
 
     Ranks that all log have a run each: two writers of one would lose lines. MLflow's server gives its ids itself.
     """
@@ -123,6 +123,8 @@ def identity(run: str, folder: Path, rank: int) -> Dict[str, str]:
         "WANDB_RUN_ID": name,
         "WANDB_RESUME": "allow",
         "TENSORBOARD_LOGGING_DIR": str(folder / "runs" / name),  # Trainer's
+        # submitit asks for USR2, which it has Slurm send to the jobs that it submits itself.
+        "SUBMITIT_PREEMPT_SIGNAL": "USR1",
     }
 
 

@@ -46,7 +46,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
     is_over = before.state not in states.ACTIVE and before.state != states.LOST
     if is_over and not before.is_stale and not before.is_held:
         if submission is not None:
-            containers.remove_partitions(paths)
+            containers.remove_partitions(paths, submission)
         return before
     if submission is None:
         raise UserError(f"run {paths.id} was not submitted by trainjob", "End it where it was started")
@@ -57,7 +57,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
     # A full disk must not keep the run alive. The record before the end survives if this command is killed meanwhile.
     at = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds")
     recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
-    registry.get(submission.backend).cancel(paths, submission.native, grace_s)
+    registry.get(submission.backend).cancel(paths, submission, grace_s)
     if not all(recorded):
         recorded = [_is_recorded(one, cancelled_at=at) for one in cancelled]
     # Nothing is left: from now on its back end need not be asked. A script that was killed has left no word.
@@ -90,5 +90,5 @@ def stop(paths: RunPaths) -> Snapshot:
     now = status(paths)
     for one in now.parts:
         if one.state in states.ACTIVE:
-            mirror.ask_to_stop(one.paths)
+            mirror.ask_to_stop(one.paths, one.submission)
     return now

@@ -18,6 +18,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
 from trainjob.observe.status import Snapshot, status, statuses
+from trainjob.records.submission import Submission
 
 # Names of folders that `folder.create` is filling, or that `remove_run` is removing.
 _LEFT = re.compile(r"\.[a-z2-7]{4}-[^/]*\.(?:(?P<pid>[0-9]+)\.part|removed)")
@@ -109,12 +110,12 @@ def _remove_unless_resumed(paths: RunPaths) -> None:
         now = status(paths)
         if now.state in states.ACTIVE:
             raise UserError(f"run {paths.id} is {now.state} by now", f"End it first: trainjob cancel {paths.id}")
-        remove_run(paths)
+        remove_run(paths, now.submission)
 
 
-def remove_run(paths: RunPaths) -> None:
+def remove_run(paths: RunPaths, submission: Submission | None) -> None:
     """Remove one run's folder, on this machine and on its own, and its index entry. Raises UserError if that fails."""
-    mirror.remove(paths)
+    mirror.remove(submission)
     # Rename first: a half-removed folder with the run's own name would look like a broken run.
     gone = paths.folder.with_name(f".{paths.folder.name}.removed")
     try:

@@ -59,7 +59,7 @@ def start_over(now: Snapshot) -> None:
     """Set all checkpoints of the run aside, so that its next attempt starts from scratch."""
     for one in now.parts:
         checkpoints.set_aside(one.paths.checkpoints)
-        mirror.set_checkpoints_aside(one.paths)
+        mirror.set_checkpoints_aside(one.paths, one.submission)
 
 
 def resume(now: Snapshot, *, completed: bool = False) -> None:
@@ -83,13 +83,13 @@ def resume(now: Snapshot, *, completed: bool = False) -> None:
             folder.mkdir(mode=0o755, exist_ok=True)  # somebody may have removed it
         except OSError as error:
             raise UserError(f"{folder} can't be created ({error.strerror})", "Remove what is in its place") from None
-    hand_over(paths, submission)
+    hand_over(paths, submission, before=now.submission)
 
 
 def _resume_elements(whole: RunPaths, elements: Sequence[Snapshot]) -> None:
     again = {number: _next_attempt(one) for one in elements if (number := one.paths.element) is not None}
     for one in elements:
-        mirror.take_back_stop(one.paths)
+        mirror.take_back_stop(one.paths, one.submission)
     hand_over_elements(whole, again)
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_by, place_of
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
 from trainjob.backends.project import Project, Selection
 from trainjob.cluster import slurm_text
 from trainjob.cluster.slurm_text import Array
@@ -117,11 +117,11 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
                 raise NotSubmittedError(error.text, error.cure) from None
             recorded = submissions.read(paths)
             if recorded is None or recorded.native is None:  # nobody has resumed it already
-                hand_over(paths, submission)
+                hand_over(paths, submission, before=recorded)
     except (NotSubmittedError, index.IndexUnwritableError):
         # The run certainly never began: it must not be in the way of the next try.
         with contextlib.suppress(UserError, OSError):
-            mirror.remove(paths)
+            mirror.remove(submission)
         # The index last: a folder that it does not name would never be found.
         shutil.rmtree(paths.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
@@ -188,13 +188,15 @@ def _is_known_to_be_nowhere(paths: RunPaths, submission: Submission) -> bool:
     return submission.is_unknown
 
 
-def hand_over(paths: RunPaths, submission: Submission) -> None:
-    """Start the run; it is recorded before and after, so that no interruption loses it."""
+def hand_over(paths: RunPaths, submission: Submission, *, before: Submission | None) -> None:
+    """Start the run; it is recorded before and after, so that no interruption loses it.
+
+    `before` is what is recorded now, and again where it is certain that nothing was submitted.
+    """
     backend = registry.get(submission.backend)
     # At every attempt: the name may stand for another image by now. Those of a scheduler are on nodes not known yet.
-    digest = None if backend.HAS_SCHEDULER else containers.image_digest(paths)
+    digest = None if backend.HAS_SCHEDULER else containers.image_digest(paths, submission)
     submission = submission.replace(image_digest=digest or submission.image_digest)
-    before = submissions.read(paths)
     try:
         _record(paths, submission)
         if submission.remote is not None:
@@ -206,7 +208,7 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
                     raise UserError(f"{error}. Nothing was submitted", cure) from None
                 raise NotSubmittedError(error.text, error.cure) from None
         try:
-            folder.refuse_foreign_content(*place_by(submission, paths))
+            folder.refuse_foreign_content(*place_of(paths, submission))
             native = backend.start(paths, submission)
         except NotStartedError as error:
             # A limit of open files or processes was reached after the run directory was made.
@@ -224,7 +226,7 @@ def hand_over(paths: RunPaths, submission: Submission) -> None:
         _record(paths, submission.replace(native=native), tries=2)
     except NotSubmittedError:
         # Nobody could find it again.
-        backend.cancel(paths, native, 0.0)
+        backend.cancel(paths, submission.replace(native=native), 0.0)
         raise
 
 
@@ -242,17 +244,17 @@ def _record(paths: RunPaths, submission: Submission, tries: int = 1) -> None:
         ) from None
 
 
-def hand_over_elements(whole: RunPaths, submissions: Mapping[int, Submission]) -> None:
+def hand_over_elements(whole: RunPaths, again: Mapping[int, Submission]) -> None:
     """Start some elements of an array, each recorded by itself before and after."""
-    for number, submission in submissions.items():
+    for number, submission in again.items():
         submission.write(whole.of_element(number))
-    first = next(iter(submissions.values()))
-    folder.refuse_foreign_content(*place_of(whole))
+    first, of_whole = next(iter(again.values())), submissions.read(whole)
+    folder.refuse_foreign_content(*place_of(whole, of_whole))
     text = table.recorded_job(jobs.read(whole.job)).array
-    elements = Array(tuple(sorted(submissions)), slurm_text.parse_array(text).at_once if text else None)
-    natives = registry.get(first.backend).start_elements(whole, elements, submissions)
+    elements = Array(tuple(sorted(again)), slurm_text.parse_array(text).at_once if text else None)
+    natives = registry.get(first.backend).start_elements(whole, of_whole, elements, again)
     for number, native in natives.items():
-        submissions[number].replace(native=native).write(whole.of_element(number))
+        again[number].replace(native=native).write(whole.of_element(number))
 
 
 def to_wait_for(runs: Iterable[RunPaths], cluster: str, backend: str, remote: Remote | None) -> tuple[RunPaths, ...]:

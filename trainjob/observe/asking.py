@@ -29,24 +29,26 @@ def spread(every_s: float) -> float:
     return every_s * random.uniform(1.0 - _JITTER, 1.0 + _JITTER)  # noqa: S311 - no secret
 
 
-def _interrupted(runs: Iterable[RunPaths]) -> list[tuple[RunPaths, Submission]]:
-    # An element of an array was submitted with its run, unless it was resumed by itself.
-    owners = {str(one.folder): one for one in (run if run.submission.is_file() else run.whole for run in runs)}
-    recorded = [(owner, submissions.read(owner)) for owner in owners.values()]
-    return [
-        (owner, submission)
-        for owner, submission in recorded
-        if submission is not None
-        and submission.copy_of is None
-        and submission.native is None
-        and submission.backend in registry.BACK_ENDS
+def _interrupted(runs: Iterable[Seen]) -> list[tuple[RunPaths, Submission]]:
+    interrupted = [
+        (run.paths, run.submission)
+        for run in runs
+        if run.submission is not None
+        and run.submission.copy_of is None
+        and run.submission.native is None
+        and run.submission.backend in registry.BACK_ENDS
     ]
+    # An element of an array was submitted with its run, unless it was resumed by itself.
+    by_itself = [(paths, submission) for paths, submission in interrupted if paths.submission.is_file()]
+    wholes = {str(paths.whole.folder): paths.whole for paths, _ in interrupted if not paths.submission.is_file()}
+    recorded = [(paths, submissions.read(paths)) for paths in wholes.values()]
+    return [*by_itself, *((paths, submission) for paths, submission in recorded if submission is not None)]
 
 
 class StatusQueries:
     """Asks at every look."""
 
-    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:
+    def adopt_unknown(self, runs: Sequence[Seen]) -> dict[str, str]:
         """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist.
 
         Returns why that is not known of a run, by its folder.
@@ -71,21 +73,21 @@ class StatusQueries:
             found.update(zip(folders, registry.ask(name, natives), strict=True))
         return found
 
-    def refresh(self, runs: Iterable[RunPaths]) -> dict[str, str]:
+    def refresh(self, runs: Iterable[Seen]) -> dict[str, str]:
         """Fetch the files of runs on other machines; return why one can't be asked, by its folder."""
-        return mirror.refresh(runs)
+        return mirror.refresh((one.paths, one.submission) for one in runs if one.submission is not None)
 
 
 class Known(StatusQueries):
     """Asks nobody: what files and earlier answers say, at once. What they leave open counts as not answered."""
 
-    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: ARG002, D102 - see StatusQueries
+    def adopt_unknown(self, runs: Sequence[Seen]) -> dict[str, str]:  # noqa: ARG002, D102 - see StatusQueries
         return {}
 
     def answers(self, unsure: Sequence[Seen]) -> dict[Path, Answer]:  # noqa: D102
         return {one.paths.folder: Answer(Liveness.UNKNOWN, note="not asked yet") for one in unsure}
 
-    def refresh(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: ARG002, D102
+    def refresh(self, runs: Iterable[Seen]) -> dict[str, str]:  # noqa: ARG002, D102
         return {}
 
 
@@ -121,13 +123,13 @@ class Sparing(StatusQueries):
         self._answers: dict[Path, Answer] = {}
         self._unknown: dict[str, str] = {}
 
-    def adopt_unknown(self, runs: Iterable[RunPaths]) -> dict[str, str]:  # noqa: D102
+    def adopt_unknown(self, runs: Sequence[Seen]) -> dict[str, str]:  # noqa: D102
         interrupted = [owner for owner, _ in _interrupted(runs)]
         if not interrupted:
             return {}
         if self._turns_to_adopt.has_come([owner.folder for owner in interrupted]):
             began = clock.monotonic()
-            self._unknown = super().adopt_unknown(interrupted)
+            self._unknown = super().adopt_unknown(runs)
             self._turns_to_adopt.is_troubled = bool(self._unknown) or clock.monotonic() - began > _SLOW_S
         return self._unknown
 

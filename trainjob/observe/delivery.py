@@ -18,7 +18,7 @@ from trainjob.machines import process
 from trainjob.observe.status import Snapshot
 
 _LIMIT_S = 15.0
-_WORDS: dict[Event, str] = {"stalled": "shows no sign of life", "limit": "approaches its time limit"}
+_WORDS: dict[Event, str] = {"stalled": "makes no progress", "limit": "approaches its time limit"}
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ def message(now: Snapshot, event: Event) -> Message:
     where = now.cluster or "a job script started by hand"
     reason = str(now.cause) if now.cause is not None else now.note
     left = f"time left: {now.scheduler.get('time_left')}" if event == "limit" else None
-    progress = None if now.update is None else f"update {now.update} of {now.total_updates or 'unknown'}"
-    lines = (reason, left, progress, f"attempt {now.attempt}", f"trainjob status {now.id}")
+    lines = (reason, left, now.progress, f"attempt {now.attempt}", f"trainjob status {now.id}")
     return Message(
         visible(now.id),
         event,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from trainjob.cluster import slurm_text
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
+from trainjob.contract.liveness import PROGRESS, SignsOfLife, StallLimits, silence_of
 from trainjob.contract.paths import RunPaths, home
 from trainjob.machines import process
 from trainjob.observe import index
@@ -124,7 +125,7 @@ def events(now: Snapshot, rules: Notify, at_s: float) -> list[Event]:
     if now.state != states.RUNNING:
         return []
     due: list[Event] = []
-    if now.heartbeat is not None and at_s - now.heartbeat > rules.stalled_after_s:
+    if silence_of(PROGRESS, SignsOfLife(progress=now.heartbeat), at_s, StallLimits(rules.stalled_after_s)) is not None:
         due.append("stalled")
     with contextlib.suppress(ValueError):
         left_s = slurm_text.seconds(now.scheduler.get("time_left", "UNLIMITED"))

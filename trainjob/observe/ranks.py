@@ -110,9 +110,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(numbers) if numbers else None
 
 
-_MOST_NAMED = 8
-
-
 @dataclass(frozen=True)
 class Answers:
     """The stacks of those ranks that answered, in order; or, of a run that does not run, those that were kept last."""
@@ -127,7 +124,7 @@ class Answers:
         silent = sorted(set(wanted) - {one.rank for one in self.stacks})
         if not silent:
             return
-        named = ", ".join(map(str, silent[:_MOST_NAMED])) + (" …" if len(silent) > _MOST_NAMED else "")
+        named = stack_records.named(silent)
         if not self.are_current:
             raise UserError(
                 f"of run {paths.id}, no stacks of rank {named} were kept",
@@ -150,7 +147,7 @@ def stacks_of(paths: RunPaths, limit_s: float) -> Answers:
             f"run {paths.id} waits to run: its ranks have not begun",
             f"`trainjob status {paths.id}` says what it waits for",
         )
-    machine, folder = place_of(paths)
+    machine, folder = place_of(paths, now.submission)
     if now.state == states.RUNNING:
         word = f"ask-{secrets.token_hex(8)}"
         request = f"{folder}/{paths.stacks_request.name}"
@@ -161,7 +158,7 @@ def stacks_of(paths: RunPaths, limit_s: float) -> Answers:
             answers = [one for one in _recorded(paths, machine, folder) if one.word == word]
             if len(answers) == len(_ranks(paths)) or clock.monotonic() > deadline:
                 return Answers(answers, are_current=True, limit_s=limit_s)
-            clock.sleep(between_looks_s(paths))
+            clock.sleep(between_looks_s(now.submission))
     kept = _recorded(paths, machine, folder)
     if not kept:
         raise UserError(
@@ -200,7 +197,7 @@ def command_next_to(paths: RunPaths, rank: int, words: Sequence[str], *, termina
             f"look at its output: trainjob logs {paths.id}",
         )
     runtime = table.recorded_cluster(record).container.runtime
-    machine, folder = place_of(paths)
+    machine, folder = place_of(paths, now.submission)
     entered = entering(runtime if runtime in _ENGINES else "", folder, rank, words)
-    there = registry.get(submission.backend).next_to(paths, submission.native, rank, entered, terminal=terminal)
+    there = registry.get(submission.backend).next_to(paths, submission, rank, entered, terminal=terminal)
     return machine.interactive(there, terminal=terminal)

@@ -49,6 +49,11 @@ class Seen:
         return self.attempt > self.submission.attempt and not registry.has_scheduler(self.submission.backend)
 
     @property
+    def changes_when_asked(self) -> bool:
+        """Whether its job may have been found, or its files fetched, since they were read."""
+        return self.submission is not None and (self.submission.native is None or self.submission.remote is not None)
+
+    @property
     def waits_for_an_answer(self) -> bool:
         """Whether only its back end knows how it stands."""
         if self.is_by_hand or self.submission is None or not self.submission.native:

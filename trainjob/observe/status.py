@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from trainjob.backends import mirror, registry
 from trainjob.backends.base import Answer, Liveness
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import arrays
@@ -90,6 +90,13 @@ class Snapshot:
         return {**every, "tasks": [element.as_json() for element in self.elements]}
 
     @property
+    def progress(self) -> str | None:
+        """How far it is: its epoch, as far as it is known, and its update; None before either is known."""
+        epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
+        update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
+        return ", ".join(epoch + update) or None
+
+    @property
     def at_risk(self) -> str | None:
         """The write that the disk refuses, and how many updates an end now would lose; None without trouble."""
         if self.trouble is None or self.update is None or self.durable_update is None:
@@ -146,14 +153,14 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
 
 
 def _snapshots(runs: Sequence[RunPaths], asking: StatusQueries) -> list[Snapshot]:
-    unadopted = asking.adopt_unknown(runs)
     seen = [look(paths) for paths in runs]
-    stale = asking.refresh(one.paths for one in seen if one.is_open)
-    seen = [look(one.paths) if one.is_open else one for one in seen]
+    unadopted = asking.adopt_unknown(seen)
+    stale = asking.refresh(one for one in seen if one.is_open)
+    seen = [look(one.paths) if one.changes_when_asked else one for one in seen]
     unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
     answers = asking.answers(unsure)
     # They may have ended, or begun again, between the two looks: their files have the last word.
-    asking.refresh(one.paths for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
+    asking.refresh(one for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
     for one in unsure:
         answer = answers[one.paths.folder]
         if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
@@ -214,17 +221,20 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     )
 
 
-def between_looks_s(paths: RunPaths) -> float:
-    """Return the seconds between two looks at a run that somebody waits for."""
-    submission = submissions.read(paths)
+def between_looks_s(submission: Submission | None) -> float:
+    """Return the seconds between two looks at a run that was submitted so, and that somebody waits for."""
     if submission is None:
         return _HERE_S
     is_shared = submission.remote is not None or registry.has_scheduler(submission.backend)
     return spread(SHARED_S) if is_shared else _HERE_S
 
 
-def poll(paths: RunPaths, until: Callable[[Snapshot], bool], wait: Callable[[], None]) -> Snapshot:
-    """Return the first status that satisfies `until`, calling `wait` between two looks.
+def poll(
+    paths: RunPaths,
+    until: Callable[[Snapshot], bool],
+    wait: Callable[[float], None] | None = None,
+) -> Snapshot:
+    """Return the first status that satisfies `until`. `wait` is given the seconds that are to pass between two looks.
 
     A scheduler is asked less and less often while the files of the run do not change.
     A run that Slurm holds back after a requeue starts as soon as it can: its own job script can't see to that, because
@@ -242,4 +252,4 @@ def poll(paths: RunPaths, until: Callable[[Snapshot], bool], wait: Callable[[], 
                 # Where that is refused, the run starts after the two minutes.
                 with contextlib.suppress(UserError):
                     registry.get(now.submission.backend).start_soon(now.submission.native)
-        wait()
+        (wait or clock.sleep)(between_looks_s(now.submission))

@@ -375,20 +375,24 @@ def _from_table(seen: Evidence) -> Optional[Cause]:
                 text += ": %s" % named["said"]
             if row.code == "killed" and seen.memory is not None:
                 text += "; memory was %s" % seen.memory
-            return Cause(row.code, text, row.cure, row.resume, row.restart, row.blames_node)
+            first, cure = _first_of_chain(seen.lines) if match else None, row.cure
+            if first is not None and match is not None and match.string in seen.lines and match.string != first:
+                text += "; it began with %s" % first
+                cure = cure if row.pattern is not None and row.pattern.search(first) else _OF_THE_FIRST
+            return Cause(row.code, text, cure, row.resume, row.restart, row.blames_node)
     return None
 
 
 # Between two tracebacks of Python: the upper one is why the lower one came.
 _CHAINED = re.compile(r"^(The above exception was the direct cause|During handling of the above exception)")
+_OF_THE_FIRST = "Mend what it began with; the traceback in its log shows where"
 _OWN_WORDS = re.compile(r"^trainjob: (.+)")
 _EXCEPTION = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit|Warning))(: .*)?$")
 
 
 def _from_last_words(seen: Evidence) -> Optional[Cause]:
     """Return what the last line says where it is an error: one of ours, or the end of a traceback."""
-    lines = list(seen.lines)
-    for number, line in reversed(list(enumerate(lines))):
+    for line in reversed(seen.lines):
         own = _OWN_WORDS.match(line)
         if own:
             is_exception = "its traceback is above" in line
@@ -396,7 +400,7 @@ def _from_last_words(seen: Evidence) -> Optional[Cause]:
             return Cause(code, "%s: %s" % (seen.who, own.group(1)), "", resume=not is_exception)
         if _EXCEPTION.match(line):
             text = "%s raised %s" % (seen.who, line)
-            first = _first_of_chain(lines[:number])
+            first = _first_of_chain(seen.lines)
             if first is not None:
                 text += "; it began with %s" % first
             return Cause("exception", text, "The traceback in its log shows where", resume=False)
@@ -404,8 +408,9 @@ def _from_last_words(seen: Evidence) -> Optional[Cause]:
 
 
 def _first_of_chain(lines: Sequence[str]) -> Optional[str]:
-    """Return the error with which a chain of exceptions began whose last one follows `lines`; None for a single one."""
-    first = None
+    """Return the error with which the last chain of exceptions in `lines` began; None for a single one."""
+    last = next((number for number in reversed(range(len(lines))) if _EXCEPTION.match(lines[number])), 0)
+    lines, first = lines[:last], None
     for number, line in reversed(list(enumerate(lines))):
         if _CHAINED.match(line):
             first = next(filter(_EXCEPTION.match, reversed(lines[:number])), first)

@@ -22,6 +22,7 @@ class ProgressRecord:
     epoch: Optional[int] = None
     update: Optional[int] = None
     total_updates: Optional[int] = None
+    may_be_of_epoch: bool = False  # the total: a bar states it, which a command may draw anew in each epoch
     heartbeat: Optional[float] = None
     began_at: Optional[int] = None  # the update that the attempt continued from
     timed_from: Optional[int] = None  # the update after the attempt's first block, before which it starts and warms up

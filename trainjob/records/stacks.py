@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from dataclasses import dataclass
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from trainjob.contract import clock
+from trainjob.contract.liveness import IDLE_CORES
 from trainjob.contract.paths import RunPaths
-from trainjob.records import typed
+from trainjob.records import attempts, typed
 from trainjob.records.files import DamagedError, parse_json, write_json
 from trainjob.records.typed import required
 
+# Launchers look for requests once a second; one whose host is frozen never does.
+_ANSWERED_WITHIN_S, _POLL_S = 5.0, 0.1
 _MOST_NAMED, _MOST_FRAMES = 8, 3
 _FRAME = re.compile(r'(?m)^\s*File "([^"\n]*)", line (\d+) in (.*)$')
 # A thread that only reports to a tracker writes less; a loader, a download or a checkpoint much more.
 _MOST_IO_PER_S = 16 << 10
+_WAITS_FOR_DISK = "D"
+_MOVED, _COMPUTED = frozenset(["stacks", "cpu"]), frozenset(["cpu"])
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,37 @@ def parse(content: bytes) -> Optional[RankStacks]:
         return None
 
 
+def request(paths: RunPaths, prefix: str) -> str:
+    """Have all launchers write down the stacks of their ranks, and return the word of the request.
+
+    One that stands already, with this `prefix`, is not made again. On a full disk, nobody answers.
+    """
+    asked = attempts.asked_for_stacks(paths) or ""
+    if asked.startswith(prefix):
+        return asked
+    asked = "%s%d" % (prefix, os.getpid())
+    with contextlib.suppress(OSError):
+        attempts.ask_for_stacks(paths, asked)
+    return asked
+
+
+def wait(paths: RunPaths, ranks: int, prefix: str, are_ready: Callable[[], bool] = lambda: True) -> None:
+    """Wait until the stacks of all ranks are written for such a request, and they are ready; for 5 s at most.
+
+    The end of one rank ends all.
+    """
+    deadline = clock.monotonic() + _ANSWERED_WITHIN_S
+    while clock.monotonic() < deadline:
+        if all(word(paths, rank).startswith(prefix) for rank in range(ranks)) and are_ready():
+            return
+        clock.sleep(_POLL_S)
+
+
+def named(ranks: Sequence[int]) -> str:
+    """Return the numbers of ranks as a line shows them: the first eight."""
+    return ", ".join(map(str, ranks[:_MOST_NAMED])) + (" …" if len(ranks) > _MOST_NAMED else "")
+
+
 class StackGroup(NamedTuple):
     """Ranks that are at the same place: the frames of their main thread, the innermost first."""
 
@@ -72,9 +111,8 @@ class StackGroup(NamedTuple):
     frames: List[str]
 
     def __str__(self) -> str:
-        shown = ", ".join(map(str, self.ranks[:_MOST_NAMED])) + (" …" if len(self.ranks) > _MOST_NAMED else "")
-        who = "rank %s is" % shown if len(self.ranks) == 1 else "%d ranks (%s) are" % (len(self.ranks), shown)
-        return "%s in %s" % (who, " ← ".join(self.frames[:_MOST_FRAMES]) or "no Python code")
+        who = "rank %s is" if len(self.ranks) == 1 else "%d ranks (%%s) are" % len(self.ranks)
+        return "%s in %s" % (who % named(self.ranks), " ← ".join(self.frames[:_MOST_FRAMES]) or "no Python code")
 
 
 def groups(listed: Sequence[RankStacks]) -> List[StackGroup]:
@@ -95,19 +133,27 @@ def _main_thread(one: RankStacks) -> List[str]:
     return ["%s (%s:%s)" % (name, file.rpartition("/")[2], line) for file, line, name in _FRAME.findall(main)]
 
 
-def cores_if_still(before: RankStacks, after: RankStacks) -> Optional[float]:
-    """Return how many cores a rank has used between two looks without moving.
+def signs_of_life(before: Mapping[int, RankStacks], after: Mapping[int, RankStacks]) -> FrozenSet[str]:
+    """Return the signs of life that two looks at ranks show, by name (contract/liveness.py).
 
-    None if it moved: another process or stack, or more read and written than what waits does.
+    A rank that moved may have computed as well; who was not seen before, or not at all, is taken to have moved.
     """
+    shown = [_signs(before[rank], one) if rank in before else _MOVED for rank, one in after.items()]
+    return frozenset().union(*shown) if shown else _MOVED
+
+
+def _signs(before: RankStacks, after: RankStacks) -> FrozenSet[str]:
     earlier = {process.pid: process for process in before.processes}
-    took_s, used_s, moved = after.time - before.time, 0.0, 0
+    took_s, used_s, moved, waits = after.time - before.time, 0.0, 0, False
     if took_s <= 0 or earlier.keys() != {process.pid for process in after.processes}:
-        return None
+        return _MOVED
     for process in after.processes:
         then = earlier[process.pid]
         if process.stack != then.stack or process.cpu_s is None or then.cpu_s is None:
-            return None
+            return _MOVED
         used_s += process.cpu_s - then.cpu_s
         moved += (process.io_bytes or 0) - (then.io_bytes or 0)
-    return None if moved > _MOST_IO_PER_S * took_s else max(0.0, used_s / took_s)
+        waits |= process.state == then.state == _WAITS_FOR_DISK
+    if moved > _MOST_IO_PER_S * took_s:
+        return _MOVED
+    return _COMPUTED if waits or used_s >= IDLE_CORES * took_s else frozenset()

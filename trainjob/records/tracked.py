@@ -10,11 +10,12 @@ import itertools
 import json
 import math
 import os
+import re
 import struct
 from pathlib import Path
 from typing import BinaryIO, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from trainjob.records.files import DamagedError, load_json, open_regular
+from trainjob.records.files import DamagedError, load_json, open_regular, read_first
 
 _MOST_AT_ONCE = 1 << 20
 _MOST_RECORD = 1 << 20
@@ -39,6 +40,8 @@ _WEIGHTS = (
     ".pickle",
 )
 _NAMED = ("ckpt", "checkpoint")
+_NEVER_STATE = (".py", ".pyc", ".sh", ".log", ".md", ".yaml", ".yml")
+_ABSOLUTE = re.compile(r"(?<![\w./:$}])(?:~|/[\w.@+-]+)(?:/[\w.@+=,-]+)+")
 # What trainings leave alone, or what is large and not theirs.
 _NOT_SEARCHED = {"node_modules", "site-packages", "__pycache__"}
 # LevelDB's log, in which W&B keeps its records.
@@ -172,13 +175,22 @@ def find(folders: Sequence[Path], since: float) -> List[Path]:
     return [Path(path) for _, modified, path in sorted(found) if -modified >= since]
 
 
+def absolute_paths_in(file: Path) -> List[Path]:
+    """Return the absolute paths that stand in a text, such as a configuration file's output folder."""
+    try:
+        text = read_first(file, _MOST_AT_ONCE).decode("utf-8", "replace")
+    except (OSError, DamagedError):
+        return []
+    return [Path(os.path.expanduser(path)) for path in _ABSOLUTE.findall(text)]
+
+
 def newest_checkpoint(folders: Sequence[Path]) -> float:
     """Return when saved state below `folders` was written last, in seconds since 1970; 0.0 if there is none."""
     return max((_modified(entry) for entry in _entries(folders) if _is_saved_state(entry.name)), default=0.0)
 
 
 def _is_saved_state(name: str) -> bool:
-    return name.endswith(_WEIGHTS) or any(word in name.lower() for word in _NAMED)
+    return name.endswith(_WEIGHTS) or (any(word in name.lower() for word in _NAMED) and not name.endswith(_NEVER_STATE))
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:

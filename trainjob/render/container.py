@@ -63,7 +63,7 @@ def container(request: Request) -> dict[str, Any] | None:
     return {
         "engine": Sourced(settings.runtime, origin),
         "image": Sourced(settings.image, origin),
-        "flags": [Sourced(word, origin) for word in device_flags(settings.runtime, accelerator)],
+        "flags": [Sourced(word, origin) for word in (*device_flags(settings.runtime, accelerator), *settings.options)],
         "names": [Shell(name) for name in dict.fromkeys((*variables(accelerator), *environment(request)))],
     }
 

@@ -112,12 +112,11 @@ class Run:
 
         Raises TimeoutError after `timeout_s` seconds; the run continues.
         """
-        from trainjob.observe.status import between_looks_s, poll
+        from trainjob.observe.status import poll
 
         deadline = None if timeout_s is None else clock.monotonic() + timeout_s
 
-        def pause() -> None:
-            left_s = between_looks_s(self.paths)
+        def pause(left_s: float) -> None:
             if deadline is not None:
                 left_s = min(left_s, deadline - clock.monotonic())
                 if left_s <= 0:

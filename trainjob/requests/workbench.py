@@ -103,7 +103,7 @@ class Workbench:
 
     def discard(self, paths: RunPaths) -> None:
         """Remove a run that is no longer needed."""
-        remove_run(paths)
+        remove_run(paths, None)  # which is on this machine
 
 
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
@@ -122,7 +122,7 @@ def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
             say(f"  {updates}{reported_at - began_at:.0f} s{left}")
         return False
 
-    def until_its_files_end() -> None:
+    def until_its_files_end(_between_s: float) -> None:
         # Or for a while, because its script may have been killed.
         limit = clock.monotonic() + _BETWEEN_QUESTIONS_S
         clock.sleep(_POLL_S)

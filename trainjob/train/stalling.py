@@ -19,15 +19,14 @@ import torch
 
 from trainjob.contract import clock, exits
 from trainjob.contract.environment import STACKS
+from trainjob.contract.liveness import PROGRESS, SignsOfLife, StallLimits, silence_of
 from trainjob.contract.paths import RunPaths
-from trainjob.records import attempts, stacks
+from trainjob.records import stacks
 from trainjob.records.files import read_json, write_atomically, write_json
 from trainjob.train.world import World, flight_recorder
 
 # Ranks that wait give the others this long to record what they are doing: not all timers started together.
 _GIVEN_TO_OTHERS_S = 3.0
-# Launchers look for requests once a second; one whose host is frozen never does.
-_GIVEN_TO_LAUNCHERS_S = 5.0
 
 
 class Stalled(NamedTuple):
@@ -75,9 +74,10 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(min(1.0, self._limit_s / 4)):
-            seconds = clock.monotonic() - self._since
-            if seconds > self._limit_s:
-                self._end(Stalled(self._world.rank, self._doing, self._update, seconds, self._world.waits))
+            signs = SignsOfLife(progress=self._since)
+            silence = silence_of(PROGRESS, signs, clock.monotonic(), StallLimits(self._limit_s))
+            if silence is not None:
+                self._end(Stalled(self._world.rank, self._doing, self._update, silence.for_s, self._world.waits))
 
     def _end(self, mine: Stalled) -> None:
         recorder = flight_recorder()
@@ -91,7 +91,9 @@ class Watch:
         except OSError as error:
             _say("%s; this can't be recorded: %s" % (mine, error))
         if STACKS in os.environ:  # without our launcher, none would answer
-            self._keep_stacks(mine)
+            prefix, ranks = "stall-%d-" % self._attempt, range(self._world.size)
+            stacks.request(self._paths, prefix)
+            stacks.wait(self._paths, self._world.size, prefix, lambda: all(map(self._read, ranks)))
         if mine.waits:
             clock.sleep(_GIVEN_TO_OTHERS_S)
             others = [(rank, self._read(rank)) for rank in range(self._world.size) if rank != mine.rank]
@@ -112,23 +114,6 @@ class Watch:
             faulthandler.dump_traceback(sys.stderr)
         # The main thread can't be reached, and the launcher needs only an exit code.
         os._exit(exits.USER_OR_CLUSTER_CAN_FIX)
-
-    def _keep_stacks(self, mine: Stalled) -> None:
-        """Make the launchers record the stacks of all ranks now, because the end of one rank ends the others."""
-        prefix = "stall-%d-" % self._attempt
-        if not (attempts.asked_for_stacks(self._paths) or "").startswith(prefix):
-            try:
-                attempts.ask_for_stacks(self._paths, "%s%d-%d" % (prefix, mine.rank, os.getpid()))
-            except OSError as error:
-                _say("%s; no stacks can be kept: %s" % (mine, error))
-                return
-
-        def has_answered(rank: int) -> bool:
-            return stacks.word(self._paths, rank).startswith(prefix)
-
-        ranks, deadline = range(self._world.size), clock.monotonic() + _GIVEN_TO_LAUNCHERS_S
-        while clock.monotonic() < deadline and not (all(map(has_answered, ranks)) and all(map(self._read, ranks))):
-            clock.sleep(0.1)
 
     def _read(self, rank: int) -> Optional[Stalled]:
         return _read(_file(self._paths, rank), self._attempt)

@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import seconds as seconds
 from trainjob.planning.words import size as size
@@ -26,15 +28,48 @@ if TYPE_CHECKING:
     from trainjob.observe.status import Snapshot
 
 # What a terminal acts on instead of showing it: C0 but line feed and tab, DEL, C1, the line separators and direction
-# marks of Unicode; and the halves of characters, which no stream can encode.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# marks of Unicode; the halves of characters, which no stream can encode; and the marks of our own colours.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0]")
 _RUN = re.compile(f"{_CONTROL.pattern}+")
+# A colour in text that is still to be printed is a mark that only this process can make. What writes to the terminal
+# puts the sequence in its place, so nothing that a file holds becomes a colour.
+_MARK = f"\ufdd0{os.urandom(8).hex()}:"
+_MARKS = re.compile(f"({_MARK}[0-9;]+m)")
+_PAINTS = {"red": "1;31", "green": "32", "yellow": "1;33", "cyan": "36", "bold": "1"}
+_STATE_PAINTS = {
+    states.COMPLETED: "green",
+    states.RUNNING: "cyan",
+    **dict.fromkeys((states.FAILED, states.LOST), "red"),
+    **dict.fromkeys((states.TIMEOUT, states.STOPPED, states.CANCELLED), "yellow"),
+}
 JSON_VERSION = 1
 
 
 def visible(text: str) -> str:
     r"""Return `text` with each control character written out, as in \x1b; line feeds and tabs stay."""
     return _RUN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Return whether `stream` takes colours: https://no-color.org, else FORCE_COLOR, else whether it is a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return os.environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def painted(text: str, paint: str, stream: TextIO | None = None) -> str:
+    """Return `text` in a colour (red, green, yellow, cyan) or bold, where standard output or `stream` takes colours."""
+    stream = sys.stdout if stream is None else stream
+    # Only our own streams write the marks as a terminal's sequences.
+    marked = f"{_MARK}{_PAINTS[paint]}m{visible(text)}{_MARK}0m"
+    return marked if isinstance(stream, Visible) and is_coloured(stream.raw) else text
+
+
+def state(word: str, width: int = 0) -> str:
+    """Return the state of a run in its colour, filled up to `width`."""
+    return painted(f"{word:<{width}}", paint) if (paint := _STATE_PAINTS.get(word)) else f"{word:<{width}}"
 
 
 def json_text(value: object, indent: int | None = None) -> str:
@@ -71,7 +106,11 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     lines = [list(head), *([_cell(cell) for cell in line] for line in body)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        cells = (
+            state(cell, width) if title in ("STATE", "state") else f"{cell:<{width}}"
+            for title, cell, width in zip(head, line, widths, strict=True)
+        )
+        typer.echo("  ".join(cells).rstrip())
 
 
 def _cell(text: str) -> str:
@@ -103,7 +142,19 @@ def figures(
 
 def warning(line: str) -> None:
     """Print a warning on the error stream."""
-    typer.echo(f"warning: {line}", err=True)
+    typer.echo(f"{painted('warning', 'yellow', sys.stderr)}: {line}", err=True)
+
+
+def age(at: str | None) -> str:
+    """Return how long ago `at` was, an ISO time, in its largest unit, as in "3 min"; empty where it is no time."""
+    try:
+        passed_s = max(0.0, clock.time() - datetime.fromisoformat(at or "").timestamp())
+    except ValueError:
+        return ""
+    units = ((86400, "d"), (3600, "h"), (60, "min"))
+    return next(
+        (f"{passed_s // size_s:.0f} {unit}" for size_s, unit in units if passed_s >= size_s), f"{passed_s:.0f} s"
+    )
 
 
 def time_left(now: Snapshot) -> str:
@@ -153,7 +204,11 @@ class Visible:
 
     def write(self, text: str) -> int:
         """Write `text`, with its control characters visible. Raises OutputLostError."""
-        self._on_its_way(lambda: self.raw.write(visible(text)))
+        parts = _MARKS.split(text)  # every second one is a mark
+        parts[::2] = map(visible, parts[::2])
+        parts[1::2] = (part.replace(_MARK, "\x1b[") for part in parts[1::2])
+        shown = "".join(parts)
+        self._on_its_way(lambda: self.raw.write(shown))
         return len(text)
 
     def flush(self) -> None:

@@ -106,9 +106,9 @@ def _bar(now: Snapshot) -> RenderableType:
 
 
 def progress(now: Snapshot) -> str:
-    """Return how many updates a run has made."""
+    """Return how many updates a run has made; of one that tells its epochs alone, the newest."""
     if now.update is None:
-        return ""
+        return "" if now.epoch is None else f"epoch {now.epoch}"
     return f"{now.update:,}" + (f" of {now.total_updates:,}" if now.total_updates else "")
 
 

@@ -91,6 +91,18 @@ def _after_torch() -> None:
     patches.apply()
 
 
+def _after_tensor() -> None:
+    from trainjob_gpu import attention
+
+    attention.shard_like_gpus()
+
+
+def _after_numa() -> None:
+    from trainjob_gpu import patches
+
+    patches.bind_to_no_node()
+
+
 def _after_sampler() -> None:
     from trainjob_gpu import notes
 
@@ -111,6 +123,8 @@ BEFORE: Dict[str, Step] = {
 AFTER: Dict[str, Step] = {
     "torch": _after_torch,
     "torch.distributed.distributed_c10d": _after_distributed,
+    "torch.distributed.tensor": _after_tensor,
+    "torch.numa.binding": _after_numa,
     "torch.utils.data.distributed": _after_sampler,
     "pynvml": _after_nvml,
 }

@@ -7,6 +7,8 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
+from trainjob_gpu import attention
+
 Tensor = torch.Tensor
 
 
@@ -315,6 +317,8 @@ def _not_on_gpus(*_: Any, **__: Any) -> Any:
 CPU_ONLY = {"_sparse_mm_reduce_impl": _not_on_gpus}
 KERNELS = {
     "_fused_sdp_choice": _plain_attention,
+    "_scaled_dot_product_efficient_attention": attention.forward,
+    "_scaled_dot_product_efficient_attention_backward": attention.backward,
     "_use_cudnn_ctc_loss": _no_library,
     "_use_cudnn_ctc_loss.Tensor": _no_library,
     "_use_miopen_ctc_loss": _no_library,

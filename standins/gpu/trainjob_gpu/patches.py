@@ -92,6 +92,34 @@ def refuse_nvml() -> None:
             setattr(pynvml, name, init)
 
 
+def bind_to_no_node() -> None:
+    """Let torchrun's --numa-binding start the ranks where they are: this machine's CPUs are near no GPU."""
+    binding: Any = sys.modules["torch.numa.binding"]
+    bound = binding._maybe_wrap_command_args_with_numa_binding
+
+    def started(command: Any, *, gpu_index: int, numa_options: Any) -> Any:
+        if numa_options is not None:
+            _say_no_node(numa_options)
+        return bound(command, gpu_index=gpu_index, numa_options=None)
+
+    def wrapped(function: Any, *, gpu_index: int, numa_options: Any) -> Any:  # noqa: ARG001 - torch's form
+        if numa_options is not None:
+            _say_no_node(numa_options)
+        return function
+
+    binding._maybe_wrap_command_args_with_numa_binding = started
+    binding._maybe_wrap_with_numa_binding = wrapped
+
+
+def _say_no_node(options: Any) -> None:
+    if not _Reported.node:
+        _Reported.node = True
+        sys.stderr.write(
+            "trainjob: --numa-binding=%s binds nothing in a rehearsal: stand-in GPUs are near no CPU. On the cluster "
+            "it needs the program numactl on each node\n" % options.affinity_mode.value
+        )
+
+
 def _accelerator(torch: Any) -> None:
     # torch.accelerator's figures are asked of an allocator of torch's own kind; the stand-in's are torch.cuda's.
     native = torch._C
@@ -209,3 +237,4 @@ def _compiling(torch: Any) -> None:
 
 class _Reported:
     compile = False
+    node = False

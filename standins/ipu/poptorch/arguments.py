@@ -32,15 +32,20 @@ def bound(forward: Callable[..., object], args: Tuple[object, ...], kwargs: Dict
     return found.args, found.kwargs
 
 
-def form(forward: Callable[..., object], call: Call) -> List[Any]:
-    """Return what a program is compiled for: how many arguments are given by place, and the form of each by name."""
+def names_of(forward: Callable[..., object], call: Call) -> List[Tuple[str, Any]]:
+    """Return the arguments by name; those that forward has no name for by their place."""
     args, kwargs = call
     try:
         names = list(inspect.signature(forward).parameters)
     except (TypeError, ValueError):
         names = []
-    by_place = {names[n] if n < len(names) else "argument %d" % n: _form(value) for n, value in enumerate(args)}
-    return [len(args), {**by_place, **{name: _form(value) for name, value in kwargs.items()}}]
+    by_place = [(names[n] if n < len(names) else "argument %d" % n, value) for n, value in enumerate(args)]
+    return by_place + list(kwargs.items())
+
+
+def form(forward: Callable[..., object], call: Call) -> List[Any]:
+    """Return what a program is compiled for: how many arguments are given by place, and the form of each by name."""
+    return [len(call[0]), {name: _form(value) for name, value in names_of(forward, call)}]
 
 
 def refuse_others(compiled_for: List[Any], found: List[Any]) -> None:

@@ -20,11 +20,12 @@ def _values(optimizer: torch.optim.Optimizer, names: Iterable[str]) -> Dict[str,
     }
 
 
-# State by name, in the form of PopART's names, where the user's model is a part of PopTorch's: Accl1___model.fc.weight.
+# State by name, in the form of PopART's names: Accl1___fc.weight. Where PopTorch traces, the user's model is a part of
+# its own: Accl1___model.fc.weight.
 _NAMES = {"velocity": "Accl", "mean": "Accl1", "size": "Accl2", "steps": "Step"}
 _NAMES_OF_RMSPROP = {"size": "Accl1", "centre": "Accl2", "velocity": "Accl3"}
 _SCALE_FACTOR = "lossScaleUpdateFactor"
-_SETTING = "%s___specific___model.%s"
+_SETTING = "%s___specific___%s"
 # PopART's own: the share of large gradients at which the loss's scale is halved, and the highest scale for float16.
 _MOST_LARGE, _HIGHEST_SCALE = 1e-7, 2.0**15
 
@@ -38,8 +39,9 @@ class DeviceOptimizer:
         weights: Dict[str, torch.Tensor],
         half: Dict[int, bool],
         adapts_scale: bool = False,
+        prefix: str = "",
     ) -> None:
-        self._named, self._half = weights, half
+        self._named, self._half = {prefix + name: weight for name, weight in weights.items()}, half
         self._known = {id(weight) for weight in weights.values()}
         self._state: Dict[int, Dict[str, Any]] = {}
         self._kind = ""
@@ -144,7 +146,7 @@ class DeviceOptimizer:
     # -- its state, read and written -----------------------------------------------------------
 
     def read(self) -> Dict[str, Any]:
-        """Return a copy of the state by name, as "Accl1___model.fc.weight"; steps are tensors, too."""
+        """Return a copy of the state by name, as "Accl1___fc.weight"; steps are tensors, too."""
         state: Dict[str, Any] = {}
         groups = {id(weight): group for group in self._groups for weight in group["params"]}
         for name, weight in self._named.items():
@@ -153,7 +155,7 @@ class DeviceOptimizer:
                 dtype = self._types.second if what == "size" else self._types.first
                 is_tensor = isinstance(value, torch.Tensor)
                 kept = value.to(dtype, copy=True) if is_tensor and dtype is torch.float16 else value
-                key = "%s___model.%s" % (self._names[what], name)
+                key = "%s___%s" % (self._names[what], name)
                 state[key] = kept.clone() if is_tensor else torch.tensor(float(value))
         if self._adapts_scale:
             state[_SCALE_FACTOR] = torch.tensor(self._scale_factor)
@@ -198,7 +200,7 @@ class DeviceOptimizer:
             if self._adapts_scale and key == _SCALE_FACTOR:
                 self._scale_factor = float(value)
                 continue
-            kind, _, name = key.partition("___model.")
+            kind, _, name = key.partition("___")
             weight = self._named.get(name)
             if weight is None or kind not in whats or value.shape not in (weight.shape, torch.Size([])):
                 raise Error("optimizer state %s is not of this model and optimizer" % key)

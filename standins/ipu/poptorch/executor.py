@@ -23,7 +23,7 @@ from poptorch.optim import Optimizer, accumulates_in_half
 from poptorch.optimizer_lines import Unexpected
 from poptorch.options import Options
 from poptorch.program import Program
-from poptorch.stages import refuse_options_apart, refuse_short_pipeline
+from poptorch.stages import refuse_accumulation, refuse_options_apart, refuse_short_pipeline
 from poptorch.training import TrainingProgram
 
 _before_compiling: "OrderedDict[int, Callable[[], object]]" = OrderedDict()
@@ -73,8 +73,8 @@ class PoplarExecutor(Inspection):
         self._shown: Optional[nn.Module] = None
         self._unexpected: Optional[Unexpected] = None
         self._read: Optional[Dict[str, Any]] = None  # the optimizer's state, as it was read since it changed
-        if not training and self._options.Training.gradient_accumulation != 1:
-            raise AssertionError("gradient accumulation must be 1 for inference: use deviceIterations instead")
+        if not training:
+            refuse_accumulation(self._options)
         if isinstance(optimizer, Optimizer):
             self._follow(optimizer)
         if training:

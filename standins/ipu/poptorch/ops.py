@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequ
 
 import torch
 
+from poptorch import overlap
 from poptorch.blocks import is_compiling
 from poptorch.enums import MatMulSerializationMode, MultiConvPlanType, OverlapMode
 from poptorch.errors import Error
@@ -45,14 +46,13 @@ def set_available_memory(tensor: torch.Tensor, available_memory_proportion: floa
 
 
 def set_overlap_for_input(input_tensor: torch.Tensor, mode: OverlapMode) -> Any:
-    """Return the tensor: copying beside computing is for hardware."""
-    assert isinstance(mode, OverlapMode)  # noqa: S101 - poptorch's own kind of refusal
-    return input_tensor
+    """Return the tensor: copying beside computing is for hardware. What may be marked is checked when compiling."""
+    return overlap.marked("input", input_tensor, mode)
 
 
 def set_overlap_for_output(output_tensor: torch.Tensor, mode: OverlapMode) -> Any:
-    """Return the tensor: copying beside computing is for hardware."""
-    return set_overlap_for_input(output_tensor, mode)
+    """Return the tensor, as `set_overlap_for_input` does."""
+    return overlap.marked("output", output_tensor, mode)
 
 
 def nop(tensor: torch.Tensor) -> Any:

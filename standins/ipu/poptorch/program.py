@@ -32,6 +32,7 @@ from poptorch.errors import Error
 from poptorch.grouping import GroupedWeight, held_by
 from poptorch.layout import Results, Shape, micro_batch
 from poptorch.losses import marked_losses, the_loss
+from poptorch.overlap import OverlapMarks
 
 if TYPE_CHECKING:
     from poptorch.options import Options
@@ -55,6 +56,7 @@ class Program:
             for name, weight in owner._parameters.items()
             if weight is not None
         ]
+        self._norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._NormBase)]
         self._owners = [(owner, name) for owner in model.modules() for name in owner._buffers]
         self._buffers = [self._copies() for _ in range(self.shape.replicas)]
         self._constants: Optional[_Constants] = None  # once traced
@@ -114,7 +116,7 @@ class Program:
     def _forward(self, call: Call) -> Tuple[Any, List[Any]]:
         if self._constants is not None:
             self._constants.put()
-        with marked_losses(held_as_half) as marked, self._weights_in_half():
+        with marked_losses(held_as_half) as marked, self._weights_in_half(), self._statistics():
             outputs = self.host(*call[0], **call[1])
         if self._constants is not None:
             self._constants.restore()
@@ -132,6 +134,19 @@ class Program:
             for owner, name, weight in places:
                 owner._parameters[name] = weight
 
+    @contextlib.contextmanager
+    def _statistics(self) -> Iterator[None]:
+        """Have inference leave running statistics as they are, also of a model in training mode."""
+        norms: List[Any] = [] if self.trains else self._norms
+        before = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.momentum = 0.0
+        try:
+            yield
+        finally:
+            for norm, momentum in zip(norms, before):
+                norm.momentum = momentum
+
     # -- compiling -----------------------------------------------------------------------------
 
     def trace(self, call: Call) -> int:
@@ -144,7 +159,10 @@ class Program:
         self._constants = _Constants(self.host)
         with self._surroundings(keep=True), held_by(0, self.grouped), stages as placement:
             before = [owner._buffers[name] for owner, name in self._owners]
-            outputs, marked = self._forward(values.convert(torch.clone, first))
+            copied = values.convert(torch.clone, first)
+            with OverlapMarks(self.host.forward, copied) as marks:
+                outputs, marked = self._forward(copied)
+            marks.refuse(outputs, self.options)
             self._refuse_other_buffers(before)
             self._refuse_shared_buffers()
         if self.trains:

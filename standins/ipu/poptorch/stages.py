@@ -183,18 +183,33 @@ def refuse_options_apart(options: Options) -> None:
         raise Error("the IPU model does not support replication, and there are %d replicas" % replicas)
 
 
+def refuse_accumulation(options: Options) -> None:
+    """Raise Error if options for inference ask for more than one micro batch before an update."""
+    if options.Training.gradient_accumulation != 1:
+        instead = (
+            " Use poptorch.Options().deviceIterations to process a sufficient number of batches each run for pipelined "
+            "execution instead."
+        )
+        raise Error(
+            "You must set poptorch.Options().Training.gradientAccumulation to 1 or leave it as its default value (1) "
+            "when running a poptorch.inferenceModel()." + instead * options.execution_strategy.is_pipelined
+        )
+
+
 def refuse_short_pipeline(options: Options, stages: int, training: bool) -> None:
     """Raise Error if a pipeline of `stages` IPUs can't be kept full."""
     if not training:
         if options.device_iterations < stages:
             raise Error(
-                "a pipeline of %d stages needs as many device iterations, and has %d"
-                % (stages, options.device_iterations)
+                "poptorch.Options().deviceIterations must be greater than or equal to the number of pipeline stages "
+                "(%d) when using PopTorch.PipelinedExecution. It is %d." % (stages, options.device_iterations)
             )
         return
     needed, accumulation = 2 * stages - 1, options.Training.gradient_accumulation
     if accumulation < needed:
         raise Error(
-            "gradient accumulation must be at least the number of pipeline stages: %d over %d IPUs, and is %d"
-            % (needed, stages, accumulation)
+            "poptorch.Options().Training.gradientAccumulation must be greater than or equal to the number of pipeline "
+            "stages (%d) when using poptorch.PipelinedExecution. Please note that a model with %d pipeline stages in "
+            "PopTorch will have an additional %d stages when training. It is %d."
+            % (needed, stages, needed - stages, accumulation)
         )

@@ -39,7 +39,9 @@ class TrainingProgram(Program):
     ) -> None:
         super().__init__(model, options, mode, training)
         self._adapts_scale = options.Training.auto_loss_scaling
-        self.optimizer = DeviceOptimizer(optimizer, dict(model.named_parameters()), self.half, self._adapts_scale)
+        prefix = "model." * bool(options.Jit.trace_model)
+        named: Dict[str, torch.Tensor] = dict(model.named_parameters())
+        self.optimizer = DeviceOptimizer(optimizer, named, self.half, self._adapts_scale, prefix)
         self._last_scale = self.optimizer.final_loss_scale
         self._magnitudes = torch.zeros(
             2

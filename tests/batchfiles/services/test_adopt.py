@@ -69,3 +69,28 @@ def test_a_file_that_sbatch_refuses_is_compared_in_a_copy_that_it_takes(tmp_path
     assert found["differences"][0].startswith("sbatch refuses train.sbatch: ")
     assert [one["rank"] for one in found["original"]] == [0, 0, 0, 0]
     assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
+
+
+def test_a_fault_excuses_only_what_it_explains(tmp_path: Path) -> None:
+    """The file needs an argument that nobody gives when the job runs, and its signal is a fault of another kind."""
+    text = HEAD.replace("--time=10", "--time=10 --signal=B:TERM@60").replace("set -e", "set -e\n[ -f never ] || exit 3")
+    code, found = proof(tmp_path, text + RIGHT)
+    assert code == 1
+    assert found["unexplained"][0].startswith("train.sbatch started no rank")
+
+
+def test_ranks_that_a_program_starts_itself_and_files_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("")
+    text = "#!/bin/bash\n#SBATCH --cpus-per-task=2 --time=10\nexport A=$'a\\tb'\necho 1 > made.json\npython train.py\n"
+    (tmp_path / "train.sbatch").write_text(text)
+    code, found = proof(tmp_path, text)
+    assert (found["differences"], code) == ([], 0)
+    assert dict(found["adopted"][0]["environment"])["A"] == "a\tb"
+
+
+def test_options_of_sbatch_and_a_script_of_the_shell(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH --ntasks-per-node=2 --time=10\nsrun ./run.sh --lr 1 $1\n"
+    code, found = proof(tmp_path, text, "--", "--nodes=2", "two")
+    assert (found["differences"], code) == ([], 0)
+    assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
+    assert found["adopted"][0]["command"].endswith("--lr 1 two")

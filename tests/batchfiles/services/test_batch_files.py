@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from batchfiles.rehearsal import rehearsal
 from tests.support.programs import ran
+from trainjob.contract.errors import UserError
 
 MEETS = """
 import os, time, torch.distributed as dist
@@ -114,6 +117,24 @@ srun {EACH_A_RANK}
     assert [path for path in ("/etc", "/usr", "/var", "/root") if Path(path, "trainjob-was-here").exists()] == []
     assert (opened / "here").exists()
     assert any("--writable" in fact for fact in verdict["facts"]) or "Read-only" in (kept / "refused").read_text()
+
+
+def test_a_file_that_is_changed_after_its_user_agreed_does_not_run(
+    needs: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("slurm")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    mark = Path(tempfile.mkdtemp()) / "ran"
+    agreed = f"{HEAD}srun true\n".encode()
+    Path("train.sbatch").write_text(f"{HEAD}touch {mark}\nsrun true\n")
+    with pytest.raises(UserError, match=r"train\.sbatch was changed while it was rehearsed"):
+        rehearsal.rehearse(rehearsal.BatchOptions(Path("train.sbatch"), raw=agreed, has_gpus=False))
+    assert not mark.exists()
+    mark.parent.rmdir()
 
 
 def test_what_only_the_cluster_has_ends_no_script_of_sh(rehearse: Rehearse) -> None:

@@ -290,7 +290,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
 
 
 def test_every_code_has_a_case() -> None:
-    assert set(CASES) == set(CODES) - {"beyond-cluster"}
+    assert set(CASES) == set(CODES) - {"beyond-cluster", "lightning-under-torchrun"}
 
 
 @pytest.mark.parametrize(("code", "wrong", "right"), [(code, *pair) for code, pairs in CASES.items() for pair in pairs])
@@ -308,6 +308,26 @@ def test_a_finding_names_its_line() -> None:
     assert [finding.line for finding in found(text) if finding.code == "directive-ignored"] == [5]
     late = job("echo one\nsrun bash -c '\n  torchrun --nproc-per-node=4 train.py\n'\n")
     assert [finding.line for finding in found(late) if finding.code == "nnodes-missing"] == [len(late.splitlines()) - 1]
+
+
+@pytest.mark.parametrize(
+    ("script", "launch", "is_found"),
+    [
+        ("import lightning as L\nL.Trainer().fit(model)\n", ALONE, True),
+        ("from pytorch_lightning import Trainer\nTrainer().fit(model)\n", ALONE, True),
+        ("import lightning as L\nL.Trainer().fit(model)\n", "srun python train.py\n", False),
+        ("import lightning as L\nL.Trainer(plugins=[SLURMEnvironment()]).fit(model)\n", ALONE, False),
+        ("from lightning.fabric import Fabric\n", ALONE, False),
+        ("from transformers import Trainer\nTrainer().train()\n", ALONE, False),
+        (None, ALONE, False),
+    ],
+)
+def test_lightning_is_not_asked_under_torchrun(script: str | None, launch: str, is_found: bool, tmp_path: Path) -> None:
+    if script is not None:
+        (tmp_path / "train.py").write_text(script)
+    (tmp_path / "train.sbatch").write_text(job(launch))
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
+    assert ("lightning-under-torchrun" in {one.code for one in found}) == is_found
 
 
 def test_options_that_only_a_run_can_tell_are_no_fault() -> None:

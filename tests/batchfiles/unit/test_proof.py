@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
 from batchfiles.rehearsal.proof import Proof, program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
@@ -16,37 +17,78 @@ from batchfiles.slurm.script import script_of
 FIRST = RankObservation(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
 
 
+def differences(proof: Proof) -> list[str]:
+    return [one.text for one in proof.differences()]
+
+
 def test_equal_ranks_prove_the_job() -> None:
     ranks = [FIRST, FIRST._replace(rank=1)]
     proof = Proof(ranks, list(ranks))
-    assert (proof.is_equal, proof.differences()) == (True, [])
+    assert (proof.is_equal, differences(proof)) == (True, [])
 
 
 def test_each_difference_is_told() -> None:
     other = FIRST._replace(world_size=4, environment=())
     proof = Proof([FIRST], [other])
     assert not proof.is_equal
-    assert proof.differences() == [
+    assert differences(proof) == [
         "world size of rank 0: 2, and 4 in the job",
         "environment of rank 0: A=1, and nothing in the job",
     ]
     more = Proof([FIRST], [FIRST, FIRST._replace(rank=1, node=1)])
-    assert more.differences() == [
+    assert differences(more) == [
         "the file starts 1 rank on 1 node, each of a world of 2; and the job 2 ranks on 2 nodes, each of a world of 2"
     ]
 
 
+def test_only_what_differs_is_told() -> None:
+    theirs = FIRST._replace(environment=(("A", "1"), ("B", "2")))
+    ours = FIRST._replace(environment=(("A", "1"), ("B", "3")))
+    assert differences(Proof([theirs], [ours])) == ["environment of rank 0: B=2, and B=3 in the job"]
+
+
+def test_a_difference_is_excused_by_what_explains_it_alone() -> None:
+    one, other = FIRST, FIRST._replace(world_size=4, command="python other.py")
+    proof = Proof([one], [other])
+    assert [each.aspect for each in proof.unexplained(explained(["nnodes-missing"], []))] == ["command"]
+    assert not proof.unexplained(explained(["nnodes-missing", "rank-expanded-early"], []))
+    assert len(proof.unexplained(explained(["signal-kills-batch"], []))) == 2
+    none = Proof((), [other], "the file started no rank: usage")
+    assert none.unexplained(explained(["nnodes-missing", "signal-kills-batch"], ["line 3: srun starts 2 launchers"]))
+    refused = Proof([one], [one], refusal="sbatch refuses it")
+    assert not refused.unexplained(explained([], ["line 2: sbatch expands no $1; the job takes 2"]))
+    assert refused.unexplained(explained(["nnodes-missing"], []))
+
+
+def test_ranks_that_are_missing_excuse_no_other_program() -> None:
+    more = [FIRST, FIRST._replace(rank=1, command="python other.py")]
+    found = Proof([FIRST], more).unexplained(explained(["gpus-unused"], []))
+    assert [one.text for one in found] == ["command of rank 1: python train.py, and python other.py in the job"]
+
+
+def test_files_that_one_of_them_writes_are_told() -> None:
+    proof = Proof([FIRST], [FIRST], files=(frozenset({"a.json", "b"}), frozenset({"b"})))
+    assert (proof.is_equal, differences(proof)) == (False, ["only the file writes a.json"])
+
+
+def test_ranks_that_a_program_starts_itself_count() -> None:
+    first = rank_in("/p", "python train.py", 2)
+    forked = replace(rank_in("/p", "python -c spawn --multiprocessing-fork", 2).processes[0], pid=2, parent=1)
+    both = replace(first, processes=[*first.processes, forked])
+    assert [one.pid for one in both.ranks("7", program="train.py")] == [1, 2]
+
+
 def test_a_side_that_starts_nothing_proves_nothing() -> None:
     proof = Proof((), (), "the job started no rank: it printed nothing")
-    assert (proof.is_equal, proof.differences()) == (False, ["the job started no rank: it printed nothing"])
+    assert (proof.is_equal, differences(proof)) == (False, ["the job started no rank: it printed nothing"])
     assert not Proof((), ()).is_equal
     alone = Proof((), [FIRST], "train.sbatch started no rank: no such file")
-    assert alone.differences()[0].endswith("no such file; the job starts 1 rank on 1 node, each of a world of 2")
+    assert differences(alone)[0].endswith("no such file; the job starts 1 rank on 1 node, each of a world of 2")
 
 
 def test_a_copy_proves_no_file_that_sbatch_refuses() -> None:
     proof = Proof([FIRST], [FIRST], refusal="sbatch refuses train.sbatch: no #!")
-    assert (proof.is_equal, proof.differences()) == (False, ["sbatch refuses train.sbatch: no #!"])
+    assert (proof.is_equal, differences(proof)) == (False, ["sbatch refuses train.sbatch: no #!"])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +116,7 @@ def test_the_spool_folder_is_not_the_projects() -> None:
     spool, own = (
         observe_ranks(rank_in(folder, "python train.py", 2), frozenset())[0] for folder in ("/p/spool-node1/x", "/p")
     )
-    assert Proof([spool], [own]).differences() == [
+    assert differences(Proof([spool], [own])) == [
         "folder of rank 0: Slurm's spool folder, and the project's in the job"
     ]
 

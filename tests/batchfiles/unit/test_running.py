@@ -19,7 +19,7 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     nodes: str, is_stalled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job: Any = SimpleNamespace(processes=[SimpleNamespace(torch="2.13.0", command=f"torchrun {nodes} train.py")])
-    watch = following._Watch(job)
+    watch = following.JobWatch(job)
     began = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
     assert watch.is_stalled() == is_stalled
@@ -49,7 +49,8 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
     )
     sent: list[list[str]] = []
     slurm: Any = SimpleNamespace(
-        run=lambda words, **_: sent.append(words), description=SimpleNamespace(node_names=["node1"])
+        run=lambda words, **_: sent.append(words) or SimpleNamespace(code=1),
+        description=SimpleNamespace(node_names=["node1"]),
     )
     running._submit(run, slurm, {})
     assert (f"--output={tmp_path}/slurm-%j.out" in sent[0]) == moved

@@ -25,7 +25,20 @@ def of(author: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ones_own_file_is_not_asked_about(file: Path) -> None:
-    agree_to_run(file, yes=False)
+    assert agree_to_run(file, yes=False) == file.read_bytes()
+
+
+def test_a_yes_holds_for_the_whole_content(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of("else@where", monkeypatch)
+    start = b"#!/bin/bash\n" + b"#" * 3_900_000
+    file.write_bytes(start)
+    assert agree_to_run(file, yes=True) == start
+    file.write_bytes(start + b"\nrm -rf x\n")
+    with pytest.raises(UserError, match=r"give --yes"):
+        agree_to_run(file, yes=False)
+    file.write_bytes(start + b"#" * 200_000)
+    with pytest.raises(UserError, match=r"larger than 4,000,000 bytes"):
+        agree_to_run(file, yes=True)
 
 
 def test_a_file_of_another_author_needs_a_yes_once_for_each_content(

@@ -41,31 +41,31 @@ def run_folder(folder: Path, **container: str) -> RunPaths:
 def test_the_registrys_digest_is_recorded(engines: Engines, tmp_path: Path) -> None:
     engines.add("podman", answer=f'["{DIGEST}","other@sha256:3"]{ID}')
     paths = run_folder(tmp_path, runtime="podman", image="torch:2")
-    assert containers.image_digest(paths) == DIGEST
+    assert containers.image_digest(paths, None) == DIGEST
 
 
 @pytest.mark.parametrize("answer", [f"[]{ID}", f"null{ID}", "[]" + "2" * 64])
 def test_an_image_that_is_only_here_is_recorded_by_its_id(answer: str, engines: Engines, tmp_path: Path) -> None:
     engines.add("docker", answer=answer)
-    assert containers.image_digest(run_folder(tmp_path, runtime="docker", image="torch:2")) == ID
+    assert containers.image_digest(run_folder(tmp_path, runtime="docker", image="torch:2"), None) == ID
 
 
 def test_an_image_that_went_away_stops_the_hand_over(engines: Engines, tmp_path: Path) -> None:
     engines.add("docker", code=1)
     with pytest.raises(NotSubmittedError, match="image inspect"):
-        containers.image_digest(run_folder(tmp_path, runtime="docker", image="torch:2"))
+        containers.image_digest(run_folder(tmp_path, runtime="docker", image="torch:2"), None)
 
 
 def test_a_run_without_containers_asks_no_engine(engines: Engines, tmp_path: Path) -> None:
     engines.add("docker")
-    assert containers.image_digest(run_folder(tmp_path, runtime="none")) is None
-    containers.remove(run_folder(tmp_path, runtime="none"))
+    assert containers.image_digest(run_folder(tmp_path, runtime="none"), None) is None
+    containers.remove(run_folder(tmp_path, runtime="none"), None)
     assert engines.calls() == []
 
 
 def test_what_is_left_of_a_run_is_found_by_its_label_and_removed(engines: Engines, tmp_path: Path) -> None:
     engines.add("docker", answer="aaa\nbbb")
-    containers.remove(run_folder(tmp_path, runtime="docker", image="torch:2"))
+    containers.remove(run_folder(tmp_path, runtime="docker", image="torch:2"), None)
     listing, removing = engines.argv()
     assert listing[-1] == f"label=trainjob.run={tmp_path}"
     assert removing == ["docker", "rm", "--force", "aaa", "bbb"]
@@ -73,10 +73,10 @@ def test_what_is_left_of_a_run_is_found_by_its_label_and_removed(engines: Engine
 
 def test_an_engine_that_is_gone_or_does_not_answer_has_nothing_left(engines: Engines, tmp_path: Path) -> None:
     paths = run_folder(tmp_path, runtime="docker", image="torch:2")
-    containers.remove(paths)
+    containers.remove(paths, None)
     assert engines.calls() == []
     engines.add("docker", code=1, answer="aaa")
-    containers.remove(paths)
+    containers.remove(paths, None)
     assert [words[:2] for words in engines.argv()] == [["docker", "ps"]]
 
 

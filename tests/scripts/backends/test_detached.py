@@ -118,7 +118,12 @@ def test_another_host_cannot_tell() -> None:
 
 def test_a_run_of_another_host_is_not_cancelled_here(paths: RunPaths) -> None:
     with pytest.raises(UserError, match=r"was started on host elsewhere, which is not this machine: log in there and"):
-        detached.cancel(paths, {"pid": 1, "started": 1, "host": "elsewhere"}, 1.0)
+        detached.cancel(paths, of_native({"pid": 1, "started": 1, "host": "elsewhere"}), 1.0)
+
+
+def of_native(native: Native) -> Submission:
+    """Return the submission that left this native id."""
+    return Submission(**submission(native, "2026-01-01T00:00:00+00:00"))
 
 
 def submitted(paths: RunPaths, script: str) -> Native:
@@ -127,8 +132,7 @@ def submitted(paths: RunPaths, script: str) -> Native:
     paths.job.write_text(record().to_json())
     paths.attempt.write_text("1\n")
     paths.state.write_text("RUNNING\n")
-    values = submission(native, "2026-01-01T00:00:00+00:00")
-    Submission(**values).write(paths)
+    of_native(native).write(paths)
     return native
 
 
@@ -225,7 +229,7 @@ def test_our_own_interpreter_comes_first_for_a_task_on_this_machine_alone(
 def test_cancel_asks_first(paths: RunPaths) -> None:
     native = started(paths, "trap 'echo asked >asked; exit 143' TERM; touch ready; while :; do sleep 0.01; done")
     wait_for(paths.folder / "ready")
-    detached.cancel(paths, native, 100.0)
+    detached.cancel(paths, of_native(native), 100.0)
     assert (paths.folder / "asked").exists()
     assert liveness(native) is Liveness.GONE
 
@@ -233,7 +237,7 @@ def test_cancel_asks_first(paths: RunPaths) -> None:
 def test_a_script_that_ends_when_asked_leaves_nobody_behind(paths: RunPaths) -> None:
     native = started(paths, "setsid sleep 61 & trap 'exit 143' TERM; touch ready; while :; do sleep 0.01; done")
     wait_for(paths.folder / "ready")
-    detached.cancel(paths, native, 100.0)
+    detached.cancel(paths, of_native(native), 100.0)
     assert processes_of(paths) == []
 
 
@@ -241,14 +245,14 @@ def test_cancel_ends_what_does_not_listen_and_what_has_slipped_away(paths: RunPa
     native = started(paths, "trap '' TERM; setsid sleep 61 & env -i sleep 62 & touch ready; wait")
     wait_for(paths.folder / "ready")
     assert len(processes_of(paths)) >= 3
-    detached.cancel(paths, native, 0.05)
+    detached.cancel(paths, of_native(native), 0.05)
     assert processes_of(paths) == []
 
 
 def test_a_script_whose_ranks_are_killed_still_records_its_end(paths: RunPaths) -> None:
     native = started(paths, "trap '' TERM; trap 'echo ended >ended' EXIT; sleep 60 & touch ready; wait; exit 3")
     wait_for(paths.folder / "ready")
-    detached.cancel(paths, native, 0.05)
+    detached.cancel(paths, of_native(native), 0.05)
     assert (paths.folder / "ended").exists()
 
 
@@ -265,7 +269,7 @@ def test_other_hosts_are_cleared_before_the_mpirun_that_holds_them_ends(
 
     monkeypatch.setattr(detached, "hosts_of", lambda _: (native["host"], "gpu-2", "gpu-3"))
     monkeypatch.setattr(processes, "kill", recorded)
-    detached.cancel(paths, native, 0.05)
+    detached.cancel(paths, of_native(native), 0.05)
     assert {*asked[:2]} == {"gpu-2", "gpu-3"}
     assert {*asked[2:]} == {None, native["host"], "gpu-2", "gpu-3"}
 
@@ -284,7 +288,7 @@ def test_a_run_can_be_ended_from_inside_of_it(paths: RunPaths, monkeypatch: pyte
     native = started(paths, "trap '' TERM; sleep 60 & touch ready; wait")
     wait_for(paths.folder / "ready")
     monkeypatch.setenv("TRAINJOB_RUN_DIR", str(paths.folder))
-    detached.cancel(paths, native, 0.05)
+    detached.cancel(paths, of_native(native), 0.05)
     assert processes_of(paths) == []
 
 
@@ -292,15 +296,15 @@ def test_cancel_touches_no_other_run(paths: RunPaths, tmp_path: Path) -> None:
     other = RunPaths(tmp_path / "run-2")
     other.logs.mkdir(parents=True)
     bystander, native = started(other, "sleep 60"), started(paths, "sleep 60")
-    detached.cancel(paths, native, 1.0)
+    detached.cancel(paths, of_native(native), 1.0)
     assert (liveness(native), liveness(bystander)) == (Liveness.GONE, Liveness.ALIVE)
-    detached.cancel(other, bystander, 1.0)
+    detached.cancel(other, of_native(bystander), 1.0)
 
 
 def test_cancelling_twice_is_once(paths: RunPaths) -> None:
     native = started(paths, "sleep 60")
-    detached.cancel(paths, native, 1.0)
-    detached.cancel(paths, native, 1.0)
+    detached.cancel(paths, of_native(native), 1.0)
+    detached.cancel(paths, of_native(native), 1.0)
     assert liveness(native) is Liveness.GONE
 
 
@@ -309,7 +313,7 @@ def test_a_run_whose_script_ends_just_now_can_be_cancelled(paths: RunPaths, monk
     wait_until_gone(native)
     answers = iter([[True]])
     monkeypatch.setattr(processes, "running", lambda *_, **__: next(answers, [False]))
-    detached.cancel(paths, native, 1.0)
+    detached.cancel(paths, of_native(native), 1.0)
     assert processes_of(paths) == []
 
 

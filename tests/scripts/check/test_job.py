@@ -141,6 +141,20 @@ def test_a_script_that_git_does_not_track(tmp_path: Path) -> None:
     assert found(top / "src", untracked=True, command=["sh", "train.py"]) == []
 
 
+@pytest.mark.parametrize(("kind", "launcher"), [("slurm", "torchrun"), ("slurm", "python"), ("local", "torchrun")])
+def test_a_script_that_saves_at_the_time_limit_only_where_srun_starts_its_ranks(
+    tmp_path: Path, kind: str, launcher: str
+) -> None:
+    top = repository(tmp_path / "p")
+    (top / "train.py").write_text("import lightning\n\nlightning.Trainer(max_epochs=3).fit(None)\n")
+    place = {"kind": "slurm", "nodes": NODES, "runs_dir": "/shared/runs"} if kind == "slurm" else None
+    codes = {one.code: one for one in found(top, place, untracked=True, command=[launcher, "train.py"])}
+    assert ("lightning-under-torchrun" in codes) == ((kind, launcher) == ("slurm", "torchrun"))
+    if "lightning-under-torchrun" in codes:
+        assert codes["lightning-under-torchrun"].severity == "warning"
+        assert "-- python train.py" in codes["lightning-under-torchrun"].cure
+
+
 @pytest.mark.parametrize(
     ("name", "reason"), [("a.pem", "may hold a secret"), ("big", "larger than 10 MB, so it counts as data")]
 )

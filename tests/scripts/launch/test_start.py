@@ -41,7 +41,7 @@ def test_a_start_loads_nothing_that_it_has_no_use_for(tmp_path: Path) -> None:
 
 def test_the_attempts_of_a_command_continue_one_run_of_a_tracker(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
-    names = ("WANDB_RUN_ID", "WANDB_RESUME", "TENSORBOARD_LOGGING_DIR")
+    names = ("WANDB_RUN_ID", "WANDB_RESUME", "TENSORBOARD_LOGGING_DIR", "SUBMITIT_PREEMPT_SIGNAL")
     tell = f"import os; print([os.environ[name] for name in {names}])"
     options = ["--launcher", "local", "--instances", "2", str(tmp_path), "--", sys.executable, "-c", tell]
     plain = {name: value for name, value in os.environ.items() if name not in names}
@@ -50,7 +50,7 @@ def test_the_attempts_of_a_command_continue_one_run_of_a_tracker(tmp_path: Path)
         environ = {**plain, "WANDB_RESUME": "must", "TRAINJOB_DEVICE": "cpu"}
         subprocess.run([sys.executable, "-m", "trainjob.launch", *options], env=environ, timeout=100, check=True)
     for rank, name in enumerate((tmp_path.name, f"{tmp_path.name}-rank1")):
-        reported = str([name, "must", str(tmp_path / "code" / "runs" / name)])
+        reported = str([name, "must", str(tmp_path / "code" / "runs" / name), "USR1"])
         assert (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines().count(reported) == 2
 
 

@@ -65,6 +65,7 @@ class Ran:
         runtime: str,
         mounts: Sequence[str] = ("/usr", "/usr/bin:/opt/the tools"),
         program: str = "",
+        options: Sequence[str] = (),
         **environment: str,
     ) -> None:
         programs, self._record = tmp_path / "bin", tmp_path / "record"
@@ -72,7 +73,7 @@ class Ran:
         for name, text in ((program or runtime, RECORDS), ("srun", SRUN)):
             (programs / name).write_text(text.format(python=sys.executable, record=str(self._record)))
             (programs / name).chmod(0o755)
-        container = {"runtime": runtime, "image": "IMAGE", "mounts": list(mounts)}
+        container = {"runtime": runtime, "image": "IMAGE", "mounts": list(mounts), "options": list(options)}
         place = cluster(kind="slurm", nodes={"count": 1, "cpus": 1}, container=container, python=sys.executable)
         asked = request(place, command=[sys.executable, "-c", SHOWS], env=VALUES)
         self.paths: RunPaths = folder.create(tmp_path / "a run", rendered(asked), None, None)
@@ -147,6 +148,24 @@ def test_pyxis_is_asked_through_srun(tmp_path: Path) -> None:
     assert f"--container-mounts={run}:{run},/usr:/usr,/usr/bin:/opt/the tools" in words
     (names,) = (word.partition("=")[2].split(",") for word in words if word.startswith("--container-env="))
     assert {*VALUES, "MASTER_ADDR", "SLURM_PROCID", "CUDA_VISIBLE_DEVICES"} < set(names)
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "docker", "podman", "shifter"])
+def test_options_of_the_users_stand_before_the_image(tmp_path: Path, runtime: str) -> None:
+    own = ["--overlay=/a b.img", "--writable"]
+    ran = Ran(tmp_path, runtime, options=own)
+    words = next(words for words in ran.calls if own[0] in words and words[0] != "srun")
+    at = words.index(own[0])
+    assert words[at : at + 2] == own
+    if runtime != "shifter":  # which takes its image as an option
+        assert words[at + 2] == "IMAGE"
+
+
+@pytest.mark.parametrize(("runtime", "own"), [("pyxis", "--container-writable"), ("ce", "--label=a b")])
+def test_options_of_a_plugin_are_those_of_srun(tmp_path: Path, runtime: str, own: str) -> None:
+    ran = Ran(tmp_path, runtime, mounts=[], options=[own])
+    (words,) = (words[1:] for words in ran.calls if words[0] == "srun")
+    assert own in words
 
 
 def test_the_container_engine_is_asked_through_srun(tmp_path: Path) -> None:

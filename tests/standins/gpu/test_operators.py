@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.gpu_scripts import alone, values
+from tests.support.gpu_scripts import alone, environment, ranks, values
 
 pytestmark = pytest.mark.timeout(300, func_only=True)
 
@@ -295,3 +297,56 @@ show(str(model.half()(x.half()).dtype))
 """
     refused = "expected scalar type Half but found Float"
     assert shown(tmp_path, script) == [[refused], ["torch.float32"], ["torch.float16"]]
+
+
+def test_attention_of_dtensors_is_sharded_by_heads(tmp_path: Path) -> None:
+    """By the kernel that real GPUs have: causal, grouped queries, 16 bits, and dropout that is the same backward."""
+    script = """import os, torch
+from torch.nn import functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+mesh = init_device_mesh("cuda", (2,))
+def attention(heads, dtype, **how):
+    torch.manual_seed(0)
+    plain = [torch.randn(2, count, 8, 16, dtype=dtype) for count in heads]
+    sharded = [distribute_tensor(one.cuda(), mesh, [Shard(1)]).detach().requires_grad_() for one in plain]
+    out = F.scaled_dot_product_attention(*sharded, **how)
+    out.square().sum().backward()
+    return plain, out, sharded
+for dtype, near in ((torch.float32, 1e-4), (torch.bfloat16, 0.1)):
+    for heads, how in (
+        ((4, 4, 4), {"is_causal": True}), ((4, 4, 4), {}), ((4, 2, 2), {"is_causal": True, "enable_gqa": True})
+    ):
+        plain, out, sharded = attention(heads, dtype, **how)
+        assert out.placements == (Shard(1),) and out.dtype is dtype
+        exact = [one.float().requires_grad_() for one in plain]
+        wanted = F.scaled_dot_product_attention(*exact, **how)
+        wanted.square().sum().backward()
+        assert (out.full_tensor().cpu().float() - wanted).abs().max() < near
+        for one, its in zip(sharded, exact):
+            assert (one.grad.full_tensor().cpu().float() - its.grad).abs().max() < near * 2, (dtype, how)
+# With zeros for queries every weight is the same: what is dropped shows in the gradient of the values.
+query, key = (distribute_tensor(torch.zeros(1, 2, 4, 8).cuda(), mesh, [Shard(1)]) for _ in range(2))
+value = distribute_tensor(torch.ones(1, 2, 4, 8).cuda(), mesh, [Shard(1)]).detach().requires_grad_()
+out = F.scaled_dot_product_attention(query, key, value, dropout_p=0.5)
+out.sum().backward()
+assert abs(out.sum().full_tensor().item() - value.grad.sum().full_tensor().item()) < 1e-4
+print("sharded")
+"""
+    for rank in ranks(tmp_path, script):
+        assert rank.code == 0, rank.err
+        assert "sharded" in rank.out
+
+
+def test_binding_to_numa_nodes_binds_nothing(tmp_path: Path) -> None:
+    """torchrun's --numa-binding asks which CPUs are near a GPU: none is near a stand-in, and the ranks start."""
+    script = tmp_path / "affinity.py"
+    script.write_text(
+        "import os\nprint('free' if os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid()) else 'bound')\n"
+    )
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--numa-binding=node", str(script)]
+    ended = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == ["free", "free"]
+    assert ended.stderr.count("--numa-binding=node binds nothing in a rehearsal") == 1

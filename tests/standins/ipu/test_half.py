@@ -211,3 +211,25 @@ def test_a_wider_type_that_is_asked_for(poptorch: Any) -> None:
 
     results = poptorch.inferenceModel(Wider().eval())(torch.ones(2, 2).half())
     assert [result.dtype for result in results] == [torch.float32] * 3
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_inference_leaves_running_statistics_also_in_training_mode(poptorch: Any, momentum: Any) -> None:
+    class Normalised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            norm: Any = nn.BatchNorm2d(2, momentum=momentum)
+            norm.running_mean += torch.tensor([-2.0, 3.0])
+            self.norm = norm
+
+        def forward(self, values: Any) -> Any:
+            return self.norm(values), self.norm.running_mean, self.norm.running_var
+
+    model = Normalised()
+    model.norm.half()
+    inference = poptorch.inferenceModel(model, options_of(poptorch, 2))
+    values, mean, variance = inference(torch.arange(16.0).reshape(2, 2, 2, 2).half())
+    assert values.float().mean().abs() < 0.01  # by the statistics of the batch
+    assert mean.tolist() == [-2, 3] * 2
+    assert variance.tolist() == [1, 1] * 2
+    assert model.norm.momentum is momentum

@@ -163,7 +163,7 @@ def test_printing_a_tensor_prints_each_time_and_its_gradient(poptorch: Any, capf
 def test_what_the_compiler_alone_needs_is_taken(poptorch: Any) -> None:
     def scoped(values: Any) -> Any:
         with poptorch.NameScope("named"), poptorch.MultiConv().planType(poptorch.MultiConvPlanType.Serial):
-            values = poptorch.set_overlap_for_input(values, poptorch.OverlapMode.OverlapAccumulationLoop)
+            values = poptorch.set_overlap_for_input(values, poptorch.OverlapMode.NoOverlap)
             values = poptorch.CPU(lambda x: x + 1, "plus one")(values)
         return poptorch.set_overlap_for_output(values, poptorch.OverlapMode.NoOverlap)
 
@@ -176,6 +176,68 @@ def test_what_the_compiler_alone_needs_is_taken(poptorch: Any) -> None:
     poptorch.setLogLevel("ERR")
     with pytest.raises(ValueError, match="LOUD"):
         poptorch.setLogLevel("LOUD")
+
+
+def overlapping(poptorch: Any, tiles: int = 0, pipelined: bool = False) -> Any:
+    options = options_of(poptorch)
+    if not pipelined:
+        options.setExecutionStrategy(poptorch.ShardedExecution())
+    if tiles:
+        options.TensorLocations.numIOTiles(tiles)
+    return options
+
+
+@pytest.mark.skipif(not hasattr(torch.overrides, "TorchFunctionMode"), reason="torch before 2.0 shows no operations")
+def test_an_overlapped_input_is_marked_before_anything_else_takes_it(poptorch: Any) -> None:
+    class Used(nn.Module):
+        def forward(self, first: Any, second: Any) -> Any:
+            later = second + 1
+            marked = poptorch.set_overlap_for_input(second, poptorch.OverlapMode.OverlapAccumulationLoop)
+            return first + later, marked + 1
+
+    with pytest.raises(
+        poptorch.Error, match=r"must be the only op applied to an input.* for input second to the model"
+    ):
+        poptorch.inferenceModel(Used(), overlapping(poptorch, 32))(torch.ones(1), torch.ones(1))
+
+
+def test_overlapped_tensors_are_inputs_and_outputs(poptorch: Any) -> None:
+    loop = poptorch.OverlapMode.OverlapAccumulationLoop
+    into, out = poptorch.set_overlap_for_input, poptorch.set_overlap_for_output
+    wrong = {
+        "set_overlap_for_input applied on a node which is not a tensor input": lambda x: into(x + 1, loop) + 1,
+        "set_overlap_for_output applied on a node which is not a tensor output": lambda x: out(x + 1, loop).mean(),
+        "tensor that is returned twice": lambda x: (lambda y: (y, [out(y, loop)]))(x + 1),
+    }
+    for message, function in wrong.items():
+
+        class Marks(nn.Module):
+            run = staticmethod(function)
+
+            def forward(self, values: Any) -> Any:
+                return self.run(values)
+
+        for options in (overlapping(poptorch, 32), overlapping(poptorch, pipelined=True)):
+            with pytest.raises(poptorch.Error, match=message):
+                poptorch.inferenceModel(Marks(), options)(torch.ones(1))
+
+
+def test_overlapped_io_needs_tiles_and_no_pipeline(poptorch: Any) -> None:
+    class Marks(nn.Module):
+        def forward(self, values: Any) -> Any:
+            loop = poptorch.OverlapMode.OverlapDeviceIterationLoop
+            values = poptorch.set_overlap_for_input(values, loop) + 1
+            marked = poptorch.set_overlap_for_output(values, loop)
+            return marked, marked + values
+
+    with pytest.raises(
+        poptorch.Error, match=r"not supported with poptorch.PipelinedExecution.*poptorch.ShardedExecution"
+    ):
+        poptorch.inferenceModel(Marks(), overlapping(poptorch, 32, pipelined=True))(torch.ones(1))
+    with pytest.raises(poptorch.Error, match=r"No IO tiles allocated.*at least 32 IO tiles"):
+        poptorch.inferenceModel(Marks(), overlapping(poptorch))(torch.ones(1))
+    inference = poptorch.inferenceModel(Marks(), overlapping(poptorch, 32))
+    assert [tensor.item() for tensor in inference(torch.ones(1))] == [2, 4]
 
 
 def test_a_custom_op_is_refused_by_name(poptorch: Any) -> None:

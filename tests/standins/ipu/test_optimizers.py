@@ -53,13 +53,15 @@ def test_state_is_there_once_compiled_and_survives_the_model(poptorch: Any) -> N
     assert {key.partition("___")[0] for key in before} == {"Accl1", "Accl2", "Step"}
     training(torch.full((1, 1), 0.5))
     after = optimizer.state_dict()["ipu_state"]
-    assert after["Step___model.weight"] == before["Step___model.weight"] + 1
+    assert after["Step___weight"] == before["Step___weight"] + 1
     training.destroy()
     assert optimizer.state_dict()["ipu_state"].keys() == after.keys()
 
 
-def test_state_has_the_names_of_the_device_before_the_first_update(poptorch: Any) -> None:
-    """The user's model is `model` in the names; settings are there as the device combines them."""
+@pytest.mark.parametrize("traces", [False, True])
+def test_state_has_the_names_of_the_device_before_the_first_update(poptorch: Any, traces: bool) -> None:
+    """The user's model is `model` in the names where it is traced; settings are there as the device combines them."""
+    prefix = "model." * traces
     for name, keys in {
         "Adam": {"Accl1", "Accl2", "Step"},
         "SGD": {"Accl"},
@@ -67,18 +69,21 @@ def test_state_has_the_names_of_the_device_before_the_first_update(poptorch: Any
     }.items():
         model = Scaled(poptorch)
         optimizer = getattr(poptorch.optim, name)(model.parameters(), **MAKE[name], weight_decay=0.5, loss_scaling=4.0)
-        training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
+        options = options_of(poptorch)
+        options.Jit.traceModel(traces)
+        training = poptorch.trainingModel(model, options, optimizer)
         training.compile(torch.ones(1, 1))
         state = optimizer.state_dict()
-        assert set(state["ipu_state"]) == {key + "___model.weight" for key in keys}
+        assert set(state["ipu_state"]) == {key + "___" + prefix + "weight" for key in keys}
         rate = "scaledLearningRate0" if name == "SGD" else "learningRate"
-        assert state["ipu_param"][rate + "___specific___model.weight"] == pytest.approx(0.025 if name == "SGD" else 0.1)
+        found = state["ipu_param"][rate + "___specific___" + prefix + "weight"]
+        assert found == pytest.approx(0.025 if name == "SGD" else 0.1)
         assert state["ipu_param"]["lossScaling_FLOAT"] == 4
 
 
 def test_a_velocity_is_there_wherever_momentum_can_change(poptorch: Any) -> None:
     """A constant momentum of 0 needs none."""
-    for more, keys in (({}, []), ({"momentum": 0.0}, ["Accl___model.weight"])):
+    for more, keys in (({}, []), ({"momentum": 0.0}, ["Accl___weight"])):
         model = Scaled(poptorch)
         optimizer = poptorch.optim.SGD(model.parameters(), lr=0.1, **more)
         training = poptorch.trainingModel(model, options_of(poptorch), optimizer)
@@ -90,8 +95,8 @@ def test_a_velocity_is_there_wherever_momentum_can_change(poptorch: Any) -> None
 def test_settings_of_a_loaded_state_are_the_devices_until_it_is_told_others(poptorch: Any, name: str) -> None:
     training, optimizer = trained(poptorch, name, 1)
     state = optimizer.state_dict()
-    rate = ("scaledLearningRate0" if name == "SGD" else "learningRate") + "___specific___model.weight"
-    decay = ("weightDecayScaleFactor0" if name == "SGD" else "weightDecay") + "___specific___model.weight"
+    rate = ("scaledLearningRate0" if name == "SGD" else "learningRate") + "___specific___weight"
+    decay = ("weightDecayScaleFactor0" if name == "SGD" else "weightDecay") + "___specific___weight"
     kept = state["ipu_param"].pop(decay)
     state["ipu_param"][rate] = torch.tensor(0.0)
     optimizer.load_state_dict(state)
@@ -290,6 +295,7 @@ def test_automatic_loss_scaling_changes_no_update(poptorch: Any) -> None:
 
 
 def test_what_the_device_has_no_optimizer_for(poptorch: Any) -> None:
+    """The real one refuses nesterov with these words and ValueError, too: its own test says so."""
     model = Scaled(poptorch)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
     with pytest.raises(ValueError, match="Nesterov momentum is currently not supported"):

@@ -30,13 +30,30 @@ while step < 300:
         slow = False
     elif asked:
         break
-if "nothing" not in sys.argv:
+if "elsewhere.yaml" in sys.argv:
+    open(open("elsewhere.yaml").read().split()[-1] + "/last.pt", "w").write(str(step))
+elif "nothing" not in sys.argv:
     open("last.pt", "w").write(str(step))
 if "done" in sys.argv:
     open(os.path.join(os.environ["TRAINJOB_RUN_DIR"], "done"), "w").close()
 if "reraise" in sys.argv:
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     sys.exit(143)
+"""
+# One bar an epoch, as in a loop that says nothing of epochs; it stops at the end of one.
+BAR = """\
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGUSR1, lambda number, _: asked.append(number))
+for epoch in range(20):
+    for step in range(1, 65):
+        bar = "#" * (step // 8) + " " * (8 - step // 8)
+        sys.stderr.write(f"\\r{step * 100 // 64:3d}%|{bar}| {step}/64 [00:{step // 4:02d}<00:03, 12.00it/s, loss=0.5]")
+        sys.stderr.flush()
+        time.sleep(0.08)
+    if asked:
+        open("last.pt", "w").close()
+        break
 """
 
 
@@ -68,6 +85,24 @@ def test_what_was_asked_to_stop_and_ended_with_0_was_interrupted_and_is_resumed(
         here.run("resume", run.id)
         run.wait("COMPLETED")
         assert "from 0" not in run.log(0).partition("attempt 2")[2]
+
+
+def test_a_save_into_a_folder_that_only_a_configuration_file_names_is_found(here: Here) -> None:
+    (here.folder / "outputs" / "of-this").mkdir(parents=True)
+    here.write("elsewhere.yaml", f"output_dir: {here.folder}/outputs/of-this\n")
+    run = asked(here, "elsewhere.yaml")
+    assert run.word("state") == "STOPPED"
+    assert (run.folder / ".saved.1").exists()
+
+
+def test_a_bar_that_may_be_of_one_epoch_is_no_proof_that_all_is_done(here: Here) -> None:
+    here.write("bar.py", BAR)
+    run = here.submit("python", "bar.py")
+    until(lambda: "40/64" in run.log(0), "progress")
+    os.kill(run.script, signal.SIGUSR1)
+    until(lambda: run.word("state") not in ("", "RUNNING"), "the end")
+    assert run.word("state") == "STOPPED", run.word("progress.json")
+    assert ", at 64 of 64: interrupted" in events.why_ended(RunPaths(run.folder), 1)
 
 
 @pytest.mark.parametrize("words", [("finish",), ("silent", "done")], ids=["last update", "the file done"])

@@ -67,7 +67,7 @@ def test_follow_says_why_a_run_waits_whenever_the_reason_changes(
     first, held = "waits because other jobs have priority (Priority)", "waits because its user holds it (JobHeldUser)"
     notes = [None, first, f"{first}; may start at 2026-11-23 18:00:00", f"{first}; may start at 2026-11-23 18:05:00"]
 
-    def polled(_paths: RunPaths, until: Callable[[Snapshot], bool], _wait: object) -> Snapshot:
+    def polled(_paths: RunPaths, until: Callable[[Snapshot], bool]) -> Snapshot:
         for note in [*notes, held, held, first]:
             assert not until(replace(ended, state="PENDING", note=note))
         assert until(ended)
@@ -84,7 +84,7 @@ def test_a_disk_that_stays_full_is_told_once_and_again_after_it_had_room(
     paths = made(tmp_path, "abcd", state="COMPLETED")
     ended, refused = find_status(paths), "WARNING: the checkpoint of update {} was NOT written: [Errno 28]"
 
-    def polled(_paths: RunPaths, until: Callable[[Snapshot], bool], _wait: object) -> Snapshot:
+    def polled(_paths: RunPaths, until: Callable[[Snapshot], bool]) -> Snapshot:
         for update in (3, 6, 9, None, 15, 18):
             trouble = None if update is None else refused.format(update)
             assert not until(replace(ended, state="RUNNING", trouble=trouble))

@@ -45,8 +45,8 @@ def test_cancel_ends_the_processes_of_a_run_whose_disk_is_full(tmp_path: Path, m
     paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
     ended: list[Any] = []
 
-    def end(_paths: RunPaths, native: Any, _grace_s: float) -> None:
-        ended.append(native)
+    def end(_paths: RunPaths, submission: Submission, _grace_s: float) -> None:
+        ended.append(submission.native)
         monkeypatch.setattr(processes, "running", lambda _machine, scripts: [False for _ in scripts])
 
     monkeypatch.setattr(detached, "cancel", end)
@@ -68,9 +68,9 @@ def test_a_run_whose_script_can_not_be_started_for_a_limit_never_was(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", no_more_files)
-    monkeypatch.setattr(containers, "image_digest", lambda _paths: None)
+    monkeypatch.setattr(containers, "image_digest", lambda *_: None)
     with pytest.raises(NotSubmittedError, match=r"Too many open files, so nothing was submitted: wait, or raise the"):
-        start.hand_over(paths, submission)
+        start.hand_over(paths, submission, before=submission)
 
 
 def test_a_cancel_and_a_resume_of_a_run_do_not_record_over_each_other(
@@ -79,7 +79,7 @@ def test_a_cancel_and_a_resume_of_a_run_do_not_record_over_each_other(
     paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
     refused: list[str] = []
 
-    def end(_paths: RunPaths, _native: Any, _grace_s: float) -> None:
+    def end(_paths: RunPaths, _submission: Any, _grace_s: float) -> None:
         with pytest.raises(UserError) as error, locked(paths, "trainjob resume"):
             pass
         refused.append(error.value.text)
@@ -98,11 +98,11 @@ def test_a_run_that_can_not_be_recorded_does_not_stay_running(tmp_path: Path, mo
     ended: list[Any] = []
     monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(detached, "start", lambda _paths, _script: ALIVE)
-    monkeypatch.setattr(containers, "image_digest", lambda _paths: None)
-    monkeypatch.setattr(detached, "cancel", lambda _paths, native, _grace_s: ended.append(native))
+    monkeypatch.setattr(containers, "image_digest", lambda *_: None)
+    monkeypatch.setattr(detached, "cancel", lambda _paths, submission, _grace_s: ended.append(submission.native))
     refuse_writing(monkeypatch, after=1)
     with pytest.raises(NotSubmittedError, match=r"No space left on device.*nothing was submitted"):
-        start.hand_over(paths, submission)
+        start.hand_over(paths, submission, before=submission)
     assert ended == [ALIVE]
 
 
@@ -119,10 +119,10 @@ def test_a_run_that_can_not_be_removed_does_not_keep_the_others(
     runs = [made(tmp_path, run_id) for run_id in ("abcd", "efgh", "ijkl")]
     remove_run = prune.remove_run
 
-    def refuse(paths: RunPaths) -> None:
+    def refuse(paths: RunPaths, submission: Submission | None) -> None:
         if paths.id == "efgh":
             raise UserError("run efgh can't be removed")
-        remove_run(paths)
+        remove_run(paths, submission)
 
     monkeypatch.setattr(prune, "remove_run", refuse)
     failures = prune.remove([prune.PrunableRun(status(paths), 0) for paths in runs])
@@ -134,6 +134,6 @@ def test_a_run_that_is_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Pa
     real = made(tmp_path / "real", "abcd")
     link = tmp_path / "abcd"
     link.symlink_to(real.folder)
-    prune.remove_run(RunPaths(link))
+    prune.remove_run(RunPaths(link), None)
     assert real.folder.exists()
     assert not link.is_symlink()

@@ -54,6 +54,6 @@ def test_what_is_due(now: Snapshot, reported: list[str]) -> None:
 
 def test_what_others_have_written_stays_on_its_line() -> None:
     hostile = message(seen(cluster="x\r\nBcc: all@example.org", note="a\x1b[2J\nb\0c"), "stalled")
-    assert hostile.subject == "k3xq-digits on x\\r\\nBcc: all@example.org shows no sign of life"
+    assert hostile.subject == "k3xq-digits on x\\r\\nBcc: all@example.org makes no progress"
     assert hostile.body.splitlines()[0] == "a\\x1b[2J\\nb\\x00c"
     assert "\n" not in hostile.cluster

@@ -86,7 +86,7 @@ def test_a_run_that_was_killed_after_it_was_told_to_end_is_cancelled(tmp_path: P
 def test_a_run_whose_directory_is_removed_is_lost_and_waited_for_no_longer(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
     shutil.rmtree(paths.folder)
-    now = poll(paths, lambda now: now.state not in states.ACTIVE, lambda: pytest.fail("it is waited for"))
+    now = poll(paths, lambda now: now.state not in states.ACTIVE, lambda _s: pytest.fail("it is waited for"))
     assert (now.state, now.note) == ("LOST", f"its run directory {paths.folder} is gone")
 
 
@@ -146,7 +146,7 @@ def test_polling_ends_with_the_first_status_that_is_wanted(tmp_path: Path) -> No
     ended = poll(
         paths,
         lambda now: looks.append(now) or now.state == "FAILED",
-        lambda: write(paths.state, "FAILED\n"),
+        lambda _s: write(paths.state, "FAILED\n"),
     )
     assert ([look.state for look in looks], ended.state) == (["RUNNING", "FAILED"], "FAILED")
 
@@ -163,7 +163,7 @@ def test_whoever_waits_for_a_requeued_run_has_slurm_start_it_soon_and_once(
         "trainjob.backends.slurm.backend.commands.call", lambda _machine, words, **_: called.append(words)
     )
     looks = iter(range(4))
-    poll(paths, lambda _now: next(looks) == 3, lambda: None)
+    poll(paths, lambda _now: next(looks) == 3, lambda _s: None)
     assert called == [["scontrol", "update", "JobId=7", "StartTime=now+5"]]
 
 
@@ -187,7 +187,7 @@ def test_a_scheduler_is_asked_less_and_less_while_the_files_of_a_run_stay_the_sa
             monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(looks) or [RUNS for _ in natives])
         return looks == 54
 
-    assert poll(paths, look, lambda: None).state == "RUNNING"
+    assert poll(paths, look, lambda _s: None).state == "RUNNING"
     assert asked == [0, 1, 3, 7, 15, 25, 35, 45, 50, 51, 53]
 
 

@@ -179,6 +179,11 @@ TypeError: no model
 def test_of_chained_exceptions_the_first_is_told_as_well() -> None:
     first = "it began with RuntimeError: operator torchvision::nms does not exist"
     assert cause(CHAIN).text == f"rank 1 raised TypeError: no model; {first}"
+    # Also where the last one is a cause of its own: what is to be mended is the first.
+    known = cause([*CHAIN[:7], "ImportError: could not import PreTrainedModel"])
+    assert known.code == cause(["ImportError: could not import PreTrainedModel"]).code
+    assert known.text.endswith(f"what it needs: could not import PreTrainedModel; {first}")
+    assert known.cure == "Mend what it began with; the traceback in its log shows where"
     # An error that was handled, and has nothing to do with the last one.
     alone = ["KeyError: 'x'", "Traceback (most recent call last):", '  File "a.py", line 3', "TypeError: no model"]
     assert cause(alone).text == "rank 1 raised TypeError: no model"
@@ -206,10 +211,19 @@ def test_a_failed_import_names_what_was_not_found() -> None:
 def test_our_own_last_words_are_the_cause() -> None:
     known = cause(["trainjob: data set cifar10 is not prepared: prepare it"])
     assert (known.code, known.text) == ("refused", "rank 1: data set cifar10 is not prepared: prepare it")
+    assert known.resume
+    raised = cause(["trainjob: the task raised ValueError: its traceback is above"])
+    assert (raised.code, raised.resume) == ("exception", False)
 
 
 def test_nothing_known_is_no_cause() -> None:
     assert causes.cause_of(Evidence(exit_code=3, rank=0, lines=["epoch 1 of 3"])) is None
+
+
+def test_a_cause_says_only_what_is_known_of_it() -> None:
+    known = Cause("code", "it failed", "mend it")
+    assert (known.resume, known.restart, known.blames_node) == (True, False, False)
+    assert {row.code for row in causes.ROWS if row.blames_node} == {"lost-device", "node-check"}
 
 
 def test_only_what_may_pass_is_restarted_and_what_is_restarted_can_be_resumed() -> None:

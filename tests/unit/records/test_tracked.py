@@ -145,3 +145,98 @@ def test_only_new_files_near_by_are_found(tmp_path: Path) -> None:
     found = tracked.find([tmp_path, tmp_path / "missing"], 1e9)
     assert {str(path.relative_to(tmp_path)) for path in found} == set(names)
     assert found[-1].name == "metrics.csv"
+
+
+def scalar(tag: str, tensor: bytes) -> bytes:
+    """Return an event of a newer TensorBoard: its value is a tensor."""
+    message = field(2, 1) + field(5, field(1, field(1, tag.encode()) + field(8, tensor)))
+    return struct.pack("<Q", len(message)) + bytes(4) + message + bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "value"),
+    [
+        (field(1, 1) + field(4, struct.pack("<f", 2.5)), 2.5),
+        (field(1, 1) + field(5, struct.pack("<f", 2.5)), 2.5),
+        (field(1, 2) + field(4, struct.pack("<f", 2.5)), None),  # of another type
+        (field(1, 1) + field(4, struct.pack("<ff", 2.5, 1.0)), None),  # of several values
+        (field(1, 1) + field(4, 7), None),
+        (field(1, 1), None),
+        (field(1, 1) + field(4, struct.pack("<f", float("inf"))), None),
+    ],
+)
+def test_a_tensor_of_one_float_is_a_value(tmp_path: Path, tensor: bytes, value: float | None) -> None:
+    (tmp_path / "events.out.tfevents.1").write_bytes(scalar("loss", tensor))
+    found = [one.values.get("loss") for one in Tracked(tmp_path / "events.out.tfevents.1").new()]
+    assert [one for one in found if one is not None] == ([] if value is None else [value])
+
+
+@pytest.mark.parametrize("step", [1, 127, 128, 300, 1 << 14, (1 << 49) + 5])
+def test_numbers_of_any_length_are_read(tmp_path: Path, step: int) -> None:
+    (tmp_path / "events.out.tfevents.1").write_bytes(event(step, "x" * 200, 0.5))
+    assert [(one.step, dict(one.values)) for one in Tracked(tmp_path / "events.out.tfevents.1").new()] == [
+        (step, {"x" * 200: 0.5})
+    ]
+
+
+@pytest.mark.parametrize("bytes_of_number", [10, 11])
+def test_a_number_of_more_bytes_than_any_has_ends_the_record(tmp_path: Path, bytes_of_number: int) -> None:
+    number = b"\x80" * (bytes_of_number - 1) + b"\x01"
+    message = bytes([2 << 3]) + number + field(5, field(1, field(1, b"loss") + field(2, 0.5)))
+    (tmp_path / "events.out.tfevents.1").write_bytes(struct.pack("<Q", len(message)) + bytes(4) + message + bytes(4))
+    found = list(Tracked(tmp_path / "events.out.tfevents.1").new())
+    assert [dict(one.values) for one in found] == ([{"loss": 0.5}] if bytes_of_number == 10 else [])
+
+
+def test_fields_that_are_not_known_are_passed_over_by_their_width(tmp_path: Path) -> None:
+    value = field(1, b"loss") + bytes([9 << 3 | 1]) + bytes(8) + bytes([10 << 3 | 5]) + bytes(4) + field(2, 0.5)
+    message = field(2, 3) + field(5, field(1, value))
+    (tmp_path / "events.out.tfevents.1").write_bytes(struct.pack("<Q", len(message)) + bytes(4) + message + bytes(4))
+    assert [(one.step, dict(one.values)) for one in Tracked(tmp_path / "events.out.tfevents.1").new()] == [
+        (3, {"loss": 0.5})
+    ]
+
+
+def test_folders_are_searched_four_levels_deep_and_no_others(tmp_path: Path) -> None:
+    found_in = ["", "a", "a/b", "a/b/c", "a/b/c/d"]
+    for folder in (*found_in, "a/b/c/d/e", ".hidden", "node_modules", "a/__pycache__"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "log.jsonl").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    found = tracked.find([tmp_path], 0.0)
+    assert {str(path.parent.relative_to(tmp_path)) for path in found} == {folder or "." for folder in found_in}
+
+
+def test_a_folder_with_very_many_files_is_searched_in_part(tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    for number in range(3100):
+        (tmp_path / "many" / f"{number}.jsonl").touch()
+    assert len(tracked.find([tmp_path], 0.0)) == 2999
+
+
+def test_saved_state_is_known_by_its_name(tmp_path: Path) -> None:
+    assert tracked.newest_checkpoint([tmp_path]) == 0.0
+    for at, name in enumerate(("model.pt", "CKPT-5", "old.safetensors", "log.txt", "model.ptx"), 1):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (at, at))
+    assert tracked.newest_checkpoint([tmp_path, tmp_path / "missing"]) == 3.0
+    (tmp_path / "checkpoint-9").mkdir()
+    assert tracked.newest_checkpoint([tmp_path]) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "is_state"),
+    [
+        ("last.ckpt", True),
+        ("checkpoint-100", True),
+        ("checkpoint_best", True),
+        ("model.safetensors", True),
+        ("checkpointable.py", False),
+        ("checkpoint.cpython-311.pyc", False),
+        ("checkpointing.log", False),
+        ("notes.txt", False),
+    ],
+)
+def test_what_a_training_has_saved_is_known_by_its_name(name: str, is_state: bool, tmp_path: Path) -> None:
+    (tmp_path / name).touch()
+    assert (tracked.newest_checkpoint([tmp_path]) > 0) == is_state

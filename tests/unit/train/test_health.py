@@ -34,7 +34,7 @@ def test_a_run_that_goes_on_is_healthy(tmp_path: Path) -> None:
 
 def test_a_run_that_has_stalled_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert health.main(run_folder(tmp_path, beat_s_ago=700)) == 1
-    assert capsys.readouterr().out == "no update for more than 600 s\n"
+    assert capsys.readouterr().out == "no progress for 700 s\n"
 
 
 def test_an_earlier_attempts_silence_does_not_count(tmp_path: Path) -> None:

@@ -110,6 +110,23 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
     assert [one.code for one in evidence.findings()] == codes
 
 
+@pytest.mark.parametrize(
+    ("made", "state", "codes"),
+    [(7, states.COMPLETED, ["complete-too-early"]), (12, states.COMPLETED, []), (7, states.STOPPED, [])],
+)
+def test_a_run_that_counts_as_complete_with_updates_left_is_a_finding(
+    tmp_path: Path, made: int, state: str, codes: list[str]
+) -> None:
+    events = (ScriptEvent(updates.PAUSED, 6, {}), ScriptEvent(updates.SAVED, made, {"path": "last.pt"}))
+    attempt = AttemptLog(1, WHOLE.updates[:made], events)
+    asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 6, ("USR1",), state)
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
+    attempts = [attempt, AttemptLog(2, WHOLE.updates[made:])]
+    run = RunPaths(tmp_path)
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[whole]], [attempts])
+    assert [one.code for one in evidence.findings()] == codes
+
+
 @pytest.mark.parametrize(("steps", "count", "codes"), [(15, 12, ["step-counter"]), (15, 15, []), (2, 12, [])])
 def test_more_steps_up_to_the_same_count_are_a_lost_count(
     tmp_path: Path, steps: int, count: int, codes: list[str]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from trainjob.backends.base import Answer, Liveness, place_by
+from trainjob.backends.base import Answer, Liveness, place_of
 from trainjob.backends.slurm import queue
 from trainjob.backends.slurm.queue import QueuedJob
 from trainjob.contract import clock
@@ -77,7 +77,7 @@ class JobOfRun(NamedTuple):
 
 def slurm_of(paths: RunPaths, submission: Submission | None) -> tuple[Machine, str]:
     """Return the machine whose Slurm has the run's job, or is to get it, and the run directory there."""
-    machine, folder = place_by(submission, paths)
+    machine, folder = place_of(paths, submission)
     native = submission.native if submission else None
     return machine if native is None else JobOfRun.of(native).machine, folder
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainjob.backends import mirror
-from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_by
+from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
 from trainjob.backends.containers import remove_partitions
 from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun, slurm_of
@@ -60,12 +60,11 @@ def refuse_folder(folder: Path) -> None:
 
 def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
     """Return the command that submits a job under the run's name."""
-    options = [f"{_AFTER}{':'.join(map(_newest_job, after))}"] if after else []
+    options = [f"{_AFTER}{':'.join(_newest_job(one, submissions.read(one)) for one in after)}"] if after else []
     return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
 
 
-def _newest_job(paths: RunPaths) -> str:
-    submission = submissions.read(paths)
+def _newest_job(paths: RunPaths, submission: Submission | None) -> str:
     if submission is None or submission.native is None:
         raise UserError(
             f"run {paths.id} was never submitted, so nothing can wait for it",
@@ -199,14 +198,16 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     return {**_native(paths, submission, job_id), **({SBATCH_MESSAGES: messages} if messages else {})}
 
 
-def start_elements(paths: RunPaths, elements: Array, recorded: Mapping[int, Submission]) -> dict[int, Native]:
+def start_elements(
+    paths: RunPaths, submission: Submission | None, elements: Array, recorded: Mapping[int, Submission]
+) -> dict[int, Native]:
     """Return the native ids of some elements of an array, which begin or wait once more. Raises as `start`."""
     numbers = elements.numbers
     each = {number: (paths.of_element(number), recorded[number]) for number in numbers}
     *sbatch, script = argv(paths, recorded[numbers[0]].script)
     earlier = {job_id for of_element in each.values() for job_id in _earlier(*of_element)}
     words = [*sbatch, f"--array={elements.text}", script]
-    place = slurm_of(paths, submissions.read(paths))
+    place = slurm_of(paths, submission)
     order = Order(paths, *place, words, earlier, is_first=False, elements=frozenset(numbers))
     job_id, _ = order.submitted()
     return {number: _native(*of_element, f"{job_id}_{number}") for number, of_element in each.items()}
@@ -238,7 +239,7 @@ def _native(paths: RunPaths, submission: Submission, job_id: str) -> Native:
     # Of Slurms side by side on this machine, the one that was asked. Elsewhere, what users' shells set decides.
     conf = {} if remote else {"slurm_conf": os.environ.get("SLURM_CONF", "")}
     asked = {"query_timeout_s": asking.query_timeout_s(paths)}
-    return {"job_id": job_id, "folder": place_by(submission, paths)[1], **where, **after, **conf, **asked}
+    return {"job_id": job_id, "folder": place_of(paths, submission)[1], **where, **after, **conf, **asked}
 
 
 def _earlier(paths: RunPaths, submission: Submission) -> set[str]:
@@ -259,7 +260,7 @@ def identify(native: Native) -> dict[str, str]:
 
 def next_to(
     paths: RunPaths,
-    native: Native,  # noqa: ARG001 - its job may have been followed by another one
+    submission: Submission,
     rank: int,
     words: Sequence[str],
     *,
@@ -275,7 +276,12 @@ def next_to(
         mirror.refresh_usage(paths)
     group = job_records.read(paths.whole.job).plan.topology.group_of_rank(rank)
     of_group = [] if group is None else [f"--het-group={group}"]
-    options = [f"--jobid={_newest_job(paths)}", *of_group, f"--nodelist={seen.host}", *(["--pty"] if terminal else [])]
+    options = [
+        f"--jobid={_newest_job(paths, submission)}",
+        *of_group,
+        f"--nodelist={seen.host}",
+        *(["--pty"] if terminal else []),
+    ]
     return commands.endless(["srun", *options, "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", *words])
 
 
@@ -294,7 +300,7 @@ def start_soon(native: Native) -> None:
     commands.call(job.machine, update, timeout_s=job.query_timeout_s)
 
 
-def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
+def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
     """Cancel every job of this run, array elements and continuations included, and return when none is left.
 
     Of an element of an array, that element alone. A V-IPU partition that a job of the run could not remove is removed.
@@ -302,7 +308,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
 
     Raises UserError when Slurm can't be asked, or takes longer than `grace_s` and a minute and a half.
     """
-    machine, folder = slurm_of(paths, submissions.read(paths))
+    (machine, folder), native = slurm_of(paths, submission), submission.native
     timeout_s = asking.query_timeout_s(paths)
     # Of the newest submission, and of the job that began last.
     named = {attempts.job_id(paths) or "", "" if native is None else JobOfRun.of(native).id}
@@ -328,7 +334,7 @@ def cancel(paths: RunPaths, native: Native | None, grace_s: float) -> None:
                 f"Look again later: trainjob status {paths.id}",
             )
         clock.sleep(POLL_S)
-    remove_partitions(paths)
+    remove_partitions(paths, submission)
 
 
 def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:

@@ -45,14 +45,15 @@ def logs(
     paths = index.find(run)
     arrays.refuse_whole(paths, "logs")
     if follow:
-        asking = Sparing()
-        lines = found.follow(
-            paths,
-            rank,
-            lambda: status(paths, asking).state not in states.ACTIVE,
-            lambda: clock.sleep(between_looks_s(paths)),
-            tail,
-        )
+        asking, submission = Sparing(), None
+
+        def has_ended() -> bool:
+            nonlocal submission
+            now = status(paths, asking)
+            submission = now.submission
+            return now.state not in states.ACTIVE
+
+        lines = found.follow(paths, rank, has_ended, lambda: clock.sleep(between_looks_s(submission)), tail)
     else:
         lines = found.read(paths, rank, tail)
     if pattern is not None:

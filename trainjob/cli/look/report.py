@@ -123,5 +123,5 @@ def print_report(report: Report) -> None:
 
     attempts = f", {report.attempts} attempts" if report.attempts > 1 else ""
     instances = quantity(report.instances, "instance")
-    typer.echo(f"\n{report.name} · {report.state or 'not started'} · {instances}{attempts}")
+    typer.echo(f"\n{report.name} · {show.state(report.state or 'not started')} · {instances}{attempts}")
     show.rows([*rows.figures(report), ("run directory", report.folder)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -68,7 +69,7 @@ def list_command(
             # After what is known, what the answers change.
             changed = [row for run, row in rows.items() if shown.get(run) != row]
             if changed:
-                show.table(("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "SUBMITTED", ""), changed)
+                show.table(("RUN", "STATE", "CLUSTER", "ATTEMPT", "UPDATE", "AGE", ""), changed)
             shown = rows
         if not is_answered:
             unsure = sum(one.is_stale for one in chosen)
@@ -78,7 +79,7 @@ def list_command(
 def _row(one: Snapshot) -> tuple[str, ...]:
     damage = f"damaged: {one.damage[0]}" if one.damage else ""
     update = str(one.update or "-")
-    return (one.id, one.state, one.cluster or "-", str(one.attempt), update, one.submitted_at or "-", damage)
+    return (one.id, one.state, one.cluster or "-", str(one.attempt), update, show.age(one.submitted_at) or "-", damage)
 
 
 @command(app, "trainjob status last", "trainjob status k3xq --json")
@@ -95,7 +96,7 @@ def status(run: RunOrLast = "last", as_json: AsJson = False) -> None:
 
         show.as_json({**now.as_json(), "earlier_runs": None if earlier is None else to_json(earlier)})
         return
-    typer.echo(f"{now.id} · {now.state}{f' ({now.note})' if now.note else ''}")
+    typer.echo(f"{now.id} · {show.state(now.state)}{f' ({now.note})' if now.note else ''}")
     show.rows([*_rows(now), *([] if earlier is None else [("earlier runs", str(earlier))])])
     if now.elements:
         typer.echo()
@@ -120,24 +121,22 @@ def wait(
     """Wait until runs have ended; the exit code is 0 if all of them are COMPLETED."""
     from trainjob.contract import states
     from trainjob.observe import index
-    from trainjob.observe.status import between_looks_s, poll
+    from trainjob.observe.status import poll
 
     deadline = math.inf if timeout_s is None else clock.monotonic() + timeout_s
 
     def has_ended(now: Snapshot) -> bool:
         return now.state not in states.ACTIVE or clock.monotonic() >= deadline
 
-    def pause() -> None:
+    def pause(between_s: float) -> None:
         clock.sleep(min(between_s, max(0.0, deadline - clock.monotonic())))
 
-    found = [index.find(run) for run in runs]
-    between_s = max(map(between_looks_s, found))
-    ended = [poll(paths, has_ended, pause) for paths in found]
+    ended = [poll(paths, has_ended, pause) for paths in [index.find(run) for run in runs]]
     if as_json:
         show.as_json([one.as_json() for one in ended])
     else:
         for one in ended:
-            typer.echo(f"{one.id} · {one.state}{f' ({one.note})' if one.note else ''}")
+            typer.echo(f"{one.id} · {show.state(one.state)}{f' ({one.note})' if one.note else ''}")
     fail_unless(all(one.state == states.COMPLETED for one in ended))
 
 
@@ -157,15 +156,15 @@ def _earlier_runs(now: Snapshot) -> EarlierRuns | None:
 
 def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
     yield "cluster", now.cluster or "by hand"
-    yield "submitted", now.submitted_at or "by hand"
+    ago = show.age(now.submitted_at)
+    yield "submitted", f"{ago} ago, {now.submitted_at}" if ago else now.submitted_at or "by hand"
     if now.scheduler:
         yield "scheduler", " · ".join(f"{key.replace('_', ' ')} {value}" for key, value in now.scheduler.items())
     yield "attempt", str(now.attempt)
-    if now.update is not None:
-        epoch = "" if now.epoch is None else f"epoch {now.epoch}, "
-        yield "progress", f"{epoch}update {now.update} of {now.total_updates or 'unknown'}"
+    if now.progress is not None:
+        yield "progress", now.progress
     if now.heartbeat is not None:
-        yield "last sign of life", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
+        yield "last progress", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
     if now.outlook is not None:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:
@@ -196,17 +195,25 @@ def outlook_rows(outlook: Outlook) -> Iterator[tuple[str, str]]:
         yield "WARNING", f"its time limit comes first, in {limit}: it needs about {more}"
 
 
-def print_failure(now: Snapshot) -> None:
-    """Print why the run ended, and the last lines of the rank that failed first, else of the job script."""
+def print_failure(now: Snapshot, *, is_output_shown: bool = False) -> None:
+    """Print why the run ended, and the last lines of the rank that failed first, else of the job script.
+
+    With `is_output_shown` those lines stand above already, so only the one that says most is repeated.
+    """
     failed = now.failure
     if now.cause is not None:
-        typer.echo(f"\nwhy: {now.cause}")
+        typer.echo(f"\n{show.painted('why', 'bold')}: {now.cause}")
     if failed is not None:
         code = str(failed.exit_code)
         with suppress(ValueError):
             code += f" ({signal.Signals(failed.exit_code - 128).name})"
-        lines = "Its last lines:" if failed.tail else "It printed nothing."
+        last = next((line for line in reversed(failed.tail) if line.strip()), "")
+        lines = "Its last lines:" if last else "It printed nothing."
+        if last and is_output_shown:
+            lines = "Its last line: " + re.sub(r"^\[rank\d+\]: ", "", last.strip())
         typer.echo(f"\n{failed.who} on {failed.host} failed first, with exit code {code}. {lines}")
+        if is_output_shown:
+            return
     elif now.script_tail:
         typer.echo("\nno failing rank is known. The last lines of the job script:")
     for line in failed.tail if failed else now.script_tail:

@@ -13,6 +13,9 @@ import re
 from pathlib import PurePath
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+# A script of Lightning's Trainer, and what has it save all the same.
+_LIGHTNING = re.compile(r"(?m)^\s*(?:from|import) +(?:lightning|pytorch_lightning)\b(?!\.fabric)")
+_SAVES = re.compile(r"SLURMEnvironment|OnExceptionCheckpoint|\bsignal\.signal\(")
 # The file that a launcher reads the nodes from, in the run directory.
 HOST_FILE = "hostfile"
 
@@ -241,6 +244,15 @@ def find(command: Sequence[str]) -> Optional[FoundLauncher]:
         if word.endswith(".py") or not (words[0] in _WRAPPERS or words[0].startswith("python")):
             return None
     return None
+
+
+def ignores_requests(launcher: str, script: str) -> bool:
+    """Return whether ranks of Lightning (2.6) neither save nor requeue their job when it is asked to stop.
+
+    They do by themselves where srun starts each rank, and not where torchrun does; `script` is the Python source.
+    """
+    is_lightning = _LIGHTNING.search(script) is not None and "Trainer(" in script
+    return launcher == "torchrun" and is_lightning and _SAVES.search(script) is None
 
 
 def _at(words: Sequence[str], start: int) -> Optional[FoundLauncher]:

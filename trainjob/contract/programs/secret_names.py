@@ -50,8 +50,11 @@ _CODE = re.compile(r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z")
 # Words between underscores, or humps, and what may follow them.
 _NAMES_OF_SECRETS = r"""(?x)
     (?:^|_)(?:
-        SECRETS? | [A-Z]*PASSWORDS? | PASSWD | PASSPHRASE | PASSCODE | CREDENTIALS? | CREDS? | JWT | SSHPASS
-      | [A-Z]*APIKEY | PRIVKEY
+        [A-Z]*SECRETS? | [A-Z]*PASSWORDS? | PASSWD | PASSPHRASE | PASSCODE | CREDENTIALS? | CREDS? | JWT | SSHPASS
+      | [A-Z]*(?:API|ACCESS|AUTH|SECRET|PRIVATE|SERVICE|ACCOUNT|ENCRYPTION|SIGNING|LICENSE)KEY | PRIVKEY
+      | (?:KEY|APP|PRIVATE)_PEM
+      # What services and their command lines abbreviate.
+      | (?<=_)(?:PW|SK)
       # Django hides every setting with AUTH or KEY in its name. Here they count as last words, but for keys of data.
       | (?<=_)(?<!CACHE_)(?<!SORT_)(?<!PRIMARY_)(?<!FOREIGN_)(?<!PUBLIC_)(?<!LABEL_)(?<!IMAGE_)(?<!TEXT_)(?<!INPUT_)
         (?<!OUTPUT_)(?<!TARGET_)(?<!DATA_)(?<!FEATURE_)(?<!METRIC_)(?<!LOSS_)(?<!STATE_)(?<!GROUP_)(?<!COLUMN_)
@@ -59,9 +62,10 @@ _NAMES_OF_SECRETS = r"""(?x)
       | (?<=_)(?<!USE_)(?<!NO_)(?<!ENABLE_)(?<!DISABLE_)(?<!SKIP_)(?<!REQUIRE_)AUTH(?:_CONFIG)?
       | (?<!PAD_)(?<!EOS_)(?<!BOS_)(?<!SOS_)(?<!EOT_)(?<!UNK_)(?<!MASK_)(?<!SEP_)(?<!CLS_)(?<!PER_)(?<!STOP_)
         (?<!START_)(?<!END_)(?<!NEXT_)(?<!LAST_)(?<!FIRST_)(?<!IMAGE_)(?<!SPECIAL_)(?<!BLANK_)(?<!NUM_)(?<!MAX_)TOKEN
-      | (?:GH|GITHUB|GITLAB|AZURE|DEVOPS|EXT|CR|REGISTRY|USER)_PAT | PWD | BEARER | BASIC_AUTH | AUTHORIZATION
+      | (?:GH|GITHUB|GITLAB|BITBUCKET|AZURE|DEVOPS|ATLASSIAN|JIRA|CONFLUENCE|AIRTABLE|EXT|CR|REGISTRY|USER)_PAT
+      | PWD | BEARER | BASIC_AUTH | AUTHORIZATION
       | (?:DB|DATABASE|KEY|USER|ADMIN|ROOT|SMTP|MAIL|EMAIL|FTP|PG|MYSQL|POSTGRES|REDIS|MONGO|LDAP|PROXY|REGISTRY
-          |SUDO|VAULT|SSH|HTTP)_?PASS
+          |SUDO|VAULT|SSH|HTTP|BIND|CONFIG|RCLONE|RESTIC|WIFI|API|LOGIN)_?PASS
       | DSN | WEBHOOK | WEBHOOK_URL | CONNECTION_STRING | CONN_STR
       | (?:DB|DATABASE|REDIS|MONGO|MONGODB|POSTGRES|POSTGRESQL|PG|MYSQL|AMQP|RABBITMQ|BROKER|CELERY)_(?:URL|URI)
     )

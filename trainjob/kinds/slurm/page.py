@@ -141,6 +141,7 @@ def _srun(request: Request, cluster: SlurmCluster) -> dict[str, Any]:
         "container": Sourced(settings.runtime, origin),
         "image": SourcedShell(quoting.path(settings.image), origin),
         "mounts": list(_mounts(request, cluster)),
+        "container_options": [Sourced(word, origin) for word in settings.options],
         "handed_in": [Shell(name) for name in names],
         "accelerator": Sourced(request.plan.topology.device.lower(), origin),
     }

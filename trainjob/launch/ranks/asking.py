@@ -51,7 +51,10 @@ class StopRequests:
         """How soon to look again whether a rank can be asked; an hour where none is left to be."""
         if not self._waiting:
             return 3600.0
-        return _LOOK_S if clock.monotonic() - self._began_at < _SOON_S else _LOOK_LATER_S
+        now = clock.monotonic()
+        # Launchers that begin together ask together: a program may save with all of its ranks in their handlers.
+        due_s = [max(0.0, since + _TERM_AFTER_S - now) for since in self._takes_term.values()]
+        return min([_LOOK_S if now - self._began_at < _SOON_S else _LOOK_LATER_S, *due_s])
 
     def begin(self, running: Dict[int, Rank]) -> None:
         """Ask these ranks to stop as soon as they can take it: USR1 has come."""
@@ -100,6 +103,7 @@ class StopRequests:
         return False
 
     def _send(self, pid: int, number: signal.Signals, rank: Rank, of: int) -> None:
+        self._takes_term.pop(of, None)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
             self.note(of, number, rank)
@@ -146,13 +150,15 @@ class StopRequests:
         asked, saved = self._paths.asked(attempt), self._paths.saved(attempt)
         if not self._asked or rank.holds_input or not asked.exists() or saved.exists():
             return
-        from trainjob.launch.reading.recording import values_of
+        from trainjob.launch.reading.recording import folders_of, stated_in_files
         from trainjob.records import tracked
 
-        folders = [*self._folders, *(self._folders[0] / word for word in values_of(rank.command)), self._paths.folder]
+        first, command = self._folders[0], rank.command
+        places = [*self._folders, *folders_of(first, command), *stated_in_files(first, command), self._paths.folder]
         with contextlib.suppress(OSError):
-            # By the clock of the file system, where the ranks write as a rule.
-            if tracked.newest_checkpoint(folders) >= asked.stat().st_mtime - _CLOCKS_S:
+            # By the clock of the file system, where the ranks write as a rule. Each for itself: one may hold much.
+            newest = max(tracked.newest_checkpoint([place]) for place in dict.fromkeys(places))
+            if newest >= asked.stat().st_mtime - _CLOCKS_S:
                 saved.touch()
 
 

@@ -26,6 +26,7 @@ class Position(NamedTuple):
     update: int
     total: Optional[int]
     epoch: Optional[int]
+    may_be_of_epoch: bool = False  # the total: a bar states it, which may be drawn anew in each epoch
 
 
 class _Source:
@@ -110,6 +111,11 @@ class Counter:
         return self._stated_epochs or (self._epochs if self._first_epoch == 1 else None)
 
     @property
+    def stated_total(self) -> Optional[int]:
+        """The number of updates that the command or its output states."""
+        return self._total
+
+    @property
     def epoch(self) -> Optional[int]:
         """The newest epoch that the output names."""
         return None if self._epoch is None else int(self._epoch)
@@ -192,7 +198,8 @@ class Counter:
             total = source.size * epochs if source.size and epochs else None
         update = source.before + source.last
         total = total if total is not None else (self._total if source.rank == _GLOBAL else None)
-        return Position(name, update, total if total is None or total >= update else None, self.epoch)
+        may_be_of_epoch = source.is_bar and not epochs
+        return Position(name, update, total if total is None or total >= update else None, self.epoch, may_be_of_epoch)
 
     def _is_one_of_epochs(self, source: _Source) -> bool:
         """Whether a bar is drawn within another one that counts epochs."""

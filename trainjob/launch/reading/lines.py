@@ -97,6 +97,8 @@ _LOSS_WORDS, _NO_LOSS = (
     {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
     {"scale", "scaler", "scaling", "weight"},
 )
+# Of reinforcement learning, and of two networks that train against each other: a part alone is never the loss.
+_PARTS = {"entropy", "value", "vf", "qf", "policy", "pg", "pi", "actor", "critic", "kl", "aux", "gen", "disc", "g", "d"}
 _PLAIN_LOSS = {"loss", "train_loss", "training_loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
 _ACCURACY = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "top_1", "accuracy_top1", "accuracy_top_1"}
 _SAMPLES_PER_S = re.compile(
@@ -297,7 +299,7 @@ class _NamedValues:
         tokens = set(plain.split("_"))
         is_held_out = _HELD_OUT.search(name) is not None
         figures = self.held_out if is_held_out else self.figures
-        if tokens & _LOSS_WORDS and not tokens & _NO_LOSS:
+        if tokens & _LOSS_WORDS and not tokens & _NO_LOSS and not tokens & _PARTS:
             if is_held_out:
                 figures.setdefault("loss", value)
             else:

@@ -12,7 +12,7 @@ import contextlib
 import re
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.contract import clock
 from trainjob.contract.forms import parse_pattern
@@ -35,10 +35,9 @@ _JUMP = 5.0
 # Files are looked for this long after the start, and this often.
 _SEARCH_AFTER_S, _SEARCH_EVERY_S, _MOST_OF_TIME = 10.0, 10.0, 0.005
 _MOST_FILES = 8
-# Silence is unusual after this many times the usual gap and some seconds, and after what was longest so far.
-_USUAL_TIMES, _MORE_S, _LONGEST_TIMES = 3.0, 30.0, 1.5
 _LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
 _LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
+_WITH_PATHS = (".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf")
 _MANY_TIMES = 1.5
 _COUNTED = "counted"  # the source of positions that the hook has counted
 # The key under which the seconds of an interval are recorded, which nobody can divide into phases from outside.
@@ -54,17 +53,6 @@ class _Point(NamedTuple):
     position: Position
     aside_s: float  # of the interval, in evaluations
     figures: Dict[str, float]
-
-
-class Silence(NamedTuple):
-    """How long a command has said nothing of its progress, and after how long that is unusual."""
-
-    idle_s: float
-    limit_s: float
-    usual_s: float  # between two readings
-
-    def __str__(self) -> str:
-        return "no progress for %.0f s, which is usually made every %.3g s" % (self.idle_s, self.usual_s)
 
 
 class ScriptProgress:
@@ -122,21 +110,21 @@ class ScriptProgress:
         self._is_changed = False
         # Looked for where the output tells no count, or no loss. None: it tells both, or an expression reads it.
         self._files: Optional[Dict[Path, Tracked]] = None if self._pattern else {}
-        self._folders = [folder, *(folder / word for word in values_of(command))] if folder is not None else []
+        self._folders = folders_of(folder, command) if folder is not None else []
+        # Where others may write as well, what they log is not taken for this command's.
+        self._saves_to = [*self._folders, *(stated_in_files(folder, command) if folder is not None else [])]
         self._names_of_files: Set[str] = set()
         self._search_at = self._checkpoint_at = self._started + _SEARCH_AFTER_S
 
-    def silence(self) -> Optional[Silence]:
-        """Return how long the command has said nothing; None while its pace is unknown, and once it is done.
+    def since_progress(self) -> Optional[Tuple[float, float, float]]:
+        """Return the seconds since the last progress, the usual gap and the longest; None if unknown, or at the end.
 
         What took long before, such as an evaluation, may take so long again.
         """
         position = self._position
         if position is None or len(self._gaps) < _LEAST_GAPS or position.update == position.total:
             return None
-        usual_s = sorted(self._gaps)[len(self._gaps) // 2]
-        limit_s = max(_USUAL_TIMES * usual_s + _MORE_S, _LONGEST_TIMES * self._longest_gap_s)
-        return Silence(clock.time() - self._beat_at, limit_s, usual_s)
+        return clock.time() - self._beat_at, sorted(self._gaps)[len(self._gaps) // 2], self._longest_gap_s
 
     def trouble(self, text: Optional[str]) -> None:
         """Have the record of progress say what is wrong, or that nothing is any more."""
@@ -179,7 +167,7 @@ class ScriptProgress:
             self._follow(self._known.counted, is_last)
         if self._position is not None and (now >= self._checkpoint_at or is_last):
             began = clock.monotonic()
-            written = tracked.newest_checkpoint(self._folders)
+            written = tracked.newest_checkpoint(self._saves_to)
             durable = max((update for at, update in self._made if at <= written), default=None)
             if durable != self._durable_update:
                 self._durable_update, self._is_changed = durable, True
@@ -310,6 +298,10 @@ class ScriptProgress:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
         total = counted.total(epochs)
         if total is not None:
+            for other, label in self._other_totals():
+                if other not in (total, counted.per_pass):
+                    text = "unknown: %d by the loader's length and the epochs, %d by what is printed (%s)"
+                    return None, text % (total, other, label)
             return total, "updates of a pass over the loader, times epochs"
         for pace in self._paces.values():
             if pace.times is not None and pace.times > _MANY_TIMES:
@@ -317,9 +309,23 @@ class ScriptProgress:
                 return None, text % (pace.label, pace.times)
         return None, "unknown"
 
+    def _other_totals(self) -> Iterator[Tuple[int, str]]:
+        """Yield the totals that are printed, unless they are known to be of something else."""
+        stated = self._outputs[0][1].stated_total
+        if stated is not None:
+            yield stated, "a number of steps"
+        for pace in self._paces.values():
+            if pace.total is not None and pace.times is None:
+                yield pace.total, pace.label
+
     def _write(self, now: float, is_last: bool) -> None:
         position = self._position
-        if position is None or not (self._is_changed or is_last) or attempts.is_stale(self._paths, self._attempt):
+        if not (self._is_changed or is_last) or attempts.is_stale(self._paths, self._attempt):
+            return
+        if position is None:
+            if self._epoch is not None and self._known == Look():  # epochs are all that it says of its progress
+                with contextlib.suppress(OSError):
+                    progress_records.write(self._paths, self._record())
             return
         # Where losses are printed, an interval ends with one.
         if is_last or "loss" in self._figures or not self._output_has_loss:
@@ -404,16 +410,17 @@ class ScriptProgress:
         timed_from, timed_since = self._timed or (None, None)
         return ProgressRecord(
             attempt=self._attempt,
-            epoch=position.epoch if position else None,
+            epoch=position.epoch if position else self._epoch,
             update=position.update if position else None,
             total_updates=position.total if position else None,
+            may_be_of_epoch=position is not None and position.may_be_of_epoch,
             heartbeat=self._beat_at,
             began_at=self._began_at,
             timed_from=timed_from,
             timed_since=timed_since,
             durable_update=self._durable_update,
             trouble=self._trouble,
-            sources={name: text for name, text in self._sources.items() if position is not None},
+            sources={name: text for name, text in self._sources.items() if position is not None or name == "epoch"},
         )
 
 
@@ -423,8 +430,19 @@ def _label(line: str) -> str:
     return "printed: %s" % re.sub(r"\s+", " ", text).strip()[:_LONGEST_LABEL]
 
 
-def values_of(command: Sequence[str]) -> List[str]:
-    """Return the words of a command, or the values in them, that may name a folder."""
+def folders_of(folder: Path, command: Sequence[str]) -> List[Path]:
+    """Return the folder in which a command runs, and those that its words may name."""
+    return [folder, *(folder / word for word in _words_for_paths(command))]
+
+
+def stated_in_files(folder: Path, command: Sequence[str]) -> List[Path]:
+    """Return the absolute paths that stand in the scripts and configuration files that a command names."""
+    files = [folder / word for word in _words_for_paths(command) if word.endswith(_WITH_PATHS)]
+    found = [path for file in files for path in tracked.absolute_paths_in(file)]
+    return [*dict.fromkeys(found)][:_MOST_WORDS]
+
+
+def _words_for_paths(command: Sequence[str]) -> List[str]:
     values = (word.partition("=")[2] or word for word in command if not word.startswith("-") or "=" in word)
     return [value for value in values if len(value) < _LONGEST_PATH and value.strip("./")][:_MOST_WORDS]
 

@@ -11,7 +11,7 @@ TRAINJOB_ALWAYS_HANDED_IN=(
   SLURMD_NODENAME SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_CPUS_PER_TASK SLURM_JOB_ID SLURM_JOB_NODELIST
   SLURM_NODEID SLURM_RESTART_COUNT SLURM_STEP_GPUS
 )
-TRAINJOB_CONTAINED=() TRAINJOB_SRUN_OPTIONS=()
+TRAINJOB_CONTAINED=() TRAINJOB_SRUN_OPTIONS=() TRAINJOB_OPTIONS=()
 TRAINJOB_HANDED_IN=() TRAINJOB_MOUNTS=() TRAINJOB_TARGETS=()
 
 # hand_in NAME…: names of variables, never their values.
@@ -34,15 +34,17 @@ mount_folders() {
 
 mount_at() { if [[ -e "$1" ]]; then TRAINJOB_MOUNTS+=("$1") TRAINJOB_TARGETS+=("$2"); fi; }
 
-# contain_ranks RUNTIME IMAGE cpu|gpu: after hand_in and mount_folders.
+# contain_ranks RUNTIME IMAGE cpu|gpu [OPTION…]: after hand_in and mount_folders. The options are the user's own.
 contain_ranks() {
   if [[ "${TRAINJOB_CONTAINER:-}" == none ]]; then return 0; fi
   refuse_unmountable "$1"
+  TRAINJOB_OPTIONS=("${@:4}")
   case $1 in
     apptainer) contain_in_apptainer "$2" "$3" ;;
     pyxis) contain_in_pyxis "$2" ;;
     shifter) contain_in_shifter "$2" ;;
-    ce) TRAINJOB_SRUN_OPTIONS=(--environment="$2") ;; # it passes the environment on, and its file says what is mounted
+    # It passes the environment on, and its file says what is mounted.
+    ce) TRAINJOB_SRUN_OPTIONS=(--environment="$2" "${TRAINJOB_OPTIONS[@]}") ;;
     *) contain_in_engine "$@" ;;
   esac
 }
@@ -78,7 +80,7 @@ contain_in_apptainer() {
   if [[ "$2" == gpu ]]; then TRAINJOB_CONTAINED+=("$(option_for_gpus)"); fi
   TRAINJOB_CONTAINED+=(--pwd "$TRAINJOB_RUN_DIR/code")
   bind_mounts
-  TRAINJOB_CONTAINED+=("$1")
+  TRAINJOB_CONTAINED+=("${TRAINJOB_OPTIONS[@]}" "$1")
   # on_each_node.sh gives apptainer the values.
   export TRAINJOB_FOR_APPTAINER="${TRAINJOB_HANDED_IN[*]}"
 }
@@ -100,13 +102,14 @@ contain_in_pyxis() {
   TRAINJOB_SRUN_OPTIONS=(
     --container-image="$1" --container-workdir="$TRAINJOB_RUN_DIR/code" --no-container-entrypoint
     --container-env="${TRAINJOB_HANDED_IN[*]}" --container-mounts="${TRAINJOB_PAIRS[*]}"
+    "${TRAINJOB_OPTIONS[@]}"
   )
 }
 
 # Shifter passes the environment on, and shows the file systems of its site: mounts are for the others.
 contain_in_shifter() {
   local TRAINJOB_FOLDER TRAINJOB_NUMBER
-  TRAINJOB_CONTAINED=(shifter --image="$1")
+  TRAINJOB_CONTAINED=(shifter --image="$1" "${TRAINJOB_OPTIONS[@]}")
   for TRAINJOB_NUMBER in "${!TRAINJOB_MOUNTS[@]}"; do
     TRAINJOB_FOLDER=${TRAINJOB_MOUNTS[TRAINJOB_NUMBER]}
     if [[ "$TRAINJOB_FOLDER" != "$TRAINJOB_SUBMITTED_IN" && "$TRAINJOB_FOLDER" != "${TRAINJOB_DATA_DIR:-}" ]]; then
@@ -130,7 +133,7 @@ contain_in_engine() {
   fi
   bind_mounts
   for TRAINJOB_NAME in "${TRAINJOB_HANDED_IN[@]}"; do TRAINJOB_CONTAINED+=(--env "$TRAINJOB_NAME"); done
-  TRAINJOB_CONTAINED+=("$2")
+  TRAINJOB_CONTAINED+=("${TRAINJOB_OPTIONS[@]}" "$2")
 }
 
 # How long an engine is left alone before it is asked again for an image that it does not have yet.

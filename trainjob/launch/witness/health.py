@@ -11,6 +11,7 @@ from typing import Mapping
 
 from trainjob.contract import clock
 from trainjob.contract.environment import ATTEMPT, RUN_DIR
+from trainjob.contract.liveness import PROGRESS, SignsOfLife, StallLimits, silence_of
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
@@ -32,9 +33,11 @@ def main(environ: Mapping[str, str]) -> int:
         return 0
     if train is None or str(progress.attempt) != environ.get(ATTEMPT):
         return 0
-    if clock.time() - (progress.heartbeat or 0.0) <= train.stall_timeout_s:
+    signs, limits = SignsOfLife(progress=progress.heartbeat or 0.0), StallLimits(train.stall_timeout_s)
+    silence = silence_of(PROGRESS, signs, clock.time(), limits)
+    if silence is None:
         return 0
-    sys.stdout.write("no update for more than %g s\n" % train.stall_timeout_s)
+    sys.stdout.write("%s\n" % silence.text)
     return 1
 
 

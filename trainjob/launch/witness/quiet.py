@@ -1,7 +1,8 @@
-"""Ranks that live on without doing anything: after the work is done, or while the others wait.
+"""Notes the signs of life of ranks and does what the policy (contract/liveness.py) says where they stop.
 
-A rank is still if between two looks no process of it has come or gone, no stack has changed, and next to nothing was
-read or written. A rank that is still and computes may be in one long call of a library, so it gets as long as a stall.
+Three watches: of each rank by samples of what it uses, of ranks that live on after the work is done, and of a command
+without progress. The last two look at stacks, twice: a rank is still if between two looks no process of it has come or
+gone, no stack has changed, and next to nothing was read or written.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Set
 
-from trainjob.contract import clock
+from trainjob.contract import clock, liveness
+from trainjob.contract.liveness import IDLE_CORES, STACKS_EVERY_S, SignsOfLife, Silence, StallLimits, silence_of
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.host import node_name
@@ -21,28 +23,69 @@ from trainjob.records import attempts
 from trainjob.records import progress as progress_records
 from trainjob.records import stacks as stack_records
 from trainjob.records.stacks import RankStacks
+from trainjob.records.usage import UsageRecord
 
 if TYPE_CHECKING:
     from trainjob.launch.reading.recording import ScriptProgress
 
-# Waiting threads take less than this; a process that computes takes a hundred times as much.
-IDLE_CORES = 0.01
-# Between two looks at whether ranks are still.
-_CONFIRM_S = 30.0
+_LEAST_USE = 0.01  # of a device: a driver that only answers a tool shows none
 _PER_LOOK_S = 10.0
 _RANKS_PER_S = 20
 _MOST_GROUPS = 3  # of ranks at the same place, in a line
-_MOST_NAMED = 8
 
 TakeStacks = Callable[[str], Dict[int, RankStacks]]
 
 
-class Rules(NamedTuple):
-    """What the job says about ranks that do nothing."""
+class SampledRanks:
+    """Tells once of each rank of this launcher that shows no sign of life, and of devices that nobody uses.
 
-    exit_grace_s: float = 60.0
-    ends_stalled: bool = False  # on_stall: end
-    long_call_s: float = 600.0  # what a rank gets that is still and computes
+    `tell` reports a rank; None for a task, whose ranks watch themselves.
+    """
+
+    def __init__(
+        self, paths: RunPaths, limits: StallLimits, tell: Optional[Callable[[int, Silence], object]] = None
+    ) -> None:
+        self._paths, self._limits, self._tell = paths, limits, tell
+        self._signs: Dict[int, SignsOfLife] = {}
+        self._printed: Dict[int, int] = {}
+        self._told: Set[Optional[int]] = set()  # ranks; None: the devices
+        self.devices_work = False  # in the last samples
+
+    def look(self, records: Sequence[UsageRecord]) -> None:
+        """Note what new samples show, and tell what has stopped."""
+        now, self.devices_work = clock.monotonic(), False
+        for record in records:
+            signs = self._signs[record.rank] = self._note(record, now)
+            silence = silence_of(liveness.RANK, signs, now, self._limits)
+            if self._tell is not None and silence is not None and record.rank not in self._told:
+                self._tell(record.rank, silence)
+                self._printed[record.rank] = _size(self._paths, record.rank)  # with the report
+            self._remember(record.rank, silence)
+        used = [self._signs[record.rank].device for record in records]
+        devices = SignsOfLife(device=max((at for at in used if at is not None), default=None))
+        silence = silence_of(liveness.DEVICES, devices, now, self._limits)
+        if silence is not None and None not in self._told:
+            others = " and others" if len(records) > 1 else ""
+            text = "no GPU of rank %d%s has been used for %.0f s (idle_timeout_s)"
+            _say(text % (records[0].rank, others, silence.for_s))
+        self._remember(None, silence)
+
+    def _note(self, record: UsageRecord, now: float) -> SignsOfLife:
+        before, printed = self._signs.get(record.rank), _size(self._paths, record.rank)
+        uses = [device.use for device in record.devices if device.use is not None]
+        works = max(uses, default=0.0) >= _LEAST_USE
+        self.devices_work |= works
+        signs = before or SignsOfLife(output=now, cpu=now)
+        if printed != self._printed.get(record.rank, printed):
+            signs = signs._replace(output=now)
+        if record.cpu_cores is None or record.cpu_cores >= IDLE_CORES:
+            signs = signs._replace(cpu=now)
+        self._printed[record.rank] = printed
+        # Where its tool says nothing, a device can't be seen.
+        return signs._replace(device=None if not uses else now if works or signs.device is None else signs.device)
+
+    def _remember(self, rank: Optional[int], silence: Optional[Silence]) -> None:
+        (self._told.discard if silence is None else self._told.add)(rank)
 
 
 class Outliving:
@@ -56,16 +99,16 @@ class Outliving:
         paths: RunPaths,
         ranks: Sequence[Watched],
         writers: int,
-        rules: Rules,
+        limits: StallLimits,
         take: TakeStacks,
         forgive: Callable[[int], object],
     ) -> None:
-        self._paths, self._ranks, self._writers, self._rules = paths, ranks, writers, rules
+        self._paths, self._ranks, self._writers, self._limits = paths, ranks, writers, limits
         self._take, self._forgive = take, forgive
-        self._every_s = max(min(_PER_LOOK_S, rules.exit_grace_s / 4), writers / _RANKS_PER_S)
+        self._every_s = max(min(_PER_LOOK_S, limits.exit_grace_s / 4), writers / _RANKS_PER_S)
         self._due = clock.monotonic() + self._every_s
-        self._since = 0.0
-        self._why: Optional[str] = None
+        self._began = self._looked_at = 0.0
+        self._signs: Optional[SignsOfLife] = None  # None: there is work
         self._stacks: Dict[int, RankStacks] = {}
         self._printed = -1
 
@@ -79,22 +122,19 @@ class Outliving:
         alive = [rank for rank, process in seen if process is not None and process.state not in "ZX"]
         why = self._work_is_done(alive) if alive else None
         if why is None:
-            self._why = None
+            self._signs, self._stacks = None, {}
             return
-        printed = sum(self._paths.rank_log(number).stat().st_size for one in alive for number in one.numbers)
-        if self._why is None or printed != self._printed:
-            self._begin(why, printed, self._take("outliving"), now)
-        elif now - self._since >= self._rules.exit_grace_s:
+        printed = sum(_size(self._paths, number) for one in alive for number in one.numbers)
+        if self._signs is None:
+            self._signs, self._began, self._looked_at = SignsOfLife(), now, -self._limits.exit_grace_s
+        if printed != self._printed:
+            self._printed, self._signs = printed, self._signs.seen(now, ["output"])
+        if now - self._looked_at >= self._limits.exit_grace_s:
             stacks = self._take("outliving")
-            cores = [stack_records.cores_if_still(self._stacks[rank], one) for rank, one in stacks.items()]
-            busiest = max((used for used in cores if used is not None), default=0.0)
-            if None in cores:
-                self._begin(why, printed, stacks, now)
-            elif busiest < IDLE_CORES or now - self._since >= self._rules.long_call_s:
-                self._end(alive, why, now - self._since)
-
-    def _begin(self, why: str, printed: int, stacks: Dict[int, RankStacks], now: float) -> None:
-        self._why, self._printed, self._stacks, self._since = why, printed, stacks, now
+            self._signs = self._signs.seen(now, stack_records.signs_of_life(self._stacks, stacks))
+            self._stacks, self._looked_at = stacks, now
+        if silence_of(liveness.DONE, self._signs, now, self._limits) is not None:
+            self._end(alive, why, now - self._began)
 
     def _work_is_done(self, alive: Sequence[Watched]) -> Optional[str]:
         """Return what was done, if nothing is left to do; None while there is work, as far as can be seen."""
@@ -114,67 +154,90 @@ class Outliving:
 
         for rank in alive:
             note = Outlived(rank.attempt, rank.rank, node_name(), round(after_s, 1), why)
-            sys.stderr.write("trainjob: %s\n" % note)
+            _say(str(note))
             with contextlib.suppress(OSError):  # a full disk: the note is in the log
                 outlived.write(self._paths, note)
             self._forgive(rank.rank)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.pid, signal.SIGKILL)
-        sys.stderr.flush()
 
 
 class Stall:
     """Tells of a command that has stopped making progress, and ends it if the job says so. For the launcher of rank 0.
 
     `ask` has all launchers write down the stacks of the `ranks` ranks, and returns those that came in time; `end` notes
-    a line and ends rank 0.
+    a line and ends rank 0; `devices_work` says whether devices worked in the last sample.
     """
 
     def __init__(
         self,
         script: ScriptProgress,
-        rules: Rules,
+        limits: StallLimits,
         ranks: int,
         ask: Callable[[], List[RankStacks]],
         end: Callable[[str], None],
+        devices_work: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._script, self._rules, self._ranks, self._ask, self._end = script, rules, ranks, ask, end
-        self._stacks: Optional[Dict[int, RankStacks]] = None
-        self._confirm_at = 0.0
+        self._script, self._limits, self._ranks, self._ask, self._end = script, limits, ranks, ask, end
+        self._devices_work = devices_work
+        self._forget()
+
+    def _forget(self) -> None:
+        self._signs, self._look_at = SignsOfLife(), 0.0
+        self._stacks: Dict[int, RankStacks] = {}
+        self._told: Set[str] = set()
+        self._is_ended = False
 
     def look(self) -> None:
-        """Look at how long the command has said nothing, and act on it once that is unusual."""
-        silence = self._script.silence()
-        if silence is None or silence.idle_s < silence.limit_s:
-            if self._stacks is not None:
-                self._stacks = None
+        """Look at how long the command has made no progress; where that is long, whether anything moves."""
+        silence = self._silence()
+        if silence is None:
+            if self._told:
                 self._script.trouble(None)
+            self._forget()
             return
-        now = clock.monotonic()
-        if self._stacks is None:
-            listed = self._ask()
-            self._tell(str(silence), listed)
-            self._confirm_at = now + _CONFIRM_S
-            self._stacks = {one.rank: one for one in listed}
-        elif self._rules.ends_stalled and now >= self._confirm_at:
-            before, listed = self._stacks, self._ask()
-            self._stacks, self._confirm_at = {one.rank: one for one in listed}, now + _CONFIRM_S
-            cores = [
-                stack_records.cores_if_still(before[one.rank], one) if one.rank in before else None for one in listed
-            ]
-            used = [one for one in cores if one is not None]
-            if not used or len(used) < len(cores):
-                return
-            if max(used) < IDLE_CORES or silence.idle_s >= self._rules.long_call_s:
-                self._end("trainjob: %s, and nothing moves: ended (on_stall: end)" % (str(silence),))
+        if clock.monotonic() >= self._look_at:
+            listed = {one.rank: one for one in self._ask()}
+            now = clock.monotonic()
+            self._signs = self._signs.seen(now, stack_records.signs_of_life(self._stacks, listed))
+            self._stacks, self._look_at = listed, now + STACKS_EVERY_S
+            silence = self._silence() or silence
+        if silence.kind != liveness.LATE and silence.kind not in self._told:
+            self._told.add(silence.kind)
+            self._tell(silence.text)
+        if silence.ends and not self._is_ended:
+            self._is_ended = True
+            self._end("trainjob: %s: ended (on_stall: end)" % silence.text)
 
-    def _tell(self, text: str, listed: Sequence[RankStacks]) -> None:
+    def _silence(self) -> Optional[Silence]:
+        since = self._script.since_progress()
+        if since is None:
+            return None
+        now, (idle_s, usual_s, longest_s) = clock.monotonic(), since
+        limits = self._limits._replace(usual_gap_s=usual_s, longest_gap_s=longest_s)
+        signs = self._signs._replace(progress=now - idle_s)
+        if self._devices_work():
+            self._signs = signs = signs.seen(now, ["device"])
+        return silence_of(liveness.COMMAND, signs, now, limits)
+
+    def _tell(self, text: str) -> None:
+        listed = list(self._stacks.values())
         places = [str(group) for group in stack_records.groups(listed)[:_MOST_GROUPS]]
-        silent = sorted(set(range(self._ranks)) - {one.rank for one in listed})
+        silent = sorted(set(range(self._ranks)) - self._stacks.keys())
         if silent:
-            named = ", ".join(map(str, silent[:_MOST_NAMED])) + (" …" if len(silent) > _MOST_NAMED else "")
-            places.insert(0, "no launcher answers for rank %s: its node may be gone, or its launcher killed" % named)
+            text_of = "no launcher answers for rank %s: its node may be gone, or its launcher killed"
+            places.insert(0, text_of % stack_records.named(silent))
         text = "%s. %s" % (text, "; ".join(places)) if places else text
         self._script.trouble(text)
-        sys.stderr.write("trainjob: %s. `trainjob stacks` shows where all ranks are\n" % text)
-        sys.stderr.flush()
+        _say("%s. `trainjob stacks` shows where all ranks are" % text)
+
+
+def _size(paths: RunPaths, rank: int) -> int:
+    with contextlib.suppress(OSError):
+        return paths.rank_log(rank).stat().st_size
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write("trainjob: %s\n" % line)
+    sys.stderr.flush()

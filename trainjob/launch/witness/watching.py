@@ -9,7 +9,6 @@ sample costs more, the next one comes later.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import signal
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Se
 
 from trainjob.contract import clock, environment
 from trainjob.contract.environment import WORLD_SIZE
+from trainjob.contract.liveness import Silence, StallLimits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import EVERY_S
 from trainjob.launch.rank_environment import Watched
 from trainjob.launch.witness import stacks
-from trainjob.launch.witness.quiet import IDLE_CORES, Outliving, Rules, Stall
+from trainjob.launch.witness.quiet import Outliving, SampledRanks, Stall
 from trainjob.launch.witness.stacks import Stacks
 from trainjob.launch.witness.usage import Sampler
 from trainjob.records import attempts, usage
@@ -39,11 +39,8 @@ NAME = "trainjob-watch"
 _LOOK_S = 1.0
 _SHORT_S = 0.005
 _RANK_BYTES = 4
-_REPORTED = math.inf
-_LEAST_USE = 0.01  # of a device: a driver that only answers a tool shows none
 _FIRST_S = 1.0  # between the first two samples; doubled each time up to the interval
 _MOST_OF_A_CORE = 0.005
-_OTHERS_S = 5.0
 # What the launcher waits at most for the observer's last look, once all ranks have ended.
 _LAST_LOOK_S = 5.0
 
@@ -52,12 +49,11 @@ class Orders(NamedTuple):
     """The observer's task."""
 
     every_s: float = EVERY_S  # 0: only the first sample, which shows the rank's host and devices
-    stall_timeout_s: Optional[float] = None  # None: the ranks watch themselves
-    ends_stalled: bool = False
+    limits: StallLimits = StallLimits()
     answered: Optional[str] = None  # the request for stacks that was there before the ranks began
-    command: Sequence[str] = ()  # of the user's own, whose progress is read; none for a task
-    rules: Rules = Rules()  # about ranks of such a command that do nothing
-    idle_device_s: float = 600.0  # after which unused GPUs are reported
+    command: Sequence[
+        str
+    ] = ()  # of the user's own, whose progress is read; none for a task, whose ranks watch themselves
     progress: str = ""  # the regular expression by which the job has it read
 
 
@@ -132,15 +128,17 @@ class _Observer:
         # One for each rank, or one for each node whose ranks the command starts by itself.
         self._launchers = self._world_size // max(1, ranks[0].ranks_per_node)
         self._answered, self._asked = orders.answered, 0
-        self._life = {number: _Life(paths, number) for rank in ranks for number in rank.numbers}
+        self._elsewhere: Set[int] = set()  # ranks whose processes have formed a world of their own
         self._script = self._reads_progress()
         self._outliving: Optional[Outliving] = None
         self._stall: Optional[Stall] = None
-        self._devices_idle_since: Optional[float] = None
+        limits, tell = orders.limits, self._report_silent if orders.command else None
+        self._sampled = SampledRanks(paths, limits, tell)
         if orders.command:
-            self._outliving = Outliving(paths, ranks, self._launchers, orders.rules, self._write_stacks, forgive)
-            if self._script is not None:
-                self._stall = Stall(self._script, orders.rules, self._world_size, self._ask_all, self._end_first)
+            self._outliving = Outliving(paths, ranks, self._launchers, limits, self._write_stacks, forgive)
+        if self._script is not None:
+            end, works = self._end_first, lambda: self._sampled.devices_work
+            self._stall = Stall(self._script, limits, self._world_size, self._ask_all, end, works)
 
     def _reads_progress(self) -> Optional[ScriptProgress]:
         """Return what reads the progress of the user's command; None unless rank 0 of one is here."""
@@ -200,13 +198,8 @@ class _Observer:
             self._record(record)
         for record in records:
             self._report_other_world(record)
-        self._report_idle_devices(records)
-        limit_s = self._orders.stall_timeout_s
-        for record in records if limit_s is not None else ():
-            idle_s = self._life[record.rank].idle_s(record)
-            if idle_s >= (limit_s or 0.0):
-                self._report_stall(record.rank, idle_s)
-        longest_s = min(self._orders.every_s or EVERY_S, limit_s / 4 if limit_s else EVERY_S)
+        self._sampled.look(records)
+        longest_s = min(self._orders.every_s or EVERY_S, self._orders.limits.stall_timeout_s / 4)
         return max(min(wished_s, longest_s), (_cpu_s() - began) / _MOST_OF_A_CORE)
 
     def _record(self, record: UsageRecord) -> None:
@@ -215,10 +208,9 @@ class _Observer:
 
     def _report_other_world(self, record: UsageRecord) -> None:
         """Report once that a launcher in the command has made a world of its own."""
-        life = self._life[record.rank]
-        if record.other_world_size is None or life.is_elsewhere:
+        if record.other_world_size is None or record.rank in self._elsewhere:
             return
-        life.is_elsewhere = True
+        self._elsewhere.add(record.rank)
         self._record(record)
         sys.stderr.write(
             "trainjob: rank %d has started ranks of another world: its size is %d, and that of the run %d. A command "
@@ -226,22 +218,6 @@ class _Observer:
             % (record.rank, record.other_world_size, self._world_size)
         )
         sys.stderr.flush()
-
-    def _report_idle_devices(self, records: Sequence[UsageRecord]) -> None:
-        """Report once that no GPU of these ranks has been used for long, and once more after they were."""
-        uses = [device.use for record in records for device in record.devices if device.use is not None]
-        if not uses or max(uses) >= _LEAST_USE:
-            self._devices_idle_since = None
-            return
-        now, limit_s = clock.monotonic(), self._orders.idle_device_s
-        self._devices_idle_since = since = self._devices_idle_since or now
-        if now - since >= limit_s:
-            self._devices_idle_since = _REPORTED
-            sys.stderr.write(
-                "trainjob: no GPU of rank %d%s has been used for %.0f s (idle_timeout_s)\n"
-                % (records[0].rank, " and others" if len(records) > 1 else "", now - since)
-            )
-            sys.stderr.flush()
 
     def _end_first(self, line: str) -> None:
         with open(str(self._paths.rank_log(0)), "a") as log:
@@ -251,11 +227,9 @@ class _Observer:
     def _ask_all(self) -> List[RankStacks]:
         """Have all launchers write down the stacks of their ranks, and return those that came in time."""
         self._asked += 1
-        word = "quiet-%d-%d" % (os.getpid(), self._asked)
-        with contextlib.suppress(OSError):
-            attempts.ask_for_stacks(self._paths, word)
+        word = stack_records.request(self._paths, "quiet-%d-%d-" % (os.getpid(), self._asked))
         self._answer(word)
-        self._wait_for_others(word)
+        stack_records.wait(self._paths, self._world_size, word)
         every = (stack_records.read(self._paths, rank) for rank in range(self._world_size))
         return [one for one in every if one is not None and one.word == word]
 
@@ -271,59 +245,22 @@ class _Observer:
             sys.stderr.write("trainjob: the stacks of the ranks can't be written: %s\n" % error.strerror)
             return {}
 
-    def _report_stall(self, rank: int, idle_s: float) -> None:
+    def _report_silent(self, rank: int, silence: Silence) -> None:
         """Report the rank in its log, keep the stacks of all ranks, and end it if the job says so."""
-        life = self._life[rank]
-        if life.is_reported:
-            return
-        life.is_reported = True
-        word = attempts.asked_for_stacks(self._paths)
-        if word is None or not word.startswith("stall-"):
-            word = "stall-%d-%d" % (rank, os.getpid())
-            with contextlib.suppress(OSError):
-                attempts.ask_for_stacks(self._paths, word)
+        word = stack_records.request(self._paths, "stall-%d-" % self._ranks[0].attempt)
         mine = self._answer(word).get(rank)
         with open(str(self._paths.rank_log(rank)), "a") as log:
-            log.write(_report(rank, idle_s, mine))
+            log.write(_report(rank, silence, mine))
         pid = next(one.pid for one in self._ranks if rank in one.numbers)
-        if self._orders.ends_stalled:
-            self._wait_for_others(word)
+        if silence.ends:
+            stack_records.wait(self._paths, self._world_size, word)
             os.kill(pid, signal.SIGKILL)
 
-    def _wait_for_others(self, word: str) -> None:
-        """Wait until all ranks have written their stacks: ending one ends all."""
-        deadline = clock.monotonic() + _OTHERS_S
-        while clock.monotonic() < deadline:
-            if all(word == stack_records.word(self._paths, rank) for rank in range(self._world_size)):
-                return
-            clock.sleep(_LOOK_S / 4)
 
-
-class _Life:
-    """The time of a rank's last sign of life: output, CPU time, or work of its device."""
-
-    def __init__(self, paths: RunPaths, rank: int) -> None:
-        self._log = paths.rank_log(rank)
-        self._log_bytes = -1
-        self._since = clock.monotonic()
-        self.is_reported = False
-        self.is_elsewhere = False  # its processes have formed a world of their own
-
-    def idle_s(self, record: UsageRecord) -> float:
-        """Return how long the rank has shown no sign of life, given a new sample."""
-        size = self._log.stat().st_size if self._log.exists() else 0
-        prints = size != self._log_bytes and not self.is_reported  # the report itself is in the log, too
-        self._log_bytes = size
-        computes = record.cpu_cores is None or record.cpu_cores >= IDLE_CORES
-        if prints or computes or any(device.use for device in record.devices):
-            self._since, self.is_reported = clock.monotonic(), False
-        return clock.monotonic() - self._since
-
-
-def _report(rank: int, idle_s: float, mine: Optional[RankStacks]) -> str:
+def _report(rank: int, silence: Silence, mine: Optional[RankStacks]) -> str:
     lines: List[str] = [
-        "trainjob: rank %d has shown no sign of life for %.0f s (--stall-timeout-s): no output, no CPU time and no "
-        "work of its device. `trainjob stacks` shows where all ranks are; its own processes:" % (rank, idle_s)
+        "trainjob: rank %d has shown no sign of life for %.0f s (--stall-timeout-s): %s. `trainjob stacks` shows where "
+        "all ranks are; its own processes:" % (rank, silence.for_s, silence.text)
     ]
     for one in mine.processes if mine is not None else ():
         lines.append("process %d (%s): %s" % (one.pid, one.state, one.command))

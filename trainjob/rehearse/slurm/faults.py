@@ -18,6 +18,7 @@ from trainjob.machines import processes
 from trainjob.records import attempts, events
 from trainjob.rehearse.slurm import configuration
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
+from trainjob.rehearse.slurm.following import FollowedJob, Reason
 from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm
 
@@ -70,30 +71,25 @@ def trigger_backfill(slurm: PrivateSlurm, job: str) -> None:
     slurm.run_as_root(["scontrol", "update", f"JobId={job}", "Comment=waits"], check=False)
 
 
-@dataclass
-class RequeueHelper:
-    """Has a requeued job start again without the waits of a real site; to be asked at every look at a job that waits.
+def follow_back(job: FollowedJob, limit: str, until: Callable[[], Reason | None]) -> Reason | None:
+    """Follow a job after its fault as `FollowedJob.follow` does, without a real site's waits before it starts again.
 
-    Slurm holds it back for two minutes, keeps the time `limit` that a fault has shortened, and starts a job on groups
-    of nodes only when it looks at changes.
+    Slurm holds it back for two minutes, keeps a time limit that the fault has shortened, which is `limit` again, and
+    starts a job on groups of nodes only when it looks at changes.
     """
+    was_asked = False
 
-    slurm: PrivateSlurm
-    job: str
-    limit: str | None  # None: no fault has changed it
-    has_groups: bool = False
-    was_asked: bool = False
+    def look() -> Reason | None:
+        nonlocal was_asked
+        if job.is_pending() and not was_asked:
+            set_limit(job.slurm, job.id, limit)
+            start_soon(job.slurm, job.id)
+            was_asked = True
+        elif job.is_pending() and "HetJobId" in job.rows[0]:
+            trigger_backfill(job.slurm, job.id)
+        return until()
 
-    def help(self) -> None:
-        """Put the limit back and start the job soon, once; after that, have Slurm look at a job on groups of nodes."""
-        if self.was_asked:
-            if self.has_groups:
-                trigger_backfill(self.slurm, self.job)
-            return
-        if self.limit is not None:
-            set_limit(self.slurm, self.job, self.limit)
-        start_soon(self.slurm, self.job)
-        self.was_asked = True
+    return job.follow(look)
 
 
 def kill_rank(paths: RunPaths, rank: int) -> None:
@@ -127,7 +123,6 @@ class InjectedFault:
     inject: Callable[[RehearsedJob], object]
     expected: Callable[[SlurmCluster], str]
     problem: Callable[[RehearsedJob], str | None]
-    comes_back: Callable[[SlurmCluster], bool] = lambda _: False
     asks_ranks: bool = False  # to checkpoint and stop, which they hear of once they train, or catch signals
 
 
@@ -169,7 +164,7 @@ def hear_of_faults(paths: RunPaths) -> bool:
 
 def _fail_a_node(job: RehearsedJob) -> None:
     # The last node: rank 0 and the job script survive, and see the loss of a node.
-    node = job.nodes()[-1]
+    node = job.nodes_named(job.rows[0]["NodeList"])[-1]
     kill_daemon(job.slurm, node)
     give_up(job.slurm, node)
 
@@ -182,7 +177,8 @@ def _was_restarted(job: RehearsedJob) -> str | None:
         ranks = "the ranks, which do" if failed is None else f"rank {failed.rank}, which does"
         return f"TERM ended {ranks} not catch it, so nothing asked for another start"
     if job.attempt < 2:
-        return f"the job was not restarted: it is {job.state} after attempt {job.attempt}"
+        why = events.why_ended(job.paths, job.attempt)
+        return f"the job was not restarted: it is {job.state} after attempt {job.attempt}{why and ': ' + why}"
     if job.state not in (states.COMPLETED, states.STOPPED):
         return f"the job was restarted, and attempt {job.attempt} is {job.state}"
     return None
@@ -224,19 +220,15 @@ def _was_not_asked(job: RehearsedJob) -> str | None:
 
 _BACK = "the job checkpoints, is restarted, and continues as attempt 2"
 FAULTS: dict[str, InjectedFault] = {
-    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _was_restarted, lambda _: True, asks_ranks=True),
+    "timeout": InjectedFault(_let_time_run_out, lambda _: _BACK, _was_restarted, asks_ranks=True),
     "preempt": InjectedFault(
         lambda job: preempt(job.slurm),
         lambda cluster: "the job ends and leaves a checkpoint" if cluster.preemption == "cancel" else _BACK,
         _was_preempted,
-        lambda cluster: cluster.preemption != "cancel",
         asks_ranks=True,
     ),
     "node-failure": InjectedFault(
-        _fail_a_node,
-        lambda _: "the job is restarted on the remaining nodes, as attempt 2",
-        _was_restarted,
-        lambda _: True,
+        _fail_a_node, lambda _: "the job is restarted on the remaining nodes, as attempt 2", _was_restarted
     ),
     "rank-death": InjectedFault(
         _kill_last_rank,

@@ -1,8 +1,8 @@
-"""A rehearsed job under a private Slurm: its files, and the queue."""
+"""A rehearsed job of ours under a private Slurm: what its run directory says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trainjob.contract import clock
@@ -13,18 +13,14 @@ from trainjob.records import attempts, checkpoints, failure
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.rehearse.base import progress_of
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
-from trainjob.rehearse.slurm.private import PrivateSlurm
-
-_POLL_S = 0.1
+from trainjob.rehearse.slurm.following import FollowedJob
 
 
-@dataclass(frozen=True)
-class RehearsedJob:
+@dataclass
+class RehearsedJob(FollowedJob):
     """One job. Its state is read from its files whenever it is asked for."""
 
-    slurm: PrivateSlurm
     paths: RunPaths
-    id: str  # Slurm's
     cluster: SlurmCluster
     ranks: int
     trains: bool  # a task of the runtime, whose updates can be followed; else a command
@@ -63,33 +59,19 @@ class RehearsedJob:
             return (self.update() or 0) > self.began_at()
         return self.state == "RUNNING" and all(self.paths.rank_log(rank).exists() for rank in range(self.ranks))
 
-    def queue(self) -> list[str]:
-        """Return Slurm's state of each of our jobs that is pending, running or completing."""
-        reply = self.slurm.run(["squeue", "--noheader", "--format=%T %P"])
-        return [line.split()[0] for line in reply.text.splitlines() if line.split()[1] != PREEMPTING_PARTITION]
-
-    def nodes(self) -> list[str]:
-        """Return the nodes of the job, in order."""
-        reply = self.slurm.run(["squeue", "--noheader", f"--jobs={self.id}", "--format=%N"])
-        return self.slurm.run(["scontrol", "show", "hostnames", ",".join(reply.text.split())]).text.split()
+    def is_followed(self, row: Mapping[str, str]) -> bool:
+        """Return whether a job is of the run: a site may let it start again only as a new job."""
+        return row["Partition"] != PREEMPTING_PARTITION
 
     def wait_for(self, holds: Callable[[], object], what: str, limit_s: float) -> None:
         """Wait until `holds()`. Raises UserError if the job ends first, or after `limit_s`."""
-        cure = "Correct what these lines name, and rehearse again"
         deadline = clock.monotonic() + limit_s
-        while not holds():
-            if clock.monotonic() > deadline:
-                raise UserError(f"{what}: not within {limit_s:g} s. {self.last_output()}\n", cure)
-            # Check once more: the event may have happened just before the job ended.
-            if not self.queue() and not holds():
-                raise UserError(f"the job is {self.state} before {what}. {self.last_output()}\n", cure)
-            clock.sleep(_POLL_S)
-
-    def wait_for_end(self, meanwhile: Callable[[list[str]], None] = lambda _states: None) -> None:
-        """Wait until the queue is empty; until then call `meanwhile` with Slurm's states of the jobs in it."""
-        while words := self.queue():
-            meanwhile(words)
-            clock.sleep(_POLL_S)
+        met = self.follow(lambda: "met" if holds() else "late" if clock.monotonic() > deadline else None)
+        # Check once more: the event may have happened just before the job ended.
+        if met == "late" or (met is None and not holds()):
+            problem = f"{what}: not within {limit_s:g} s" if met else f"the job is {self.state} before {what}"
+            cure = "Correct what these lines name, and rehearse again"
+            raise UserError(f"{problem}. {self.last_output()}\n", cure)
 
     def last_output(self) -> str:
         """Return the last output of the first rank that failed, or else of the job script."""

@@ -20,7 +20,7 @@ from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
 from trainjob.rehearse.slurm import faults, ipus, releases, root
 from trainjob.rehearse.slurm.description import Description, binds, imitate
-from trainjob.rehearse.slurm.faults import FAULTS, InjectedFault
+from trainjob.rehearse.slurm.faults import FAULTS
 from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
@@ -132,7 +132,7 @@ def submit(
     slurm.set_job_environment({**rehearsal.redirects, **environment})
     sent = slurm.run(["sbatch", "--parsable", rehearsal.rendered.script], folder=paths.folder)
     ranks, trains = rehearsal.request.plan.topology.ranks, not rehearsal.request.job.command
-    return RehearsedJob(slurm, paths, sent.text.strip().split(";")[0], cluster, ranks, trains)
+    return RehearsedJob(slurm, sent.text.strip().split(";")[0], paths, cluster, ranks, trains)
 
 
 def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
@@ -171,32 +171,20 @@ def _follow(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> No
                 _AT_WORK_WITHIN_S,
             )
     if fault is None:
-        job.wait_for_end()
-    else:
-        rehearsal.say(f"injected: {rehearsal.inject}; expected: {fault.expected(job.cluster)}")
-        fault.inject(job)
-        stopwatch.done("injected")
-        _follow_after(fault, rehearsal, job, stopwatch)
+        job.follow()
+        return
+    rehearsal.say(f"injected: {rehearsal.inject}; expected: {fault.expected(job.cluster)}")
+    fault.inject(job)
+    stopwatch.done("injected")
 
-
-def _follow_after(fault: InjectedFault, rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
-    """Wait until the job has ended. If it has to come back, start it soon, and stop it when it has trained enough."""
-    limit = rehearsal.request.times.limit or "UNLIMITED" if rehearsal.inject == "timeout" else None
-    requeued = faults.RequeueHelper(job.slurm, job.id, limit, job.cluster.has_groups)
-
-    def help_back(words: list[str]) -> None:
-        if "PENDING" in words:
-            requeued.help()
+    def stop_once_it_has_trained_enough() -> None:
         if job.attempt > 1 and job.is_at_work():
             stopwatch.done("back at work")
             has_enough = (job.update() or 0) >= job.began_at() + _ENOUGH_UPDATES
             if has_enough and job.trains and "TRAINJOB_MAX_UPDATES" not in rehearsal.redirects:
                 job.paths.stop.touch()
 
-    if fault.comes_back(job.cluster):
-        job.wait_for_end(help_back)
-    else:
-        job.wait_for_end()
+    faults.follow_back(job, rehearsal.request.times.limit or "UNLIMITED", stop_once_it_has_trained_enough)
 
 
 def _verdict(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch, *, same_bytes: bool) -> RehearsalVerdict:

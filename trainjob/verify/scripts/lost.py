@@ -73,6 +73,10 @@ _CAUSES = {
         "no checkpoint was written in the time given",
         "Save as soon as the flag is seen, after at most one more update",
     ),
+    "complete-too-early": (
+        "the script was asked to stop, and says of itself that it is done: its run would not be continued",
+        "Print counts of the whole training, leave no file `done`, or leave the marker $TRAINJOB_RUN_DIR/requeue",
+    ),
     "workers-killed": (
         "the signal ended the loader's workers, and the script died of that before it had saved",
         "Have workers ignore it: DataLoader(worker_init_fn=lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN))",

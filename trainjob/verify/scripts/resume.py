@@ -170,7 +170,15 @@ def _mistakes(logs: Sequence[Sequence[AttemptLog]]) -> list[str]:
 
 
 # Findings that no noise can cause.
-_OF_SIGNALS = ("torn-checkpoint", "crashed", "between-epochs", "nothing-saved", "workers-killed", "no-checkpoint")
+_OF_SIGNALS = (
+    "complete-too-early",
+    "torn-checkpoint",
+    "crashed",
+    "between-epochs",
+    "nothing-saved",
+    "workers-killed",
+    "no-checkpoint",
+)
 
 
 class ResumeEvidence:
@@ -217,6 +225,7 @@ class ResumeEvidence:
     def findings(self) -> Iterator[LikelyCause]:
         """Yield what was lost, the most telling first."""
         yield from self._crash()
+        yield from self._complete_too_early()
         total = len(self._whole.updates)
         is_saved = any(0 < event.update < total for event in self._whole.named(updates.SAVED))
         if not is_saved and not any(one.start for one in self._resumed[1:]):
@@ -255,6 +264,19 @@ class ResumeEvidence:
         logs = mine if self._is_alone else [(self._whole, 0), *mine]
         apart = first_saved_apart(logs, self.first.update if self.first is not None else None)
         yield from (one for one in apart if not counts or one.code != "step-counter")
+
+    def _complete_too_early(self) -> Iterator[LikelyCause]:
+        total, by_number = len(self._whole.updates), {one.number: one for one in self._attempts}
+        for one in self._broken.interruptions:
+            attempt, start = by_number.get(one.attempt), self._starts.get(one.attempt)
+            if one.state != states.COMPLETED or attempt is None or start is None:
+                continue
+            if (made := start + len(attempt.updates)) < total:
+                text = (
+                    f"attempt {one.attempt} ended with 0 after {one.way}, at update {made} of {total}, and is COMPLETED"
+                )
+                yield finding("complete-too-early", text)
+                return
 
     def _crash(self) -> Iterator[LikelyCause]:
         for one in self._broken.torn:
@@ -422,11 +444,6 @@ class ResumeEvidence:
                 )
             saved = max([saved, *((start or 0) + event.update for event in attempt.named(updates.SAVED))])
         for one in self._broken.interruptions:
-            if one.state == states.COMPLETED:
-                yield (
-                    f"attempt {one.attempt} ended with 0 after {one.way}, which means that the run is complete: leave "
-                    "the marker $TRAINJOB_RUN_DIR/requeue to be started again"
-                )
             if one.way == TIME_LIMIT and "USR1" not in one.handles and one.moment != updates.AT_START:
                 yield f"attempt {one.attempt}: the script does not handle USR1, and saves nothing before the limit"
         total = len(self._whole.updates)

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -466,6 +467,7 @@ def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clo
         ({"per_pass": 10, "epochs": 3, "cut": 20}, [], None),
         ({"per_pass": 10, "epochs": 3, "cut": 30}, [], 30),
         ({"per_pass": 5, "epochs": 3}, [], None),  # more have been made
+        ({"per_pass": 10, "epochs": 3}, ["train.py", "--max_steps", "25"], None),  # which of them is not known
     ],
 )
 def test_a_loader_and_epochs_give_a_total_that_nobody_prints(
@@ -546,3 +548,29 @@ def test_lines_without_a_count_give_their_loss_or_none(line: str, tmp_path: Path
     assert [update for update, _ in shown] == [10, 20, 30, 40, 40]
     losses = {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train" and line.update > 1}
     assert losses == ({2.5} if "oss" in line else {None})
+
+
+def test_a_part_of_the_loss_alone_is_not_the_loss(tmp_path: Path, clock: Clock) -> None:
+    table = "| entropy_loss | -0.686 |\n| loss | 2.5 |\n| policy_gradient_loss | -0.02 |\n| value_loss | 52.4 |\n"
+    beside_counted(RunPaths(tmp_path), clock, [(10 * n, table) for n in range(1, 5)])
+    assert {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"} <= {None, 2.5}
+
+
+def test_a_program_that_prints_its_epochs_alone_shows_them(tmp_path: Path, clock: Clock) -> None:
+    """As JAX's examples do; where torch's optimizer is still awaited, an epoch of something else may be meant."""
+    for name, counts, shown in (("jax", Look(), 3), ("torch", Look(is_awaited=True), None)):
+        paths = RunPaths(tmp_path / name)
+        paths.logs.mkdir(parents=True)
+        log = paths.rank_log(0)
+        log.write_text(HEADER)
+        seen = ScriptProgress(paths, 1, [log], counts=partial(Look, *counts))
+        for epoch in range(4):
+            clock.now += 1
+            with log.open("a") as stream:
+                stream.write(f"Epoch {epoch} in 0.80 sec\nTraining set accuracy 0.91\nTest set accuracy 0.89\n")
+            seen.look()
+        seen.look(is_last=True)
+        record = progress.read(paths)
+        assert (record.epoch, record.update, record.total_updates) == (shown, None, None)
+        assert record.sources == ({} if shown is None else {"epoch": "printed: Epoch # in # sec"})
+        assert not list(metrics.read(paths))

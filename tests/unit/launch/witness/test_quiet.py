@@ -7,20 +7,17 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from tests.support.clock import Clock
+from trainjob.contract.liveness import Silence, StallLimits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.processes import Process
 from trainjob.launch.rank_environment import Watched
 from trainjob.launch.reading.recording import ScriptProgress
-from trainjob.launch.witness import watching
-from trainjob.launch.witness.quiet import Outliving, Rules, Stall
-from trainjob.launch.witness.stacks import Stacks
-from trainjob.launch.witness.watching import Orders
+from trainjob.launch.witness.quiet import Outliving, SampledRanks, Stall
 from trainjob.records import outlived, progress, stacks
 from trainjob.records.stacks import ProcessStack, RankStacks
 from trainjob.records.usage import DeviceUse, UsageRecord
@@ -51,7 +48,7 @@ class Rank:
 
     def __init__(self, clock: Clock, rank: int = 0, name: str = "all_reduce", line: int = 10) -> None:
         self.clock, self.rank, self.name, self.line = clock, rank, name, line
-        self.cores, self.io_per_s, self.pid = 0.0, 0.0, 100 + rank
+        self.cores, self.io_per_s, self.pid, self.state = 0.0, 0.0, 100 + rank, "S"
         self._cpu_s, self._io_bytes, self._until = 0.0, 0.0, clock.now
 
     def work(self, cores: float = 0.0, io_per_s: float = 0.0) -> None:
@@ -63,7 +60,7 @@ class Rank:
     def stacks(self) -> RankStacks:
         self.work(self.cores, self.io_per_s)
         text = THREADS % (self.line, self.name)
-        own = ProcessStack(self.pid, "python", "S", text, self._cpu_s, int(self._io_bytes))
+        own = ProcessStack(self.pid, "python", self.state, text, self._cpu_s, int(self._io_bytes))
         return RankStacks("word", 1, self.rank, "host", self.clock.now, [own])
 
 
@@ -83,7 +80,7 @@ def outliving(
 ) -> Outliving:
     watched = [Watched(1, one.rank, one.pid, {}) for one in ranks]
     take = lambda _: {one.rank: one.stacks() for one in ranks}  # noqa: E731 - one line says it
-    return Outliving(paths, watched, writers, Rules(grace_s), take, forgiven.append)
+    return Outliving(paths, watched, writers, StallLimits(exit_grace_s=grace_s), take, forgiven.append)
 
 
 def others_end(paths: RunPaths, ranks: range, code: int = 0) -> None:
@@ -173,9 +170,15 @@ class Training:
         self.paths, self.clock, self.ranks, self.step = paths, clock, ranks, 0
         self.script = ScriptProgress(paths, 1, [paths.rank_log(0)])
         self.ended: list[str] = []
-        rules = Rules(ends_stalled=ends)
+        self.devices_work = False
+        rules = StallLimits(ends_stalled=ends)
         self.stall = Stall(
-            self.script, rules, size or len(ranks), lambda: [rank.stacks() for rank in ranks], self.ended.append
+            self.script,
+            rules,
+            size or len(ranks),
+            lambda: [rank.stacks() for rank in ranks],
+            self.ended.append,
+            lambda: self.devices_work,
         )
 
     def train(self, updates: int, every_s: int = 1) -> None:
@@ -205,11 +208,12 @@ def test_silence_is_told_with_the_odd_rank_first(
     ranks[2] = Rank(clock, 2, "load", 31)
     run = Training(started(tmp_path), clock, ranks, ends=False)
     run.train(20)
-    run.wait(32)
+    run.wait(150)
     assert not run.trouble
-    run.wait(3)
+    run.wait(4)
     assert run.trouble.startswith(
-        "no progress for 33 s, which is usually made every 1 s. rank 2 is in load (train.py:31)"
+        "no progress for 153 s (usually every 1 s), no CPU time for 30 s, no change of processes, stacks and files for "
+        "30 s. rank 2 is in load (train.py:31)"
     )
     assert "; 3 ranks (0, 1, 3) are in all_reduce (train.py:10) ← main (train.py:90)" in run.trouble
     run.wait(2000)
@@ -224,10 +228,9 @@ def test_a_launcher_that_is_gone_is_named_and_keeps_no_hang_alive(tmp_path: Path
     """Its node's daemon was killed with its launchers and ranks, and no other rank fails of it."""
     run = Training(started(tmp_path), clock, [Rank(clock, 0), Rank(clock, 1)], size=4)
     run.train(20)
-    run.wait(35)
+    run.wait(154)
     assert "no launcher answers for rank 2, 3: its node may be gone" in run.trouble
     assert "2 ranks (0, 1) are in all_reduce" in run.trouble
-    run.wait(31)
     assert len(run.ended) == 1
     run.script.look(is_last=True)
 
@@ -235,7 +238,9 @@ def test_a_launcher_that_is_gone_is_named_and_keeps_no_hang_alive(tmp_path: Path
 def test_a_hang_is_ended_where_the_job_says_so(tmp_path: Path, clock: Clock) -> None:
     run = Training(started(tmp_path), clock, [Rank(clock, rank) for rank in range(4)])
     run.train(20)
-    run.wait(33 + 31)
+    run.wait(152)
+    assert run.ended == []
+    run.wait(2)
     assert len(run.ended) == 1
     run.script.look(is_last=True)
     assert "(on_stall: end)" in run.ended[0]
@@ -254,9 +259,40 @@ def test_a_hang_that_spins_is_ended_after_the_stall_timeout(tmp_path: Path, cloc
     run.script.look(is_last=True)
 
 
-def test_no_healthy_run_is_ended(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_is_no_stall_however_long_it_is_against_the_updates(tmp_path: Path, clock: Clock) -> None:
+    """Of updates within a second: two minutes in which nothing moves, then five to ten of all that takes so long."""
+    ranks = [Rank(clock, rank) for rank in range(2)]
+    run = Training(started(tmp_path), clock, ranks)
+
+    def evaluate() -> None:
+        ranks[1].line += 1
+
+    def pause(seconds: int, does: Callable[[], None] = lambda: None) -> None:
+        run.train(20)
+        run.wait(seconds, does)
+        assert not run.trouble
+
+    pause(120)
+    pause(590, evaluate)
+    for rank in ranks:
+        rank.state = "D"  # the disk of a checkpoint
+    pause(590)
+    for rank in ranks:
+        rank.state = "S"
+    run.devices_work = True
+    pause(590)
+    run.train(20)
+    # What took so long before may take half as long again.
+    run.wait(880, evaluate)
+    assert not run.trouble
+    run.wait(10, evaluate)
+    assert run.trouble.startswith("no progress for 887 s (usually every 1 s); still seen: CPU time, work of a device, ")
+    run.script.look(is_last=True)
+    assert run.ended == []
+
+
+def test_no_healthy_run_is_ended(tmp_path: Path, clock: Clock) -> None:
     """100 seeded runs that evaluate for long, compile, load, write checkpoints or download, in one rank or in all."""
-    monkeypatch.setattr(ScriptProgress, "_write", lambda *_: None)  # what they record is not looked at here
     for seed in range(100):
         draw, folder = random.Random(seed), tmp_path / str(seed)
         folder.mkdir()
@@ -280,22 +316,80 @@ def test_no_healthy_run_is_ended(tmp_path: Path, clock: Clock, monkeypatch: pyte
                 rank.work()
                 rank.line, rank.pid = 10, 100 + rank.rank
             run.train(4)
+            assert not run.trouble, (seed, kind)
         assert run.ended == [], (seed, kind)
         run.script.look(is_last=True)
 
 
-# --- The observer's own wait.
+# --- Samples of what ranks use.
 
 
-def test_a_stalled_node_waits_for_the_answers_of_all_ranks_of_the_others(
+def sample(cpu_cores: float | None, *use: float, rank: int = 0) -> UsageRecord:
+    devices = [DeviceUse("GPU 0", one) for one in use]
+    return UsageRecord(1, rank, "n1", 7, 0.0, 8, 1000, cpu_cores, devices=devices)
+
+
+def test_output_cpu_time_and_work_of_the_device_are_signs_of_life(tmp_path: Path, clock: Clock) -> None:
+    paths, told = started(tmp_path), list[str]()
+
+    def tell(rank: int, silence: Silence) -> None:
+        told.append(f"{rank}: {silence.text}")
+        print_more()  # the report is no sign of life
+
+    def print_more() -> None:
+        with paths.rank_log(0).open("a") as log:
+            log.write("more\n")
+
+    ranks = SampledRanks(paths, StallLimits(stall_timeout_s=20.0), tell)
+
+    def told_after(seconds: float, *records: UsageRecord) -> list[str]:
+        told.clear()
+        clock.now += seconds
+        ranks.look(records)
+        return told
+
+    assert not told_after(1, sample(None))
+    assert not told_after(10, sample(0.001))
+    assert not told_after(9, sample(0.001, 0.0))
+    assert not told_after(9, sample(0.02, 0.0))
+    assert not told_after(19, sample(0.0, 0.4), sample(0.3, rank=1))
+    assert not told_after(19, sample(0.0, 0.0), sample(0.3, rank=1))
+    print_more()
+    assert not told_after(9, sample(0.0, 0.0), sample(0.3, rank=1))
+    assert not told_after(19, sample(0.0, 0.0), sample(0.3, rank=1))
+    said = "0: no output for 20 s, no CPU time for 67 s, no work of a device for 48 s"
+    assert told_after(1, sample(0.0, 0.0), sample(0.3, rank=1)) == [said]
+    assert not told_after(30, sample(0.0, 0.0), sample(0.3, rank=1))
+    assert not told_after(1, sample(1.0), sample(0.0, rank=1))
+    assert told_after(25, sample(0.0), sample(0.0, rank=1)) == [
+        "0: no output for 76 s, no CPU time for 25 s",
+        "1: no output for 104 s, no CPU time for 26 s",
+    ]
+
+
+def test_unused_gpus_are_told_once(tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks, said = SampledRanks(started(tmp_path), StallLimits()), []
+    for second, use in [(0, 0.9), (60, 0.0), (360, 0.005), (661, 0.0), (900, 0.0), (960, 0.5), (990, 0.0), (1600, 0.0)]:
+        clock.now = 1.75e9 + second
+        devices = [DeviceUse("GPU 0", use), DeviceUse("GPU 1", None)]
+        ranks.look([UsageRecord(1, 0, "host", 1, clock.now, 1, 0, devices=devices)])
+        said.append(capsys.readouterr().err)
+    assert [bool(line) for line in said] == [False, False, False, True, False, False, False, True]
+    assert said[3] == "trainjob: no GPU of rank 0 has been used for 661 s (idle_timeout_s)\n"
+
+
+# --- Stacks of all ranks.
+
+
+def test_who_asks_for_stacks_waits_for_the_answers_of_all_ranks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two launchers of four ranks each write down the stacks of all eight."""
-    paths = started(tmp_path)
-    environ = {"WORLD_SIZE": "8"}
-    observer = watching._Observer(paths, [Watched(1, 0, 1, environ, 4)], cast(Stacks, None), Orders())
-    waited: list[float] = []
-    empty = RankStacks("stall-0-1", 1, 0, "host", 1.0, [])
+    """Two launchers of four ranks each write down the stacks of all eight; a second one that asks finds the request."""
+    paths, waited = started(tmp_path), list[float]()
+    word = stacks.request(paths, "stall-1-")
+    assert stacks.request(paths, "stall-1-") == word
+    assert stacks.request(paths, "stall-2-") != word
+    empty = RankStacks(word, 1, 0, "host", 1.0, [])
     for rank in range(7):
         stacks.write(paths, replace(empty, rank=rank))
 
@@ -304,25 +398,9 @@ def test_a_stalled_node_waits_for_the_answers_of_all_ranks_of_the_others(
         stacks.write(paths, replace(empty, rank=7))
 
     monkeypatch.setattr("trainjob.contract.clock.sleep", answer)
-    observer._wait_for_others("stall-0-1")
+    stacks.wait(paths, 8, word)
     assert len(waited) == 1
-    observer._wait_for_others("stall-0-1")
+    stacks.wait(paths, 8, "stall-1-")
     assert len(waited) == 1
-
-
-def test_unused_gpus_are_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    clock = Clock()
-    observer = watching._Observer(
-        started(tmp_path), [Watched(1, 0, 1, {"WORLD_SIZE": "1", "RANK": "0"})], cast(Stacks, None), Orders()
-    )
-    monkeypatch.setattr(watching, "clock", clock)
-    output = []
-    for second, use in [(0, 0.9), (60, 0.0), (360, 0.005), (661, 0.0), (900, 0.0), (960, 0.5), (990, 0.0), (1600, 0.0)]:
-        clock.now = 1.75e9 + second
-        devices = [DeviceUse("GPU 0", use), DeviceUse("GPU 1", None)]
-        observer._report_idle_devices([UsageRecord(1, 0, "host", 1, clock.now, 1, 0, devices=devices)])
-        output.append(capsys.readouterr().err)
-    assert [bool(line) for line in output] == [False, False, False, True, False, False, False, True]
-    assert output[3] == "trainjob: no GPU of rank 0 has been used for 601 s (idle_timeout_s)\n"
+    stacks.wait(paths, 8, word, lambda: len(waited) == 3)
+    assert len(waited) == 3

@@ -1,0 +1,458 @@
+"""What becomes of twelve programs that know nothing of trainjob when something ends them?
+
+    python -m benchmarks.endings --python ENV/bin/python                 # twelve programs, eight events: an hour
+    python -m benchmarks.endings --python ENV/bin/python --event scancel --program lightning --program fabric
+
+They run on a private Slurm, on this machine, and on hosts. The programs are in `ending_programs/`, as their users write
+them. Each is ended in the middle of its first attempt; one that is not started again is then resumed by hand. A case is
+wrong if the state of its first attempt is another one than expected, if it has no sentence, if it is COMPLETED with
+updates left, if more or fewer attempts begin than expected, or if more updates are made twice than lay behind its last
+checkpoint. A program whose framework the interpreter lacks is skipped, and said so. Exit code 1 if a case is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from simulation.replay import KILL_NODE
+from tests.support.backend_places import OfHosts
+from tests.support.local_runs import Here, Run
+from tests.support.network_hosts import network_hosts
+from tests.support.slurm_jobs import ONE_RANK_NODES, Login, cluster_file, parsed
+from trainjob.contract.paths import RunPaths
+from trainjob.records import events
+from trainjob.rehearse.slurm import faults
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, imitate
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+
+_PROGRAMS = Path(__file__).with_name("ending_programs")
+UPDATES = 2400  # of 50 ms: an attempt outlives the two minutes of the shortest time limit
+EVERY = 50  # updates between two checkpoints of those that keep some
+_ENDED_AT = 2.4 * EVERY
+_LIMIT_S = 400.0
+_MARGIN_S = 60
+_CANCELS = "cancels"
+
+
+@dataclass(frozen=True)
+class Program:
+    """`saves_at`: the signals at which it saves; `ends_at`: those that it handles without saving."""
+
+    name: str
+    words: tuple[str, ...]
+    module: str = "torch"
+    instances: int = 2
+    saves_at: tuple[str, ...] = ()
+    ends_at: tuple[str, ...] = ()
+    keeps: bool = True  # a checkpoint each so many updates
+    requeues: bool = False  # its job itself, where Slurm has started it
+    stops_early: bool = False
+
+
+PROGRAMS = (
+    Program("plain torch, ends with 0", ("plain.py",), saves_at=("USR1", "TERM"), keeps=False),
+    Program("plain torch, ends with 143", ("plain.py", "143"), saves_at=("USR1", "TERM"), keeps=False),
+    Program("Trainer, enable_jit_checkpoint", ("trainer.py", "jit"), "transformers", saves_at=("TERM",), keeps=False),
+    Program("Trainer", ("trainer.py",), "transformers"),
+    Program("Lightning", ("lit.py",), "lightning", saves_at=("USR1",), ends_at=("TERM",), keeps=False, requeues=True),
+    Program("Lightning under torchrun", ("torchrun", "lit.py", "2"), "lightning", ends_at=("TERM",), keeps=False),
+    Program("Fabric", ("fabric.py",), "lightning"),
+    Program("accelerate, its example", ("accelerated.py",), "accelerate"),
+    Program("nanoGPT", ("gpt_loop.py",)),
+    Program("torchtitan", ("titan.py",)),
+    Program("submitit", ("checkpointable.py",), "submitit", 1, ("USR1",), ("TERM",), keeps=False, requeues=True),
+    Program("early stopping", ("early_stopping.py",), instances=1, saves_at=("TERM",), stops_early=True),
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """`signals`: which come to the ranks, in their order."""
+
+    name: str
+    place: str  # slurm, local, hosts
+    signals: tuple[str, ...] = ()
+    cluster: str = "hpc"
+    options: tuple[str, ...] = ()
+
+
+TIME_LIMIT, ELEMENT = "time limit", "array element, time limit"
+REQUEUE, CANCEL = "preempted, requeue", "preempted, cancel"
+EVENTS = (
+    Event(TIME_LIMIT, "slurm", ("USR1", "TERM")),
+    Event(REQUEUE, "slurm", ("TERM",)),
+    Event(CANCEL, "slurm", ("TERM",), _CANCELS),
+    Event("node loss", "slurm"),
+    Event("scancel", "slurm", ("TERM",)),
+    Event(ELEMENT, "slurm", ("USR1", "TERM"), options=("--array=1-1",)),
+    Event("time_limit, local", "local", ("USR1", "TERM")),
+    Event("time_limit, hosts", "hosts", ("USR1", "TERM")),
+)
+
+
+def expected(program: Program, event: Event) -> str:
+    """Return the state in which the first attempt is to end."""
+    requeues = program.requeues and event.place == "slurm"
+    saves = bool({*program.saves_at} & {*event.signals}) and (not program.requeues or requeues)
+    if event.name == "scancel":
+        return "CANCELLED"
+    if event.name in (REQUEUE, "node loss"):
+        return "REQUEUED"
+    if event.name == CANCEL:
+        return "REQUEUED" if saves or program.keeps else "STOPPED|CANCELLED"
+    if saves:
+        return "STOPPED" if event.place != "slurm" else "REQUEUED"
+    # One that handles TERM is asked by it, and ends before its time.
+    return "STOPPED" if program.ends_at and program.module != "submitit" else "TIMEOUT"
+
+
+def most_lost(program: Program, event: Event) -> int:
+    """Return how many updates may be made twice: those behind the last checkpoint."""
+    if {*program.saves_at} & {*event.signals} and not (program.requeues and event.place != "slurm"):
+        return 2
+    return EVERY + 20 if program.keeps else UPDATES
+
+
+class Place:
+    """Where runs are started, ended and resumed."""
+
+    def __init__(self, python: str, modules: str) -> None:
+        self.python, self.modules = python, modules
+
+    def words(self, program: Program) -> list[str]:
+        """Return the options of a run, and its command."""
+        words = ["--instances", str(program.instances), "--env", f"UPDATES={UPDATES}", "--env", "OMP_NUM_THREADS=1"]
+        if self.modules:
+            words += ["--env", f"PYTHONPATH={self.modules}"]
+        if program.module == "submitit":
+            words += ["--env", "SUBMITIT_EXECUTOR=slurm"]
+        first, *more = program.words
+        torchrun = str(Path(self.python).with_name("torchrun"))
+        command = [torchrun, *more] if first == "torchrun" else [self.python, first, *more]
+        return [*words, "--name", "ending", "--", *command]
+
+    def start(self, program: Program, event: Event) -> Case:
+        raise NotImplementedError
+
+    def end(self, case: Case) -> None:
+        """Have the event happen. Without a scheduler, the time limit comes by itself."""
+
+    def is_over(self, case: Case) -> bool:
+        return not case.processes()
+
+    def resume(self, case: Case) -> None:
+        raise NotImplementedError
+
+
+class OnSlurm(Place):
+    def __init__(self, python: str, modules: str, folder: Path, slurm: PrivateSlurm) -> None:
+        super().__init__(python, modules)
+        self.slurm, self.folder = slurm, folder
+        self.queued: set[str] = set()
+        self._lock, self._logins = threading.Lock(), 0
+        self._ended: set[str] = set()
+
+    def start(self, program: Program, event: Event) -> Case:
+        with self._lock:
+            self._logins += 1
+            folder = self.folder / f"user-{self._logins}"
+        folder.mkdir()
+        here = Here(folder)
+        _write_programs(here)
+        settings = {"nodes": ONE_RANK_NODES, "time_limit_signal": {"margin_s": _MARGIN_S}}
+        login = Login(here, self.slurm, **settings)
+        login.cluster(_CANCELS, preemption="cancel", directives={"partition": _CANCELS}, **settings)
+        login.programs = Path(self.python).parent
+        hosts = () if program.instances == 1 else ("--hosts", "2")
+        run = login.render(*hosts, *self.words(program), cluster=event.cluster)
+        job = login.sbatch(run, *event.options)
+        if event.options:
+            job, run = f"{job}_1", Run(here, run.folder / "tasks/1")
+        return Case(program, event, self, run, job, login)
+
+    def look(self) -> None:
+        """Note which jobs there are, and start those soon that Slurm holds back."""
+        lines = self.slurm.run(["squeue", "--noheader", "--array", "--format=%i|%T|%r"]).text.splitlines()
+        jobs = [line.split("|") for line in lines]
+        self.queued = {job for job, *_ in jobs}
+        for job, state, why in jobs:
+            if state == "PENDING" and why == "BeginTime" and job not in self._ended:
+                self._ended.add(job)
+                faults.set_limit(self.slurm, job, "30")
+                faults.start_soon(self.slurm, job)
+            elif state == "RUNNING":
+                self._ended.discard(job)
+
+    def end(self, case: Case) -> None:
+        slurm, name = self.slurm, case.event.name
+        if name in (TIME_LIMIT, ELEMENT):
+            faults.let_time_run_out(slurm, case.job)
+            return
+        listed = slurm.run(["squeue", "--noheader", f"--jobs={case.job}", "--format=%N"]).text.strip()
+        nodes = slurm.run(["scontrol", "show", "hostnames", listed]).text.split()
+        if name == "scancel":
+            slurm.run(["scancel", case.job])
+        elif name == "node loss":
+            faults.kill_daemon(slurm, nodes[-1])
+            slurm.run_as_root(["sh", "-c", KILL_NODE, "kill_node", nodes[-1]])
+            faults.give_up(slurm, nodes[-1])
+        else:
+            urgent = [f"--partition={PREEMPTING_PARTITION}", "--exclusive", "--time=1", "--output=/dev/null"]
+            slurm.run_as_root(["sbatch", f"--nodelist={','.join(nodes)}", *urgent, "--wrap=sleep 1"])
+
+    def is_over(self, case: Case) -> bool:
+        # Follow-up jobs have other numbers: job_id has the newest.
+        return not {case.job, case.run.word("job_id"), case.run.word(".follow_up")} & self.queued
+
+    def resume(self, case: Case) -> None:
+        run = case.run
+        options: tuple[str, ...] = ()
+        if case.event.options:
+            options, run = case.event.options, Run(run.here, run.folder.parents[1])
+        case.job = case.login.sbatch(run, *options) + ("_1" if options else "")
+        self.queued.add(case.job)
+
+
+class OnThisMachine(Place):
+    def __init__(self, python: str, modules: str, folder: Path) -> None:
+        super().__init__(python, modules)
+        self.here = Here(folder)
+        self.here.environ["PATH"] = f"{Path(python).parent}:{self.here.environ['PATH']}"
+        _write_programs(self.here)
+
+    def start(self, program: Program, event: Event) -> Case:
+        words = ("submit", "--cluster", "local", "--again", "--time-limit", "1:30", "--json", *self.words(program))
+        shown = self.here.run(*words).stdout
+        return Case(program, event, self, self.here.at(json.loads(shown)["folder"]))
+
+    def resume(self, case: Case) -> None:
+        case.run.here.run("resume", case.run.id)
+
+
+class OnHosts(Place):
+    def __init__(self, python: str, modules: str, place: OfHosts) -> None:
+        super().__init__(python, modules)
+        self.place = place
+        place.environ["PATH"] = f"{Path(python).parent}:{place.environ['PATH']}"
+        place.cluster_file("here", hosts="gpu-[1-2]", python=python, env={"PATH": place.environ["PATH"]})
+        for path in _PROGRAMS.glob("*.py"):
+            place.write(path.name, path.read_text())
+
+    def _call(self, *words: str) -> str:
+        code, out, err = self.place.call(str(Path(sys.executable).parent / "trainjob"), *words)
+        assert code == 0, out + err
+        return out
+
+    def start(self, program: Program, event: Event) -> Case:
+        words = ("submit", "--cluster", "here", "--again", "--time-limit", "1:30", "--json", *self.words(program))
+        folder = json.loads(self._call(*words))["folder"]
+        return Case(program, event, self, Run(None, Path(folder)))  # type: ignore[arg-type]  # it asks nobody
+
+    def resume(self, case: Case) -> None:
+        self._call("resume", case.run.id)
+
+
+@dataclass
+class Case:
+    program: Program
+    event: Event
+    place: Place
+    run: Run
+    job: str = ""
+    login: Login = None  # type: ignore[assignment]  # under Slurm
+
+    @property
+    def counted(self) -> int:
+        """How many updates rank 0 has made."""
+        files = (*self.run.folder.resolve().glob("code/**/counted"), *self.run.folder.resolve().glob("**/counted"))
+        return max((path.stat().st_size for path in files), default=0)
+
+    def processes(self) -> list[int]:
+        return self.run.processes()
+
+    def attempts(self) -> list[events.Attempt]:
+        return events.attempts(events.read(RunPaths(self.run.folder)))
+
+    def wait(self, holds: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not holds():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {_LIMIT_S:.0f} s for {what}")
+            time.sleep(0.5)
+
+    def _has_settled(self) -> bool:
+        begun = self.attempts()
+        has_ended = bool(begun) and begun[-1].ended_at is not None and begun[-1].state != "REQUEUED"
+        return has_ended and self.place.is_over(self)
+
+    def outcome(self) -> Outcome:
+        """End it once it is at work, resume it where nothing else does, and return what came of it."""
+        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) != 1, "work")
+        before = self.counted
+        self.place.end(self)
+        self.wait(lambda: len(self.attempts()) > 1 or self._has_settled(), "the first attempt to end")
+        self.wait(self._has_settled, "the run to end")
+        by_itself, first = self.attempts(), self.attempts()[0]
+        resumed = 0
+        if by_itself[-1].state != "COMPLETED":
+            resumed = 1
+            self.place.resume(self)
+            self.wait(lambda: len(self.attempts()) > len(by_itself), "the resumed attempt")
+            self.wait(self._has_settled, "the resumed run to end")
+        return Outcome(self, before, first, len(by_itself), resumed, self.attempts()[-1].state or "", self.counted)
+
+
+@dataclass
+class Outcome:
+    case: Case
+    before: int
+    first: events.Attempt
+    attempts: int
+    resumed: int
+    last_state: str
+    counted: int
+
+    @property
+    def lost(self) -> int:
+        if self.case.program.stops_early:
+            return 0
+        return self.counted - UPDATES
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is not as it should be."""
+        program, event = self.case.program, self.case.event
+        state = expected(program, event)
+        if self.first.state not in state.split("|"):
+            yield f"expected {state}"
+        if not self.first.why:
+            yield "no sentence"
+        if self.last_state != "COMPLETED":
+            yield f"ended as {self.last_state}"
+        if self.attempts != (2 if self.first.state == "REQUEUED" else 1):
+            yield f"{self.attempts} attempts"
+        if self.lost < 0:
+            yield f"COMPLETED with {-self.lost} updates left"
+        if self.lost > most_lost(program, event):
+            yield f"{self.lost} updates lost"
+        script = self.case.run.folder / "logs/scheduler.out"
+        if script.exists() and "Slurm has started its job once more" in script.read_text(errors="replace"):
+            yield "requeued twice"
+
+    def row(self) -> str:
+        program, event = self.case.program, self.case.event
+        went_on = "by itself" if not self.resumed else "by resume"
+        row = f"| {program.name} | {event.name} | {self.first.state} | {went_on} | {self.lost} | {self.first.why} |"
+        wrong = "; ".join(self.faults())
+        return row + (f" WRONG: {wrong} ({self.case.run.folder})" if wrong else "")
+
+
+def _write_programs(here: Here) -> None:
+    for path in _PROGRAMS.glob("*.py"):
+        here.write(path.name, path.read_text())
+
+
+@contextmanager
+def _on_slurm(python: str, modules: str, folder: Path, at_once: int, lost: int) -> Iterator[OnSlurm]:
+    site = imitate(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
+    cancels = dataclasses.replace(site.partitions[0], name=_CANCELS, preempt_mode="CANCEL")
+    groups = (dataclasses.replace(site.groups[0], count=2 * at_once + lost),)
+    partitions = (*site.partitions, cancels)
+    with private_slurm(dataclasses.replace(site, groups=groups, daemons=None, partitions=partitions)) as slurm:
+        place, over = OnSlurm(python, modules, folder, slurm), threading.Event()
+
+        def keep_looking() -> None:
+            while not over.wait(2.0):
+                place.look()
+
+        looking = threading.Thread(target=keep_looking, daemon=True)
+        looking.start()
+        try:
+            yield place
+        finally:
+            over.set()
+            looking.join()
+
+
+def _outcome(place: Place, case_of: tuple[Program, Event]) -> str:
+    program, event = case_of
+    try:
+        case = place.start(program, event)
+    except (AssertionError, subprocess.CalledProcessError) as error:
+        return f"| {program.name} | {event.name} | WRONG: not started: {error}"
+    try:
+        return case.outcome().row()
+    except (TimeoutError, AssertionError) as error:
+        return f"| {program.name} | {event.name} | WRONG: {error} ({case.run.folder})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the programs")
+    parser.add_argument("--modules", default="", help="a folder of modules beside it (submitit)")
+    parser.add_argument("--program", action="append", help="those whose name begins so")
+    parser.add_argument("--event", action="append", choices=[one.name for one in EVENTS])
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--keep", type=Path, help="a folder for the runs; absent: they are removed")
+    asked = parser.parse_args()
+    programs = [one for one in PROGRAMS if not asked.program or one.name.startswith(tuple(asked.program))]
+    for module in sorted({one.module for one in programs}):
+        environ = {**os.environ, "PYTHONPATH": asked.modules}
+        if subprocess.run([asked.python, "-c", f"import {module}"], capture_output=True, env=environ).returncode:
+            print(f"skipped, because {asked.python} has no {module}")
+            programs = [one for one in programs if one.module != module]
+    wanted = [event for event in EVENTS if not asked.event or event.name in asked.event]
+    rows = []
+    print("| program | event | first attempt | went on | updates lost | why |\n|---|---|---|---|---|---|", flush=True)
+    with ExitStack() as stack:
+        folder = asked.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="endings-")))
+        for kind in ("slurm", "local", "hosts"):
+            cases = [
+                (program, event)
+                for event in wanted
+                if event.place == kind
+                for program in programs
+                if kind == "slurm" or program.module != "submitit"  # it is started by Slurm
+            ]
+            if not cases:
+                continue
+            own = folder / kind
+            own.mkdir(parents=True)
+            with ExitStack() as at_place, ThreadPoolExecutor(asked.at_once) as pool:
+                place: Place
+                if kind == "slurm":
+                    lost = sum(event.name == "node loss" for _, event in cases)
+                    made = _on_slurm(asked.python, asked.modules, own, asked.at_once, lost)
+                    place = at_place.enter_context(made)
+                elif kind == "local":
+                    place = OnThisMachine(asked.python, asked.modules, own)
+                else:
+                    names = ("gpu-1", "gpu-2", "gpu-3")
+                    sshd = Path(shutil.which("sshd") or "/usr/sbin/sshd")
+                    hosts = at_place.enter_context(network_hosts(sshd, names))
+                    place = OnHosts(asked.python, asked.modules, OfHosts(hosts, own, "here"))
+                for done in as_completed([pool.submit(_outcome, place, case) for case in cases]):
+                    rows.append(done.result())
+                    print(rows[-1], flush=True)
+    wrong = sum("WRONG" in row for row in rows)
+    print(f"\n{len(rows)} cases, {wrong} wrong")
+    return 1 if wrong or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Public programs of JAX and Keras in small: what they print, without a framework that anything could count in.
+
+`updates` is None in `truth` where a program prints nothing that could tell it: its epochs are all that can be shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import sys
+import time
+from typing import Any
+
+truth: dict[str, Any] = {"updates": None, "total": None, "epochs": None, "training": [], "held_out": []}
+
+
+def shown(value: float, form: str = "%.4f", of: str = "training") -> str:
+    """Return a loss as it is printed, and keep it."""
+    truth[of].append(float(form % value))
+    return form % value
+
+
+def _epoch(steps: int = 40) -> tuple[float, float]:
+    time.sleep(steps * 0.02)
+    return 1 + random.random() / 10, 1.1 + random.random() / 10
+
+
+def keras_in_lines() -> None:
+    epochs = 4
+    for epoch in range(1, epochs + 1):
+        loss, val = _epoch()
+        of = f"accuracy: 0.3344 - loss: {shown(loss)} - val_accuracy: 0.3125 - val_loss: {shown(val, of='held_out')}"
+        print(f"Epoch {epoch}/{epochs}\n40/40 - 1s - 20ms/step - {of}")
+    truth.update(updates=160, total=160, epochs=4)
+
+
+def flax_mnist() -> None:
+    logging.basicConfig(level=logging.INFO, format="I1126 12:00:00.000000 140000000000000 train.py:150] %(message)s")
+    for epoch in range(1, 5):
+        loss, val = _epoch()
+        logging.info("train epoch: %d, loss: %s, accuracy: %.2f", epoch, shown(loss), 33.44)
+        logging.info("eval epoch: %d, loss: %s, accuracy: %.2f", epoch, shown(val, of="held_out"), 31.25)
+    truth.update(epochs=4)
+
+
+def jax_mnist() -> None:
+    print("\nStarting training...")
+    for epoch in range(4):
+        _epoch()
+        print(f"Epoch {epoch} in {0.8:0.2f} sec\nTraining set accuracy {0.91}\nTest set accuracy {0.89}")
+    truth.update(epochs=4)
+
+
+def equinox() -> None:
+    for at in range(60):
+        loss, _ = _epoch(1)
+        print(f"step={at}, loss={shown(loss, '%.16f')}")
+    print("test_accuracy=0.9")
+    truth.update(updates=59, total=None)  # they are counted from 0
+
+
+def haiku_mnist() -> None:
+    for at in range(0, 301, 50):
+        _epoch(15)
+        print(f"[Step {at}] Validation / Test accuracy: {0.91:.3f} / {0.9:.3f}.")
+    truth.update(updates=300, total=None)
+
+
+if __name__ == "__main__":
+    random.seed(0)
+    globals()[sys.argv[1]]()
+    with open(os.environ["TRUTH"], "w") as stream:
+        json.dump(truth, stream)

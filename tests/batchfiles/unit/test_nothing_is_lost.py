@@ -1,0 +1,257 @@
+"""Kinds of batch files of which something was lost without a word, or carried over as something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from batchfiles.adoption.account import Where
+from batchfiles.adoption.adopt import Adoption
+from batchfiles.adoption.start import AdoptionError
+from tests.batchfiles.unit.test_adoption import HEAD, ONE_GPU, PER_RANK, TWO_NODES, adopted, lost
+from trainjob.cluster.reading import job_from_text
+from trainjob.kinds.lookup import cluster_from_text
+from trainjob.kinds.slurm.model import SlurmCluster
+
+
+def command(adoption: Adoption) -> list[str]:
+    return job_from_text(adoption.job, "job.yaml").command or []
+
+
+def prologue(adoption: Adoption) -> list[str]:
+    return list(cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue)
+
+
+def container(adoption: Adoption) -> dict[str, object]:
+    found = SlurmCluster.of(cluster_from_text(str(adoption.cluster), "cluster.yaml")).container
+    return {"image": found.image, "mounts": found.mounts, "options": found.options}
+
+
+def test_a_mount_with_two_variables_is_one_word(tmp_path: Path) -> None:
+    text = (
+        "srun apptainer exec -B /work/$SLURM_JOB_ID/in:/mnt/$SLURM_JOB_ID/in -B /opt /i/torch.sif python train.py 3\n"
+    )
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption) == ["python", "train.py", "3"]
+    assert container(adoption) == {"image": "/i/torch.sif", "mounts": ["/opt"], "options": []}
+    assert lost(adoption) == {"/work/…/in:/mnt/…/in": "this mount is known only when it runs"}
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "options"),
+    [
+        ("apptainer exec --nv --env A=1 --overlay /o/x.img:ro /i.sif", {"A": "1"}, ["--overlay", "/o/x.img:ro"]),
+        ("apptainer exec --env=A=1 --home /tmp/me --fakeroot /i.sif", {"A": "1"}, ["--home", "/tmp/me", "--fakeroot"]),
+        ("docker run --rm -e A=1 --shm-size 8g --user 1:1 img", {"A": "1"}, ["--shm-size", "8g"]),
+    ],
+)
+def test_options_of_a_container_have_a_place(
+    words: str, env: dict[str, str], options: list[str], tmp_path: Path
+) -> None:
+    adoption = adopted(f"{ONE_GPU}{words} python train.py\n", tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").env == env
+    assert container(adoption)["options"] == options
+    assert list(lost(adoption)) == (["--user 1:1"] if "docker" in words else [])
+
+
+def test_a_script_behind_the_training_does_not_become_it(tmp_path: Path) -> None:
+    text = 'python -u train.py --out o\nif [ -d o/log ]; then\n  python - o/log <<"END"\nprint(1)\nEND\nfi\n'
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption) == ["python", "-u", "train.py", "--out", "o"]
+    assert list(lost(adoption).values()) == [
+        "a job ends with its training: submit it as a job of its own, with --after"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setup", "words"),
+    [
+        ('LR="${LR:-}"\nif [[ -n "$LR" && "$LR" != 0 ]]; then ARGS="--lr $LR"; fi\n', "python train.py"),
+        ('if [ -n "${MODEL:-}" ]; then ARGS="--model $MODEL"; fi\n', "python train.py"),
+        ('[ -z "${DEBUG:-}" ] || ARGS="--debug"\n', "python train.py"),
+        ('if [ ! -n "${MODEL:-}" ]; then ARGS=--small; fi\n', "python train.py --small"),
+    ],
+)
+def test_an_option_is_taken_only_if_its_condition_holds(setup: str, words: str, tmp_path: Path) -> None:
+    for line in ('srun bash -c "python train.py $ARGS"\n', "python train.py $ARGS\n"):
+        assert command(adopted(ONE_GPU + "ARGS=\n" + setup + line, tmp_path)) == words.split()
+
+
+@pytest.mark.parametrize(
+    "condition", ["if [ -f last.pt ]; then {}; fi", "[ -f last.pt ] && {}", "if have x; then {}; fi"]
+)
+def test_an_option_that_only_a_run_decides_is_decided_there(condition: str, tmp_path: Path) -> None:
+    setup = "ARGS=\n" + condition.format('ARGS="--resume last.pt"') + "\n"
+    for line in ('srun bash -c "cd src && python train.py $ARGS"\n', "srun python train.py $ARGS\n"):
+        adoption = adopted(ONE_GPU + setup + line, tmp_path)
+        assert command(adoption)[2].endswith("exec python train.py $ARGS")
+        kept = "\n".join(prologue(adoption))
+        assert condition.format('ARGS="--resume last.pt"') in kept
+        assert kept.endswith("export ARGS")
+
+
+def test_an_array_that_only_a_run_fills_is_filled_there(tmp_path: Path) -> None:
+    text = 'ARGS=(--lr 1)\nif [ -f last.pt ]; then ARGS+=(--resume last.pt); fi\nsrun python train.py "${ARGS[@]}"\n'
+    assert command(adopted(ONE_GPU + text, tmp_path))[2] == (
+        'ARGS=(--lr 1)\nif [ -f last.pt ]; then ARGS+=(--resume last.pt); fi\nexec python train.py "${ARGS[@]}"\n'
+    )
+
+
+def test_what_a_command_finds_is_looked_for_when_the_job_runs(tmp_path: Path) -> None:
+    setup = "CARD=$(ls /sys/class/net | grep -m1 ib)\nCARD=${CARD:-eth0}\nexport NCCL_SOCKET_IFNAME=$CARD\n"
+    adoption = adopted(PER_RANK + setup + "srun python train.py\n", tmp_path)
+    assert prologue(adoption) == setup.splitlines()
+    assert "eth0" not in adoption.job
+
+
+def test_a_variable_that_a_sourced_file_sets_reaches_the_command(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'source ./site.sh gpu\nsrun bash -c "torchrun train.py $MORE"\n', tmp_path)
+    assert prologue(adoption)[1:] == ["source ./site.sh gpu", "export MORE"]
+    assert "login_environment" not in str(adoption.cluster)
+
+
+def test_the_folder_of_the_submission_is_the_copy(tmp_path: Path) -> None:
+    text = "HERE=`pwd`\necho {} > $HERE/a.json\nsrun python train.py --a $HERE/a.json --b $SLURM_SUBMIT_DIR/b --c ${SLURM_SUBMIT_DIR:-x}\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    copy = "$TRAINJOB_RUN_DIR/code/project"
+    assert prologue(adoption)[0] == f'cd "{copy}"'
+    words = command(adoption)[2].replace("\\\n", "").split()
+    assert words == f"exec python train.py --a $HERE/a.json --b {copy}/b --c {copy}".split()
+
+
+@pytest.mark.parametrize("form", ["${SLURM_SUBMIT_DIR%/}/x", "$(bash -c 'echo $SLURM_SUBMIT_DIR')"])
+def test_any_form_of_the_folder_is_understood(form: str, tmp_path: Path) -> None:
+    kept = prologue(adopted(ONE_GPU + f'export OUT="{form}"\npython train.py\n', tmp_path))[-1]
+    assert kept == f'SLURM_SUBMIT_DIR="$TRAINJOB_RUN_DIR/code/project"\nexport OUT="{form}"\n'
+
+
+def test_a_default_that_holds_a_default_stays_whole(tmp_path: Path) -> None:
+    setup = "export N=${SLURM_GPUS_ON_NODE:-${GPUS:-$(nproc)}}\n"
+    assert prologue(adopted(ONE_GPU.replace(":1", "") + setup + "python train.py\n", tmp_path)) in ([], [setup.strip()])
+
+
+@pytest.mark.parametrize(
+    ("quoted", "word"),
+    [(r"$'a\tb\n'", "a\tb\n"), (r"$'\x41\u00e9\'\\'", "Aé'\\"), (r"$'\303\251'", "é"), (r"$'\q\e[0m'", "\\q\x1b[0m")],
+)
+def test_the_bytes_of_a_quoted_text_reach_ranks_unchanged(quoted: str, word: str, tmp_path: Path) -> None:
+    assert command(adopted(ONE_GPU + f"srun python train.py {quoted}\n", tmp_path))[2:] == [word]
+
+
+def test_bytes_that_are_no_text_are_left_to_the_shell(tmp_path: Path) -> None:
+    words = command(adopted(ONE_GPU + "srun python train.py $'\\xff\\n'\n", tmp_path))
+    assert words == ["bash", "-c", "exec python train.py $'\\xff\\n'"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "body"),
+    [
+        (
+            "cd lib && ./preflight && torchrun --nproc-per-node 1 train.py",
+            "cd lib && ./preflight && exec torchrun train.py",
+        ),
+        ("export RANK=$SLURM_PROCID; ./look || exit 3; python train.py", "./look || exit 3\nexec python train.py"),
+        ("export X=$(hostname); python train.py && cp o /archive", "export X=$(hostname)\nexec python train.py"),
+        (
+            "hostname; if [ -d o ]; then rm -r o; fi; python train.py",
+            "if [ -d o ]; then rm -r o; fi\nexec python train.py",
+        ),
+    ],
+)
+def test_what_ranks_do_before_the_training_stays_as_it_is(inner: str, body: str, tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + f"srun bash -c '{inner}'\n", tmp_path)
+    assert command(adoption)[2].strip() == body
+    assert ("cp o /archive" in lost(adoption)) == ("cp o" in inner)
+
+
+def test_a_chain_outside_of_ranks_ends_where_one_fails(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "cp a b && ./look --at b && python train.py\n", tmp_path)
+    assert prologue(adoption)[1:] == ["cp a b", "./look --at b"]  # and not: cp a b || true
+
+
+def test_the_words_of_an_inner_shell_are_its_own(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'MORE=(--lr 1)\nsrun bash -c \'python train.py "$@"\' sh "${MORE[@]}"\n', tmp_path)
+    assert command(adoption)[:4] == ["python", "train.py", "--lr", "1"] or "--lr 1" in command(adoption)[2]
+
+
+def test_an_argument_that_is_not_given_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match="an argument of the file"):
+        adopted(ONE_GPU + 'WHAT="${1:?usage: sbatch x WHAT}"\nsrun python train.py "$WHAT"\n', tmp_path)
+
+
+@pytest.mark.parametrize("starts", ["bash tools/start_ray.sh", "srun ./ray-worker.sh", "python launch_ray.py"])
+def test_a_cluster_of_rays_is_refused_also_by_helpers(starts: str, tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match="starts Ray by"):
+        adopted(TWO_NODES + f"{starts} &\npython train.py\n", tmp_path)
+
+
+def test_an_agent_of_a_sweep_trains(tmp_path: Path) -> None:
+    words = ["wandb", "agent", "--count", "1", "me/it/abc"]
+    assert command(adopted(ONE_GPU + " ".join(words) + "\n", tmp_path)) == words
+
+
+def test_figures_of_the_command_line_are_asked_for(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH --ntasks-per-node=1\n" + HEAD
+    text += (
+        "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $SLURM_GPUS_PER_NODE --rdzv-endpoint $head:1 train.py\n"
+    )
+    assert {"--nodes", "--gpus-per-node"} <= set(lost(adopted(text, tmp_path)))
+    assert "--nodes" not in lost(
+        adopted(TWO_NODES + HEAD + "srun torchrun --nnodes $SLURM_NNODES train.py\n", tmp_path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"),
+    [
+        ("python train.py 2>&1 | tee o/log", "| tee o/log"),
+        ("srun python train.py > o/log 2>&1", "> o/log"),
+        ("timeout 3600 srun python train.py", "timeout"),
+        ("python train.py < words.txt", "< words.txt"),
+        ("python train.py | python -m mine.report", "| python -m mine.report"),
+    ],
+)
+def test_what_stands_around_the_training_is_named(line: str, left_out: str, tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + line + "\n", tmp_path)
+    assert left_out in [one.text for one in adoption.account.entries]
+
+
+@pytest.mark.parametrize(
+    ("handler", "signal", "where", "what"),
+    [
+        ("cp -r o /archive", "USR1", Where.LOST, "`cp -r o /archive` at USR1"),
+        ("kill -USR1 $PID; wait $PID; scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "saved and ended"),
+        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.LOST, "when its program ends at USR1"),
+        ("rm -rf $TMP", "EXIT", Where.LOST, "`rm -rf $TMP` at EXIT"),
+        ("echo bye", "EXIT", Where.NOWHERE, "only prints"),
+    ],
+)
+def test_what_a_trap_does_is_carried_over_or_named(
+    handler: str, signal: str, where: Where, what: str, tmp_path: Path
+) -> None:
+    for setup in (f"trap '{handler}' {signal}\n", f"ends() {{\n  {handler}\n}}\ntrap ends {signal}\n"):
+        adoption = adopted(
+            ONE_GPU + "#SBATCH --signal=B:USR1@60\n" + setup + "srun python train.py &\nwait\n", tmp_path
+        )
+        (entry,) = (one for one in adoption.account.entries if one.text.startswith("trap"))
+        assert (entry.where, what in entry.what) == (where, True)
+
+
+def test_a_comment_stays_whole_or_goes(tmp_path: Path) -> None:
+    text = "# slurm has a log of its own,\n# and this one is for you.\npython train.py\n"
+    assert "for you" not in adopted(ONE_GPU + "set -e\n\n" + text, tmp_path).job
+
+
+def test_branches_of_a_condition_around_the_training_are_named(tmp_path: Path) -> None:
+    text = "if [ -d /data ]; then\n  module load a\n  python train.py\nelse\n  module load b\nfi\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert prologue(adoption) == ["module load a"]
+    assert len(lost(adoption)) == 2
+
+
+def test_what_stands_before_the_call_of_the_training_is_before_it(tmp_path: Path) -> None:
+    text = "train() {\n  python train.py\n}\nexport A=1\nmodule load cuda\ntrain\ncp o /archive\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert (job_from_text(adoption.job, "job.yaml").env, prologue(adoption)) == ({"A": "1"}, ["module load cuda"])
+    assert list(lost(adoption)) == ["cp o /archive"]
