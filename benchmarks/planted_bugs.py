@@ -26,8 +26,9 @@ _COPIED = ("trainjob", "templates", "standins", "simulation")
 class Bug:
     """A text in a file of trainjob/ that is there once, and what stands in its place.
 
-    `seed` is a history about `about` that it breaks, and that keeps every invariant without it; without one none is
-    known. `found`: it takes back the mending of a fault that was found on a real Slurm, or by the simulation.
+    `seed` is a history about `about`, in which ranks run `program`, that it breaks, and that keeps every invariant
+    without it; without one none is known. `found`: it takes back the mending of a fault that was found on a real Slurm,
+    or by the simulation.
     `stopped_by`: it does no harm because of that.
     """
 
@@ -36,6 +37,7 @@ class Bug:
     text: str
     instead: str
     about: str
+    program: str = "task"
     seed: int | None = None
     found: bool = False
     stopped_by: str = ""
@@ -61,9 +63,9 @@ def main() -> int:
 
     def seeds(bug: Bug) -> list[str] | None:
         if bug.seed is not None and not asked.search:
-            return ["--seed", str(bug.seed), "--about", bug.about]
+            return ["--seed", str(bug.seed), "--about", bug.about, "--program", bug.program]
         many = ["--seeds", str(asked.search), "--first", str(asked.first), "--until-found", "--processes", "1"]
-        return [*many, "--about", asked.about or bug.about] if asked.search else None
+        return [*many, "--about", asked.about or bug.about, "--program", bug.program] if asked.search else None
 
     caught, lost = 0, 0
     with ThreadPoolExecutor(max_workers=2) as pool:

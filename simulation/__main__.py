@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 
-from simulation import plan
+from simulation import plan, ranks
 
 sys.dont_write_bytecode = True  # a file that Python writes would count as a command's
 
@@ -36,6 +36,14 @@ def main() -> int:
         metavar="THEME",
         help=f"only histories about this: {', '.join(about)}",
     )
+    names = [program.name for program in ranks.PROGRAMS]
+    parser.add_argument(
+        "--program",
+        default="",
+        choices=["", *names],
+        metavar="NAME",
+        help=f"what ranks run, drawn by each seed without it: {'; '.join(names)}",
+    )
     parser.add_argument("--until-found", action="store_true", help="end at the first that breaks an invariant")
     parser.add_argument("--processes", type=int, metavar="N", help="how many run side by side (default: one a core)")
     asked = parser.parse_args()
@@ -43,24 +51,25 @@ def main() -> int:
         missing = "bash" if sys.platform == "linux" else "Linux"
         parser.error(f"histories run real job scripts, which needs Linux and bash, and here is no {missing}")
     if asked.seed is not None:
-        world, _ = _history(asked.seed, asked.about)
+        world, _ = _history(asked.seed, asked.about, asked.program)
         print("\n".join(map(str, world.history)))
         print(f"seed {asked.seed}: " + ("; ".join(world.violations) or "every invariant holds"))
         return int(bool(world.violations))
     every = itertools.count(asked.first)
     seeds = (seed for seed in every if asked.about in ("", plan.theme_of(seed, asked.about).name))
     chosen = list(itertools.islice(seeds, asked.seeds))
-    return _many(chosen, asked.about, asked.processes or len(os.sched_getaffinity(0)), until_found=asked.until_found)
+    processes = asked.processes or len(os.sched_getaffinity(0))
+    return _many(chosen, asked.about, asked.program, processes, until_found=asked.until_found)
 
 
-def _history(seed: int, about: str):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
+def _history(seed: int, about: str, program: str):  # type: ignore[no-untyped-def]  # its types would be imported before bytecode is off
     from simulation import history
 
     with history.place() as where:
-        return history.happens(seed, where, about), where
+        return history.happens(seed, where, about, program), where
 
 
-def _some(seeds: list[int], about: str, report: int, *, until_found: bool) -> None:
+def _some(seeds: list[int], about: str, program: str, report: int, *, until_found: bool) -> None:
     """Run histories in this process; write a line about each to the pipe `report`."""
     from simulation import history
 
@@ -68,7 +77,7 @@ def _some(seeds: list[int], about: str, report: int, *, until_found: bool) -> No
         for seed in seeds:
             began = time.perf_counter()
             try:
-                world = history.happens(seed, where, about)
+                world = history.happens(seed, where, about, program)
                 found = " | ".join(dict.fromkeys(world.violations))
             except Exception as error:  # noqa: BLE001 - a fault of the simulation itself is a finding too
                 found = f"simulation: {type(error).__name__}: {error}"
@@ -77,14 +86,14 @@ def _some(seeds: list[int], about: str, report: int, *, until_found: bool) -> No
                 break
 
 
-def _many(seeds: list[int], about: str, processes: int, *, until_found: bool) -> int:
+def _many(seeds: list[int], about: str, program: str, processes: int, *, until_found: bool) -> int:
     began, sums, failed = time.monotonic(), Counter[str](), []
     pipes = []
     for number in range(processes):
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.close(reader)
-            _some(seeds[number::processes], about, writer, until_found=until_found)
+            _some(seeds[number::processes], about, program, writer, until_found=until_found)
             os._exit(0)
         os.close(writer)
         pipes.append(os.fdopen(reader))
@@ -110,6 +119,7 @@ def _many(seeds: list[int], about: str, processes: int, *, until_found: bool) ->
         + (
             f"{len(failed)} break an invariant: python -m simulation --seed {failed[0]}"
             + (f" --about '{about}'" if about else "")
+            + (f" --program '{program}'" if program else "")
             if failed
             else "every invariant holds"
         )

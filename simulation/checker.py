@@ -40,6 +40,8 @@ STOPS_WITHIN_S = 60.0
 GOES_ON_WITHIN_S = 60.0
 # What a script may have asked for when its job was cancelled.
 ANSWERED_WITHIN_S = 2.0
+# A job script may be at work on srun's end, and a launcher asks by TERM what does not handle USR1.
+ASKED_WITHIN_S = 30.0
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Checker:
         slurm.wrote_file = self._wrote
         slurm.changed = self._changed
         slurm.job_ended = self._job_ended
+        slurm.asked_to_stop = self._asked_to_stop
         clients.ended = self._command_ended
 
     def truth(self, folder: Path) -> Truth:
@@ -133,6 +136,9 @@ class Checker:
             return
         waits = [one for one in self.slurm.jobs.values() if one.after == ("afterany", job.id) and not one.has_ended]
         could_ask = not any(self._was_troubled(script.name, program) for program in ("squeue", "scontrol", "scancel"))
+        is_held = any(one.state == "PENDING" or one.ends_as == "REQUEUE" for one in self.slurm.of_run(job.folder))
+        if word == states.REQUEUED and not is_held and not self._is_being_cancelled(job):
+            self.world.violate("what is REQUEUED has a start", f"{script.name}, when its job is {job.state}")
         if word == states.STOPPED and waits and could_ask:
             self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
         was_refused = any((event.who, event.what) == (script.name, "srun") for event in self.world.history)
@@ -144,6 +150,11 @@ class Checker:
         if word not in allowed:
             why = f"{script.name} ended as {word}, not {' or '.join(sorted(allowed))}; {job.state} {job.ends_as}"
             self.world.violate("an attempt ends as what it was", why)
+
+    def _is_being_cancelled(self, job: Job) -> bool:
+        return job.ends_as == "CANCELLED" or any(
+            one.name.startswith("cancel") and not one.is_over for one in self.clients.commands
+        )
 
     def _was_troubled(self, who: str, program: str = "") -> bool:
         """Return whether an answer to `who`, of `program` where it is given, was lately not as it should be."""
@@ -163,17 +174,30 @@ class Checker:
             return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
             # What was saved at the last moment goes on by a follow-up job.
-            return frozenset({states.TIMEOUT, states.COMPLETED, *({states.REQUEUED} if step.left_marker else ())})
+            again = {states.REQUEUED} if step.left_marker or step.has_saved else set()
+            return frozenset({states.TIMEOUT, states.COMPLETED, *again})
         if job.ends_as == "PREEMPTED":
-            again = {states.REQUEUED} if step.left_marker or step.durable else set()
+            is_known = step.durable and step.program.is_task
+            again = {states.REQUEUED} if step.left_marker or step.has_saved or is_known else set()
             return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED, *again})
         return every
 
     def _words_of_ranks(self, step: Step) -> frozenset[str]:
+        if step.asked_at is not None and not step.program.is_task and not step.has_failed:
+            return self._words_of_asked(step)
         if step.is_complete:
             return frozenset({states.COMPLETED})
         if not step.left_marker and not step.may_go_on:
             return frozenset({states.FAILED})
+        return self._words_of_interrupted(step)
+
+    def _words_of_asked(self, step: Step) -> frozenset[str]:
+        """Return what becomes of a script of the user's that was asked to stop, and ended for that."""
+        if step.update >= UPDATES and step.program.shows_total:
+            return frozenset({states.COMPLETED})
+        return self._words_of_interrupted(step) if step.has_saved else frozenset({states.STOPPED})
+
+    def _words_of_interrupted(self, step: Step) -> frozenset[str]:
         if step.paths.stop.exists():
             return frozenset({states.STOPPED} if step.saw_stop else {states.STOPPED, states.REQUEUED})
         starts, _, _ = (read_text(step.paths.folder / ".starts") or "1").partition(" ")
@@ -188,6 +212,8 @@ class Checker:
         if self._is_out_of_reach(step):
             return
         stopped_at = truth.stopped_at
+        if not step.program.is_task:  # it knows no stop file
+            stopped_at = None
         could_stop_at = max(stopped_at or 0.0, step.began_at, step.disk_is_full_until)
         if stopped_at is not None and self.world.now - could_stop_at > STOPS_WITHIN_S:
             self.world.violate("a stop is obeyed", f"{step.name} trains on, stopped at {stopped_at:.0f}")
@@ -204,6 +230,9 @@ class Checker:
 
     def _is_durable(self, step: Step) -> None:
         truth = self.truth(step.paths.folder)
+        if not step.program.is_task and self._is_out_of_reach(step):
+            truth.durable = min(truth.durable, step.update)  # it knows no attempts, and nobody can end it
+            return
         if attempts.current(step.paths) > step.attempt:
             self.world.violate("a newer attempt fences", f"{step.name} writes a checkpoint")
         if step.update < truth.durable:
@@ -212,6 +241,19 @@ class Checker:
 
     def _is_out_of_reach(self, step: Step) -> bool:
         return step.name.removeprefix("ranks ") in self.slurm.out_of_reach
+
+    def _asked_to_stop(self, job: Job) -> None:
+        """See that ranks that train, and handle a request, get it."""
+        step, script = job.step, job.script
+
+        def judge() -> None:
+            is_at_work = job.step is step and job.state == "RUNNING" and script is not None and not script.is_over
+            if step is None or not is_at_work or step.is_over or not step.began or step.over_at != float("inf"):
+                return
+            if step.asked_at is None and (step.program.usr1 or step.program.term):
+                self.world.violate("a request reaches the ranks", step.name)
+
+        self.world.after(ASKED_WITHIN_S, judge)
 
     # Jobs.
 

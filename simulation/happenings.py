@@ -108,7 +108,7 @@ class Recorded(history.History):
     """An ordinary history that records the faults of its first run: in `happenings` those of a real Slurm."""
 
     def __init__(self, seed: int, where: history.Place) -> None:
-        super().__init__(seed, where)
+        super().__init__(seed, where, program=ranks.TASK.name)
         self.happenings: list[Happening] = []
         self.left_out = Counter[str]()
         slurm, site = self.slurm, self.slurm.site

@@ -58,31 +58,34 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._jobs: dict[tuple[str, bool, str], PlannedJob] = {}
+        self._jobs: dict[tuple[str, bool, str, bool], PlannedJob] = {}
 
     def clear(self) -> None:
         """Begin with an empty folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("home", "project", "runs"):
             (self.folder / name).mkdir(parents=True)
+        (self.folder / "project/train.py").touch()
 
-    def job(self, preemption: str, limit: str, *, follow_up: bool) -> PlannedJob:
-        """Return the job for a site."""
-        key = (preemption, follow_up, limit)
+    def job(self, preemption: str, limit: str, *, follow_up: bool, is_task: bool = True) -> PlannedJob:
+        """Return the job for a site: a task, or a script of the user's."""
+        key = (preemption, follow_up, limit, is_task)
         if key not in self._jobs:
             file = self.folder / "cluster.yaml"
             text = _CLUSTER.format(
                 folder=self.folder, preemption=preemption, follow_up=str(follow_up).lower(), limit=limit
             )
             file.write_text(text)
+            settings: dict[str, Any] = {"task": "digits-cnn"} if is_task else {}
             self._jobs[key] = interface.plan(
                 file,
+                command=None if is_task else ["python", "train.py"],
                 hosts=2,
                 instances=2,
-                task="digits-cnn",
                 name="sim",
                 project=self.folder / "project",
                 max_attempts=9,
+                **settings,
             )
         return self._jobs[key]
 
@@ -110,7 +113,7 @@ def place() -> Iterator[Place]:
 class History:
     """One history of a seed."""
 
-    def __init__(self, seed: int, where: Place, about: str = "") -> None:
+    def __init__(self, seed: int, where: Place, about: str = "", program: str = "") -> None:
         self.place = where
         where.clear()
         self.world = world = World(seed, where.folder, FAULTS_UNTIL_S)
@@ -129,9 +132,11 @@ class History:
         )
         limit = plan.choice(["01:00:00", "00:03:30"])
         self.queues_follow_up = not site.requeues and plan.random() < 0.8
-        self.job = where.job(site.preemption, limit, follow_up=self.queues_follow_up)
+        self.program = faults.program_of(seed, theme, program)
+        self.job = where.job(site.preemption, limit, follow_up=self.queues_follow_up, is_task=self.program.is_task)
         self.scripts = Scripts(world)
         self.slurm = Slurm(world, self.scripts, site)
+        self.slurm.program = self.program
         late_s = world.random("storage").choice(theme.storage_late_s)
         storage = Storage(world, HOSTS, [where.folder / "runs", where.folder / "home"], late_s)
         self.scripts.changes = lambda path: storage.changes(str(path))
@@ -139,7 +144,9 @@ class History:
         self.clients.clocks = {host: plan.choice([0.0, 0.0, 120.0, -300.0]) for host in HOSTS}
         self.checker = Checker(world, self.slurm, self.clients)
         self.slurm.plan_start, self.slurm.plan_step = self._plan_start, self._plan_step
-        world.note("world", "theme", f"{theme.name}; {site}, limit {limit}, clocks {self.clients.clocks}")
+        world.note(
+            "world", "theme", f"{theme.name}; {self.program.name}; {site}, limit {limit}, clocks {self.clients.clocks}"
+        )
 
     def run(self) -> World:
         """Return the world after its history."""
@@ -180,6 +187,7 @@ class History:
             "administrator cancels": with_job(slurm.administrator_cancels),
             "kills a client": self._kill_client,
             "a clock jumps": self._clock_jumps,
+            "is asked": with_job(slurm.ask_to_stop),
         }
         for moment, kind in self.theme.certain:
             self.world.when(moment, 1, 0.0, kinds[kind])
@@ -234,7 +242,7 @@ class History:
         step.is_hung = draw.random() < self.theme.hangs
         step.dies_at_term = draw.choice([None, ""])
         step.sees_late_s = draw.choice([0.0, 0.0, 0.0, 20.0, 60.0])
-        if draw.random() < 0.05:
+        if draw.random() < self.theme.full:
             step.disk_is_full_until = self.world.now + draw.uniform(10.0, 300.0)
 
     def _plan_commands(self) -> None:
@@ -448,7 +456,7 @@ class History:
             world.violate("nothing is left behind", f"after prune: {', '.join(left)}")
 
 
-def happens(seed: int, where: Place, about: str = "") -> World:
+def happens(seed: int, where: Place, about: str = "", program: str = "") -> World:
     """Return the world of a seed after its history."""
     random.seed(seed)
-    return History(seed, where, about).run()
+    return History(seed, where, about, program).run()

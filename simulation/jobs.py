@@ -39,6 +39,7 @@ class Job:
     needed: int
     time_limit_s: float
     margin_s: float
+    signals_script: bool  # alone, and not its ranks
     can_requeue: bool
     state: str = "PENDING"
     reason: str = "Priority"

@@ -8,6 +8,7 @@ import io
 from collections.abc import Callable
 
 from simulation import history
+from simulation.ranks import TASK
 from simulation.slurm import NODES
 from trainjob.observe import notify
 from trainjob.requests import interface
@@ -18,7 +19,7 @@ def calls_a_minute(runs: int, minutes: int) -> dict[str, dict[str, float]]:
     """Return how often each of them calls the controller, by what the controller does for so long."""
     found: dict[str, dict[str, float]] = {}
     with history.place() as where:
-        one = history.History(1, where)
+        one = history.History(1, where, program=TASK.name)
         one.slurm.site.trouble = 0.0
         one.slurm.states = dict.fromkeys(NODES, "down*")  # all runs wait
         config = where.folder / "home/trainjob/config.yaml"

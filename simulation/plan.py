@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
+from simulation.ranks import PROGRAMS, TASK, Program
+
 # Lines of a history, as they begin.
 BEGINS = ("starts job", "writes attempt", "writes state=RUNNING", "writes .follow_up", "train")
 GOES_ON = ("checkpoint", "train", "gets TERM", "gives a node up", "fails")
@@ -46,6 +48,8 @@ class Theme:
     epilogue_s: float = 0.0  # of a job that is requeued
     prunes_after_s: float = 1200.0
     storage_late_s: tuple[float, ...] = (0.0,)  # for how long hosts of commands may see old bytes
+    own_scripts: float = 0.5  # how often ranks run no task of ours
+    full: float = 0.05  # how often the disk is full for ranks, for a while
 
 
 THEMES = (
@@ -127,6 +131,17 @@ THEMES = (
 
 # What is too rare in the others. No seed draws them: `--about` names them, for a seed of any theme.
 AIMED = (
+    Theme(
+        "requests to stop",
+        ("train", "checkpoint", "is asked", "scontrol requeue", "gets USR1", "srun ends", "job waits again"),
+        ("is asked", "is asked", "preempt", "requeue", "forget", "administrator cancels", "dies second", "is cut off"),
+        ("status", "cancel", "resume", "stop"),
+        most=(3, 2),
+        longest_s=30.0,
+        fails=0.1,
+        own_scripts=0.9,
+        full=0.3,
+    ),
     Theme(
         "clocks that jump",
         EVERYWHERE,
@@ -468,6 +483,13 @@ def theme_of(seed: int, about: str = "") -> Theme:
     if about == OLD_BYTES:
         return replace(drawn, name=OLD_BYTES, storage_late_s=(10.0, 30.0, 60.0))
     return named[0] if named else drawn
+
+
+def program_of(seed: int, theme: Theme, named: str = "") -> Program:
+    """Return what the ranks of a seed's history run: what is named, or else what the seed draws."""
+    draw = random.Random(f"{seed}/program")
+    drawn = draw.choice(PROGRAMS[1:]) if draw.random() < theme.own_scripts else TASK
+    return next((program for program in PROGRAMS if program.name == named), drawn)
 
 
 def delay_s(draw: random.Random, longest_s: float) -> float:

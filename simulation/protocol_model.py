@@ -24,6 +24,8 @@ SAFEGUARDS = {
     "refuse_needless_start": "a job that Slurm starts once more finds the run complete",
     "confirmed cancel": "cancel waits until the controller has nothing of the run",
     "still_runs": "start_again asks whether its job was cancelled",
+    "start before record": "a script writes REQUEUED once Slurm has taken the start",
+    "request": "ranks that were asked to stop, and ended with 0, were interrupted",
     "claim of stale locks": "a lock whose holder is gone is removed",
 }
 
@@ -43,7 +45,9 @@ class Attempt(NamedTuple):
     job: int = NOBODY
     told: str = ""  # why Slurm ends it: "cancel", "requeue"
     is_cut: bool = False  # Slurm has given up its node, where script and ranks are still at work
-    ranks: tuple[str, str] = ("", "")  # of each node: "", "training", "ended"
+    ranks: tuple[str, str] = ("", "")  # of each node: "", "training", "left" with 0 when they were asked to, "ended"
+    asked: bool = False  # `.asked`: a handler of theirs got a request to stop
+    wrote: bool = False  # `.saved`: they have saved since
     saved: int = 0  # the checkpoint that its ranks have written last, or have begun with
 
 
@@ -75,6 +79,7 @@ class State(NamedTuple):
     administered: int = 1
     # What only the checker knows.
     cancelled: bool = False  # a cancel has returned, and no resume has begun since
+    was_cancelled: bool = False  # somebody has, ever
     complete: bool = False  # its job script has written COMPLETED
     broken: str = ""
 
@@ -162,6 +167,11 @@ def _at_work(attempt: Attempt) -> bool:
     return attempt.script not in ("", "gone") or "training" in attempt.ranks
 
 
+def _dead(attempt: Attempt) -> tuple[str, str]:
+    """Return the ranks of an attempt of which nothing is left; those that never began are none."""
+    return ("ended", "ended") if attempt.ranks[0] else ("", "")
+
+
 # Slurm: starts a job, ends it, loses a node, starts it again.
 
 
@@ -180,19 +190,20 @@ def _slurm(now: State) -> Iterator[Step]:
             yield f"slurm starts job {number + 1}", False, begun
         elif job.at == "PENDING" and mine is None and fresh is None:
             # A third attempt is beyond this model: as if max_attempts were 2.
-            yield f"slurm ends job {number + 1}", False, _with_job(now, number, at="ENDED")
+            spent = now if now.state == "COMPLETED" else now._replace(state="FAILED")
+            yield f"slurm ends job {number + 1}", False, _with_job(spent, number, at="ENDED")
         if job.at == "RUNNING" and mine is None:
             yield f"slurm ends job {number + 1}", False, _with_job(now, number, at="ENDED")
         if mine is None:
             continue
         attempt = now.attempts[mine]
         if attempt.told:  # KillWait has passed
-            killed = _with_attempt(now, mine, script="gone", ranks=("ended", "ended"))
+            killed = _with_attempt(now, mine, script="gone", ranks=_dead(attempt))
             yield f"slurm kills attempt {mine + 1}", False, killed
         if now.faults and job.at == "RUNNING" and not attempt.told:
             fault = now._replace(faults=now.faults - 1)
             again = _with_job(fault, number, at="PENDING")
-            dead = _with_attempt(again, mine, script="gone", ranks=("ended", "ended"))
+            dead = _with_attempt(again, mine, script="gone", ranks=_dead(attempt))
             yield f"the first node of attempt {mine + 1} dies", True, dead
             yield f"the nodes of attempt {mine + 1} are cut off", True, _with_attempt(again, mine, is_cut=True)
             half = (attempt.ranks[0], "ended" if attempt.ranks[1] else "")
@@ -200,7 +211,7 @@ def _slurm(now: State) -> Iterator[Step]:
             yield f"slurm preempts attempt {mine + 1}", True, _with_attempt(again, mine, told="requeue")
     for index in ATTEMPTS:
         if now.attempts[index].is_cut and _at_work(now.attempts[index]):
-            gone = _with_attempt(now, index, script="gone", ranks=("ended", "ended"))
+            gone = _with_attempt(now, index, script="gone", ranks=_dead(now.attempts[index]))
             yield f"the nodes of attempt {index + 1} learn that their job is over", False, gone
 
 
@@ -218,7 +229,7 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
     if name in ("", "gone"):
         return
     if now.faults:
-        killed = moved("gone", now._replace(faults=now.faults - 1), ranks=("ended", "ended"))
+        killed = moved("gone", now._replace(faults=now.faults - 1), ranks=_dead(attempt))
         yield f"script {number} is killed", True, killed
     if name == "started":
         if now.state == "COMPLETED" and "refuse_needless_start" not in without:
@@ -240,13 +251,19 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
     elif name == "ran":
         if attempt.told or attempt.ranks.count("training") < 2:
             # srun ends the other ranks when one fails; TERM ends all of them.
-            yield f"wait_for_ranks {number}", False, moved("waited", ranks=("ended", "ended"))
+            left = attempt.ranks == ("left", "left")
+            yield f"wait_for_ranks {number}", False, moved("waited", ranks=("left" if left else "ended",) * 2)
     elif name == "waited":
-        word = _state_under_slurm(now, index)
+        word = _state_under_slurm(now, index, without)
         written = _writes(now._replace(state=word, complete=now.complete or word == "COMPLETED"), index)
-        asks = word == "REQUEUED" and not (attempt.told or attempt.is_cut)
-        yield f"end_attempt {number}: write state {word}", False, moved("recorded" if asks else "gone", written)
-    elif name == "recorded":
+        if word == "COMPLETED" and attempt.saved < GOAL:
+            written = written._replace(broken="the run is told to be COMPLETED, and is not")
+        if word == "REQUEUED" and not (attempt.told or attempt.is_cut):
+            asking = moved("asking", written if "start before record" in without else now)
+            yield f"end_attempt {number}: again", False, asking
+        else:
+            yield f"end_attempt {number}: write state {word}", False, moved("gone", written)
+    elif name == "asking":
         job = now.jobs[attempt.job]
         if is_stale:
             yield f"end_job {number}: stale", False, moved("gone")
@@ -257,15 +274,27 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
             again = _with_job(now, attempt.job, at="PENDING", is_cancelled=False)
             if job.is_cancelled:
                 again = again._replace(broken="a job that was cancelled waits again")
-            yield f"start_again {number}: scontrol requeue", False, moved("gone", again)
+            yield f"start_again {number}: scontrol requeue", False, moved("requeued", again)
+    elif name == "requeued" and fenced:
+        yield f"record_end {number}: stale", False, moved("gone")
+    elif name == "requeued":
+        yield (
+            f"record_end {number}: write state REQUEUED",
+            False,
+            moved("gone", _writes(now._replace(state="REQUEUED"), index)),
+        )
 
 
-def _state_under_slurm(now: State, index: int) -> str:
+def _state_under_slurm(now: State, index: int, without: frozenset[str]) -> str:
     attempt = now.attempts[index]
     if attempt.told or attempt.is_cut:
         return _state_by_controller(now, index)
     if attempt.saved == GOAL:
         return "COMPLETED"
+    if attempt.ranks == ("left", "left"):
+        if "request" in without:
+            return "COMPLETED"
+        return "REQUEUED" if attempt.wrote else "STOPPED"
     return "REQUEUED" if now.marker else "FAILED"
 
 
@@ -291,7 +320,16 @@ def _ranks(now: State, index: int, without: frozenset[str]) -> Iterator[Step]:
         saved = attempt.saved + 1
         if saved < now.saved:
             written = written._replace(broken="durable progress decreases")
-        yield f"ranks {number}: checkpoint", False, _with_attempt(written._replace(saved=saved), index, saved=saved)
+        made = _with_attempt(written._replace(saved=saved), index, saved=saved, wrote=attempt.asked)
+        yield f"ranks {number}: checkpoint", False, made
+        if attempt.asked:
+            both = ("left", "left")
+            yield f"ranks {number}: end with 0", False, _with_attempt(now, index, ranks=both)
+            yield f"ranks {number}: save, and end with 0", False, _with_attempt(made, index, ranks=both)
+            job = now.jobs[attempt.job]
+            if job.at == "RUNNING" and not (job.is_cancelled or attempt.told or attempt.is_cut):
+                again = _with_job(_with_attempt(made, index, told="requeue"), attempt.job, at="PENDING")
+                yield f"ranks {number}: save, and scontrol requeue", False, again
     else:
         yield f"ranks {number}: done", False, _with_attempt(now, index, ranks=("ended", "ended"))
     if now.faults:
@@ -379,6 +417,7 @@ def _cancel(now: State, without: frozenset[str]) -> Iterator[Step]:
 
 
 def _scancelled(now: State) -> State:
+    now = now._replace(was_cancelled=True)
     for number, job in enumerate(now.jobs):
         if job.at in ("PENDING", "RUNNING"):
             at_work = any(one.job == number and _at_work(one) and not one.is_cut for one in now.attempts)
@@ -418,6 +457,8 @@ def _administrator(now: State) -> Iterator[Step]:
         if _at_work(attempt) and not attempt.is_cut and not attempt.told and now.jobs[attempt.job].at == "RUNNING":
             again = _with_attempt(_with_job(done, attempt.job, at="PENDING"), index, told="requeue")
             yield "the administrator requeues the job", True, again
+            if attempt.ranks == ("training", "training"):  # as before a time limit
+                yield f"slurm asks attempt {index + 1} to stop", True, _with_attempt(done, index, asked=True)
 
 
 def told(now: State) -> str:
@@ -429,6 +470,8 @@ def told(now: State) -> str:
     if job == NOBODY:
         if now.recorded and now.native == NOBODY:
             return "LOST"  # its submission was interrupted: `resume` starts it
+        if now.state == "REQUEUED" and not waits:
+            return "CANCELLED"  # a job that waits can end in no other way
         return "CANCELLED" if now.is_cancelled or waits else "LOST"
     return "PENDING" if now.jobs[job].at == "PENDING" else now.state or "RUNNING"
 
@@ -443,6 +486,10 @@ def _why_not_over(now: State) -> str:
         return "a job is left"
     if now.recorded and told(now) in ("PENDING", "RUNNING", "REQUEUED"):
         return f"the run is told to be {told(now)}, and nothing of it is left"
+    # Of a job whose script was killed before its ranks began, Slurm tells how it ended.
+    began = all(one.ranks[0] for one in now.attempts if one.script)
+    if told(now) == "CANCELLED" and now.state == "REQUEUED" and began and not now.was_cancelled:
+        return "a run that is REQUEUED has no job, and counts as cancelled, which nobody has done"
     if told(now) == "COMPLETED" and now.saved < GOAL:
         return "the run is told to be COMPLETED, and is not"
     return ""

@@ -1,4 +1,4 @@
-"""The ranks of one srun in a simulated world: a model of launcher and training that writes the files of the real ones.
+"""The ranks of one srun in a simulated world: a model of launcher and program that writes the files of the real ones.
 
 It writes what they write, by the real `trainjob.records`, and asks `trainjob.train.stopping` whether it is to stop or
 stale. Starting real Pythons would take a hundred times as long as all the rest of a history.
@@ -12,12 +12,15 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from simulation.world import World
+from trainjob.contract import exits
 from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.launch.witness import failing
 from trainjob.records import attempts, checkpoints, progress, safetensors
+from trainjob.records.attempts import StopRequest
 from trainjob.records.failure import Failure, record_first
 from trainjob.records.files import write_atomically, write_json
 from trainjob.records.progress import ProgressRecord
@@ -31,7 +34,42 @@ _FIRST_LOOK_S = 90  # tries of on_each_node.sh, one a second
 LOST_GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 KILLED = "Killed"
 BROKEN = "ValueError: the learning rate is negative"
+NO_SPACE = "OSError: [Errno 28] No space left on device"
 HUNG_SRUN_ENDS_WITHIN_S = 300.0
+# A launcher asks by TERM what has taken TERM and not USR1 for so long.
+_TERM_AFTER_S = 5.0
+# By the clock of the file system.
+_CLOCKS_S = 1.0
+# What a handler of a signal does.
+SAVES, ENDS, REQUEUES, BYPASSES = "saves and ends", "ends", "saves and requeues its job", "nothing"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What ranks run: what their handlers of USR1 and TERM do (none: ""), and with which code they end then."""
+
+    name: str
+    usr1: str = ""
+    term: str = ""
+    code: int = 0
+    trains_on: bool = True  # after it has requeued its job
+    shows_total: bool = True  # its output says how many updates there are
+    is_task: bool = False  # of our runtime
+
+
+TASK = Program("task", SAVES, SAVES, is_task=True)
+# As scripts of others do it: by hand, as Trainer (TERM alone), Lightning and submitit do, and as most do.
+PROGRAMS = (
+    TASK,
+    Program("saves and ends with 0", SAVES, SAVES),
+    Program("saves and ends with 0, and does not say of how many", SAVES, SAVES, shows_total=False),
+    Program("saves at TERM alone", "", SAVES),
+    Program("saves, and lets the signal end it", SAVES, SAVES, code=143),
+    Program("ends with 0, and saves nothing", ENDS, ENDS, shows_total=False),
+    Program("requeues itself, and trains on", REQUEUES, ENDS, code=143),
+    Program("requeues itself, and ends", REQUEUES, BYPASSES, code=255, trains_on=False),
+    Program("handles nothing"),
+)
 
 
 class Step:
@@ -46,7 +84,9 @@ class Step:
         token: str,
         nodes: Sequence[str],
         on_end: Callable[[int, str], None],
+        program: Program = TASK,
     ) -> None:
+        self.program = program
         self.world, self.name, self.attempt, self.token, self.nodes = world, name, attempt, token, nodes
         self.paths = RunPaths(folder)
         self._on_end = on_end
@@ -54,12 +94,17 @@ class Step:
         self.is_over = False
         self.over_at = float("inf")
         self.is_ended_by_slurm = self.may_go_on = False
-        self.is_complete = self.left_marker = self.saw_stop = False
+        self.is_complete = self.left_marker = self.saw_stop = self.has_failed = False
         self.began, self.began_at = False, 0.0
         self.has_lost_a_node = False
         self.update = 0
         self.durable = self.began_from = 0
-        self._asked_to_stop = False
+        # What a handler was called for, and whether the launcher could note it, and found something written since.
+        self.asked_at: float | None = None
+        self.is_unrecorded = self.has_saved = False
+        self._does = ""  # at its next look
+        self._usr1_waits = False  # for ranks that begin
+        self._wrote_at = -1e9
         self._was_told_to_end = False
         self._tries = 0
         # Faults: after which update a rank ends, and how.
@@ -72,6 +117,7 @@ class Step:
         self.disk_is_full_until = 0.0
         self.on_train: Callable[[Step], None] = lambda _step: None
         self.on_durable: Callable[[Step], None] = lambda _step: None
+        self.requeues: Callable[[Callable[[bool], None]], None] = lambda _answered: None
 
     def start(self) -> None:
         """Start the ranks."""
@@ -92,18 +138,32 @@ class Step:
             return
         (self.paths.folder / ".began").write_text(self.token + "\n")
         self.began, self.began_at = True, self.world.now
-        newest = checkpoints.newest_sound(self.paths.checkpoints, lambda line: self.world.note(self.name, line[:120]))
-        self.update = self.durable = self.began_from = newest.update if newest else 0
-        if attempts.is_stale(self.paths, self.attempt):
+        self.update = self.durable = self.began_from = self._checkpoint()
+        if self.program.is_task and attempts.is_stale(self.paths, self.attempt):
             self._rank_fails(76, "attempt is over")
             return
         self.world.note(self.name, "train", f"attempt {self.attempt} from update {self.update}")
         self._report()
         self.on_train(self)
+        if self._usr1_waits:
+            self.usr1()
         self.world.after(UPDATE_S, self._block)
+
+    def _checkpoint(self) -> int:
+        """Return the update of the newest checkpoint."""
+        if self.program.is_task:
+            newest = checkpoints.newest_sound(self.paths.checkpoints, lambda line: self.world.note(self.name, line))
+            return newest.update if newest else 0
+        return int(self._own.read_text()) if self._own.exists() else 0
+
+    @property
+    def _own(self) -> Path:
+        return self.paths.folder / "own.ckpt"
 
     def _report(self) -> None:
         if self.world.now < self.disk_is_full_until:
+            return
+        if not self.program.is_task and attempts.is_stale(self.paths, self.attempt):  # its launcher reports
             return
         progress.write(
             self.paths,
@@ -111,9 +171,9 @@ class Step:
                 attempt=self.attempt,
                 epoch=1,
                 update=self.update,
-                total_updates=UPDATES,
+                total_updates=UPDATES if self.program.shows_total else None,
                 heartbeat=self.world.epoch + self.world.now,
-                durable_update=self.durable,
+                durable_update=self.durable if self.program.is_task else None,
             ),
         )
 
@@ -124,17 +184,24 @@ class Step:
         if self.fails_at is not None and self.update >= self.fails_at:
             self._rank_fails(137 if self.fails_as == KILLED else 1, self.fails_as)
             return
-        flags = self._requests.now()
-        if flags.stale:
-            self._rank_fails(76, "attempt is over")
-            return
+        stops = self._does == SAVES
+        if self.program.is_task:
+            flags = self._requests.now()
+            if flags.stale:
+                self._rank_fails(76, "attempt is over")
+                return
+            stops = stops or flags.stop
         if self.update < UPDATES:
             self.update += 1
             self.on_train(self)
             self._report()
         is_last = self.update >= UPDATES
-        stops = flags.stop or self._asked_to_stop
-        if is_last or stops or self.update % EVERY == 0:
+        if self._does == ENDS:
+            self._all_end(self.program.code, "")
+        elif self._does == REQUEUES:
+            self._does = ""
+            self.world.after(_DURABLE_S, self._requeue)
+        elif is_last or stops or self.update % EVERY == 0:
             self.world.after(_DURABLE_S, lambda: self._save(stops=stops and not is_last, is_last=is_last))
         else:
             self.world.after(UPDATE_S, self._block)
@@ -142,6 +209,9 @@ class Step:
     def _save(self, *, stops: bool, is_last: bool) -> None:
         """Write a checkpoint as the runtime does: whole, then in its place, and by no stale attempt."""
         if self.is_over:
+            return
+        if not self.program.is_task:
+            self._save_own(stops=stops, is_last=is_last)
             return
         folder = self.paths.checkpoint(self.update)
         staging = folder.with_name(f".{folder.name}.{self.attempt}.part")
@@ -171,9 +241,49 @@ class Step:
         self._report()
         self._after_save(stops=stops, is_last=is_last, is_full=False)
 
+    def _save_own(self, *, stops: bool, is_last: bool) -> None:
+        """Save as a script of others does, which knows nothing of attempts."""
+        if not self._is_written():
+            self._rank_fails(1, NO_SPACE)
+        elif is_last or stops:
+            self._all_end(self.program.code if self.asked_at is not None else 0, "")
+        else:
+            self.world.after(UPDATE_S, self._block)
+
+    def _is_written(self) -> bool:
+        """Write the script's own checkpoint; return whether there was space."""
+        if self.world.now < self.disk_is_full_until:
+            return False
+        write_atomically(self._own, str(self.update), durable=False)
+        self._wrote_at, self.durable = self.world.now, self.update
+        self.world.note(self.name, "checkpoint", f"attempt {self.attempt} update {self.update}, its own")
+        self.on_durable(self)
+        self._report()
+        return True
+
+    def _requeue(self) -> None:
+        """Save, and have the job requeued."""
+
+        def answered(is_requeued: bool) -> None:
+            if self.is_over or self.over_at != float("inf"):
+                return
+            if self.program.trains_on:
+                self.world.after(UPDATE_S, self._block)
+            elif is_requeued:
+                self._rank_fails(self.program.code, "")
+            else:
+                self._rank_fails(1, "subprocess.CalledProcessError: scontrol")
+
+        if self.is_over:
+            return
+        if self._is_written():
+            self.requeues(answered)
+        else:
+            self._rank_fails(1, NO_SPACE)
+
     def _after_save(self, *, stops: bool, is_last: bool, is_full: bool) -> None:
         if is_last and is_full:
-            self._rank_fails(1, "OSError: [Errno 28] No space left on device")
+            self._rank_fails(1, NO_SPACE)
         elif is_last:
             self._all_end(0, "")
         elif stops and not is_full:
@@ -186,8 +296,9 @@ class Step:
 
     def _rank_fails(self, code: int, last_words: str) -> None:
         """Do what a launcher does when its rank fails."""
+        self.has_failed = True
         if not self._was_told_to_end and self.world.now >= self.disk_is_full_until:
-            self.may_go_on = last_words == LOST_GPU and self.durable > 0
+            self.may_go_on = last_words == LOST_GPU and self.durable > 0 and self.program.is_task
             failed = Failure(self.attempt, 1, self.nodes[-1], code, ["python"], [last_words])
             if record_first(self.paths, failed):
                 with contextlib.redirect_stderr(io.StringIO()):
@@ -196,6 +307,11 @@ class Step:
         self._all_end(code, f"srun: error: {self.nodes[-1]}: task 1: Exited with exit code {code}\n")
 
     def _all_end(self, code: int, printed: str) -> None:
+        if self.asked_at is not None and code == 143:  # by the request, as its launcher knows
+            code = exits.CHECKPOINTED
+        if self.is_unrecorded and code in (exits.DONE, exits.CHECKPOINTED):
+            code = exits.UNRECORDED_REQUEST
+        self._note_what_was_saved()
         self.over_at = self.world.now
         self.left_marker, self.saw_stop = self.paths.requeue.exists(), self.paths.stop.exists()
         self.is_complete = code == 0 and not self.left_marker and self.update >= UPDATES
@@ -210,6 +326,13 @@ class Step:
             return
         self._ended(code, printed)
 
+    def _note_what_was_saved(self) -> None:
+        if self.asked_at is None or self.is_unrecorded or self.world.now < self.disk_is_full_until:
+            return
+        if self._wrote_at >= self.asked_at - _CLOCKS_S:
+            self.has_saved = True
+            self.paths.saved(self.attempt).touch()
+
     def _is_still_hung(self) -> None:
         if not self.is_killed:
             self.world.violate("nothing is left behind", f"{self.name}: an srun without ranks")
@@ -223,9 +346,27 @@ class Step:
     # What happens to it.
 
     def usr1(self) -> None:
-        """Ask the ranks to checkpoint and stop."""
-        if self.began:
-            self._asked_to_stop = True
+        """Ask the ranks to stop, once they have begun: by the signal that they handle."""
+        self._usr1_waits = not self.began
+        if not self.began or self.is_over:
+            return
+        if self.program.usr1:
+            self._handler_gets("USR1", self.program.usr1)
+        elif self.program.term:
+            self.world.after(_TERM_AFTER_S, lambda: self._handler_gets("TERM", self.program.term))
+
+    def _handler_gets(self, name: str, does: str) -> None:
+        """Have a handler of the ranks called, which their launcher notes."""
+        if self.is_over or self.over_at != float("inf"):
+            return
+        self._does = does
+        if self.asked_at is not None:
+            return
+        self.asked_at = self.world.now
+        self.world.note(self.name, "is asked", f"{name}: {does}")
+        self.is_unrecorded = self.world.now < self.disk_is_full_until
+        if not self.is_unrecorded:
+            attempts.note_request(self.paths, self.attempt, StopRequest(name, self.world.epoch + self.world.now))
 
     def term(self) -> None:
         """Tell the ranks to end: they checkpoint and stop, if there is time."""
@@ -241,11 +382,18 @@ class Step:
             # Slurm signals the ranks beside their launcher, which may see one end before it hears anything.
             self._rank_fails(143, self.dies_at_term)
             return
-        self._asked_to_stop = self._was_told_to_end = True
-        self.paths.terminated(self.attempt).touch()
+        self._was_told_to_end = True
+        if self.world.now >= self.disk_is_full_until:
+            self.paths.terminated(self.attempt).touch()
         if not self.began:
             self._ended(143, "")
-        elif self.dies_at_term is not None:
+        elif not self.program.is_task and self.program.term:
+            self._handler_gets("TERM", self.program.term)
+        elif not self.program.is_task:
+            self._rank_fails(143, "")
+        elif self.dies_at_term is None:
+            self._handler_gets("TERM", SAVES)
+        else:
             self._rank_fails(143, "")
 
     def node_died(self, index: int) -> None:

@@ -34,6 +34,7 @@ from simulation.happenings import (
     SimulatedStage,
     played,
 )
+from simulation.ranks import TASK
 from trainjob.backends.slurm import queue
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
@@ -310,7 +311,7 @@ def replayed(seed: int) -> bool:
     with history.place() as where:
         recorded = Recorded(seed, where)
         recorded.run()
-        with (one := history.History(seed, where)).clients.instead_of_the_real():
+        with (one := history.History(seed, where, program=TASK.name)).clients.instead_of_the_real():
             expected = played(SimulatedStage(one), recorded.happenings)
         one.scripts.close()
     site = one.slurm.site

@@ -74,6 +74,7 @@ class Script:
         self.waits_for: int | None = None
         self.ended: list[int] = []  # its processes that have ended
         self.volatile: list[tuple[float, Path]] = []  # when files were put in their place without `sync`
+        self.asks: tuple[int, int] | None = None  # its srun, and what that reads
 
 
 class Scripts:
@@ -146,6 +147,7 @@ class Scripts:
         if script.is_over:
             return
         script.is_over = True
+        self._stop_reading(script)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(script.pid, signal.SIGKILL)
         for chain in [one for one in self._chains.values() if one.script is script]:
@@ -191,6 +193,23 @@ class Scripts:
                 continue
             for chain in [one for one in self._chains.values() if one.descriptor in ready]:
                 self._chain_ended(chain)
+        for script in self.by_number.values():
+            if script.asks is not None:
+                pid, reads = script.asks
+                with contextlib.suppress(BlockingIOError):
+                    for name in os.read(reads, 4096).decode().split():
+                        self.around.signalled(script, pid, name)
+
+    def read_input(self, script: Script, pid: int) -> None:
+        """Read what the script writes to the srun that it has started as `pid`, which it signals in no other way."""
+        self._stop_reading(script)
+        with contextlib.suppress(OSError):
+            script.asks = pid, os.open(f"/proc/{pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+
+    def _stop_reading(self, script: Script) -> None:
+        if script.asks is not None:
+            os.close(script.asks[1])
+            script.asks = None
 
     def _running(self) -> list[str]:
         return [

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulation.jobs import Job, Site
 from simulation.programs import Programs
-from simulation.ranks import Step
+from simulation.ranks import TASK, Step
 from simulation.scripts import Script, Scripts
 from simulation.world import World
 from trainjob.launch import ending
@@ -35,6 +35,7 @@ class Slurm:
         self.states = dict.fromkeys(NODES, "idle")
         self.programs = Programs(self)
         self.steps: list[Step] = []
+        self.program = TASK  # of all ranks
         self.cut_off: list[tuple[Script, Step | None]] = []
         # Starts of jobs that Slurm takes for over, or never begun, while something of them runs: 568.1.
         self.out_of_reach: set[str] = set()
@@ -44,6 +45,7 @@ class Slurm:
         self.plan_step: Callable[[Job, Step], None] = lambda _job, _step: None
         self.wrote_file: Callable[[Script, Path, str | None], None] = lambda _script, _path, _text: None
         self.changed: Callable[[Job], None] = lambda _job: None
+        self.asked_to_stop: Callable[[Job], None] = lambda _job: None
         self.job_ended: Callable[[Job, int], None] = lambda _job, _code: None
 
     # Jobs.
@@ -73,6 +75,7 @@ class Slurm:
             int(directives["nodes"]),
             hours * 3600.0 + minutes * 60 + seconds,
             float(directives.get("signal", "@120").partition("@")[2]),
+            directives.get("signal", "").startswith("B:"),
             "requeue" in directives,
             begin_at=self.world.now + (self._times.uniform(30.0, 250.0) if self.site.is_busy else 0.0),
             submitted_at=self.world.now,
@@ -140,6 +143,7 @@ class Slurm:
         environment = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.world.folder),
+            "TMPDIR": str(self.world.folder),
             "SLURM_JOB_ID": str(job.id),
             "SLURM_JOB_NAME": job.name,
             "SLURM_JOB_NODELIST": ",".join(nodes),
@@ -168,7 +172,15 @@ class Slurm:
         return None
 
     def _near_limit(self, job: Job, number: int) -> None:
-        if job.state == "RUNNING" and job.starts == number and job.step is not None:
+        if job.state == "RUNNING" and job.starts == number:
+            self.ask_to_stop(job)
+
+    def ask_to_stop(self, job: Job) -> None:
+        """Send USR1, as before the time limit: to the job script alone, or to the ranks."""
+        self.asked_to_stop(job)
+        if job.state == "RUNNING" and job.signals_script and job.script is not None:
+            self.scripts.signal(job.script, "USR1")
+        elif job.state == "RUNNING" and job.step is not None:
             job.step.usr1()
 
     def _at_limit(self, job: Job, number: int) -> None:
@@ -413,11 +425,20 @@ class Slurm:
                 token,
                 list(job.nodes),
                 lambda code, printed: self.scripts.answer(script, pid, code, printed),
+                self.program,
             )
+            step.requeues = lambda answered: self._requeues(job, step, answered)
+            self.scripts.read_input(script, pid)
             job.step = step
             self.steps.append(step)
             self.plan_step(job, step)
             step.start()
+
+    def _requeues(self, job: Job, step: Step, answered: Callable[[bool], None]) -> None:
+        """Have the ranks of a job call `scontrol requeue`."""
+        delay_s, code, printed = self.programs.reply(step.name, ["scontrol", "requeue", str(job.id)], job.folder)
+        self.world.note(step.name, "scontrol requeue", f"→ {code} {printed.strip()}")
+        self.world.after(delay_s, lambda: answered(code == 0))
 
     def signalled(self, script: Script, pid: int, name: str) -> None:  # noqa: ARG002 - see Around
         """Hand a signal that srun got to its ranks."""

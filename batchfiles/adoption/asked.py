@@ -167,7 +167,7 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
         return Where.CLUSTER, "container"
     if decided_by in ("plan", "never", "unneeded"):
         return Where.LOST, "a job is submitted without it"
-    refused = refusal(one.spelled)
+    refused = refusal(one.spelled) if len(one.spelled) > 1 else None  # a letter is no beginning of a long name
     if refused is not None and (row is not None or refused[1]):
         return Where.LOST, refused[0]
     if row is None or row.of == "plugin":

@@ -14,7 +14,7 @@ from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, text_of
 from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.launches import LaunchedProgram, option
 from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript, nodes_of, script_of
 from trainjob.contract.programs import launchers
@@ -130,6 +130,8 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
     return found, lines
 
 
+# A relative path from which a program resumes.
+_RESUMES = re.compile(r"(?i)(?<!\S)(--?[\w.-]*(?:resume|restore|load|ckpt|checkpoint)[\w.-]*)[= ](?![/~-])(\S*[/.]\S*)")
 _IN_LOGS = "trainjob logs prints what each rank wrote"
 _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catchsegv")
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
@@ -137,6 +139,11 @@ _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sor
 
 def note_left_out(shown: Statement, launch: LaunchedProgram, account: Account) -> None:
     """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
+    if (role := option(launch.launcher, "role")) is not None:
+        account.note(Where.LOST, shown.line, f"--role={role.text}", "ranks are started without it")
+    for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
+        what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
+        account.note(Where.LOST, shown.line, f"{name} {path}".replace(HOLE, "…"), what)
     while launch.outer is not None:
         launch = launch.outer
     names = [layer.name for layer in launch.layers]
@@ -163,10 +170,10 @@ def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, 
     """Return the launch in a reading that leaves open what only a run decides; as it is, where it can't be read so."""
     other = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
     for one in other.launches:
-        command, name = one.command, [word.text for word in one.program[:1]]
+        command, name = one.command, [word.source for word in one.program[:1]]
         same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)
         same_layers = [layer.name for layer in one.layers] == [layer.name for layer in launch.layers]
-        if same and same_layers and name == [word.text for word in launch.program[:1]]:
+        if same and same_layers and name == [word.source for word in launch.program[:1]]:
             return other, one
     return script, launch
 
@@ -220,7 +227,11 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
             account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
-        if _is_needed(one, names | names_in(text)):
+        if not _is_needed(one, names | names_in(text)):
+            account.note(
+                Where.NOWHERE, launch.line, _first_line(one), "trainjob does it for each rank, or it only prints"
+            )
+        else:
             text = text_of(one) + (sign if sign == "\n" else f" {sign} ") + text
     if HOLE in text:
         _refuse(script, launch, whole)

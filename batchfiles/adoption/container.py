@@ -64,7 +64,7 @@ def _stated(script: BatchScript, launch: LaunchedProgram, base: str) -> _Stated 
 
 def _in_folder(value: Value, base: str) -> str:
     """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
-    known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~"}
+    known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~", '"$HOME"': "~"}
     first, *pieces = value.text.split(HOLE)
     filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
     return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))

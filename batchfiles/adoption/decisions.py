@@ -254,6 +254,8 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
+    if re.match(r"[A-Za-z_]\w*=~", given.text):
+        return None  # bash puts the home in its place
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not can_be_stated(name) or "\0" in value.text:
@@ -289,6 +291,18 @@ def _is_about_places(one: Assignment) -> bool:
     return bool(_RENDEZVOUS.fullmatch(one.name)) or any(
         re.search(r"hostname|NODELIST|NNODES|NUM_NODES", text) for text in texts
     )
+
+
+def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Keep what takes a variable away, or gives it to programs or another kind, if anything needs it."""
+    if one.assignments or one.commands or one.kind not in ("declaration_command", "unset_command"):
+        return None
+    names = set(re.findall(r"(?<=\s)[A-Za-z_]\w*", one.text))
+    if names and all(tells_place(name) for name in names) and not names & needs.all:
+        return Decision(Where.TRAINJOB, _PLACE)
+    if one.kind == "unset_command" or one.text.startswith(("export", "declare -x")) or names & needs.all:
+        return kept(around, one, needs)
+    return Decision(Where.NOWHERE, "nothing uses it")
 
 
 def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -474,6 +488,19 @@ _EVERYWHERE = re.compile(
     r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
 )
 _BEFORE: tuple[Rule, ...] = (
-    *(_of_branch, _never, _defined, _secret, _assigned, _trapped, _submitted, _shell_set, _moved, _read, _beside),
+    *(
+        _of_branch,
+        _never,
+        _defined,
+        _secret,
+        _assigned,
+        _declared,
+        _trapped,
+        _submitted,
+        _shell_set,
+        _moved,
+        _read,
+        _beside,
+    ),
     _printed,
 )

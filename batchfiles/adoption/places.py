@@ -37,6 +37,7 @@ class PathOrigin:
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
         # The copy of a project has no virtualenv.
         text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{self.base}/\2", text)
+        text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{self.base}/", text)
         known = {"SLURM_SUBMIT_DIR": self.copy, **self.slurm}
         root = parse(text)
         raw = root.text or b""

@@ -99,6 +99,8 @@ def _fill_prologue(lines: list[tuple[str, str]], keys: Keys) -> None:
 def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
     command = needs.command | names_in(decision.in_command)
     prologue = needs.prologue.union(*(names_in(text) for text in decision.prologue))
+    if decision.prologue and one.kind == "declaration_command" and not one.assignments:
+        prologue |= set(one.text.split()[1:])
     if decision.prologue:
         prologue |= {two.words[0].text for two in one.commands if two.words}
     return Needs(prologue, command)

@@ -10,7 +10,7 @@ from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs import launchers
-from trainjob.contract.programs.helpers import PRINTERS
+from trainjob.contract.programs.helpers import PRINTERS, SHELLS
 from trainjob.planning.words import quantity
 
 _PROCESSES = launchers.option_names("ranks")
@@ -81,6 +81,9 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         if not one.command.dead
     }
     launches = [one for one in alive.values() if "handler" not in one.command.within]
+    if not launches:  # a script of the shell that is not here
+        scripts = [one for one in script.launches if _runs_script(one) and not one.command.dead]
+        launches = [one for one in scripts if one.srun is not None or one.layer("container") is not None]
     by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)
     if not launches and by_ssh is not None:
         raise AdoptionError(
@@ -111,6 +114,11 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
         )
     return chosen
+
+
+def _runs_script(launch: LaunchedProgram) -> bool:
+    words = [word.text for word in launch.program[:2]]
+    return bool(words) and launch.name in SHELLS and words[-1].endswith((".sh", ".bash"))
 
 
 def is_once_per_node(launch: LaunchedProgram) -> bool:
@@ -154,6 +162,12 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
         if tasks > 1 and launch.srun is not None:
             account.changes.append(
                 f"line {launch.line}: srun starts {tasks} launchers on each node; the job starts one, and it the ranks"
+            )
+        of_all, per_node = script.request.tasks, script.header.value("ntasks-per-node")
+        if launch.srun is not None and per_node is None and of_all and of_all < nodes:
+            account.changes.append(
+                f"line {launch.line}: --ntasks={of_all} starts {quantity(of_all, 'launcher')} for {nodes} nodes; "
+                "the job starts one on each"
             )
         ranks, gpus = _of_launcher(script, launch, nodes, gpus, account)
         return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))

@@ -48,7 +48,7 @@ class Variables:
     others: dict[str, list[Value]] = field(default_factory=dict)
     # Set in branches of which only a run can tell whether they are taken.
     undecided: set[str] = field(default_factory=set)
-    hides_undecided: bool = False  # they are not known then
+    hides_undecided: bool = False  # they are not known then, and neither is the home that ~ stands for
     exported: set[str] = field(default_factory=set)
     # Whether something outside the file may have set any variable: a sourced file that isn't here, eval.
     open_ended: bool = False
@@ -147,6 +147,9 @@ class Expander:
             found = _ansi_c(text[2:-1])
             # Bytes that are no text are left to the shell that runs it.
             return Value(HOLE, holes=(text,)) if found is None else self._literal(found, node.start_byte)
+        if self.variables.hides_undecided and _is_below_home(node):
+            rest = self._literal(_unescaped(text_of(node)[1:]), node.start_byte + 1)
+            return joined([Value(HOLE, frozenset({"HOME"}), ('"$HOME"',)), rest])
         literal = _LITERALS.get(node.type)
         if literal is not None and not node.named_children:
             return self._literal(literal(text_of(node)), node.start_byte)
@@ -317,6 +320,12 @@ class Expander:
 def text_of(node: Node) -> str:
     """Return the text of a node."""
     return (node.text or b"").decode(errors="replace")
+
+
+def _is_below_home(node: Node) -> bool:
+    """Return whether a word begins with a ~ that bash puts the home in place of."""
+    is_first = node.prev_sibling is None or node.parent is None or node.parent.type != "concatenation"
+    return node.type == "word" and is_first and re.match(r"~(?:/|$)", text_of(node)) is not None
 
 
 def _plain(text: bytes) -> str:

@@ -266,6 +266,14 @@ def _declaration(shell: ShellReader, node: Node) -> None:
             shell.variables.exported.add(text_of(child))
 
 
+def _unset(shell: ShellReader, node: Node) -> None:
+    for child in node.named_children:
+        if child.type == "variable_name":
+            shell.variables.values.pop(text_of(child), None)
+            shell.variables.arrays.pop(text_of(child), None)
+            shell.variables.exported.discard(text_of(child))
+
+
 def _halves(branch: Node) -> tuple[list[Node], list[Node]]:
     """Return the condition and the body of a branch."""
     inner = [child for child in branch.children if child.type not in ("elif_clause", "else_clause", "fi", "comment")]
@@ -291,5 +299,6 @@ READERS: dict[str, Callable[[ShellReader, Node], None]] = {
     "function_definition": _function,
     "declaration_command": _declaration,
     "variable_assignment": lambda shell, node: shell.assign(node, exports=False),
+    "unset_command": _unset,
     "comment": lambda _shell, _node: None,
 }

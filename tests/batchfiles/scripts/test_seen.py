@@ -82,6 +82,54 @@ def test_handlers_and_the_signals_that_came_are_seen_and_work_as_before(seen: Pa
     assert (found.signals, found.handles) == (("USR1",), ("TERM",))
 
 
+def test_handlers_of_real_time_signals_work_as_before(seen: Path) -> None:
+    """Most of them have no name. Names of the arguments are the standard library's, and a wrong number is its error."""
+    found = process_of(
+        seen,
+        "import os, signal\n"
+        "came = []\n"
+        "signal.signal(signalnum=signal.SIGRTMIN + 3, handler=lambda number, frame: came.append(number))\n"
+        "assert callable(signal.getsignal(signalnum=signal.SIGRTMIN + 3))\n"
+        "os.kill(os.getpid(), signal.SIGRTMIN + 3)\n"
+        "assert came == [signal.SIGRTMIN + 3]\n"
+        "try:\n"
+        "    signal.signal(999, came.append)\n"
+        "except ValueError as error:\n"
+        "    assert 'out of range' in str(error), error\n",
+    )
+    assert (found.error, found.signals, found.handles) == (None, ("RTMIN+3",), ("RTMIN+3",))
+
+
+def test_a_signal_that_comes_while_the_record_is_written_is_not_lost(seen: Path) -> None:
+    """Its handler writes the same file, in the middle of the write that it interrupts; and may raise an error."""
+    found = process_of(
+        seen,
+        "import json, os, signal, sys\n"
+        "class Late(OSError): pass\n"
+        "def late(number, frame):\n"
+        "    raise Late\n"
+        "signal.signal(signal.SIGUSR1, lambda number, frame: None)\n"
+        "signal.signal(signal.SIGUSR2, late)\n"
+        "replace = os.replace\n"
+        "def replaces(*files):\n"
+        "    os.replace = replace\n"
+        "    signal.raise_signal(wanted)\n"
+        "    replace(*files)\n"
+        "os.replace, wanted = replaces, signal.SIGUSR1\n"
+        "signal.signal(signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))\n"
+        "from trainjob_hooks import batch\n"
+        "batch.record().add(more='x' * 5000)\n"
+        "assert os.replace is replace\n"
+        "os.replace, wanted = replaces, signal.SIGUSR2\n"
+        "try:\n"
+        "    batch.record().add(more='')\n"
+        "except Late:\n"
+        "    sys.exit(7)",
+        code=7,
+    )
+    assert found.signals == ("USR1", "USR2")
+
+
 def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine')")
     words = [sys.executable, "-c", "print('done')"]

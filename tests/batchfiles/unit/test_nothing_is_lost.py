@@ -255,3 +255,62 @@ def test_what_stands_before_the_call_of_the_training_is_before_it(tmp_path: Path
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert (job_from_text(adoption.job, "job.yaml").env, prologue(adoption)) == ({"A": "1"}, ["module load cuda"])
     assert list(lost(adoption)) == ["cp o /archive"]
+
+
+def test_an_option_in_one_letter_is_carried_over(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "#SBATCH -w n7 -p gpu\npython train.py\n", tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").directives == {"nodelist": "n7"}
+    assert not lost(adoption)
+
+
+def test_an_environment_beside_the_file_is_found_from_the_copy(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "conda activate ./env\npython train.py\n", tmp_path)
+    assert prologue(adoption) == ["conda activate /home/me/project/env"]
+
+
+@pytest.mark.parametrize("words", ["bash run.sh --lr 1", "apptainer exec /i.sif sh run.sh"])
+def test_a_script_of_the_shell_that_is_not_here_is_the_command(words: str, tmp_path: Path) -> None:
+    found = command(adopted(ONE_GPU + f"srun {words}\n", tmp_path))
+    assert found == words.removeprefix("apptainer exec /i.sif ").split()
+
+
+def test_too_few_launchers_for_the_nodes_are_a_change(tmp_path: Path) -> None:
+    text = TWO_NODES.replace("ntasks-per-node", "ntasks") + HEAD
+    adoption = adopted(text + "srun torchrun --nnodes 2 --nproc-per-node 4 train.py\n", tmp_path)
+    assert ["--ntasks=1 starts 1 launcher for 2 nodes" in one for one in adoption.account.changes] == [True]
+    assert job_from_text(adoption.job, "job.yaml").given()["instances"] == 8
+
+
+def test_a_variable_that_is_exported_later_is_exported(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "X=5\nexport X\ndeclare -A m\nm[a]=$X\nexport Y=${m[a]}\npython train.py\n", tmp_path)
+    assert prologue(adoption) == ["X=5", "export X", "declare -A m", "m[a]=$X", "export Y=${m[a]}"]
+
+
+def test_what_is_unset_stays_unset(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "export A=1\nunset A LD_LIBRARY_PATH\npython train.py --a ${A:-2}\n", tmp_path)
+    assert prologue(adoption) == ["unset A LD_LIBRARY_PATH"]
+    assert command(adoption) == ["python", "train.py", "--a", "2"]
+
+
+def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
+    text = "export CACHE=~/cache\nDATA=~/data\npython ~/train.py --data $DATA --as '~/x' a~/b ~\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    words = ["exec", "python", '"$HOME"/train.py', "--data", "$DATA", "--as", "'~/x'", "'a~/b'", '"$HOME"']
+    assert command(adoption)[2].split() == words
+    assert "export CACHE=~/cache" in prologue(adoption)
+
+
+def test_what_ranks_print_is_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "srun bash -c 'nvidia-smi; python train.py'\n", tmp_path)
+    assert "nvidia-smi" in [one.text for one in adoption.account.entries]
+
+
+def test_where_a_run_can_not_resume_from_is_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "python train.py --resume out/last.pt --load-from=/data/a.pt --lr 0.1\n", tmp_path)
+    assert list(lost(adoption)) == ["--resume out/last.pt"]
+
+
+def test_a_role_is_named(tmp_path: Path) -> None:
+    assert "--role=trainer" in lost(
+        adopted(ONE_GPU + "torchrun --role trainer --nproc-per-node 1 train.py\n", tmp_path)
+    )

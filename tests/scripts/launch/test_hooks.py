@@ -118,3 +118,106 @@ def test_under_the_oldest_python(tmp_path: Path, site: Path, needs: object) -> N
     environ = {"PYTHONPATH": f"{HOOKS}:{site}", "TRAINJOB_STACKS": str(tmp_path / "notes"), "RANK": "0"}
     ran([str(interpreter), "-c", "import torch"], environ={**os.environ, **environ}, code=0)
     assert re.findall(r"(?m)^\w+", (tmp_path / "notes").read_text()) == ["imported", "ended"]
+
+
+# What a program's signal handler raises while our code runs: an alarm comes as our code asks the program for something.
+ALARM = """\
+import signal
+class Late(TimeoutError): pass
+def late(*given): raise Late
+signal.signal(signal.SIGALRM, late)
+"""
+OPTIMIZER = """\
+import signal
+class Optimizer:
+    is_late = False
+    state = {}
+    def __init__(self): pass
+    @property
+    def param_groups(self):
+        if self.is_late:
+            signal.raise_signal(signal.SIGALRM)
+        return []
+    def step(self, closure=None): pass
+"""
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> Path:
+    """A folder with as much of torch as is asked when updates are counted."""
+    folder = tmp_path / "with-torch"
+    (folder / "torch" / "optim").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text("class cuda:\n    is_initialized = staticmethod(lambda: False)\n")
+    (folder / "torch" / "optim" / "__init__.py").touch()
+    (folder / "torch" / "optim" / "optimizer.py").write_text(OPTIMIZER)
+    return folder
+
+
+def counted(tmp_path: Path, torch: Path, program: str) -> tuple[str, bytes]:
+    for name in ("notes", "counts"):
+        (tmp_path / name).write_bytes(b"")
+    files = {"TRAINJOB_STACKS": str(tmp_path / "notes"), "TRAINJOB_COUNTS": str(tmp_path / "counts")}
+    printed = python(f"{ALARM}from torch.optim.optimizer import *\n{program}", HOOKS, torch, code=0, RANK="0", **files)
+    return printed, (tmp_path / "counts").read_bytes().strip(b"\0 ")
+
+
+TRAINS = """\
+class SGD(Optimizer): pass
+one = SGD()
+one.step()
+one.is_late = IS_LATE
+try:
+    one.step()
+except Late:
+    print("stopped")
+one.is_late = False
+one.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "def late(number, frame): raise Late",
+        "late = lambda *given: [][0]; Late = IndexError",
+        "import functools; late = functools.partial(lambda told, number, frame: [][0], 1); Late = IndexError",
+        "class Handler:\n    def __call__(self, number, frame):\n        raise Late\nlate = Handler()",
+    ],
+)
+def test_what_a_signal_handler_raises_while_updates_are_counted_reaches_the_program(
+    handler: str, tmp_path: Path, torch: Path
+) -> None:
+    program = f"{handler}\nsignal.signal(signal.SIGALRM, late)\n" + TRAINS.replace("IS_LATE", "True")
+    printed, line = counted(tmp_path, torch, program)
+    assert printed == "stopped\n"
+    assert line.startswith(b"2 "), line
+
+
+def test_a_fault_of_the_optimizer_itself_only_ends_the_count(tmp_path: Path, torch: Path) -> None:
+    trains = TRAINS.replace("IS_LATE", "True").replace("Late", "TimeoutError")
+    program = trains.replace(
+        "class SGD(Optimizer): pass",
+        "class SGD(Optimizer):\n    @property\n    def param_groups(self):\n        frame = sys._getframe()\n"
+        "        return [][0] if self.is_late else []",
+    )
+    printed, line = counted(tmp_path, torch, program)
+    assert printed == ""
+    assert line.endswith(b"IndexError"), line
+
+
+def test_what_a_signal_handler_raises_while_a_note_is_written_reaches_the_program(tmp_path: Path, site: Path) -> None:
+    program = f"""{ALARM}
+import os
+write = os.write
+def writes(descriptor, content):
+    if content.startswith(b"imported"):
+        signal.raise_signal(signal.SIGALRM)
+    return write(descriptor, content)
+os.write = writes
+try:
+    import torch
+except Late:
+    print("stopped")
+"""
+    (tmp_path / "notes").write_text("")
+    assert python(program, HOOKS, site, TRAINJOB_STACKS=str(tmp_path / "notes"), RANK="0") == "stopped\n"

@@ -137,6 +137,31 @@ def test_usr1_that_is_repeated_is_handed_on_once(launched: Callable[..., Launche
     assert [one.log(rank).count("SIGUSR1") for rank in (0, 1)] == [1, 1]
 
 
+HEARS = """\
+import pathlib, signal, sys, time
+run = pathlib.Path(sys.argv[1])
+heard = []
+signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+(run / ".request").write_text("1\\n")
+while not heard:
+    time.sleep(0.05)
+"""
+
+
+def test_under_slurm_without_an_input_of_the_jobs_a_file_asks(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "attempt").write_text("1\n")
+    names = ("PROCID", "LOCALID", "NODEID")
+    job = {f"SLURM_{name}": "0" for name in names} | {"SLURM_NTASKS": "1", "SLURM_NNODES": "1", "SLURM_JOB_ID": "7"}
+    job |= {"SLURM_STEP_TASKS_PER_NODE": "1"}
+    job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29333", "TRAINJOB_ATTEMPT": "1", "TRAINJOB_DEVICE": "cpu"}
+    words = ["-m", "trainjob.launch", "--launcher", "slurm", str(tmp_path), "--", sys.executable, "-c", HEARS]
+    environ = {**os.environ, **job, "TRAINJOB_RUN_DIR": str(tmp_path)}
+    launcher = [sys.executable, *words, str(tmp_path)]
+    subprocess.run(launcher, env=environ, stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=True)
+    assert (tmp_path / ".asked.1").read_text().startswith("USR1")
+
+
 # Forked workers inherit the handlers of the rank that has forked them.
 HAS_WORKERS = """\
 if os.fork() == 0:

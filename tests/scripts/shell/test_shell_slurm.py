@@ -667,12 +667,10 @@ def test_a_request_for_a_checkpoint_waits_at_the_input_of_srun(bash: Bash) -> No
     assert process.wait(LIMIT_S) == 75
 
 
-def test_where_there_is_no_such_input_a_request_is_a_signal_even_if_it_came_early(bash: Bash) -> None:
+def test_where_there_is_no_such_input_a_request_is_a_file_and_no_signal(bash: Bash) -> None:
     bash.program("mkfifo", "exit 1")
-    listens = "exec python3 -c 'import signal, pathlib; signal.signal(signal.SIGUSR1, lambda *_: exit(75)); "
-    ranks = f'{listens}pathlib.Path("ready").touch(); signal.pause()\''
-    lines = page(ranks).replace("begin_run\n", "begin_run\nkill -USR1 $$\n")
-    process = bash.start(lines, **JOB)
+    waits = """trap 'exit 1' USR1; until [[ "$(cat .request 2>/dev/null)" == 1 ]]; do sleep 0.05; done; exit 75"""
+    process = bash.start(page(waits).replace("begin_run\n", "begin_run\nkill -USR1 $$\n"), **JOB)
     assert process.wait(LIMIT_S) == 75
 
 

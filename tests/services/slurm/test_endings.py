@@ -49,6 +49,8 @@ if "forgets" not in words:
     with open(path, "w") as saved:
         saved.write(str(step))
 if asked and "requeues" in words and rank == "0":
+    while not os.path.exists("last-1.pt"):  # TERM may end the other rank before it has saved
+        time.sleep(0.1)
     job = os.environ["SLURM_JOB_ID"]
     if "SLURM_ARRAY_JOB_ID" in os.environ:
         job = os.environ["SLURM_ARRAY_JOB_ID"] + "_" + os.environ["SLURM_ARRAY_TASK_ID"]

@@ -37,6 +37,7 @@ def simulated(*words: str) -> subprocess.CompletedProcess[str]:
         ("--seeds", "200"),
         ("--seeds", "20", "--about", "clocks that jump"),
         ("--seeds", "40", "--first", "2000", "--about", "old bytes"),
+        ("--seeds", "40", "--about", "requests to stop"),
     ],
     ids=" ".join,
 )
@@ -47,7 +48,7 @@ def test_histories_keep_every_invariant(which: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("seed", MENDED + EXCUSED)
 def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
-    ended = simulated("--seed", str(seed))
+    ended = simulated("--seed", str(seed), "--program", "task")
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
 
 
@@ -63,7 +64,7 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
     ],
 )
 def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about: str) -> None:
-    ended = simulated("--seed", str(seed), "--about", about)
+    ended = simulated("--seed", str(seed), "--about", about, "--program", "task")
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
 
 
@@ -106,9 +107,24 @@ def test_a_theme_that_no_seed_draws_is_given_to_those_that_are_named() -> None:
     assert "every invariant holds" in simulated(*words).stdout
 
 
-def test_the_history_of_a_planted_bug_breaks_an_invariant() -> None:
-    bug = next(one for one in planted_bugs.bugs() if one.bug == "the attempt is not counted on")
-    assert "one attempt has one number" in (planted_bugs.broken(bug, ["--seed", str(bug.seed)]) or "")
+@pytest.mark.parametrize(
+    ("name", "invariant"),
+    [
+        ("the attempt is not counted on", "one attempt has one number"),
+        ("asked and 0 is COMPLETED", "an attempt ends as what it was"),
+    ],
+)
+def test_the_history_of_a_planted_bug_breaks_an_invariant(name: str, invariant: str) -> None:
+    bug = next(one for one in planted_bugs.bugs() if one.bug == name)
+    words = ["--seed", str(bug.seed), "--about", bug.about, "--program", bug.program]
+    assert invariant in (planted_bugs.broken(bug, words) or "")
+
+
+@pytest.mark.parametrize("program", ["requeues itself, and ends", "saves and ends with 0"])
+def test_ranks_run_the_program_that_is_named(program: str) -> None:
+    printed = simulated("--seed", "1", "--program", program).stdout
+    assert f"; {program}; " in printed
+    assert "its own" in printed
 
 
 def test_the_whole_protocol_keeps_its_invariants() -> None:

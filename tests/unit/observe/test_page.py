@@ -61,6 +61,21 @@ def test_a_failed_run_shows_the_rank_that_failed_its_last_lines_and_where_the_ot
         assert shown in text, shown
     for shown in ("version of torch", "<strong>gpu3</strong>"):
         assert shown in text, shown
+    assert text.index("<h2>Failure</h2>") < text.index("<h2>Result</h2>")
+
+
+def test_no_drawing_is_made_of_phases_that_nobody_timed(tmp_path: Path) -> None:
+    run = described(tmp_path / "run")
+    lines = [json.loads(line) for line in run.paths.metrics.read_text().splitlines()]
+    untimed = [
+        {**line, **({"seconds": dict.fromkeys(line["seconds"], 0.0)} if "seconds" in line else {})} for line in lines
+    ]
+    run.paths.metrics.write_text("\n".join(map(json.dumps, untimed)))
+    curves = Series()
+    report(run.paths, curves)
+    drawn = [drawing.title for drawing in drawings.of_run(curves)]
+    assert "Loss" in drawn
+    assert not any("Where the time went" in title for title in drawn)
 
 
 def test_memory_is_drawn_from_zero() -> None:

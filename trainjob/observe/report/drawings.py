@@ -66,7 +66,8 @@ def of_run(series: Series) -> list[Drawing]:
         Drawing(title, draw(name, lines, starts)) for name, title, lines in parts if any(line.points for line in lines)
     ]
     phases = list(training.shares(PHASES))
-    if phases:
+    # Nobody times the parts of a command's update.
+    if any(sum(shares) for _, shares in phases):
         ends, shares = zip(*phases, strict=True)
 
         def stacked(axes: Axes) -> None:

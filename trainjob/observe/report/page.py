@@ -146,8 +146,6 @@ def _notes(curves: Series, report: Report) -> list[str]:
     if spread is not None:
         speed = "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}".format(*spread)
         notes.append(f"samples/s per logging interval: {speed}")
-    if report.cause is not None:
-        notes.append(str(report.cause))
     return notes
 
 

@@ -12,7 +12,8 @@
 What it promises:
 
 - **The program does not change**: its arguments, results, output, exit code and exceptions are what they are without
-  us, and so are sys.path and the sitecustomize that ours hides. A fault of ours is not raised in it.
+  us, and so are sys.path and the sitecustomize that ours hides. A fault of ours is not raised in it. What its own
+  signal handler raises while our code runs is: whatever of ours catches an `Exception` asks `is_of_handler` first.
 - **The finder is in front of all others**, also of one that the hidden sitecustomize installs, such as the one of the
   stand-in GPUs, which asks nobody behind it. It has the others find each module, so a module is loaded as without us,
   with stand-ins where there are some, and then our modules act on it, in the order of `ACTORS`. Of several wrappers of
@@ -86,6 +87,25 @@ def _is_on(name: str) -> bool:
     return bool(environ.get("TRAINJOB_STACKS")) and (name != "startup" or "RANK" in environ)
 
 
+def is_of_handler(error: BaseException) -> bool:
+    """Return whether a signal handler of the program has raised an error that our code has caught.
+
+    A handler is given the frame that it interrupts, which is in the traceback before its own.
+    """
+    frames: List[Any] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if os.path.dirname(frame.f_code.co_filename) != os.path.dirname(__file__):
+            for value in frame.f_locals.values():
+                # All of its arguments may have one name.
+                if any(one is before for one in (value if type(value) is tuple else (value,)) for before in frames):
+                    return True
+        frames.append(frame)
+        trace = trace.tb_next
+    return False
+
+
 class Finder:
     """Has the other finders find a module, and ours act on it once it has been loaded."""
 
@@ -134,8 +154,9 @@ class Finder:
                 call = getattr(_module(actor), function, None)
                 if call is not None:
                     call(*arguments)
-            except Exception:  # noqa: BLE001, S110 - another release, which has other names
-                pass
+            except Exception as error:  # of another release, which has other names
+                if is_of_handler(error):
+                    raise
 
 
 _finder: Optional[Finder] = None

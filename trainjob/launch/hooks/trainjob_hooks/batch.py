@@ -7,7 +7,6 @@ as they are.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import importlib.machinery
 import json
@@ -21,6 +20,8 @@ import time
 import uuid
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, Callable, Dict, List, Optional, Type
+
+from . import is_of_handler
 
 _FOLDER = os.environ.get("TRAINJOB_SEEN")
 _TICK_S = 0.25
@@ -47,6 +48,7 @@ class Record:
             "environment": dict(os.environ),
             "cpus": len(os.sched_getaffinity(0)),
         }
+        self.signals: List[str] = []  # that came, if the process has handlers for them
         self.write()
 
     def add(self, **fields: Any) -> None:
@@ -56,20 +58,33 @@ class Record:
             self.write()
 
     def write(self) -> None:
-        """Write the file. A process must not depend on its record."""
+        """Write the file. A process must not depend on its record.
+
+        A signal may come meanwhile in this thread, and its handler write: so what is written was there before.
+        """
         name = "process-%d-%d.json" % (self.fields["began_at"] * 1000, self.process)
-        staging = os.path.join(_FOLDER or "", ".%s" % name)
-        with self.lock, contextlib.suppress(OSError):
-            descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w") as stream:
-                json.dump(self.fields, stream)
-            os.replace(staging, os.path.join(_FOLDER or "", name))
+        with self.lock:
+            written = -1
+            while written != len(self.signals):
+                written = len(self.signals)
+                came = {"signals": self.signals[:written]} if written else {}
+                staging = os.path.join(_FOLDER or "", ".%d.%s" % (written, name))
+                try:
+                    descriptor = os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                    with os.fdopen(descriptor, "w") as stream:
+                        stream.write(json.dumps({**self.fields, **came}))
+                    os.replace(staging, os.path.join(_FOLDER or "", name))
+                except OSError as error:
+                    if is_of_handler(error):
+                        raise
 
 
 def _working_folder() -> str:
     try:
         return os.getcwd()
-    except OSError:
+    except OSError as error:
+        if is_of_handler(error):
+            raise
         return ""
 
 
@@ -165,7 +180,9 @@ def _agreed(c10d: ModuleType) -> Optional[str]:
     name = uuid.uuid4().hex
     try:
         return bytes(c10d._get_default_store().compare_set("trainjob_world", "", name)).decode()
-    except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError):
+    except (RuntimeError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        if is_of_handler(error):
+            raise
         return None
 
 
@@ -173,8 +190,8 @@ def _state() -> Dict[str, Any]:
     """Return what may change while a process runs."""
     found: Dict[str, Any] = {"cpu_s": round(time.process_time(), 2), "handles": sorted(_handled)}
     torch = sys.modules.get("torch")
-    with contextlib.suppress(AttributeError):  # it is still being loaded
-        found["threads"] = int(torch.get_num_threads()) if torch is not None else None
+    get_threads = getattr(torch, "get_num_threads", None)  # absent while torch is being loaded
+    found.update({"threads": int(get_threads())} if get_threads else {} if torch else {"threads": None})
     # None while it is being loaded.
     loaded = getattr(getattr(sys.modules.get("trainjob_gpu.device"), "_Loaded", None), "device", None)
     if loaded is not None:
@@ -216,24 +233,40 @@ def watch_signals() -> None:
     def unwrapped(handler: Any) -> Any:
         return getattr(handler, "trainjob_unwrapped", handler)
 
-    def set_recorded(number: int, handler: Any) -> Any:
-        name = signal.Signals(number).name[3:]
-        _handled.pop(name, None)
+    def set_recorded(signalnum: int, handler: Any) -> Any:
         if not callable(handler) or isinstance(handler, signal.Handlers) or handler is signal.default_int_handler:
-            return unwrapped(set_handler(number, handler))
+            before = set_handler(signalnum, handler)
+            _handled.pop(_signal_name(signalnum), None)
+            return unwrapped(before)
 
         def recorded(received: int, frame: Optional[FrameType]) -> Any:
-            seen: List[str] = record().fields.setdefault("signals", [])
-            seen.append(signal.Signals(received).name[3:])
-            record().write()
+            try:
+                own = record()
+                own.signals.append(_signal_name(received))
+                own.write()
+            except Exception as error:  # the program's handler has its turn all the same
+                if is_of_handler(error):
+                    raise
             return unwrapped(handler)(received, frame)
 
         vars(recorded)["trainjob_unwrapped"] = unwrapped(handler)
-        _handled[name] = handler
-        return unwrapped(set_handler(number, recorded))
+        before = set_handler(signalnum, recorded)
+        _handled[_signal_name(signalnum)] = handler
+        return unwrapped(before)
+
+    def get_unwrapped(signalnum: int) -> Any:
+        return unwrapped(get_handler(signalnum))
 
     vars(signal)["signal"] = functools.wraps(set_handler)(set_recorded)
-    vars(signal)["getsignal"] = functools.wraps(get_handler)(lambda number: unwrapped(get_handler(number)))
+    vars(signal)["getsignal"] = functools.wraps(get_handler)(get_unwrapped)
+
+
+def _signal_name(number: int) -> str:
+    """Return TERM for SIGTERM, and RTMIN+3 for a real-time signal, of which most have no name."""
+    try:
+        return signal.Signals(number).name[3:]
+    except ValueError:
+        return "RTMIN+%d" % (number - signal.SIGRTMIN)
 
 
 # -- the end ------------------------------------------------------------------------------------

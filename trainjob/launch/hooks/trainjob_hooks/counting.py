@@ -16,6 +16,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from . import is_of_handler
 from .stacks import note
 
 _PLACE = 256  # bytes of a process, at its number
@@ -172,7 +173,9 @@ def _mine() -> _Count:
 def _quietly(call: Callable[..., Any], *args: Any) -> Any:
     try:
         return call(*args)
-    except Exception as error:  # noqa: BLE001 - the program trains on, and its updates are not known
+    except Exception as error:  # the program trains on, and its updates are not known
+        if is_of_handler(error):
+            raise
         if _count is not None and not _count.why_not:
             _count.why_not = type(error).__name__
             _quietly(_count.write)

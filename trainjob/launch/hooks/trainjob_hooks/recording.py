@@ -19,6 +19,8 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from . import is_of_handler
+
 _MOST_ELEMENTS = 4096  # of a tensor of weights or optimizer state; a real change touches nearly all of them
 _MOST_BYTES = 1 << 20  # of one sample's tensor
 _MOST_SAMPLES = 1024
@@ -123,7 +125,9 @@ class _Recorder:
         os.set_blocking(writer, False)
         try:
             before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        except ValueError:
+        except ValueError as error:
+            if is_of_handler(error):
+                raise
             before = None  # in another thread, which sees no signal: the time limit ends the wait
         self.write("paused", pid=os.getpid(), handles=handled)
         try:
@@ -152,12 +156,15 @@ def _quietly(method: Callable[..., None]) -> Callable[..., None]:
             return
         try:
             method(recorder, *args)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the script has to train on
+        except Exception as error:  # whatever it is, the script has to train on
+            if is_of_handler(error):
+                raise
             recorder.failed = True
-            try:  # noqa: SIM105 - contextlib would be one more module
+            try:
                 recorder.write("blind", why="%s: %s" % (type(error).__name__, error))
-            except Exception:  # noqa: BLE001, S110 - a full disk, which the script will meet as well
-                pass
+            except Exception as second:  # a full disk, which the script will meet as well
+                if is_of_handler(second):
+                    raise
 
     return recorded
 
@@ -215,7 +222,9 @@ def _tried(read: Callable[[], Any], instead: Any) -> Any:
     """Return what `read` does, or `instead` where a value of the script's can't be read as ours are."""
     try:
         return read()
-    except Exception:  # noqa: BLE001 - it may be of any class, and the rest is recorded all the same
+    except Exception as error:  # it may be of any class, and the rest is recorded all the same
+        if is_of_handler(error):
+            raise
         return instead
 
 
@@ -722,5 +731,7 @@ def act(name: str, module: Any) -> None:
     try:
         _WRAPPED[name](module)
     except AttributeError as error:
+        if is_of_handler(error):
+            raise
         if _recorder is not None:
             _recorder.write("blind", why="%s: %s" % (name, error))

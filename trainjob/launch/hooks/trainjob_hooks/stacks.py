@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from . import is_of_handler
+
 _descriptor = -1
 
 
@@ -26,10 +28,11 @@ def begin(path: str) -> None:
 
 def note(line: str) -> None:
     """Append a line to the launcher's file."""
-    try:  # noqa: SIM105 - as above
+    try:
         os.write(_descriptor, ("%s\n" % line).encode())
-    except OSError:
-        pass
+    except OSError as error:
+        if is_of_handler(error):
+            raise
 
 
 def _register(path: str) -> None:
