@@ -231,7 +231,8 @@ def _starts_are_used_up(facts: AttemptFacts) -> bool:
 
 def _by_code(facts: AttemptFacts) -> Ending:
     if facts.code != 0:
-        return Ending(states.FAILED)
+        why = _with_request(facts, "failed: %s" % _how_to_go_on(facts)) if _was_asked(facts) else ""
+        return Ending(states.FAILED, why=why)
     return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
 
 
