@@ -33,6 +33,8 @@ from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
 _PROGRAM = "train.py"
+# What dash says of bash.
+_OF_DASH = re.compile(r"slurm_script: (?:line )?\d+: (?:Syntax error|Bad substitution|\S+: not found)")
 # Python waits where its program is not here, so that all ranks are seen.
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
@@ -68,7 +70,8 @@ class Proof:
         found = [] if self.refusal is None else [ProofDifference("refusal", self.refusal)]
         if self.problem is not None:
             started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
-            return [*found, ProofDifference("start", self.problem + started)]
+            aspect = "grammar of sh" if _OF_DASH.search(self.problem) else "start"
+            return [*found, ProofDifference(aspect, self.problem + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
             found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))

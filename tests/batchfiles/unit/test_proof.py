@@ -60,6 +60,12 @@ def test_a_difference_is_excused_by_what_explains_it_alone() -> None:
     assert refused.unexplained(explained(["nnodes-missing"], []))
 
 
+def test_bash_under_sh_explains_what_dash_says_of_it_alone() -> None:
+    for said, count in (("slurm_script: 20: Syntax error: word unexpected", 0), ("usage: x.sh CONFIG", 1)):
+        proof = Proof((), [FIRST], f"x.sh started no rank: /spool/{said}")
+        assert len(proof.unexplained(explained(["bash-under-sh"], []))) == count
+
+
 def test_ranks_that_are_missing_excuse_no_other_program() -> None:
     more = [FIRST, FIRST._replace(rank=1, command="python other.py")]
     found = Proof([FIRST], more).unexplained(explained(["gpus-unused"], []))
