@@ -80,6 +80,8 @@ class RunPaths:
         self.done = self.folder / "done"  # by the user's script: it is complete, although it was asked to stop
         self.starts = self.folder / ".starts"  # by the job script: how often it was started without being asked to
         self.stop = self.folder / "stop"
+        # Under Slurm, the attempt that is to stop, where no input of its launchers can tell them.
+        self.request = self.folder / ".request"
         self.step_gone = self.folder / "step_gone"  # under Slurm: all ranks have ended, and their srun has not
         self.token = self.folder / ".token"
         self.job_id = self.folder / "job_id"  # the scheduler's, of the job that runs or comes next

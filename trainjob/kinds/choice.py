@@ -16,6 +16,7 @@ from trainjob.cluster.reading import cluster_of_job, read_preferences, read_stri
 from trainjob.cluster.strict import Strict, key
 from trainjob.contract.errors import UserError
 from trainjob.kinds.lookup import find
+from trainjob.records.files import only_owner_writes
 
 VARIABLE = "TRAINJOB_CLUSTER"
 # In every folder from the working folder up to the top of the repository.
@@ -81,6 +82,7 @@ def _of_project(path: Path) -> str | None:
     return value
 
 
+@only_owner_writes()
 def use(name: str) -> Path:
     """Write `name` into the user's config.yaml as the cluster of commands that name none; return that file.
 

@@ -15,6 +15,7 @@ from trainjob.cluster.faults import ClusterError
 from trainjob.cluster.reading import checked, problems_of, text_of
 from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS
+from trainjob.records.files import only_owner_writes
 
 CATALOG = Path(__file__).parent / "catalog"
 SITES = CATALOG / "sites"
@@ -197,6 +198,7 @@ def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) 
     raise ClusterError(f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}", cure)
 
 
+@only_owner_writes()
 def write_draft(path: Path, text: str) -> None:
     """Write `text` to the new file `path`, and create its folder. Raises ClusterError if the file exists."""
     if path.exists():

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainjob.launch.ranks.binding import Binding
     from trainjob.launch.witness.watching import Observation, Orders
 
-_RECORDING_S = 5.0  # that a job script has to record its end, before Slurm kills it
+_RECORDING_S = 8.0  # that a job script has to record its end, before Slurm kills it
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -234,8 +234,11 @@ class Launch:
         if is_slurm:
             # Slurm kills the job script as well, KillWait after TERM, and it has the end to record.
             grace_s = max(grace_s / 2, grace_s - _RECORDING_S)
-        supervisor = Supervisor(self.paths, ranks, grace_s, self.restarts, watch)
-        return guarded(supervisor.run, requests_by_input() if is_slurm else None)
+        requests = requests_by_input() if is_slurm else None
+        supervisor = Supervisor(
+            self.paths, ranks, grace_s, self.restarts, watch, looks_for_request=is_slurm and requests is None
+        )
+        return guarded(supervisor.run, requests)
 
     def _orders(self, answered: Optional[str]) -> Orders:
         """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""

@@ -40,7 +40,7 @@ _WEIGHTS = (
     ".pickle",
 )
 _NAMED = ("ckpt", "checkpoint")
-_NEVER_STATE = (".py", ".pyc", ".sh", ".log", ".md", ".yaml", ".yml")
+_NEVER_STATE = (".py", ".pyc", ".sh", ".log", ".md", ".txt", ".yaml", ".yml", ".lock", ".part", ".tmp")
 _ABSOLUTE = re.compile(r"(?<![\w./:$}])(?:~|/[\w.@+-]+)(?:/[\w.@+=,-]+)+")
 # What trainings leave alone, or what is large and not theirs.
 _NOT_SEARCHED = {"node_modules", "site-packages", "__pycache__"}

@@ -196,9 +196,9 @@ def test_what_prepares_the_training_is_no_rank() -> None:
         "python train.py --lr 1"
     ]
     assert len(observe_ranks(both, frozenset(), program="train.sh")) == 2
-    told = replace(other.processes[0], environment={"SLURM_JOB_ID": "7"}, torch="2.13.0")
+    reported = replace(other.processes[0], environment={"SLURM_JOB_ID": "7"}, torch="2.13.0")
     quiet = replace(seen.processes[0], environment={"SLURM_JOB_ID": "7"})
-    both = replace(seen, processes=[told, quiet])
+    both = replace(seen, processes=[reported, quiet])
     assert [one.command for one in observe_ranks(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
 
 

@@ -75,8 +75,8 @@ class Launched:
         self.wait_until(lambda: word in self.log(0) and word in self.log(1))
 
     def ended(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, said
+        _, message = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, message
 
 
 @pytest.fixture
@@ -135,6 +135,31 @@ def test_usr1_that_is_repeated_is_handed_on_once(launched: Callable[..., Launche
     one.process.terminate()
     assert one.ended()[0] == 0
     assert [one.log(rank).count("SIGUSR1") for rank in (0, 1)] == [1, 1]
+
+
+HEARS = """\
+import pathlib, signal, sys, time
+run = pathlib.Path(sys.argv[1])
+heard = []
+signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+(run / ".request").write_text("1\\n")
+while not heard:
+    time.sleep(0.05)
+"""
+
+
+def test_under_slurm_without_an_input_of_the_jobs_a_file_asks(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "attempt").write_text("1\n")
+    names = ("PROCID", "LOCALID", "NODEID")
+    job = {f"SLURM_{name}": "0" for name in names} | {"SLURM_NTASKS": "1", "SLURM_NNODES": "1", "SLURM_JOB_ID": "7"}
+    job |= {"SLURM_STEP_TASKS_PER_NODE": "1"}
+    job |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29333", "TRAINJOB_ATTEMPT": "1", "TRAINJOB_DEVICE": "cpu"}
+    words = ["-m", "trainjob.launch", "--launcher", "slurm", str(tmp_path), "--", sys.executable, "-c", HEARS]
+    environ = {**os.environ, **job, "TRAINJOB_RUN_DIR": str(tmp_path)}
+    launcher = [sys.executable, *words, str(tmp_path)]
+    subprocess.run(launcher, env=environ, stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=True)
+    assert (tmp_path / ".asked.1").read_text().startswith("USR1")
 
 
 # Forked workers inherit the handlers of the rank that has forked them.
@@ -240,9 +265,9 @@ def test_under_srun_ranks_must_know_where_they_meet(
 ) -> None:
     under_srun.delenv("MASTER_ADDR", raising=False)
     under_srun.setenv("MASTER_PORT", "20000")
-    code, said = launched("pass", flags=("--launcher", "slurm")).ended()
+    code, message = launched("pass", flags=("--launcher", "slurm")).ended()
     assert code == 1
-    assert said.startswith("trainjob: MASTER_ADDR is not set; a job script sets it before srun")
+    assert message.startswith("trainjob: MASTER_ADDR is not set; a job script sets it before srun")
 
 
 def test_a_rank_that_ignores_term_is_killed_after_the_grace(launched: Callable[..., Launched]) -> None:
@@ -302,7 +327,7 @@ def test_a_folder_that_is_not_there_is_named(launched: Callable[..., Launched]) 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--instances", "0"), "trainjob: --instances is 0: at least 1 rank is needed\n"),
         (("--launcher", "slurm"), "trainjob: launcher slurm did not set SLURM_PROCID"),
@@ -310,12 +335,12 @@ def test_a_folder_that_is_not_there_is_named(launched: Callable[..., Launched]) 
     ],
 )
 def test_what_can_not_be_launched_is_said_without_a_traceback(
-    launched: Callable[..., Launched], flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    launched: Callable[..., Launched], flags: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     code, printed = launched("pass", flags=flags).ended()
     assert code == 1
-    assert printed.startswith(said)
+    assert printed.startswith(message)
     assert "Traceback" not in printed
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from trainjob.cluster.faults import ClusterError
+from trainjob.kinds import choice, lookup
 from trainjob.kinds.local import LocalCluster
 from trainjob.kinds.lookup import candidates, catalog, find, sites, user_folder
 
@@ -102,3 +104,18 @@ def test_what_is_known_is_named_once_and_broken_files_do_not_hide_the_rest(folde
     assert names == [*ready, *(site.name for site in sites())]
     assert candidates()[0].origin_word == "cluster file clusters/local.yaml"
     assert catalog()[1].origin_word == "catalog local"
+
+
+def test_only_its_owner_writes_to_what_later_commands_obey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    before = os.umask(0)
+    try:
+        lookup.write_draft(tmp_path / "new/hpc.yaml", "kind: local\n")
+        choice.use("local")
+    finally:
+        os.umask(before)
+    made = [
+        path for path in tmp_path.rglob("*") if path.name in ("new", "hpc.yaml", "config", "trainjob", "config.yaml")
+    ]
+    assert len(made) == 5
+    assert [path.stat().st_mode & 0o022 for path in made] == [0] * 5

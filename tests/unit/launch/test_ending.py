@@ -121,3 +121,14 @@ def test_damaged_records_never_keep_an_attempt_from_its_end(paths: RunPaths) -> 
     for path in (paths.job, paths.progress, paths.starts):
         path.write_text("{")
     assert decide(ending.read(paths, ["code=0"])) == Ending(states.COMPLETED)
+
+
+def test_the_job_script_gets_three_lines_by_the_facts_that_it_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["code=0"], ["code=1"], ["code=1", "signalled=TERM"]):
+        assert ending.main([str(tmp_path), *words]) == 0
+        told = capsys.readouterr().out
+        assert told == ending.printed(tmp_path, words)
+        assert told.count("\n") == 3
+    assert ending.printed(tmp_path, ["code=0"]) != ending.printed(tmp_path, ["code=1"])

@@ -88,6 +88,8 @@ def test_what_an_interrupted_submission_has_left_is_found_unless_somebody_works_
     for name in (*left, folder / f".efgh-mine.{os.getpid()}.part", folder / ".git", folder / ".cache.1.part"):
         name.mkdir()
         (name / "file").write_text("12345")
+    (folder / ".efgh-link.removed").symlink_to(left[0])
+    (folder / ".efgh-file.removed").touch()
     assert prune.leftovers(older_than=timedelta()) == left
     assert prune.size(left[0]) == 5
     assert prune.leftovers(older_than=timedelta(days=1)) == []

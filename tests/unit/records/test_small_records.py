@@ -204,10 +204,11 @@ def test_only_the_owner_writes_below_a_shared_folder(tmp_path: Path, mode: int) 
     try:
         files.keep_others_from_writing(folder)
         (tmp_path / "new").touch()
+        (tmp_path / "folder").mkdir()
     finally:
         os.umask(before)
-    made = stat.S_IMODE((tmp_path / "new").stat().st_mode)
-    assert made == (0o666 if mode == 0o700 else 0o644)
+    made = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("new", "folder")]
+    assert made == ([0o666, 0o777] if mode == 0o700 else [0o644, 0o755])
 
 
 def test_lines_that_can_not_be_read_are_damaged_once_and_a_missing_file_is_not(tmp_path: Path) -> None:

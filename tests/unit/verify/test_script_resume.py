@@ -203,8 +203,8 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_told() -> None:
 def test_averaged_weights_in_a_checkpoint_are_told() -> None:
     ours = changed(6, weights_before="average")
     first = lost_module.FirstApart(AttemptLog(2, (ours,)), 0, 7, ours, WHOLE.updates[6])
-    told = lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="average", ema="average")])
-    assert "averaged" in next(told).text
+    reported = lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="average", ema="average")])
+    assert "averaged" in next(reported).text
     assert "averaged" not in next(lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="raw")])).text
 
 

@@ -28,6 +28,7 @@ _GRACE_AFTER_FAILURE_S = 5.0
 _BY_REQUEST = (143, 138)
 # Slurm signals the processes of a step one after the other.
 _DIRECT_WITHIN_S = 0.3
+_LOOK_FOR_REQUEST_S = 5.0
 
 
 class Started(NamedTuple):
@@ -52,12 +53,15 @@ class Supervisor:
         grace_s: float,
         restarts: bool = False,
         observe: Callable[[List[Watched]], Optional[Observation]] = lambda _: None,
+        *,
+        looks_for_request: bool = False,
     ) -> None:
         self._paths = paths
         self._ranks = ranks
         self._grace_s = grace_s
         self._restarts = restarts
         self._observe = observe
+        self._looks_for_request = looks_for_request
         self._running: Dict[int, Started] = {}
         self._kill_at: Optional[float] = None
         self._is_terminating = False
@@ -89,9 +93,14 @@ class Supervisor:
                     ]
                 )
             while self._running:
-                timeout_s = 3600.0 if self._kill_at is None else max(0.0, self._kill_at - clock.monotonic())
+                timeout_s = _LOOK_FOR_REQUEST_S if self._looks_for_request else 3600.0
+                if self._kill_at is not None:
+                    timeout_s = min(timeout_s, max(0.0, self._kill_at - clock.monotonic()))
                 received = signal.sigtimedwait(WATCHED, min(timeout_s, self._asking.look_within_s))
                 self._handle(None if received is None else received.si_signo, is_direct=self._is_direct(received))
+                if self._looks_for_request and self._is_requested():
+                    self._looks_for_request = False
+                    self._handle(signal.SIGUSR1)
             if self._observation is not None:
                 self._observation.finish()
             self._asking.finish(self._ranks[0])
@@ -102,6 +111,13 @@ class Supervisor:
         if self._asking.is_unrecorded:
             return exits.UNRECORDED_REQUEST
         return exits.CHECKPOINTED if exits.CHECKPOINTED in self._codes else exits.DONE
+
+    def _is_requested(self) -> bool:
+        """Return whether the job script's file asks this attempt to stop."""
+        with contextlib.suppress(OSError):
+            os.listdir(str(self._paths.folder))  # NFS remembers for a minute that there is no such file
+            return self._paths.request.read_text().strip() == self._ranks[0].environment[ATTEMPT]
+        return False
 
     def _start(self) -> None:
         for rank in self._ranks:

@@ -92,7 +92,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue "done" .asked.* .saved.* .terminated.* failure.json exit_code .store-*
+  rm -f state requeue "done" .request .asked.* .saved.* .terminated.* failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING

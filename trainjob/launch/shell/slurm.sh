@@ -52,6 +52,8 @@ follows=''
 if [[ "${1:-}" =~ ^[0-9]+(_[0-9]+)?$ ]]; then follows=$1; fi
 # The process that notes the image's digest.
 noting=''
+# What the controller showed when this script was told to end: once the job waits again, it no longer knows of a preemption.
+shown_when_told=''
 # 1 where ranks are asked by the input of their srun.
 requests=''
 
@@ -106,7 +108,7 @@ share_token() {
 }
 
 # What srun reads, and hands to the launcher of every rank. A signal would do, were it not that Slurm sends it to ranks as
-# well, which may not handle it yet. An engine's containers have no input of ours.
+# well, which may not handle it yet, or never. An engine's containers have no input of ours, nor have all groups of nodes.
 open_requests() {
   local pipe
   requests=''
@@ -154,16 +156,15 @@ wait_for_ranks() {
     note_image >/dev/null 2>&1 &
     noting=$!
   fi
-  trap 'note_event signal TERM; cancelled=1' TERM INT HUP
+  trap 'note_event signal TERM; cancelled=1; shown_when_told=$(show_job)' TERM INT HUP
   trap 'keep_asking' USR1
   if [[ -n "$usr1" ]]; then keep_asking; fi
   if is_group; then wait_for "$launcher"; else wait_for_step; fi
 }
 
-# Hands USR1 on: to srun by its input, which waits until the ranks are there; to others until the ranks end, because they
-# drop a signal that comes too early. The launcher passes it on once.
+# Hands USR1 on: to the launchers by their srun's input, or by a file that they look for; to mpirun until the ranks end,
+# because it drops a signal that comes too early. The launcher passes it on once.
 keep_asking() {
-  local whom=$launcher
   if [[ "$usr1" == passed ]]; then return 0; fi
   usr1=passed
   note_event signal USR1
@@ -171,10 +172,13 @@ keep_asking() {
     printf 'USR1\n' >&"$TRAINJOB_REQUESTS"
     return 0
   fi
-  if is_group; then whom=-$launcher; fi
-  while kill -0 -- "$whom" 2>/dev/null; do
+  if ! is_group; then
+    write_word .request "$TRAINJOB_ATTEMPT"
+    return 0
+  fi
+  while kill -0 -- "-$launcher" 2>/dev/null; do
     if takes_usr1 "$launcher"; then
-      kill -USR1 -- "$whom" 2>/dev/null || true
+      kill -USR1 -- "-$launcher" 2>/dev/null || true
       sleep 5
     else
       sleep 0.1
