@@ -196,8 +196,8 @@ def prove(
                 keep=place / "written-by-job",
             )
         )
-        by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), _logs(script)
-        files = (_written(by_file, logs), _written(place / "written-by-job/code/project", logs))
+        by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
+        files = (files_written(by_file, logs), files_written(place / "written-by-job/code/project", logs))
     names, asked = requested(script), cpus_asked(script)
     of_job = _why_no_ranks(_JOB, adopted)
     if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
@@ -214,7 +214,7 @@ def prove(
     return Proof(theirs, adjusted, refusal=refusal, files=files)
 
 
-def _logs(script: BatchScript) -> str:
+def logs_of(script: BatchScript) -> str:
     """Return a pattern for the files in which output is kept, as a run keeps it in logs of its own."""
     stated = [script.header.value(name) or "" for name in ("output", "error")]
     launch = main_launch(script)
@@ -226,7 +226,7 @@ def _logs(script: BatchScript) -> str:
     return "|".join([r".*\.(?:out|err|log|pyc)", *patterns])
 
 
-def _written(folder: Path, logs: str) -> frozenset[str]:
+def files_written(folder: Path, logs: str) -> frozenset[str]:
     """Return the files below a folder, without `logs`, and without what differs between any two jobs."""
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     own = (name for name in found if not re.fullmatch(rf"(?:.*/)?(?:{logs})|(?:.*/)?\.git/.*", name))

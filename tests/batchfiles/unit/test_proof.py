@@ -223,4 +223,4 @@ def test_logs_are_no_files_that_a_file_writes(tmp_path: Path) -> None:
     for name in ("out_a_7", "errors", "said.txt", "slurm-7.out", "made.json", "out_of"):
         (tmp_path / name).write_text("")
     script = script_of(Path("x"), text.encode(), SiteFacts())
-    assert proofs._written(tmp_path, proofs._logs(script)) == {"made.json", "out_of"}
+    assert proofs.files_written(tmp_path, proofs.logs_of(script)) == {"made.json", "out_of"}
