@@ -296,6 +296,17 @@ def test_srun_tells_the_other_ranks_to_end_where_one_has_failed(
     assert bash.word("state") == state
 
 
+def test_a_follow_up_job_that_cannot_be_dropped_for_another_continues_the_run(bash: Bash) -> None:
+    # That of an earlier attempt does not exclude the node that has failed since.
+    waits = "case $* in *' 8') echo 'JobId=8 JobState=PENDING ' ;; *) " + RUNNING + " ;; esac"
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{waits}')
+    bash.program("scancel", "exit 1")
+    bash.program("sbatch", "echo 9")
+    bash.program("sleep", "true")
+    bash.run(page("echo 8 >.follow_up; printf 'n1\\t1\\tfailed\\n' >excluded_nodes; touch requeue"), **JOB)
+    assert (bash.calls("sbatch"), bash.word("state"), bash.word("job_id")) == ([], "REQUEUED", "8")
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_run_is_requeued_only_once_its_start_is_certain(bash: Bash, refuses: bool) -> None:
     # Slurm may kill the script 30 s after TERM, whatever it waits for then.
