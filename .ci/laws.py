@@ -293,7 +293,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/contract/clock.py": "is the one place",
                 "trainjob/launch/hooks/trainjob_hooks/batch.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/counting.py": "runs without our package",
-                "trainjob/launch/hooks/trainjob_hooks/recording.py": "runs without our package",
+                "trainjob/launch/hooks/trainjob_hooks/recorder.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/startup.py": "runs without our package",
                 "trainjob/train/measure/probe.py": "runs without our package",
                 "trainjob/machines/start_script.sh": "runs without our shell library",

@@ -121,7 +121,8 @@ def expected(program: Program, event: Event) -> str:
     if event.name in (REQUEUE, "node loss"):
         return "REQUEUED"
     if event.name == CANCEL:
-        return "REQUEUED" if saves or program.keeps else "STOPPED|CANCELLED"
+        # Lightning keeps a checkpoint of each epoch, which its script does not load.
+        return "REQUEUED" if saves or program.keeps else "REQUEUED|STOPPED|CANCELLED"
     if saves:
         return "STOPPED" if event.place != "slurm" else "REQUEUED"
     # One that handles TERM and does not save at it is asked by it, ends before its time, and may fail of that.

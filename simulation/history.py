@@ -364,6 +364,8 @@ class History:
             if removed.id in index.ids():
                 self.world.violate("a run that was removed is forgotten", removed.id)
             jobs = self.slurm.of_run(Path(removed.folder))
+            # Slurm learns a moment later that a script has ended.
+            jobs = [job for job in jobs if job.script is None or not job.script.is_over]
             if any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
                 self.world.violate("prune removes what has ended", f"{removed.id}, which has a job")
 

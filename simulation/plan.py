@@ -196,6 +196,17 @@ AIMED = (
         killed=0.3,
     ),
     Theme(
+        "complete while the controller is down",
+        GOES_ON,
+        ("kills a client",),
+        ("status",),
+        fails=0.0,
+        trouble=(0.0,),
+        certain=(("writes state=COMPLETED", "down"),),
+        requeues=0.0,
+        killed=0.0,
+    ),
+    Theme(
         "lost follow-up jobs",
         ENDS,
         ("kills a client",),

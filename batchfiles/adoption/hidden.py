@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.start import AdoptionError
-from trainjob.contract.programs.secret_names import is_filled_in, is_placeholder, is_secret_variable, keys_in
+from trainjob.contract.programs.secret_names import is_placeholder, is_secret_variable, keys_in
 
 CURE = "put it into a secrets_file of mode 0600"
 _LOST = f"it holds a secret: {CURE}"
@@ -28,6 +28,8 @@ _PASSWORDS = re.compile(
     r"""\bsshpass\s+-p\s*['"]?([^\s'"$`;&|]+)|\bcurl\s[^\n;&|]*?(?<!\S)(?:-u|--user)[=\s]*['"]?[^\s:'"$`]*:([^\s'"$`]+)"""
 )
 _LOGINS = re.compile(r"""\blogin(?:\s+--?[\w-]+)*\s+['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)""")
+# A registry or a host, to which one logs in.
+_PLACES = re.compile(r"[/.]|\A.{0,7}\Z")
 _IN_ADDRESS = re.compile(r"\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
 
 
@@ -41,15 +43,15 @@ def _found(text: str) -> Iterator[str]:
         value = "".join(values)
         # In --export=ALL,NAME=VALUE a comma ends the value; what a shell puts in is none that stands here.
         for one in {value, value.partition(",")[0]} if is_secret_variable(name) else ():
-            if is_filled_in(one) and not re.search(r"\$[\w{(]", one):
+            if not is_placeholder(one) and not re.search(r"\$[\w{(]", one):
                 yield one
     for name, word in _READ.findall(text):
-        if is_secret_variable(name) and is_filled_in(word):
+        if is_secret_variable(name) and not is_placeholder(word):
             yield word
     for option, word in (*_OPTIONS.findall(text), *_STATED.findall(text)):
-        if is_secret_variable(option.replace("-", "_")) and is_filled_in(word) and not is_placeholder(word):
+        if is_secret_variable(option.replace("-", "_")) and not is_placeholder(word):
             yield word
-    yield from (word for word in _LOGINS.findall(text) if not is_placeholder(word))
+    yield from (word for word in _LOGINS.findall(text) if not _PLACES.search(word) and not is_placeholder(word))
     yield from (one for words in _PASSWORDS.findall(text) for one in words if one)
     yield from _IN_ADDRESS.findall(text)
     yield from keys_in(text)

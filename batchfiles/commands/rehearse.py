@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,6 +15,8 @@ from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from batchfiles.rehearsal.rehearsal import BatchOptions
     from batchfiles.rehearsal.verdict import BatchVerdict
 
@@ -36,16 +38,51 @@ def is_batch_file(word: str) -> bool:
     return head.startswith(b"#SBATCH") or b"\n#SBATCH" in head
 
 
+class FileFlags(NamedTuple):
+    """The flags of `rehearse` that are for batch files."""
+
+    stop_after_s: float | None
+    maps: Sequence[str]
+    writable: Sequence[str]
+    yes: bool
+
+    def refuse(self) -> None:
+        """Raise BadParameter if one of them is given."""
+        if self != FileFlags(None, (), (), yes=False):
+            of_files = "--stop-after, --map, --writable and --yes"
+            raise typer.BadParameter(f"{of_files} are for batch files: trainjob rehearse train.sbatch")
+
+
+def flags_of_files(
+    stop_after: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Of a batch file: end its job after so much training. Default: 10."),
+    ] = None,
+    maps: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FOLDER=HERE",
+            help="Of a batch file: a folder that only the cluster has, and one that is here.",
+        ),
+    ] = None,
+    writable: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
+    ] = False,
+) -> FileFlags:
+    """Return the flags that `rehearse` has for batch files."""
+    return FileFlags(stop_after, tuple(maps or ()), tuple(writable or ()), yes)
+
+
 def options_of(
-    flags: JobOptions,
-    *,
-    inject: str | None,
-    stop_after_s: float | None,
-    maps: tuple[str, ...],
-    writable: tuple[str, ...],
-    gpus: bool,
-    python: str | None,
-    slurm: str,
+    flags: JobOptions, of_files: FileFlags, *, inject: str | None, has_gpus: bool, python: str | None, slurm: str
 ) -> BatchOptions:
     """Return what the command line asks for. Raises BadParameter for settings that the batch file has itself."""
     from batchfiles.rehearsal.rehearsal import STOP_AFTER_S, BatchOptions
@@ -58,11 +95,11 @@ def options_of(
         path=Path(flags.words[0]),
         arguments=tuple(flags.words[1:]),
         cluster=None if flags.cluster == "local" else flags.cluster,
-        stop_after_s=STOP_AFTER_S if stop_after_s is None else stop_after_s,
+        stop_after_s=STOP_AFTER_S if of_files.stop_after_s is None else of_files.stop_after_s,
         inject=inject,
-        maps=dict(mapped_folder(text) for text in maps),
-        writable=tuple(_writable(text) for text in writable),
-        has_gpus=gpus,
+        maps=dict(mapped_folder(text) for text in of_files.maps),
+        writable=tuple(_writable(text) for text in of_files.writable),
+        has_gpus=has_gpus,
         python=python,
         slurm=slurm,
     )

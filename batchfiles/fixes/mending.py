@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batchfiles.bash.syntax import syntax_fault
-from batchfiles.fixes.edits import SAFE, UNSAFE, Edit
+from batchfiles.fixes.edits import SAFE, UNSAFE
+from batchfiles.fixes.lines import Edit
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts

@@ -116,12 +116,12 @@ class ProgramEnd:
     code: int
     output: str
     took_s: float
-    said: str
+    expected: str
 
     @property
     def is_right(self) -> bool:
         """Whether it ended with 0 and printed its words."""
-        return self.code == 0 and self.said in self.output
+        return self.code == 0 and self.expected in self.output
 
     @property
     def loss(self) -> float | None:
@@ -154,14 +154,14 @@ def programs(run: GpuRun) -> Iterator[GpuRow]:
     from tests.standins.gpu.test_programs import PROGRAMS as FOLDER
 
     for number, name in enumerate(PROGRAMS):
-        command, world, said = COMMANDS[name]
+        command, world, expected = COMMANDS[name]
         words = [str(FOLDER / word) if word.endswith(".py") else word for word in command]
         if run.count() < max(1, world):
             yield GpuRow(name, f"takes {world} GPUs", "", "not run")
             continue
         more = {"DTYPE": "float16", "PYTHONWARNINGS": "ignore"}
         here, beside = (
-            ProgramEnd(*run.run(words, _PROGRAM_S, {**environ, **more}, f"program-{number}-{place}"), said)
+            ProgramEnd(*run.run(words, _PROGRAM_S, {**environ, **more}, f"program-{number}-{place}"), expected)
             for place, environ in (("gpu", run.gpu), ("beside", run.stand_ins))
         )
         yield GpuRow(name, str(here), str(beside), program_verdict(here, beside))

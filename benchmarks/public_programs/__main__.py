@@ -1,6 +1,6 @@
 """Runs public programs in small, and compares what is shown of them with what they did.
 
-    python -m benchmarks.public_programs [NAME … | more | drawn | last | latest]
+    python -m benchmarks.public_programs [NAME … | more | drawn | last | latest | final]
 
 At each change of progress.json a total must be the planned one or unknown, and in the end the updates those that were
 made. Where a program prints nothing that could tell its updates, the epoch is what must be right. Each loss in
@@ -141,7 +141,22 @@ LATEST = {
     "meta_learning": "dragen1860/MAML-Pytorch",
     "super_gan": "eriklindernoren/PyTorch-GAN, esrgan.py",
 }
+FINAL = {
+    "spade": "NVlabs/SPADE, train.py",
+    "sphere_face": "clcarwin/sphereface_pytorch, train.py",
+    "semantic_segmentation": "meetps/pytorch-semseg, train.py",
+    "deep_speech": "SeanNaren/deepspeech.pytorch, train.py",
+    "zero_to_all": "hunkim/PyTorchZeroToAll, 10_1_cnn_mnist.py",
+    "morvan": "MorvanZhou/PyTorch-Tutorial, 401_CNN.py",
+    "show_and_tell": "yunjey/pytorch-tutorial, image captioning",
+    "deep_rl": "ShangtongZhang/DeepRL, its logger",
+    "sequence_to_sequence": "IBM/pytorch-seq2seq, supervised_trainer.py",
+    "old_mmseg": "open-mmlab/mmsegmentation before 1.0",
+    "keywords": "castorini/honk, train.py",
+    "vocoder": "r9y9/wavenet_vocoder, train.py",
+}
 _FILES = {
+    **dict.fromkeys(FINAL, "last.py"),
     **dict.fromkeys(LATEST, "last.py"),
     **dict.fromkeys(LAST, "last.py"),
     **dict.fromkeys(DRAWN, "drawn.py"),
@@ -231,4 +246,10 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main([*{"more": MORE, "drawn": DRAWN, "last": LAST, "latest": LATEST}.get(" ".join(sys.argv[1:]), sys.argv[1:])])
+    main(
+        [
+            *{"more": MORE, "drawn": DRAWN, "last": LAST, "latest": LATEST, "final": FINAL}.get(
+                " ".join(sys.argv[1:]), sys.argv[1:]
+            )
+        ]
+    )

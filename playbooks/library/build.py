@@ -40,10 +40,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 try:
     from ansible.module_utils import trainjob_builds as builds
-    from ansible.module_utils import trainjob_said as reading
+    from ansible.module_utils import trainjob_output as reading
 except ImportError:  # pragma: no cover - the unit tests put module_utils on the path
     import trainjob_builds as builds
-    import trainjob_said as reading
+    import trainjob_output as reading
 
 
 def main():
@@ -95,8 +95,8 @@ def _judge(module, folder, identity):
         return "not there yet", None
     if identity != builds.plain(module.params["identity"]):
         return "something else was asked for before", None
-    code, said = _health(module, folder)
-    return (None, reading.value(said)) if code == 0 else ("its health check fails: %s" % reading.tail(said), None)
+    code, output = _health(module, folder)
+    return (None, reading.value(output)) if code == 0 else ("its health check fails: %s" % reading.tail(output), None)
 
 
 def _health(module, folder):
@@ -126,11 +126,17 @@ def _clear(module):
 
 def _finish(module):
     asked = module.params
-    code, said = _health(module, asked["folder"])
+    code, output = _health(module, asked["folder"])
     if code != 0:
-        raise builds.BuildError("%s was built, and its health check fails: %s" % (asked["path"], reading.tail(said)))
+        raise builds.BuildError("%s was built, and its health check fails: %s" % (asked["path"], reading.tail(output)))
     builds.finish(asked["path"], asked["folder"], asked["identity"])
-    return {"changed": True, "installed": True, "why": "built", "folder": asked["folder"], "about": reading.value(said)}
+    return {
+        "changed": True,
+        "installed": True,
+        "why": "built",
+        "folder": asked["folder"],
+        "about": reading.value(output),
+    }
 
 
 def _prune(module):

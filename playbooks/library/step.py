@@ -33,10 +33,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 try:
     from ansible.module_utils import trainjob_cures as cures
-    from ansible.module_utils import trainjob_said as reading
+    from ansible.module_utils import trainjob_output as reading
 except ImportError:  # pragma: no cover - the unit tests put module_utils on the path
     import trainjob_cures as cures
-    import trainjob_said as reading
+    import trainjob_output as reading
 
 
 def main():
@@ -63,8 +63,8 @@ def main():
         module.fail_json(msg=cures.of_start(argv[0], error, asked["cure"]))
     if code != 0:
         cure = cures.of_room(asked["place"]) or asked["cure"]
-        said = cures.of_output(shlex.join(argv), code, stdout, stderr, cure)
-        module.fail_json(msg=said, rc=code, stdout=stdout, stderr=stderr)
+        output = cures.of_output(shlex.join(argv), code, stdout, stderr, cure)
+        module.fail_json(msg=output, rc=code, stdout=stdout, stderr=stderr)
     module.exit_json(changed=True, rc=0, stdout=stdout, value=reading.value(stdout))
 
 

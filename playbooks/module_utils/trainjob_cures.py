@@ -33,10 +33,10 @@ def of_start(program, error, cure):
 
 def of_output(command, code, stdout, stderr, cure):
     """Return the message for a command that exited with `code`."""
-    said = (stderr.strip() or stdout.strip()).splitlines()
+    lines = (stderr.strip() or stdout.strip()).splitlines()
     known = next((text for sign, text in _CURES if sign in stderr or sign in stdout), cure)
     shown = command if len(command) <= _LONGEST_COMMAND else command[:_LONGEST_COMMAND] + " …"
-    return "\n".join(["`%s` exited with %d:" % (shown, code), *said[-_LINES:], *([known] if known else [])])
+    return "\n".join(["`%s` exited with %d:" % (shown, code), *lines[-_LINES:], *([known] if known else [])])
 
 
 def of_room(place):

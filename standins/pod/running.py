@@ -73,7 +73,7 @@ def run_mpirun(words: List[str]) -> int:
     """Return the exit status of mpirun, whose output is passed on in whole lines."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     lines = {"stdout": _to("stdout"), "stderr": _to("stderr")}
-    is_told, code = False, None
+    has_passed_on, code = False, None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ, "stdout")  # type: ignore[arg-type]
         selector.register(process.stderr, selectors.EVENT_READ, "stderr")  # type: ignore[arg-type]
@@ -84,9 +84,9 @@ def run_mpirun(words: List[str]) -> int:
                 lines[key.data].add(block)
                 if not block:
                     selector.unregister(key.fileobj)
-            if _asked_to_end and not is_told:
+            if _asked_to_end and not has_passed_on:
                 process.send_signal(signal.SIGTERM)
-                is_told = True
+                has_passed_on = True
             code = process.poll()
             if code is not None and not ready:
                 break  # what an instance has left running holds the pipe open

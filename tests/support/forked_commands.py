@@ -33,11 +33,11 @@ def run(words: Sequence[str], folder: Path, environ: Mapping[str, str], limit_s:
     pipes = [os.pipe() for _ in range(2)]
     try:
         request = [list(words), str(folder), dict(environ), _umask()]
-        told = forking.fork(_server()[0], request, [written for _, written in pipes])
+        reported = forking.fork(_server()[0], request, [written for _, written in pipes])
     finally:
         for _, written in pipes:
             os.close(written)
-    out, err, ids = _contents([*(read for read, _ in pipes), told], time.monotonic() + limit_s)
+    out, err, ids = _contents([*(read for read, _ in pipes), reported], time.monotonic() + limit_s)
     return int(ids.split()[1]), _text(out), _text(err)
 
 

@@ -39,10 +39,10 @@ _IMPORTED = (
 class ForkedRank:
     """A rank, with what subprocess.Popen offers of a process."""
 
-    def __init__(self, pid: int, told: io.FileIO) -> None:
+    def __init__(self, pid: int, reported: io.FileIO) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._told = told  # has the exit code once there is one
+        self._reported = reported  # has the exit code once there is one
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -51,10 +51,10 @@ class ForkedRank:
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._reported], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout or 0)
-            self.returncode = int(self._told.readline())
-            self._told.close()
+            self.returncode = int(self._reported.readline())
+            self._reported.close()
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -68,8 +68,8 @@ class ForkedRank:
 def fork_rank(run_dir: Path, folder: Path, log: int, environ: Mapping[str, str]) -> ForkedRank:
     """Return a rank of the run, begun in `folder`, that writes to `log`."""
     request = {"run_dir": str(run_dir), "folder": str(folder), "environ": dict(environ)}
-    told = io.FileIO(forking.fork(_server(), request, [log]))  # without a buffer: `wait` asks whether more has come
-    return ForkedRank(int(told.readline()), told)
+    reported = io.FileIO(forking.fork(_server(), request, [log]))  # without a buffer: `wait` asks whether more has come
+    return ForkedRank(int(reported.readline()), reported)
 
 
 @functools.cache

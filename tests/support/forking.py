@@ -45,17 +45,17 @@ def fork(server: socket.socket, request: Any, descriptors: list[int]) -> int:
     The caller closes the pipe. The descriptors stay open here.
     """
     file = os.memfd_create("request")
-    told, tell = os.pipe()
+    reported, tell = os.pipe()
     try:
         os.write(file, json.dumps(request).encode("utf-8", "surrogatepass"))
         socket.send_fds(server, [b"fork"], [file, tell, *descriptors])
     except BaseException:
-        os.close(told)
+        os.close(reported)
         raise
     finally:
         os.close(file)
         os.close(tell)
-    return told
+    return reported
 
 
 def serve(become: Become) -> None:

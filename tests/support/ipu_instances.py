@@ -27,17 +27,19 @@ def environment(instance: int, instances: int, replicas: int, ipus: int = 1) -> 
     }
 
 
-def _told(*where: int) -> dict[str, str]:
+def _reported(*where: int) -> dict[str, str]:
     return {name: str(value) for name, value in environment(*where).items()}
 
 
 def everywhere(meeting: Path | None = None) -> dict[str, str]:
     """Return what every instance is told besides, without what this test's own process was told."""
-    told = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "POPDIST_"))}
-    told["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in python_folders(has_horovod=False))
-    told["OMP_NUM_THREADS"] = "1"
-    told["TRAINJOB_STANDIN_MEETING"] = str(meeting or Path(tempfile.mkdtemp(prefix="trainjob-test-")) / "meeting")
-    return told
+    reported = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "POPDIST_"))
+    }
+    reported["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in python_folders(has_horovod=False))
+    reported["OMP_NUM_THREADS"] = "1"
+    reported["TRAINJOB_STANDIN_MEETING"] = str(meeting or Path(tempfile.mkdtemp(prefix="trainjob-test-")) / "meeting")
+    return reported
 
 
 def run(
@@ -52,7 +54,7 @@ def run(
     started = [
         subprocess.Popen(
             [python, "-W", "error", "-c", script],
-            env={**shared, **(_told(index, instances, replicas, ipus) if replicas else {})},
+            env={**shared, **(_reported(index, instances, replicas, ipus) if replicas else {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -60,10 +62,10 @@ def run(
         for index in range(instances)
     ]
     try:
-        said = [one.communicate(timeout=PATIENCE_S) for one in started]
+        output = [one.communicate(timeout=PATIENCE_S) for one in started]
     finally:
         for one in started:
             one.kill()
             one.wait()
-    assert [one.returncode for one in started] == [0] * instances, said
-    return said
+    assert [one.returncode for one in started] == [0] * instances, output
+    return output

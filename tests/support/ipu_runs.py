@@ -25,7 +25,7 @@ def run_ipus(
     attempt: int = 1,
     code: int = 0,
     run: RunPaths | None = None,
-    told: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
     python: str | None = None,
     **job: Any,
 ) -> RunPaths:
@@ -34,7 +34,7 @@ def run_ipus(
     `exact`: in float64 where an IPU has float32, so that the order of a sum makes no difference.
     """
     run = run or make_run(folder, instances=instances, replicas=replicas, engine="ipu", **job)
-    environ = {**everywhere(), "TRAINJOB_RANK_DEVICE": "ipu", **(told or {})}
+    environ = {**everywhere(), "TRAINJOB_RANK_DEVICE": "ipu", **(variables or {})}
     if exact:
         environ["TRAINJOB_STANDIN_ARITHMETIC"] = "float64"
     by_rank = instances_environment(instances, replicas, job.get("ipus_per_replica", 1))

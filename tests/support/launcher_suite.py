@@ -20,7 +20,7 @@ def test_a_shell_opens_next_to_a_rank_that_torchrun_started(place: Place) -> Non
         'echo "$RANK of $WORLD_SIZE, started by $TORCHELASTIC_RUN_ID" && test -e stay.py && exit 7',
     )
     for rank in (0, 1):
-        said = place.trainjob("shell", run.id, "--rank", str(rank), *words, code=7).splitlines()[-1]
-        assert said == f"{rank} of 2, started by {run.id}-1"
+        output = place.trainjob("shell", run.id, "--rank", str(rank), *words, code=7).splitlines()[-1]
+        assert output == f"{rank} of 2, started by {run.id}-1"
     place.trainjob("cancel", run.id)
     run.wait_until_nothing_is_left()

@@ -161,7 +161,7 @@ class Run:
     def log(self, rank: int) -> str:
         return self._text(f"logs/rank-{rank:04d}.log")
 
-    def told(self, rank: int) -> dict[str, Any]:
+    def report(self, rank: int) -> dict[str, Any]:
         """Return what the script TELL has printed."""
         lines = [line for line in self.log(rank).splitlines() if line.startswith("{")]
         value: dict[str, Any] = json.loads(lines[-1])

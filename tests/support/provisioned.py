@@ -33,12 +33,12 @@ class Ended:
     """A command that has ended."""
 
     code: int
-    said: str
+    output: str
     errors: str
 
     @property
     def json(self) -> Any:
-        return reported(self.said)
+        return reported(self.output)
 
 
 class Administrator:
@@ -95,7 +95,7 @@ def plain(administrator: Administrator, inventory: dict[str, Any], *flags: str) 
         ANSIBLE_CONFIG=str(companion("playbooks") / "ansible.cfg"),
         ANSIBLE_STDOUT_CALLBACK=CALLBACK,
     )
-    events = [parse(line) for line in ended.said.splitlines()]
+    events = [parse(line) for line in ended.output.splitlines()]
     assert any(events), ended.errors
     return ended.code, [event for event in events if isinstance(event, HostDone)]
 

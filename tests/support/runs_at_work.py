@@ -114,7 +114,7 @@ def start(
 def _start_rank(
     paths: RunPaths, rank: int, instances: int, attempt: int, command: Sequence[str], environ: dict[str, Any]
 ) -> Rank:
-    told = {
+    reported = {
         "RANK": rank,
         "LOCAL_RANK": rank,
         "WORLD_SIZE": instances,
@@ -126,7 +126,7 @@ def _start_rank(
         "OMP_NUM_THREADS": 1,  # the launcher shares the cores out, and these ranks are started without it
         **environ,
     }
-    environment = {**os.environ, **{name: str(value) for name, value in told.items()}}
+    environment = {**os.environ, **{name: str(value) for name, value in reported.items()}}
     with open(paths.rank_log(rank), "ab") as log:
         if not command:
             return fork_rank(paths.folder, paths.code, log.fileno(), environment)
@@ -190,10 +190,10 @@ def train_here(paths: RunPaths, attempt: int = 1, **environ: Any) -> int:
     """Return the exit code of one rank that trains in this very process: a second sooner than another one."""
     from trainjob.train.main import main
 
-    told = {"TRAINJOB_ATTEMPT": attempt, "TRAINJOB_RANK_DEVICE": "cpu", **environ}
+    reported = {"TRAINJOB_ATTEMPT": attempt, "TRAINJOB_RANK_DEVICE": "cpu", **environ}
     folder, path, modules = Path.cwd(), list(sys.path), set(sys.modules)
     try:
-        return main(["train", str(paths.folder)], {name: str(value) for name, value in told.items()})
+        return main(["train", str(paths.folder)], {name: str(value) for name, value in reported.items()})
     finally:
         os.chdir(folder)
         sys.path[:] = path

@@ -14,7 +14,7 @@ LIBRARY = ROOT / "trainjob/launch/shell"
 RUNNING = "echo 'JobId=7 JobState=RUNNING Restarts=0 Reason=None PreemptTime=None '"
 
 
-class Said(NamedTuple):
+class ShellOutput(NamedTuple):
     code: int
     out: str
     err: str
@@ -48,11 +48,11 @@ class Bash:
     def environ(self, **environment: str) -> dict[str, str]:
         return {"PATH": f"{self.programs}{os.pathsep}/usr/bin:/bin", "HOME": str(self.folder), **environment}
 
-    def run(self, lines: str, **environment: str) -> Said:
+    def run(self, lines: str, **environment: str) -> ShellOutput:
         ended = ran(
             ["bash", "-c", self.text(lines)], folder=self.folder, environ=self.environ(**environment), timeout_s=60
         )
-        return Said(ended.returncode, ended.stdout, ended.stderr)
+        return ShellOutput(ended.returncode, ended.stdout, ended.stderr)
 
     def start(self, lines: str, **environment: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

@@ -119,16 +119,16 @@ class Login:
         """Return the run of a job that has left the queue, COMPLETED."""
         run, job = self.submit(*words, **redirected)
         self.wait(job)
-        assert run.word("state") == "COMPLETED", everything_said(run)
+        assert run.word("state") == "COMPLETED", everything_printed(run)
         return run
 
 
-def everything_said(run: Run) -> str:
+def everything_printed(run: Run) -> str:
     """Return what the script and the ranks have printed, for the message of a failing test."""
-    said = [f"state {run.word('state')!r}"]
+    output = [f"state {run.word('state')!r}"]
     for log in sorted((run.folder / "logs").glob("*")):
-        said.append(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}")
-    return "\n".join(said)
+        output.append(f"== {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+    return "\n".join(output)
 
 
 def parameters(run: Run) -> dict[str, Any]:

@@ -135,9 +135,9 @@ class Site:
         log.close()
         deadline = time.monotonic() + LIMIT_S
         while not _answers(host.address, self.port):
-            said = (host.folder / "sshd.log").read_text()
-            assert host.process.poll() is None, f"{host.name} did not start: {said}"
-            assert time.monotonic() < deadline, f"{host.name} does not answer: {said}"
+            output = (host.folder / "sshd.log").read_text()
+            assert host.process.poll() is None, f"{host.name} did not start: {output}"
+            assert time.monotonic() < deadline, f"{host.name} does not answer: {output}"
             time.sleep(0.02)
 
     def stop(self, host: Host) -> None:

@@ -42,7 +42,7 @@ class Pod:
     def poprun(self, *words: str, code: int | None = 0, **environ: str) -> subprocess.CompletedProcess[str]:
         return self.run("poprun", *words, code=code, **environ)
 
-    def told(self, *options: str, **environ: str) -> list[dict[str, Any]]:
+    def report(self, *options: str, **environ: str) -> list[dict[str, Any]]:
         """Return the environment of every instance, in order."""
         return [environment for environment, _ in self.instances(*options, arguments=(), **environ)]
 

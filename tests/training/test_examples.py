@@ -39,17 +39,17 @@ def test_fsdp2_shards_the_weights(project: Here) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "script", "said"),
+    ("package", "script", "message"),
     [
         ("transformers", "hf_trainer.py", "process {} of 2 has finished"),
         ("lightning", "lightning_trainer.py", "rank {} of 2 has finished"),
     ],
 )
-def test_a_framework_finds_its_two_ranks(project: Here, package: str, script: str, said: str) -> None:
+def test_a_framework_finds_its_two_ranks(project: Here, package: str, script: str, message: str) -> None:
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    told = printed(project.follow("python", script))
-    assert all(said.format(rank) in told for rank in range(2))
+    reported = printed(project.follow("python", script))
+    assert all(message.format(rank) in reported for rank in range(2))
 
 
 def test_jpegs_are_made_prepared_and_learned(project: Here) -> None:

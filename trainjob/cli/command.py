@@ -14,6 +14,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from trainjob.cli import complete, wrong_words
 from trainjob.contract import exits
+from trainjob.contract.errors import nearest
 
 OTHER = "Options"
 _ARGUMENTS = "Positional arguments"
@@ -60,7 +61,14 @@ class Command(TyperCommand):
             name = word.partition("=")[0]
             if name not in own and name in wrong_words.OPTIONS and wrong_words.fits(name, own):
                 ctx.fail(f"There is no option {name}. Here it is: {wrong_words.OPTIONS[name]}")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            unknown: Any = error
+            # typer lists up to three options that are alike, by the alphabet.
+            if alike := getattr(error, "possibilities", None):
+                unknown.possibilities = [nearest(unknown.option_name, alike) or alike[0]]
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: arguments as they were declared, without typer's braces."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,9 +48,11 @@ def _source(
 
 
 def takes_a_job(
-    without: Collection[str] = (), groups_without: Collection[str] = ()
+    without: Collection[str] = (), groups_without: Collection[str] = (), also: Sequence[Callable[..., object]] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of a job; its first parameter receives them as JobOptions.
+
+    The parameters after it receive what each function of `also` returns, whose own parameters are further flags.
 
     Left out are the settings named by `without`, and those in the groups of `groups_without`: they would have no
     effect, or the command has an option of that name.
@@ -61,6 +63,7 @@ def takes_a_job(
         if row.name not in (_WORDS, *without) and row.facts.group not in groups_without and not row.facts.file_only
     ]
     of_source = inspect.signature(_source, eval_str=True).parameters
+    others = [(one, inspect.signature(one, eval_str=True).parameters) for one in also]
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -68,10 +71,12 @@ def takes_a_job(
             source = _source(**{name: arguments.pop(name) for name in of_source})
             values = {row.name: _value(row, arguments.pop(row.name)) for row in settings}
             given = {name: value for name, value in values.items() if value is not None}
-            command(source._replace(values={**given, **source.values}), **arguments)
+            more = [one(**{name: arguments.pop(name) for name in names}) for one, names in others]
+            command(source._replace(values={**given, **source.values}), *more, **arguments)
 
-        _, *own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [*of_source.values(), *map(_parameter, settings), *own]
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1 + len(also) :]
+        of_others = [parameter for _, names in others for parameter in names.values()]
+        parameters = [*of_source.values(), *map(_parameter, settings), *of_others, *own]
         keyword_only = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
         with_flags.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]  # any function takes it
         return with_flags

@@ -173,7 +173,9 @@ def _by_script(facts: AttemptFacts) -> Ending:
         what = "the failure may not come again" if facts.failed else stopped
         return _continued(facts, True, what, states.STOPPED)
     is_interrupted = was_interrupted(facts)
-    if facts.preempted and not facts.failed and (is_interrupted or facts.code in _ENDED_BY_SIGNAL):
+    # Ranks of Lightning fail of TERM: each raises at an update of its own.
+    is_by_request = _was_asked(facts) and not facts.trains
+    if facts.preempted and (is_by_request or (not facts.failed and facts.code in _ENDED_BY_SIGNAL)):
         # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)

@@ -9,8 +9,8 @@ import sys
 from trainjob_gpu import library
 
 
-def _tell(**said: object) -> None:
-    sys.stdout.write(json.dumps(said) + "\n")
+def _tell(**message: object) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 

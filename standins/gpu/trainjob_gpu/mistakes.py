@@ -75,14 +75,14 @@ def explain_at_exit() -> None:
     """After the traceback of an uncaught error, say which rank stopped, at which line, and what to do."""
     before = sys.excepthook
 
-    def told(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
+    def explained(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> Any:
         result = before(kind, error, trace)
         line = explanation(error, trace)
         if line:
             sys.stderr.write(line + "\n")
         return result
 
-    sys.excepthook = told
+    sys.excepthook = explained
 
 
 def explanation(error: BaseException, trace: Optional[TracebackType]) -> Optional[str]:

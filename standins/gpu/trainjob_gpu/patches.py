@@ -112,8 +112,8 @@ def bind_to_no_node() -> None:
 
 
 def _say_no_node(options: Any) -> None:
-    if not _Said.node:
-        _Said.node = True
+    if not _Reported.node:
+        _Reported.node = True
         sys.stderr.write(
             "trainjob: --numa-binding=%s binds nothing in a rehearsal: stand-in GPUs are near no CPU. On the cluster "
             "it needs the program numactl on each node\n" % options.affinity_mode.value
@@ -226,8 +226,8 @@ def _compiling(torch: Any) -> None:
     def compile_or_not(model: Any = None, **options: Any) -> Any:
         if os.environ.get("TRAINJOB_STANDIN_COMPILE") == "1":
             return compile_(model, **options)
-        if not _Said.compile:
-            _Said.compile = True
+        if not _Reported.compile:
+            _Reported.compile = True
             sys.stderr.write("trainjob: torch.compile is skipped on stand-in GPUs: the model runs as it is\n")
         return (lambda own: own) if model is None else model
 
@@ -235,6 +235,6 @@ def _compiling(torch: Any) -> None:
     torch.compiler.cudagraph_mark_step_begin = lambda: None
 
 
-class _Said:
+class _Reported:
     compile = False
     node = False

@@ -49,7 +49,7 @@ class DeviceOptimizer:
         self._has_groups = False
         self._adapts_scale, self._scale_factor = adapts_scale, 1.0
         self._own: Dict[int, Dict[str, float]] = {}  # settings of a weight, as its optimizer's loaded state has them
-        self._told: List[str] = []
+        self._reported: List[str] = []
         self.take(optimizer)
 
     def take(self, optimizer: torch.optim.Optimizer) -> None:
@@ -241,7 +241,7 @@ class DeviceOptimizer:
     def _tell(self, optimizer: torch.optim.Optimizer) -> None:
         """Log the settings, where they are others than before."""
         lines = described(optimizer, self._kind)
-        if lines != self._told:
-            self._told = lines
+        if lines != self._reported:
+            self._reported = lines
             for line in lines:
                 log("DEBUG", "Updating " + line)

@@ -24,7 +24,7 @@ _ATTRIBUTES = {
     "variable_attrs",
     "velocity_scaling",
 }
-_NOT_SAID = (
+_NOT_LOGGED = (
     "params",
     "amsgrad",
     "foreach",
@@ -57,11 +57,11 @@ def described(optimizer: Any, kind: str) -> List[str]:
     is_combined = bool(getattr(optimizer, "use_combined_accum", False))
     if kind == "SGD":
         defaults = {"velocity_scaling": float(optimizer.velocity_scaling) if is_combined else scale, **defaults}
-    lines = ["graph optimizer with %s, %s" % (kind, _said([*_settings(defaults, constants, "default_"), *shared]))]
+    lines = ["graph optimizer with %s, %s" % (kind, _logged([*_settings(defaults, constants, "default_"), *shared]))]
     for number, group in enumerate(optimizer.param_groups):
-        said = {name: value for name, value in group.items() if name in defaults}
-        own = {**defaults, **said, **({"velocity_scaling": scale} if kind == "SGD" and not is_combined else {})}
-        lines.append("group %d optimizer with %s, %s" % (number, kind, _said(_settings(own, constants, ""))))
+        stated = {name: value for name, value in group.items() if name in defaults}
+        own = {**defaults, **stated, **({"velocity_scaling": scale} if kind == "SGD" and not is_combined else {})}
+        lines.append("group %d optimizer with %s, %s" % (number, kind, _logged(_settings(own, constants, ""))))
     return lines
 
 
@@ -72,14 +72,14 @@ class Unexpected:
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self._said: Set[Tuple[str, str]] = set(_unexpected(optimizer))
+        self._logged: Set[Tuple[str, str]] = set(_unexpected(optimizer))
 
     def warn(self, optimizer: torch.optim.Optimizer) -> None:
         """Log a warning for each kind that has new ones."""
         new: Dict[str, List[str]] = {}
         for what, name in _unexpected(optimizer):
-            if (what, name) not in self._said:
-                self._said.add((what, name))
+            if (what, name) not in self._logged:
+                self._logged.add((what, name))
                 new.setdefault(what, []).append(name)
         for what, names in new.items():
             log(
@@ -105,7 +105,7 @@ def _settings(values: Dict[str, Any], constants: Set[str], prefix: str) -> Itera
         full_name = "learning_rate" if name == "lr" else name
         pair = {"beta1": value[0], "beta2": value[1]} if name == "betas" else {full_name: value}
         for full, number in pair.items():
-            if name not in _NOT_SAID and isinstance(number, (int, float)):
+            if name not in _NOT_LOGGED and isinstance(number, (int, float)):
                 yield _camel(prefix + full), _number(number, name in constants)
 
 
@@ -118,5 +118,5 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in others)
 
 
-def _said(pairs: Iterable[Tuple[str, str]]) -> str:
+def _logged(pairs: Iterable[Tuple[str, str]]) -> str:
     return ", ".join("%s=%s" % pair for pair in pairs)

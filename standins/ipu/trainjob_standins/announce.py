@@ -11,7 +11,7 @@ from typing import List, Set
 from trainjob_standins.place import here
 
 _LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
-_said: Set[str] = set()
+_logged: Set[str] = set()
 _chosen: List[str] = []
 
 
@@ -26,8 +26,8 @@ def say_what_this_is() -> None:
 
 def once(line: str) -> None:
     """Write `line` to standard error, the first time it is given."""
-    if line not in _said:
-        _said.add(line)
+    if line not in _logged:
+        _logged.add(line)
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
@@ -39,8 +39,8 @@ def set_level(name: str) -> None:
 
 def warn(text: str) -> None:
     """Log a warning, each text once, unless the level leaves warnings out."""
-    if text not in _said and is_logged("WARN"):
-        _said.add(text)
+    if text not in _logged and is_logged("WARN"):
+        _logged.add(text)
         log("WARN", text)
 
 

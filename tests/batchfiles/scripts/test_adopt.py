@@ -37,8 +37,8 @@ def test_nothing_is_written_without_a_folder(tmp_path: Path) -> None:
     (tmp_path / "train.sbatch").write_text(FILE)
     refused = trainjob(tmp_path, "adopt", "train.sbatch")
     assert (refused.returncode, "is an argument of the file" in refused.stderr) == (1, True)
-    told = json.loads(trainjob(tmp_path, "adopt", "train.sbatch", "--json", "--", "c.yaml").stdout)
-    assert set(told["files"]) == {"job.yaml", "cluster.yaml"}
+    reported = json.loads(trainjob(tmp_path, "adopt", "train.sbatch", "--json", "--", "c.yaml").stdout)
+    assert set(reported["files"]) == {"job.yaml", "cluster.yaml"}
     assert [path.name for path in tmp_path.iterdir()] == ["train.sbatch"]
 
 

@@ -89,8 +89,8 @@ def test_warnings_fail_only_with_strict(folder: Path) -> None:
 
 
 def test_json_has_every_finding(folder: Path) -> None:
-    [told] = reported(doctor(folder, "--json", "train.sbatch").stdout)
-    error = next(one for one in told["findings"] if one["severity"] == "error")
+    [report] = reported(doctor(folder, "--json", "train.sbatch").stdout)
+    error = next(one for one in report["findings"] if one["severity"] == "error")
     assert (error["code"], error["line"], Path(error["path"]).name) == ("nnodes-missing", 2, "run.sh")
     assert error["happens"]
     assert error["cure"]
@@ -218,9 +218,9 @@ def test_codes_are_chosen_by_options_and_by_a_file(tmp_path: Path) -> None:
 def test_an_ignored_fault_that_is_not_there_is_told(tmp_path: Path) -> None:
     comment = "# trainjob: ignore=no-srun, port-fixt\n"
     (tmp_path / "train.sbatch").write_text(FIXABLE.replace("#SBATCH --nodes=1\n", f"{comment}#SBATCH --nodes=1\n"))
-    told = doctor(tmp_path, "train.sbatch").stdout
-    assert "train.sbatch:2:20: note: ignore-unused: no-srun is not found here" in told
-    assert "ignore-unused: port-fixt is no code of doctor" in told
+    report = doctor(tmp_path, "train.sbatch").stdout
+    assert "train.sbatch:2:20: note: ignore-unused: no-srun is not found here" in report
+    assert "ignore-unused: port-fixt is no code of doctor" in report
 
 
 def test_bash_says_whether_it_can_read_a_file(tmp_path: Path) -> None:

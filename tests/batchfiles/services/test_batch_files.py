@@ -21,7 +21,7 @@ import os, time, torch.distributed as dist
 dist.init_process_group("gloo")
 time.sleep(100)
 """
-TOLD = "import os, time; open('written', 'w'); time.sleep(100)\n"
+REPORTED = "import os, time; open('written', 'w'); time.sleep(100)\n"
 EACH_A_RANK = "bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec python train.py'"
 HEAD = """#!/bin/bash
 #SBATCH --nodes=2
@@ -107,7 +107,7 @@ touch {opened}/here
 grep -a leaked-value environment > learned
 srun {EACH_A_RANK}
 """
-    _, verdict = rehearse(script, TOLD, "--keep", "--writable", str(opened))
+    _, verdict = rehearse(script, REPORTED, "--keep", "--writable", str(opened))
     kept = Path(verdict["folder"])
     assert (kept / "copy").read_text() == "mine\ntheirs\n"
     assert (kept / "learned").read_text() == ""
@@ -171,7 +171,7 @@ def test_ranks_that_can_form_no_world_fail_it_and_confirm_doctor(rehearse: Rehea
 export MASTER_ADDR=localhost MASTER_PORT=29500
 srun env RANK=$SLURM_PROCID WORLD_SIZE=2 python train.py
 """
-    code, verdict = rehearse(script, TOLD)
+    code, verdict = rehearse(script, REPORTED)
     assert code == 1
     assert "the rank numbers do not form a world: 2 processes as rank 0" in verdict["problems"]
     shown = {found["code"]: found["rehearsal"] for found in verdict["findings"]}
@@ -193,30 +193,30 @@ START = ("env", "RANK=0", "WORLD_SIZE=1", "python", "train.py")
 
 
 def test_a_log_folder_that_is_missing_ends_the_job_and_is_named(rehearse: Rehearse) -> None:
-    code, verdict = rehearse("python train.py\n", TOLD, directive="#SBATCH --output=logs/%j.txt")
+    code, verdict = rehearse("python train.py\n", REPORTED, directive="#SBATCH --output=logs/%j.txt")
     assert code == 1
     assert "the folder must exist before sbatch" in verdict["problems"][0]
 
 
 @pytest.mark.full
 def test_a_rank_that_dies_leaves_the_others_waiting_unless_srun_ends_them(rehearse: Rehearse) -> None:
-    code, verdict = rehearse(f"srun {EACH_A_RANK}", TOLD, "--inject", "rank-death")
+    code, verdict = rehearse(f"srun {EACH_A_RANK}", REPORTED, "--inject", "rank-death")
     assert code == 1
     assert "did not end" in verdict["problems"][0]
-    code, verdict = rehearse(f"srun --kill-on-bad-exit=1 {EACH_A_RANK}", TOLD, "--inject", "rank-death")
+    code, verdict = rehearse(f"srun --kill-on-bad-exit=1 {EACH_A_RANK}", REPORTED, "--inject", "rank-death")
     assert code == 0
 
 
 @pytest.mark.full
 def test_a_dead_node_tells_srun_nothing_and_slurm_starts_the_job_again(rehearse: Rehearse) -> None:
     script = f"srun --kill-on-bad-exit=1 {EACH_A_RANK}"
-    code, verdict = rehearse(script, TOLD, "--inject", "node-failure", directive="#SBATCH --requeue")
+    code, verdict = rehearse(script, REPORTED, "--inject", "node-failure", directive="#SBATCH --requeue")
     assert (code, verdict["problems"], verdict["jobs"][0]["restarts"]) == (0, [], 1)
 
 
 @pytest.mark.full
 def test_at_its_time_limit_a_job_that_requeues_itself_starts_again(rehearse: Rehearse) -> None:
     script = f"trap 'scontrol requeue $SLURM_JOB_ID' USR1\nsrun {EACH_A_RANK} &\nwait\nwait\n"
-    code, verdict = rehearse(script, TOLD, "--inject", "timeout", directive="#SBATCH --signal=B:USR1@20 --requeue")
+    code, verdict = rehearse(script, REPORTED, "--inject", "timeout", directive="#SBATCH --signal=B:USR1@20 --requeue")
     assert verdict["jobs"][0]["restarts"] == 1
     assert code == 0, verdict["problems"]

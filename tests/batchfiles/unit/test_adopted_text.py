@@ -87,8 +87,8 @@ TEXTS = st.text(st.sampled_from(["a", " ", "\n", "\t", "#", ":", "-", "'", '"', 
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_what_is_written_is_read_back(value: str, block: str, said: str) -> None:
-    lines = [*comment(said), f"a: [{scalar(value)}]", f"b: {scalar(value, in_line=False)}", "c:", *item(block)]
+def test_what_is_written_is_read_back(value: str, block: str, output: str) -> None:
+    lines = [*comment(output), f"a: [{scalar(value)}]", f"b: {scalar(value, in_line=False)}", "c:", *item(block)]
     meant = {"a": [value], "b": value, "c": [block]}
     assert yaml.safe_load(read_back(lines, meant)) == meant
 

@@ -277,7 +277,7 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (TWO_NODES + "ray start --head\npython train.py\n", "starts Ray by hand"),
         (TWO_NODES + "echo hello\n", "starts nothing that trains"),
@@ -292,8 +292,8 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
         (ONE_GPU + 'CONFIG=$1\nsrun bash -c "python train.py $CONFIG"\n', "an argument of the file"),
     ],
 )
-def test_what_is_no_job_is_refused(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(AdoptionError, match=said):
+def test_what_is_no_job_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match=message):
         adopted(text, tmp_path)
 
 

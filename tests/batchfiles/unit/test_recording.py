@@ -48,8 +48,10 @@ def test_ranks_are_the_processes_that_met_others(tmp_path: Path) -> None:
 
 
 def test_without_a_group_they_are_those_that_were_told_a_rank(tmp_path: Path) -> None:
-    told = {"environment": {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "MASTER_ADDR": "n", "MASTER_PORT": "1"}}
-    record = left(tmp_path, {"words": ["python", "-c", "print(29500)"]}, told)
+    reported = {
+        "environment": {"RANK": "0", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "MASTER_ADDR": "n", "MASTER_PORT": "1"}
+    }
+    record = left(tmp_path, {"words": ["python", "-c", "print(29500)"]}, reported)
     (rank,) = record.ranks("7")
     assert (rank.rank, rank.world_size, rank.local_rank, rank.address) == (0, 8, 0, "n:1")
 

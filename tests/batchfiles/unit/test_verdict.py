@@ -135,9 +135,9 @@ def test_an_address_of_torchrun_s_own_is_no_fault() -> None:
 
 
 def test_missing_data_is_no_fault_of_the_batch_file_and_is_said() -> None:
-    told = {"RANK": "0", "WORLD_SIZE": "1"}
+    reported = {"RANK": "0", "WORLD_SIZE": "1"}
     ended = process(
-        None, environment=told, missing="data.bin", error="FileNotFoundError: x", line="t.py:3", used_gpus=()
+        None, environment=reported, missing="data.bin", error="FileNotFoundError: x", line="t.py:3", used_gpus=()
     )
     verdict = judged([ended], state="FAILED", exit_code=1, stopped=None)
     assert verdict.passed
@@ -206,9 +206,9 @@ def test_what_was_stood_in_for_is_said() -> None:
 
 def in_step(cpus: int, **fields: Any) -> Recording:
     """Return the record of four ranks of one step of srun's, in a job that asks for 8 CPUs a task."""
-    told = {"SLURM_STEP_ID": "0", "SLURM_CPUS_PER_TASK": "8"}
+    reported = {"SLURM_STEP_ID": "0", "SLURM_CPUS_PER_TASK": "8"}
     job = EndedJob("7", "COMPLETED", 0, 0, ("node1", "node2"), 0, "None", "", "/p/log")
-    ranks = [process(rank, environment=told, **fields) for rank in range(4)]
+    ranks = [process(rank, environment=reported, **fields) for rank in range(4)]
     pip = Call("node1", in_step=False, folder="/p", words=("pip", "install", "-q", "x"))
     return Recording([job], [SlurmStep("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
 

@@ -172,8 +172,8 @@ def test_words_that_name_no_file_of_the_project_are_the_commands_own(tmp_path: P
 
 
 def test_more_words_than_a_program_can_be_started_with(tmp_path: Path) -> None:
-    told = dict(texts(tmp_path, command=["python", "-c", "pass", *["x" * 100_000] * 30]))
-    assert "3,000,309 bytes of words, and a program can be started with at most 1,900,000" in told["arguments"]
+    reported = dict(texts(tmp_path, command=["python", "-c", "pass", *["x" * 100_000] * 30]))
+    assert "3,000,309 bytes of words, and a program can be started with at most 1,900,000" in reported["arguments"]
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
@@ -204,12 +204,12 @@ def test_what_compiling_needs(tmp_path: Path) -> None:
     old = tmp_path / "old"
     old.write_text(f"#!/bin/sh\nexport CXX=nowhere++\n{sys.executable} \"$@\" | sed 's/^torch .*/torch 2.0.1+cpu/'\n")
     old.chmod(0o755)
-    told = dict(texts(tmp_path, {"python": str(old)}, compile=True))
-    assert told.keys() == {"torch-too-old", "compiler"}
-    assert told["torch-too-old"].startswith(
+    reported = dict(texts(tmp_path, {"python": str(old)}, compile=True))
+    assert reported.keys() == {"torch-too-old", "compiler"}
+    assert reported["torch-too-old"].startswith(
         f"--compile needs torch 2.1 or newer, and {old} on this machine has torch 2"
     )
-    assert told["compiler"] == (
+    assert reported["compiler"] == (
         "--compile needs a C++ compiler, and this machine has none of g++, clang++ on its PATH. Install one (Debian: "
         "apt install g++), name yours in CXX, or leave out --compile"
     )

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 """
 
 
-def said(folder: Path, text: str, *words: str, place: dict[str, Any] | None = None) -> list[tuple[str, str]]:
+def problems_of(folder: Path, text: str, *words: str, place: dict[str, Any] | None = None) -> list[tuple[str, str]]:
     write(folder, "train.py", text=text)
     found = texts(folder, place, command=[sys.executable, "train.py", *words])
     assert not (folder / "it-ran").exists()
@@ -34,7 +34,7 @@ def said(folder: Path, text: str, *words: str, place: dict[str, Any] | None = No
 
 
 def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
-    ((code, text),) = said(tmp_path, "import os\nprint('a'\n")
+    ((code, text),) = problems_of(tmp_path, "import os\nprint('a'\n")
     assert code == "script-syntax"
     assert text.startswith("train.py:2: SyntaxError: '(' was never closed, says Python 3.")
 
@@ -42,12 +42,12 @@ def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
 def test_a_syntax_error_in_a_module_that_the_script_imports(tmp_path: Path) -> None:
     write(tmp_path, "model/__init__.py", text="")
     write(tmp_path, "model/layers.py", text="def f(:\n")
-    ((code, text),) = said(tmp_path, "from model.layers import f\n")
+    ((code, text),) = problems_of(tmp_path, "from model.layers import f\n")
     assert (code, text.partition(": ")[0]) == ("script-syntax", "model/layers.py:1")
 
 
 def test_a_module_that_the_interpreter_does_not_have(tmp_path: Path) -> None:
-    ((code, text),) = said(tmp_path, "import os\nimport nobodys_module.part\n")
+    ((code, text),) = problems_of(tmp_path, "import os\nimport nobodys_module.part\n")
     assert code == "script-import"
     assert text == (
         f"train.py:2 imports nobodys_module, which {sys.executable} on this machine does not have. Install it there, "
@@ -58,7 +58,7 @@ def test_a_module_that_the_interpreter_does_not_have(tmp_path: Path) -> None:
 def test_a_module_of_the_project_that_git_does_not_track(tmp_path: Path) -> None:
     top = repository(tmp_path / "p", "train.py")
     write(top, "helper.py", text="")
-    ((code, text),) = said(top, "import helper\n")
+    ((code, text),) = problems_of(top, "import helper\n")
     assert code == "script-import"
     assert text.endswith("git does not track it. Run: git add helper.py, or give --untracked")
 
@@ -75,7 +75,7 @@ def test_a_module_of_the_project_that_git_does_not_track(tmp_path: Path) -> None
     ],
 )
 def test_what_is_not_certain_is_not_reported(tmp_path: Path, text: str) -> None:
-    assert said(tmp_path, text) == []
+    assert problems_of(tmp_path, text) == []
 
 
 @pytest.mark.parametrize(
@@ -89,18 +89,18 @@ def test_what_is_not_certain_is_not_reported(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_words_that_the_scripts_own_argparse_refuses(tmp_path: Path, words: list[str], why: str) -> None:
-    ((code, text),) = said(tmp_path, PARSER, *words)
+    ((code, text),) = problems_of(tmp_path, PARSER, *words)
     assert (code, text.startswith(f"train.py refuses its words: {why}")) == ("script-words", True)
 
 
 def test_words_that_are_longer_in_json_than_an_argument_may_be(tmp_path: Path) -> None:
-    ((code, text),) = said(tmp_path, PARSER, "ä" * 40_000, "--lr", "fast")
+    ((code, text),) = problems_of(tmp_path, PARSER, "ä" * 40_000, "--lr", "fast")
     assert (code, "invalid float value: 'fast'" in text) == ("script-words", True)
 
 
 @pytest.mark.parametrize("words", [[], ["--lr", "1e-4", "x"], ["--learning", "3"], ["--no-compile"], ["--help"]])
 def test_words_that_it_takes(tmp_path: Path, words: list[str]) -> None:
-    assert said(tmp_path, PARSER, *words) == []
+    assert problems_of(tmp_path, PARSER, *words) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_words_that_it_takes(tmp_path: Path, words: list[str]) -> None:
 )
 def test_a_parser_whose_options_are_not_all_written_out_refuses_nothing(tmp_path: Path, more: str) -> None:
     write(tmp_path, "other.py", text="")
-    assert said(tmp_path, f"{PARSER}{more}", "--lrr", "1") == []
+    assert problems_of(tmp_path, f"{PARSER}{more}", "--lrr", "1") == []
 
 
 def test_the_interpreter_of_a_launcher_is_asked(tmp_path: Path) -> None:

@@ -78,10 +78,10 @@ def test_plan_says_who_has_chosen_and_submit_follows(here: Here) -> None:
     here.write("clusters/small.yaml", SLURM)
     environ = {"XDG_CONFIG_HOME": str(here.project / "config")}
     assert "wrote" in here.run("cluster", "use", "small", environ=environ).stdout
-    said = here.run("plan", "--instances", "2", environ=environ).stdout
-    assert f"cluster small, from cluster file {os.path.join('clusters', 'small.yaml')}: chosen by " in said
-    said = here.run("plan", "--instances", "2", environ={**environ, choice.VARIABLE: "pod4"}).stdout
-    assert "cluster pod4, from catalog pod4: chosen by TRAINJOB_CLUSTER\n" in said
+    output = here.run("plan", "--instances", "2", environ=environ).stdout
+    assert f"cluster small, from cluster file {os.path.join('clusters', 'small.yaml')}: chosen by " in output
+    output = here.run("plan", "--instances", "2", environ={**environ, choice.VARIABLE: "pod4"}).stdout
+    assert "cluster pod4, from catalog pod4: chosen by TRAINJOB_CLUSTER\n" in output
     assert here.run("cluster", "use", "nowhere", environ=environ, code=1).stderr.startswith("trainjob: no cluster is")
 
 

@@ -31,13 +31,15 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "command", [[plan.app, "--cluster", "bad"], [cluster.app, "check", "bad"]], ids=["plan", "check"]
 )
-@pytest.mark.parametrize(("keys", "said"), CONFLICTS, ids=[said for _, said in CONFLICTS])
-def test_a_conflict_is_refused_before_anything_is_rendered(command: list[Any], keys: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("keys", "message"), CONFLICTS, ids=[message for _, message in CONFLICTS])
+def test_a_conflict_is_refused_before_anything_is_rendered(
+    command: list[Any], keys: dict[str, Any], message: str
+) -> None:
     Path("clusters/bad.yaml").write_text(json.dumps({"kind": "slurm", "nodes": NODES, **keys}))
     app, *words = command
     refused = CliRunner().invoke(app, words).exception
     assert isinstance(refused, UserError)
-    assert said in refused.text
+    assert message in refused.text
 
 
 def test_a_file_whose_nodes_are_too_few_for_a_job_is_valid() -> None:

@@ -24,13 +24,13 @@ def ended(folder: Path, redirect: str, *words: str) -> subprocess.CompletedProce
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["--help"]], ids=" ".join)
 def test_output_that_has_no_room_is_an_error_and_no_bug(tmp_path: Path, words: list[str]) -> None:
-    said = ended(tmp_path, ">/dev/full", *words)
-    assert (said.returncode, said.stderr.count("\n"), LOST in said.stderr) == (1, 1, True), said
+    output = ended(tmp_path, ">/dev/full", *words)
+    assert (output.returncode, output.stderr.count("\n"), LOST in output.stderr) == (1, 1, True), output
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 1), (["--json"], 1), (["--follow"], 1)], ids=str)
 def test_a_run_that_was_started_is_named_wherever_the_output_goes(tmp_path: Path, words: list[str], code: int) -> None:
-    said = ended(tmp_path, ">/dev/full", *SUBMIT, *words, "--", "true")
+    output = ended(tmp_path, ">/dev/full", *SUBMIT, *words, "--", "true")
     (run,) = (path.name for path in (tmp_path / "data/trainjob/runs").iterdir())
-    assert (said.returncode, LOST in said.stderr) == (code, True), said
-    assert re.search(rf"submitted run {run}: ", said.stderr)
+    assert (output.returncode, LOST in output.stderr) == (code, True), output
+    assert re.search(rf"submitted run {run}: ", output.stderr)

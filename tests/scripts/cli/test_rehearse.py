@@ -8,15 +8,15 @@ from trainjob.cli.main import main
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--cluster", "local"], 1, "its own rehearsal is trainjob submit --cluster local"),
         (["--cluster", "slurm-gpu", "--inject", "fire"], 2, "'fire' is not one of 'timeout', 'preempt'"),
         (["--cluster", "slurm-gpu", "--instances", "99"], 1, "99"),
     ],
 )
-def test_refuses(arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refuses(arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["rehearse", *arguments])
     assert ended.value.code == code
-    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert message in capsys.readouterr().err.replace("\n", " ")

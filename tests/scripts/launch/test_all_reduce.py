@@ -62,8 +62,8 @@ def launched(folder: Path, *patches: str, accelerator: str = "cpu", **environ: s
         )
         for rank, patch in enumerate(patches)
     ]
-    said = [rank.communicate(timeout=LIMIT_S)[0] for rank in ranks]
-    return [(rank.returncode, text) for rank, text in zip(ranks, said, strict=True)]
+    output = [rank.communicate(timeout=LIMIT_S)[0] for rank in ranks]
+    return [(rank.returncode, text) for rank, text in zip(ranks, output, strict=True)]
 
 
 def begun(folder: Path) -> int:

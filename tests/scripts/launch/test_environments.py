@@ -62,7 +62,7 @@ def brought(tmp_path: Path, ranking: Ranking = ALONE, disk: str = "disk", **stat
     return environments.on_this_node(asked, RunPaths(tmp_path / "run"), tmp_path / "project", ranking)
 
 
-def told(copy: Copy, name: str = "tell") -> list[str]:
+def reported(copy: Copy, name: str = "tell") -> list[str]:
     ended = ran([str(copy.folder / "bin" / name)], code=0)
     return ended.stdout.split()
 
@@ -72,7 +72,7 @@ def test_what_an_archive_has_runs_from_the_nodes_disk(tmp_path: Path, venv: Path
     copy = brought(tmp_path, archive=str(packed(venv, above=above)))
     assert copy.folder.is_relative_to(tmp_path / "disk")
     for name in ("tell", "far"):
-        assert told(copy, name) == [str(module_of(copy.folder)), "first", str(copy.folder)]
+        assert reported(copy, name) == [str(module_of(copy.folder)), "first", str(copy.folder)]
     variables = copy.variables({"PATH": "/usr/bin"})
     assert variables["PATH"] == f"{copy.folder}/bin:/usr/bin"
     assert variables["VIRTUAL_ENV"] == str(copy.folder)
@@ -86,7 +86,7 @@ def test_it_is_made_once_and_a_newer_one_replaces_it(
     assert capfd.readouterr().err.count("trainjob: the environment of") == 1
     module_of(venv).write_text("TEXT = 'second'\n")
     second = brought(tmp_path, archive=str(packed(venv)))
-    assert (told(second)[1], told(first)[1]) == ("second", "first")  # a run still uses the first
+    assert (reported(second)[1], reported(first)[1]) == ("second", "first")  # a run still uses the first
     os.close(first.lock)
     module_of(venv).write_text("TEXT = 'the third'\n")
     brought(tmp_path, archive=str(packed(venv)))
@@ -109,8 +109,8 @@ def test_of_a_folder_the_first_node_packs_what_the_others_unpack(tmp_path: Path,
     assert found == []
     first = brought(tmp_path, FIRST, "disk-1", venv=str(venv))
     other.join(60)
-    assert told(first)[0] == str(module_of(first.folder))
-    assert told(found[0]) == [str(module_of(found[0].folder)), "first", str(found[0].folder)]
+    assert reported(first)[0] == str(module_of(first.folder))
+    assert reported(found[0]) == [str(module_of(found[0].folder)), "first", str(found[0].folder)]
     assert len(list((tmp_path / "run").glob("environment-*.tar"))) == 1
 
 
@@ -131,7 +131,7 @@ def test_a_copy_that_was_cut_off_is_made_again(tmp_path: Path, venv: Path) -> No
     os.close(copy.lock)
     (copy.folder.parent / "complete").unlink()
     module_of(copy.folder).unlink()
-    assert told(brought(tmp_path, archive=str(venv.parent / "env.tar")))[1] == "first"
+    assert reported(brought(tmp_path, archive=str(venv.parent / "env.tar")))[1] == "first"
 
 
 def without(tmp_path: Path, *programs: str) -> str:
@@ -153,7 +153,7 @@ def image_of(folder: Path, needs: Callable[[str], Path]) -> Path:
 
 def test_an_image_of_squashfs_is_unpacked(tmp_path: Path, venv: Path, needs: Callable[[str], Path]) -> None:
     copy = brought(tmp_path, archive=str(image_of(venv, needs)))
-    assert told(copy) == [str(module_of(copy.folder)), "first", str(copy.folder)]
+    assert reported(copy) == [str(module_of(copy.folder)), "first", str(copy.folder)]
 
 
 def test_an_image_of_squashfs_is_copied_from_a_mount(
@@ -163,7 +163,7 @@ def test_an_image_of_squashfs_is_copied_from_a_mount(
     needs("squashfuse")
     monkeypatch.setenv("PATH", without(tmp_path, "unsquashfs"))
     copy = brought(tmp_path, archive=str(image))
-    assert told(copy) == [str(module_of(copy.folder)), "first", str(copy.folder)]
+    assert reported(copy) == [str(module_of(copy.folder)), "first", str(copy.folder)]
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
 
 
@@ -263,7 +263,7 @@ def test_an_archive_brings_no_rights_no_devices_and_no_owners(tmp_path: Path, ve
     assert {stat.S_IFMT(one.st_mode) for one in everything} == {stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK}
     assert {one.st_uid for one in everything} == {os.getuid()}
     assert not any(one.st_mode & 0o7000 for one in everything)
-    assert told(copy)[1] == "first"
+    assert reported(copy)[1] == "first"
 
 
 def test_a_virtualenv_with_a_pipe_is_copied_without(tmp_path: Path, venv: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_lock_of_somebody_else_is_named_and_not_waited_for(tmp_path: Path, ven
     shutil.rmtree(made.folder.parent)
     (tmp_path / "disk" / f"{lock.name.rpartition('-')[0]}-planted.lock").symlink_to(lock)
     lock.unlink()
-    assert told(brought(tmp_path, archive=archive))[1] == "first"
+    assert reported(brought(tmp_path, archive=archive))[1] == "first"
 
 
 def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(

@@ -69,8 +69,8 @@ class Prepared:
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     """Return the exit code of a process, and what it has said."""
-    _, said = process.communicate(timeout=LIMIT_S)
-    return process.returncode, said
+    _, output = process.communicate(timeout=LIMIT_S)
+    return process.returncode, output
 
 
 def running(*words: str) -> list[int]:
@@ -101,9 +101,9 @@ def test_words_reach_the_program_as_they_were_typed(tmp_path: Path) -> None:
 def test_the_first_step_that_fails_ends_the_job_with_its_cause(tmp_path: Path) -> None:
     steps = [{"shell": "echo no space; exit 3", "name": "model"}, {"shell": "echo never"}]
     prepared = Prepared(tmp_path / "run", job=steps)
-    code, said = prepared.run()
+    code, output = prepared.run()
     assert (code, prepared.log(2)) == (3, "")
-    assert "step model (once.job) failed with exit code 3" in said
+    assert "step model (once.job) failed with exit code 3" in output
     failed = failure.read(prepared.paths)
     assert failed is not None
     assert (failed.who, failed.exit_code, failed.tail) == ("step model (once.job)", 3, ["no space"])
@@ -174,8 +174,8 @@ def test_a_newer_attempt_ends_the_step_of_an_older_one(tmp_path: Path) -> None:
 
 def test_a_rehearsal_skips_steps_as_it_skips_the_prologue(tmp_path: Path) -> None:
     prepared = Prepared(tmp_path / "run", job=[{"shell": "exit 3", "name": "model"}])
-    code, said = prepared.run(TRAINJOB_PROLOGUE="skip")
-    assert (code, said) == (0, "trainjob: rehearsal: skipping step model (once.job) (and the prologue)\n")
+    code, output = prepared.run(TRAINJOB_PROLOGUE="skip")
+    assert (code, output) == (0, "trainjob: rehearsal: skipping step model (once.job) (and the prologue)\n")
 
 
 def test_a_cache_that_runs_share_is_never_filled_by_two_at_once(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_cache_that_runs_share_is_never_filled_by_two_at_once(tmp_path: Path) 
     assert [code for code, _ in ends] == [0] * 4, [run.log() for run in runs]
     assert sorted(run.log().splitlines()[-1] for run in runs) == ["downloaded", *["is in the cache"] * 3]
     assert (cache / "blob").read_text() == "weights\n" * 20
-    assert any("waits for run-" in said for _, said in ends)
+    assert any("waits for run-" in output for _, output in ends)
 
 
 def test_the_step_in_the_docs_fills_a_cache_that_jobs_share_and_keeps_ranks_from_it(tmp_path: Path) -> None:
@@ -222,9 +222,9 @@ def test_ranks_of_a_node_do_its_steps_once_and_each_attempt_does_them_again(tmp_
         names = {f"OMPI_COMM_WORLD_{name}": str(value) for name, value in place.items()}
         prepared.paths.attempt.write_text(f"{attempt}\n")
         words = [sys.executable, "-m", "trainjob.launch", "--launcher", "openmpi", str(prepared.paths.folder)]
-        told = {"SLURMD_NODENAME": node, "TRAINJOB_ATTEMPT": str(attempt), "MASTER_ADDR": "127.0.0.1"}
+        reported = {"SLURMD_NODENAME": node, "TRAINJOB_ATTEMPT": str(attempt), "MASTER_ADDR": "127.0.0.1"}
         command = [sys.executable, "-c", f"print(open('{tmp_path}/times').read().split())"]
-        environ = {**os.environ, **names, **told, "MASTER_PORT": "29999"}
+        environ = {**os.environ, **names, **reported, "MASTER_PORT": "29999"}
         return subprocess.Popen([*words, "--", *command], env=environ, stderr=subprocess.PIPE, text=True)
 
     for attempt in (1, 2):

@@ -75,8 +75,8 @@ class Launched:
         self.wait_until(lambda: word in self.log(0) and word in self.log(1))
 
     def ended(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=LIMIT_S)
-        return self.process.returncode, said
+        _, message = self.process.communicate(timeout=LIMIT_S)
+        return self.process.returncode, message
 
 
 @pytest.fixture
@@ -265,9 +265,9 @@ def test_under_srun_ranks_must_know_where_they_meet(
 ) -> None:
     under_srun.delenv("MASTER_ADDR", raising=False)
     under_srun.setenv("MASTER_PORT", "20000")
-    code, said = launched("pass", flags=("--launcher", "slurm")).ended()
+    code, message = launched("pass", flags=("--launcher", "slurm")).ended()
     assert code == 1
-    assert said.startswith("trainjob: MASTER_ADDR is not set; a job script sets it before srun")
+    assert message.startswith("trainjob: MASTER_ADDR is not set; a job script sets it before srun")
 
 
 def test_a_rank_that_ignores_term_is_killed_after_the_grace(launched: Callable[..., Launched]) -> None:
@@ -327,7 +327,7 @@ def test_a_folder_that_is_not_there_is_named(launched: Callable[..., Launched]) 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (("--instances", "0"), "trainjob: --instances is 0: at least 1 rank is needed\n"),
         (("--launcher", "slurm"), "trainjob: launcher slurm did not set SLURM_PROCID"),
@@ -335,12 +335,12 @@ def test_a_folder_that_is_not_there_is_named(launched: Callable[..., Launched]) 
     ],
 )
 def test_what_can_not_be_launched_is_said_without_a_traceback(
-    launched: Callable[..., Launched], flags: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    launched: Callable[..., Launched], flags: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     code, printed = launched("pass", flags=flags).ended()
     assert code == 1
-    assert printed.startswith(said)
+    assert printed.startswith(message)
     assert "Traceback" not in printed
 
 

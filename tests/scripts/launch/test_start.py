@@ -50,8 +50,8 @@ def test_the_attempts_of_a_command_continue_one_run_of_a_tracker(tmp_path: Path)
         environ = {**plain, "WANDB_RESUME": "must", "TRAINJOB_DEVICE": "cpu"}
         subprocess.run([sys.executable, "-m", "trainjob.launch", *options], env=environ, timeout=100, check=True)
     for rank, name in enumerate((tmp_path.name, f"{tmp_path.name}-rank1")):
-        told = str([name, "must", str(tmp_path / "code" / "runs" / name), "USR1"])
-        assert (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines().count(told) == 2
+        reported = str([name, "must", str(tmp_path / "code" / "runs" / name), "USR1"])
+        assert (tmp_path / "logs" / f"rank-{rank:04d}.log").read_text().splitlines().count(reported) == 2
 
 
 QUIET = """
@@ -65,7 +65,7 @@ sys.exit(main.main(sys.argv[1:]))
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="threads that wait for each other need two CPUs")
 @pytest.mark.parametrize(
-    ("stated", "told"),
+    ("stated", "reported"),
     [
         ({}, "1000 PASSIVE"),
         ({"OMP_NUM_THREADS": "1"}, "None PASSIVE"),
@@ -74,7 +74,7 @@ sys.exit(main.main(sys.argv[1:]))
     ],
 )
 def test_threads_spin_on_a_quiet_machine_unless_the_user_says_how_they_wait(
-    tmp_path: Path, stated: dict[str, str], told: str
+    tmp_path: Path, stated: dict[str, str], reported: str
 ) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "attempt").write_text("1\n")
@@ -82,4 +82,4 @@ def test_threads_spin_on_a_quiet_machine_unless_the_user_says_how_they_wait(
     options = ["--launcher", "local", "--instances", "1", str(tmp_path), "--", sys.executable, "-c", tell]
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     ran([sys.executable, "-c", QUIET, *options], environ={**plain, **stated}, timeout_s=100, code=0)
-    assert (tmp_path / "logs/rank-0000.log").read_text().splitlines()[-1] == told
+    assert (tmp_path / "logs/rank-0000.log").read_text().splitlines()[-1] == reported

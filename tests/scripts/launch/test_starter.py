@@ -45,8 +45,8 @@ class Started:
         self.slipped = int(self.line())
 
     def ended(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=60)
-        return self.process.returncode, said
+        _, output = self.process.communicate(timeout=60)
+        return self.process.returncode, output
 
 
 @pytest.fixture

@@ -54,14 +54,14 @@ def _served(server: Any) -> Iterator[Any]:
 
 def configure(here: Here, **notify: Any) -> Path:
     """Write config.yaml, and return the file to which the command that is told of runs writes."""
-    taker, told = here.folder / "take.py", here.folder / "told"
+    taker, reported = here.folder / "take.py", here.folder / "told"
     taker.write_text(TAKE)
-    command = [sys.executable, str(taker), str(told)]
+    command = [sys.executable, str(taker), str(reported)]
     path = here.folder / "config" / "trainjob" / "config.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"notify": {"command": command, "every_s": 0.2, **notify}}))
     path.chmod(0o600)
-    return told
+    return reported
 
 
 def lines(path: Path) -> list[dict[str, str]]:
@@ -81,14 +81,14 @@ def is_at_rest(here: Here) -> bool:
 def test_the_end_of_a_run_is_told_once_in_every_way_without_the_command_that_submitted_it(
     here: Here, hook: Any
 ) -> None:
-    told = configure(here, webhook=hook.address)
+    reported = configure(here, webhook=hook.address)
     run = here.submit("bash", "-c", "exit 3", instances=1, flags=("--name", "$(touch hostile)`x`"))
     until(lambda: is_at_rest(here), "told")
     here.run("status", run.id)
     here.run("list")
     assert "nothing" not in here.run("notify").stdout
 
-    [by_command], [by_hook] = lines(told), hook.got
+    [by_command], [by_hook] = lines(reported), hook.got
     assert (by_command["TRAINJOB_NOTIFY_EVENT"], by_hook["event"]) == ("failed", "failed")
     assert by_command["TRAINJOB_NOTIFY_SUBJECT"] == f"{run.id} on local is FAILED"
     assert by_command["stdin"].startswith(f"{run.id} on local is FAILED\n")
@@ -100,35 +100,35 @@ def test_the_end_of_a_run_is_told_once_in_every_way_without_the_command_that_sub
 
 
 def test_a_resumed_run_is_told_of_again(here: Here) -> None:
-    told = configure(here)
+    reported = configure(here)
     here.write("once.py", "import os, sys; sys.exit(int(os.environ['TRAINJOB_ATTEMPT']) < 2)")
     run = here.submit("python", "once.py", instances=1)
     until(lambda: is_at_rest(here), "the first attempt told")
     here.run("resume", run.id)
-    until(lambda: is_at_rest(here) and len(lines(told)) == 2, "the second attempt told")
-    assert [one["TRAINJOB_NOTIFY_STATE"] for one in lines(told)] == ["FAILED", "COMPLETED"]
+    until(lambda: is_at_rest(here) and len(lines(reported)) == 2, "the second attempt told")
+    assert [one["TRAINJOB_NOTIFY_STATE"] for one in lines(reported)] == ["FAILED", "COMPLETED"]
 
 
 def test_a_dead_webhook_is_given_up_after_three_tries_and_the_run_does_not_care(here: Here) -> None:
-    told = configure(here, webhook=f"http://127.0.0.1:9/{SECRET}")
+    reported = configure(here, webhook=f"http://127.0.0.1:9/{SECRET}")
     run = here.submit("true", instances=1)
     run.wait("COMPLETED")
     until(lambda: is_at_rest(here), "given up")
-    assert len(lines(told)) == 1
+    assert len(lines(reported)) == 1
     assert log_of(here).count("webhook failed, try") == 3
     assert "try 3 of 3: 127.0.0.1 can't be reached" in log_of(here)
     assert SECRET not in log_of(here)
 
 
 def test_without_the_background_only_the_command_tells(here: Here) -> None:
-    told = configure(here, background=False, on=["ended"])
+    reported = configure(here, background=False, on=["ended"])
     run = here.submit("true", instances=1)
     run.wait("COMPLETED")
     here.run("status", run.id)
     assert not is_at_rest(here)
     assert here.run("notify").stdout == f"{run.id}: ended: command delivered\n"
     assert is_at_rest(here)
-    assert len(lines(told)) == 1
+    assert len(lines(reported)) == 1
 
 
 def test_what_is_wrong_with_the_configuration_is_said_before_anything_is_submitted(here: Here) -> None:
@@ -144,9 +144,9 @@ def test_what_is_wrong_with_the_configuration_is_said_before_anything_is_submitt
 
 
 def test_a_test_message_goes_every_way_and_says_which_failed(here: Here) -> None:
-    told = configure(here, webhook=f"http://127.0.0.1:9/{SECRET}")
+    reported = configure(here, webhook=f"http://127.0.0.1:9/{SECRET}")
     tried = here.run("notify", "--test", code=1)
     assert tried.stdout == "command: delivered\n"
     assert "webhook: 127.0.0.1 can't be reached" in tried.stderr
     assert SECRET not in tried.stderr
-    assert lines(told)[0]["stdin"] == "trainjob notify --test\n\nThis is a test.\n"
+    assert lines(reported)[0]["stdin"] == "trainjob notify --test\n\nThis is a test.\n"

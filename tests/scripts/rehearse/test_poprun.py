@@ -33,9 +33,9 @@ def either_pod(tmp_path: Path, request: pytest.FixtureRequest, needs: Callable[[
 
 def test_the_lessons_instances_are_told_where_they_stand(pod: Pod) -> None:
     pod.site(ipus=16)
-    told = pod.told(*LESSONS, "--executable-cache-path=/cache")
-    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in told] == ["0", "2", "4", "6"]
-    for number, one in enumerate(told):
+    reported = pod.report(*LESSONS, "--executable-cache-path=/cache")
+    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in reported] == ["0", "2", "4", "6"]
+    for number, one in enumerate(reported):
         assert {name: one[name] for name in one if name.startswith("POPDIST_")} == {
             "POPDIST_NUM_TOTAL_REPLICAS": "8",
             "POPDIST_NUM_IPUS_PER_REPLICA": "2",
@@ -47,15 +47,15 @@ def test_the_lessons_instances_are_told_where_they_stand(pod: Pod) -> None:
         }
         assert one["OMPI_COMM_WORLD_RANK"] == str(number)
         assert json.loads(one["POPLAR_TARGET_OPTIONS"])["instanceSize"] == "4"
-    assert len({one["TRAINJOB_STANDIN_MEETING"] for one in told}) == 1
+    assert len({one["TRAINJOB_STANDIN_MEETING"] for one in reported}) == 1
 
 
 def test_ipuof_is_told_of_the_partition(pod: Pod) -> None:
     pod.site(ipus=128, partitions={"p128": partition(128)})
     options = ("--vipu-server-host=ctl", "--vipu-server-port=99", "--vipu-server-timeout", "600")
-    told = pod.told("--num-replicas=128", "--num-instances=4", "--vipu-partition=p128", *options)
-    assert [one["IPUOF_VIPU_API_GCD_ID"] for one in told] == ["0", "0", "1", "1"]
-    assert {name: told[0][name] for name in told[0] if name.startswith("IPUOF_")} == {
+    reported = pod.report("--num-replicas=128", "--num-instances=4", "--vipu-partition=p128", *options)
+    assert [one["IPUOF_VIPU_API_GCD_ID"] for one in reported] == ["0", "0", "1", "1"]
+    assert {name: reported[0][name] for name in reported[0] if name.startswith("IPUOF_")} == {
         "IPUOF_VIPU_API_HOST": "ctl",
         "IPUOF_VIPU_API_PORT": "99",
         "IPUOF_VIPU_API_TIMEOUT": "600",
@@ -63,15 +63,15 @@ def test_ipuof_is_told_of_the_partition(pod: Pod) -> None:
         "IPUOF_VIPU_API_GCD_ID": "0",
         "IPUOF_LOG_LEVEL": "WARN",
     }
-    assert told[0]["TRAINJOB_STANDIN_IPUS"] == "128"
+    assert reported[0]["TRAINJOB_STANDIN_IPUS"] == "128"
 
 
 def test_hosts_are_names_and_each_counts_its_own_instances(pod: Pod) -> None:
-    told = pod.told("--host=a[1-2]", "--num-replicas=4", "--num-instances=4", MASTER_ADDR="a1")
-    assert [one["POPDIST_LOCAL_INSTANCE_INDEX"] for one in told] == ["0", "1", "0", "1"]
-    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in told] == ["0", "1", "0", "1"]
-    assert {one["OMPI_COMM_WORLD_LOCAL_SIZE"] for one in told} == {"2"}
-    assert {one["MASTER_ADDR"] for one in told} == {"127.0.0.1"}
+    reported = pod.report("--host=a[1-2]", "--num-replicas=4", "--num-instances=4", MASTER_ADDR="a1")
+    assert [one["POPDIST_LOCAL_INSTANCE_INDEX"] for one in reported] == ["0", "1", "0", "1"]
+    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in reported] == ["0", "1", "0", "1"]
+    assert {one["OMPI_COMM_WORLD_LOCAL_SIZE"] for one in reported} == {"2"}
+    assert {one["MASTER_ADDR"] for one in reported} == {"127.0.0.1"}
 
 
 def test_real_mpirun_tells_the_same_and_arguments_arrive(tmp_path: Path, needs: Callable[[str], Path]) -> None:
@@ -81,16 +81,16 @@ def test_real_mpirun_tells_the_same_and_arguments_arrive(tmp_path: Path, needs: 
     local = ("--mpi-local-args=-x MINE -x SAID=too", "--mpi-global-args", "--mca btl_tcp_if_include nowhere0")
     found = pod.instances(*LESSONS, "--host", "a,b", *local, arguments=words, MINE='{"a": "b c"}')
     assert [arguments for _, arguments in found] == [list(words)] * 4
-    told = [environment for environment, _ in found]
-    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in told] == ["0", "2", "4", "6"]
-    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in told] == ["0", "1", "0", "1"]
-    assert {(one["MINE"], one["SAID"]) for one in told} == {('{"a": "b c"}', "too")}
+    reported = [environment for environment, _ in found]
+    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in reported] == ["0", "2", "4", "6"]
+    assert [one["OMPI_COMM_WORLD_LOCAL_RANK"] for one in reported] == ["0", "1", "0", "1"]
+    assert {(one["MINE"], one["SAID"]) for one in reported} == {('{"a": "b c"}', "too")}
 
 
 def test_it_runs_under_the_oldest_python(tmp_path: Path, needs: Callable[[str], Path]) -> None:
     pod = Pod(tmp_path, python=str(needs("python3.8")))
     pod.run("vipu", "create", "partition", "p", "--size", "16")
-    assert len(pod.told(*LESSONS)) == 4
+    assert len(pod.report(*LESSONS)) == 4
 
 
 def test_the_first_failing_instances_status_is_poprun_s(either_pod: Pod) -> None:
@@ -111,8 +111,8 @@ def test_only_one_instance_is_shown(either_pod: Pod) -> None:
 
 
 def test_offline_no_partition_is_taken(pod: Pod) -> None:
-    told = pod.told(*LESSONS, "--offline-mode=on")
-    assert not [name for name in told[0] if name.startswith("IPUOF_VIPU")]
+    reported = pod.report(*LESSONS, "--offline-mode=on")
+    assert not [name for name in reported[0] if name.startswith("IPUOF_VIPU")]
     assert pod.partitions() == {}
 
 
@@ -175,8 +175,8 @@ def test_options_come_from_a_file_and_the_command_line_overrides_it(pod: Pod, tm
     saved = tmp_path / "poprun.conf"
     pod.poprun(*LESSONS, "--export-config", str(saved), "true")
     assert "is there already" in pod.poprun(*LESSONS, "--export-config", str(saved), "true", code=1).stderr
-    told = pod.told("--import-config", str(saved), "--num-instances=2")
-    assert [(one["POPDIST_NUM_LOCAL_REPLICAS"], one["POPDIST_NUM_IPUS_PER_REPLICA"]) for one in told] == [
+    reported = pod.report("--import-config", str(saved), "--num-instances=2")
+    assert [(one["POPDIST_NUM_LOCAL_REPLICAS"], one["POPDIST_NUM_IPUS_PER_REPLICA"]) for one in reported] == [
         ("4", "2")
     ] * 2
 

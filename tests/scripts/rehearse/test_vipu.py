@@ -63,23 +63,23 @@ def test_anothers_partition_is_not_seen_and_can_not_be_taken(pod: Pod) -> None:
 
 def test_poprun_uses_a_partition_that_is_there_and_leaves_it(pod: Pod) -> None:
     pod.site(partitions={"p64": partition(64)})
-    told = pod.told(*SIXTEEN, "--vipu-partition=p64")
-    assert told[0]["IPUOF_VIPU_API_PARTITION_ID"] == "p64"
+    reported = pod.report(*SIXTEEN, "--vipu-partition=p64")
+    assert reported[0]["IPUOF_VIPU_API_PARTITION_ID"] == "p64"
     assert list(pod.partitions()) == ["p64"]
 
 
 def test_poprun_takes_the_only_one_and_won_t_choose_among_several(pod: Pod) -> None:
     pod.site(partitions={"one": partition(16)})
-    assert pod.told(*SIXTEEN)[0]["IPUOF_VIPU_API_PARTITION_ID"] == "one"
+    assert pod.report(*SIXTEEN)[0]["IPUOF_VIPU_API_PARTITION_ID"] == "one"
     pod.site(partitions={"one": partition(16), "two": partition(16)})
     assert "several partitions exist (one, two)" in pod.poprun(*SIXTEEN, "true", code=1).stderr
-    assert pod.told(*SIXTEEN, IPUOF_VIPU_API_PARTITION_ID="two")[0]["IPUOF_VIPU_API_PARTITION_ID"] == "two"
+    assert pod.report(*SIXTEEN, IPUOF_VIPU_API_PARTITION_ID="two")[0]["IPUOF_VIPU_API_PARTITION_ID"] == "two"
 
 
 def test_poprun_makes_what_is_missing_and_removes_it_unless_told_otherwise(pod: Pod) -> None:
-    pod.told(*SIXTEEN, "--vipu-partition=mine", "--vipu-allocation=default")
+    pod.report(*SIXTEEN, "--vipu-partition=mine", "--vipu-allocation=default")
     assert pod.partitions() == {}
-    pod.told(*SIXTEEN, "--vipu-partition=mine", "--remove-partition=0", "--sync-type=ST_POD_NATIVE_DEFAULT")
+    pod.report(*SIXTEEN, "--vipu-partition=mine", "--remove-partition=0", "--sync-type=ST_POD_NATIVE_DEFAULT")
     made = pod.partitions()["mine"]
     assert (made["size"], made["sync_type"], made["reconfigurable"]) == (16, "pod-native-default", False)
 
@@ -88,7 +88,7 @@ def test_a_partition_that_is_too_small_is_updated_only_when_asked(pod: Pod) -> N
     pod.site(partitions={"p8": partition(8)})
     ended = pod.poprun(*SIXTEEN, "--vipu-partition=p8", "true", code=1)
     assert "partition 'p8' has 8 IPUs and 16 replicas x 1 IPUs need 16: give --update-partition yes" in ended.stderr
-    pod.told(*SIXTEEN, "--vipu-partition=p8", "--update-partition=yes")
+    pod.report(*SIXTEEN, "--vipu-partition=p8", "--update-partition=yes")
     assert pod.partitions()["p8"]["size"] == 16
 
 
@@ -97,7 +97,7 @@ def test_a_partition_in_error_is_refused_and_a_reset_cures_it(pod: Pod) -> None:
     ended = pod.poprun(*SIXTEEN, "--vipu-partition=p16", "--vipu-partition-attempts=2", "true", code=1)
     assert ended.stderr.count("is in state PS_ERROR\n") == 2
     assert "partition 'p16' is in state PS_ERROR, not PS_ACTIVE" in ended.stderr
-    pod.told(*SIXTEEN, "--vipu-partition=p16", "--reset-partition=yes")
+    pod.report(*SIXTEEN, "--vipu-partition=p16", "--reset-partition=yes")
 
 
 def test_a_server_that_gives_no_answer(pod: Pod) -> None:

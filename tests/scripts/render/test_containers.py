@@ -58,7 +58,7 @@ def run(folder: Path, engine: str, *, rootless: str = "", **values: Any) -> list
     return [tuple(json.loads(line)) for line in (folder / "record").read_text().splitlines()]
 
 
-def told(folder: Path, rank: int) -> Any:
+def reported(folder: Path, rank: int) -> Any:
     lines = (folder / f"job/logs/rank-{rank:04d}.log").read_text().splitlines()
     return json.loads(lines[-1])
 
@@ -76,7 +76,7 @@ def test_what_was_typed_reaches_ranks_unchanged(engine: str, tmp_path: Path) -> 
     values = {f"V{number}": text for number, text in enumerate(HOSTILE)}
     run(tmp_path, engine, env=values)
     for rank in (0, 1):
-        environ, arguments = told(tmp_path, rank)
+        environ, arguments = reported(tmp_path, rank)
         assert arguments == HOSTILE
         assert {name: environ[name] for name in values} == values
         assert (environ["RANK"], environ["LOCAL_RANK"], environ["WORLD_SIZE"]) == (str(rank), str(rank), "2")
@@ -86,7 +86,7 @@ def test_a_secret_is_read_inside_and_handed_in_nowhere(tmp_path: Path, secrets: 
     # The same name in both: the value from outside must not be taken for the secret, nor the other way round.
     calls = run(tmp_path, "docker", secrets_file=str(secrets), env={"TOKEN": "public"})
     assert SECRET not in json.dumps(calls)
-    assert [told(tmp_path, rank)[0]["TOKEN"] for rank in (0, 1)] == [SECRET, SECRET]
+    assert [reported(tmp_path, rank)[0]["TOKEN"] for rank in (0, 1)] == [SECRET, SECRET]
     for words, handed in calls:
         assert handed["TOKEN"] == "public"
         assert f"{secrets}:{secrets}:ro" in words
@@ -120,7 +120,7 @@ def test_a_rehearsal_without_containers_starts_the_ranks_itself(
     monkeypatch.setenv("TRAINJOB_CONTAINER", "none")
     (tmp_path / "record").touch()
     assert run(tmp_path, "docker") == []
-    assert told(tmp_path, 1)[0]["RANK"] == "1"
+    assert reported(tmp_path, 1)[0]["RANK"] == "1"
 
 
 def test_an_engine_that_is_missing_is_said_in_the_log(tmp_path: Path) -> None:

@@ -77,14 +77,14 @@ def test_hostile_text_arrives_unchanged_and_never_runs(
 
 def test_ranks_know_where_they_stand_and_where_they_meet(tmp_path: Path) -> None:
     _, ranks = run(tmp_path, site(), instances=4)
-    told = [environ for _, environ, _ in ranks]
-    assert [one["RANK"] for one in told] == ["0", "1", "2", "3"]
-    assert {one["WORLD_SIZE"] for one in told} == {"4"}
-    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in told] == ["0", "16", "32", "48"]
-    assert {one["MASTER_ADDR"] for one in told} == {"127.0.0.1"}
-    assert len({one["MASTER_PORT"] for one in told}) == 1
-    assert 20000 <= int(told[0]["MASTER_PORT"]) < 32768
-    assert {one["TRAINJOB_ATTEMPT"] for one in told} == {"1"}
+    reported = [environ for _, environ, _ in ranks]
+    assert [one["RANK"] for one in reported] == ["0", "1", "2", "3"]
+    assert {one["WORLD_SIZE"] for one in reported} == {"4"}
+    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in reported] == ["0", "16", "32", "48"]
+    assert {one["MASTER_ADDR"] for one in reported} == {"127.0.0.1"}
+    assert len({one["MASTER_PORT"] for one in reported}) == 1
+    assert 20000 <= int(reported[0]["MASTER_PORT"]) < 32768
+    assert {one["TRAINJOB_ATTEMPT"] for one in reported} == {"1"}
 
 
 def test_a_partition_that_the_run_made_goes_with_it(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def bash(tmp_path: Path) -> Bash:
     return made
 
 
-def told(bash: Bash, *settings: str) -> list[str]:
+def reported(bash: Bash, *settings: str) -> list[str]:
     """Return address, port, the token in the folder and in the environment, and the state."""
     ended = bash.run(f"{' '.join(settings)}\nbegin_run_on_hosts\n{TELL}")
     assert ended.code == 0, ended.err
@@ -28,35 +28,35 @@ def told(bash: Bash, *settings: str) -> list[str]:
 
 
 def test_ranks_of_one_host_meet_there_and_nobody_is_asked(bash: Bash) -> None:
-    address, port, token, exported, state = told(bash, "interface=eno1")
+    address, port, token, exported, state = reported(bash, "interface=eno1")
     assert (address, state) == ("127.0.0.1", "RUNNING")
     assert 20000 <= int(port) < 32768
     assert token == exported
 
 
 def test_a_later_attempt_has_another_port_and_another_token(bash: Bash) -> None:
-    first, second = told(bash), told(bash)
+    first, second = reported(bash), reported(bash)
     assert (first[1] == second[1], first[2] == second[2]) == (False, False)
 
 
 def test_the_sites_own_port_is_used(bash: Bash) -> None:
-    assert told(bash, "port=29500")[1] == "29500"
+    assert reported(bash, "port=29500")[1] == "29500"
 
 
 def test_ranks_of_several_hosts_meet_at_the_first_ones_address_on_the_interface(bash: Bash) -> None:
     bash.program("ssh", f'echo "{SHOWN}"')
-    assert told(bash, "first_host=gpu-1", "interface=eno1")[0] == "10.5.0.7"
+    assert reported(bash, "first_host=gpu-1", "interface=eno1")[0] == "10.5.0.7"
     assert bash.calls("ssh")[0].endswith("-- gpu-1 ip -o -4 addr show dev eno1")
 
 
 def test_the_first_host_itself_is_asked_without_ssh(bash: Bash) -> None:
     bash.program("ip", f'echo "{SHOWN}"')
-    assert told(bash, "HOSTNAME=gpu-1", "first_host=gpu-1", "interface=eno1")[0] == "10.5.0.7"
+    assert reported(bash, "HOSTNAME=gpu-1", "first_host=gpu-1", "interface=eno1")[0] == "10.5.0.7"
 
 
 def test_without_an_interface_they_meet_at_the_address_that_ssh_has_for_it(bash: Bash) -> None:
     bash.program("ssh", '[ "$1" = -G ] && printf "user ml\\nhostname 10.5.0.9\\nport 22\\n"')
-    assert told(bash, "first_host=gpu-1")[0] == "10.5.0.9"
+    assert reported(bash, "first_host=gpu-1")[0] == "10.5.0.9"
 
 
 @pytest.mark.parametrize("answer", ["echo 'ssh: connect to host gpu-1: No route' >&2; exit 255", "true"])

@@ -59,8 +59,8 @@ def partitions(bash: Bash) -> str:
 
 def test_values_do_not_stand_on_the_line_and_names_that_are_not_set_are_left_out(bash: Bash) -> None:
     lines = 'TRAINJOB_MPI_LOCAL="-x A=1"; forward_names MINE MISSING; printf "%s|" "${TRAINJOB_FORWARDED[@]}"; echo; '
-    said = bash.run(lines + 'echo "$TRAINJOB_MPI_LOCAL"', MINE="a b", TRAINJOB_ATTEMPT="1")
-    assert said.out.splitlines() == [
+    output = bash.run(lines + 'echo "$TRAINJOB_MPI_LOCAL"', MINE="a b", TRAINJOB_ATTEMPT="1")
+    assert output.out.splitlines() == [
         "-x|PATH|-x|TRAINJOB_ATTEMPT|-x|MINE|",
         "-x A=1 -x PATH -x TRAINJOB_ATTEMPT -x MINE",
     ]
@@ -91,8 +91,8 @@ def test_a_server_that_does_not_answer_leaves_the_note(bash: Bash) -> None:
 
 def test_a_job_compiles_first_and_then_makes_its_partition(bash: Bash) -> None:
     ranks = f"{MAKES}export TRAINJOB_COMPILE_ONLY=1\ncompile_first poprun sh -c 'vipu list partitions; exit 3'"
-    said = bash.run(PAGE % ranks)
-    assert (said.code, said.out) == (3, "compiles: 1\nmine\n")
+    output = bash.run(PAGE % ranks)
+    assert (output.code, output.out) == (3, "compiles: 1\nmine\n")
     assert [words for words in bash.calls("vipu") if words.startswith("create")] == [
         "create partition mine --allocation c7 --size 32"
     ]
@@ -100,9 +100,9 @@ def test_a_job_compiles_first_and_then_makes_its_partition(bash: Bash) -> None:
 
 
 def test_a_job_without_vipu_says_where_it_belongs(bash: Bash) -> None:
-    said = bash.run(f"begin_run\n{MAKES}TRAINJOB_PARTITION=mine\nPATH=/bin:/usr/bin\nin_own_partition poprun true")
-    assert said.code == 1
-    assert "vipu is not on PATH of this node" in said.err
+    output = bash.run(f"begin_run\n{MAKES}TRAINJOB_PARTITION=mine\nPATH=/bin:/usr/bin\nin_own_partition poprun true")
+    assert output.code == 1
+    assert "vipu is not on PATH of this node" in output.err
 
 
 def test_ranks_are_asked_for_a_checkpoint_by_file(bash: Bash) -> None:

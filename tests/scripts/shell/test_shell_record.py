@@ -52,9 +52,9 @@ def test_a_full_disk_does_not_hide_the_end(bash: Bash, old: str, end: str, state
     full = (
         "export TRAINJOB_ATTEMPT=1; for name in .state.part .exit_code.part exit_code; do ln -s /dev/full $name; done"
     )
-    said = bash.run(f"set -euo pipefail; {full}; TRAINJOB_RUN_DIR=$PWD; end_attempt {end}; echo $(<state)")
-    assert (said.code, said.out) == (0, f"{state}\n"), said.err
-    assert said.err.count("No space left on device") == said.err.count("\n") == 1, said.err
+    output = bash.run(f"set -euo pipefail; {full}; TRAINJOB_RUN_DIR=$PWD; end_attempt {end}; echo $(<state)")
+    assert (output.code, output.out) == (0, f"{state}\n"), output.err
+    assert output.err.count("No space left on device") == output.err.count("\n") == 1, output.err
     assert ended(bash) == ("1", state, None)
 
 
@@ -74,8 +74,8 @@ def test_a_second_attempt_begins_without_the_words_of_the_first(bash: Bash) -> N
     for name in ("state", "requeue", "done", ".asked.3", ".saved.2", ".terminated.3", "failure.json", "exit_code"):
         bash.write(name, "old\n")
     bash.write("attempt", "3\n")
-    said = bash.run("begin_attempt; ls -A; cat state; echo $TRAINJOB_ATTEMPT")
-    assert said.out.split() == ["attempt", "checkpoints", "code", "events", "logs", "state", "RUNNING", "4"]
+    output = bash.run("begin_attempt; ls -A; cat state; echo $TRAINJOB_ATTEMPT")
+    assert output.out.split() == ["attempt", "checkpoints", "code", "events", "logs", "state", "RUNNING", "4"]
 
 
 def noted(bash: Bash) -> list[tuple[int, str, str]]:
@@ -117,10 +117,10 @@ def test_the_number_of_the_last_attempt_is_read_however_it_was_written(bash: Bas
 @pytest.mark.parametrize("word", ["BASH_VERSINFO[$(touch canary)]", "x", "-1", "1 2", "\x1b[2J", "9" * 30])
 def test_a_damaged_attempt_is_refused_and_never_evaluated(bash: Bash, word: str) -> None:
     bash.write("attempt", f"{word}\n")
-    said = bash.run(PAGE % "true")
-    assert said.code == 1
-    assert "file attempt of the run directory is damaged" in said.err
-    assert "\x1b" not in said.err
+    output = bash.run(PAGE % "true")
+    assert output.code == 1
+    assert "file attempt of the run directory is damaged" in output.err
+    assert "\x1b" not in output.err
     assert bash.word("canary") is None
     assert bash.word("state") == "FAILED"
 
@@ -175,8 +175,8 @@ def test_names_of_the_users_environment_change_nothing(bash: Bash) -> None:
 @pytest.mark.parametrize("redirected", ["", "/else where"])
 def test_what_a_rehearsal_has_redirected_stays(bash: Bash, redirected: str) -> None:
     lines = 'use_data "/shared data"; use_python python3.8; env | grep ^TRAINJOB_DATA; echo "$TRAINJOB_PYTHON"'
-    said = bash.run(lines, TRAINJOB_DATA_DIR=redirected, TRAINJOB_PYTHON=redirected)
-    assert said.out.splitlines() == [f"TRAINJOB_DATA_DIR={redirected or '/shared data'}", redirected or "python3.8"]
+    output = bash.run(lines, TRAINJOB_DATA_DIR=redirected, TRAINJOB_PYTHON=redirected)
+    assert output.out.splitlines() == [f"TRAINJOB_DATA_DIR={redirected or '/shared data'}", redirected or "python3.8"]
 
 
 def test_the_runtime_is_found_although_the_user_has_set_pythonsafepath(tmp_path: Path) -> None:
@@ -199,20 +199,20 @@ def test_a_page_knows_the_users_home_where_the_environment_lacks_it(bash: Bash, 
 def test_a_checkpoint_is_asked_for_before_the_time_limit(bash: Bash) -> None:
     saves = 'exit(75 if pathlib.Path("requeue").write_text("5") else 1)'
     ranks = f"exec python3 -c 'import signal, pathlib; {BLOCKS}signal.sigwait({{10}}); {saves}'"
-    said = bash.run("time_limit_s=8 time_limit_margin_s=7\n" + PAGE % ranks)
-    assert (said.code, bash.word("state")) == (75, "STOPPED")
-    assert "the time limit of 8 s is near" in said.err
+    output = bash.run("time_limit_s=8 time_limit_margin_s=7\n" + PAGE % ranks)
+    assert (output.code, bash.word("state")) == (75, "STOPPED")
+    assert "the time limit of 8 s is near" in output.err
     assert [event.what for event in events.read(RunPaths(bash.folder))] == ["began", "signal", "ended"]
 
 
 def test_the_time_limit_ends_what_does_not_stop(bash: Bash) -> None:
-    said = bash.run("time_limit_s=2 time_limit_margin_s=1\n" + PAGE % "while :; do sleep 0.1; done")
-    assert (said.code, bash.word("state")) == (143, "TIMEOUT")
+    output = bash.run("time_limit_s=2 time_limit_margin_s=1\n" + PAGE % "while :; do sleep 0.1; done")
+    assert (output.code, bash.word("state")) == (143, "TIMEOUT")
 
 
 def test_a_run_that_ends_in_time_leaves_nobody_waiting_for_the_limit(bash: Bash) -> None:
-    said = bash.run("time_limit_s=100000 time_limit_margin_s=1\n" + PAGE % "true")
-    assert (said.code, bash.word("state")) == (0, "COMPLETED")
+    output = bash.run("time_limit_s=100000 time_limit_margin_s=1\n" + PAGE % "true")
+    assert (output.code, bash.word("state")) == (0, "COMPLETED")
     words = str(bash.folder).encode()
     until(lambda: not [pid for pid in Path("/proc").glob("[0-9]*") if words in _environment(pid)], "nobody waits")
 

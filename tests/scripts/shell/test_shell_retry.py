@@ -27,8 +27,8 @@ def bash(tmp_path: Path) -> Bash:
 
 
 def page(ranks: str, settings: str = MORE) -> str:
-    told = f"max_attempts=50 counted_from=update-00000000 {settings}"
-    return f"{told}\nbegin_run\n(\ntrap '' USR1\ncd code\n{ranks}\n) &\nwait_for_ranks"
+    reported = f"max_attempts=50 counted_from=update-00000000 {settings}"
+    return f"{reported}\nbegin_run\n(\ntrap '' USR1\ncd code\n{ranks}\n) &\nwait_for_ranks"
 
 
 def retries(bash: Bash) -> list[dict[str, str]]:
@@ -36,12 +36,12 @@ def retries(bash: Bash) -> list[dict[str, str]]:
 
 
 def test_an_attempt_without_memory_is_followed_by_a_job_that_asks_for_more(bash: Bash) -> None:
-    said = bash.run(page(OUT_OF_MEMORY), **JOB)
-    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8"), said.err
+    output = bash.run(page(OUT_OF_MEMORY), **JOB)
+    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8"), output.err
     assert bash.calls("sbatch") == [f"{FOLLOWS} --mem=6G job.sbatch 7"]
     assert [call for call in bash.calls("scontrol") if "requeue" in call] == []
     assert retries(bash) == [{"attempt": "1", "what": "mem", "option": "--mem=6G"}]
-    assert "the next attempt asks for more: --mem=6G" in said.err
+    assert "the next attempt asks for more: --mem=6G" in output.err
 
 
 def follow_up(bash: Bash, ranks: str, job: str = "8") -> str:
@@ -55,9 +55,9 @@ def test_it_asks_for_more_and_more_until_it_has_asked_as_often_as_it_may(bash: B
     bash.program("sbatch", "echo 9")
     follow_up(bash, OUT_OF_MEMORY)
     assert bash.calls("sbatch")[-1].endswith("--mem=9G job.sbatch 8")
-    said = follow_up(bash, OUT_OF_MEMORY, "9")
-    assert (bash.word("state"), bash.word("attempt"), len(bash.calls("sbatch"))) == ("FAILED", "3", 2), said
-    assert "2 attempts have asked for more, and retry.attempts is 2" in said
+    output = follow_up(bash, OUT_OF_MEMORY, "9")
+    assert (bash.word("state"), bash.word("attempt"), len(bash.calls("sbatch"))) == ("FAILED", "3", 2), output
+    assert "2 attempts have asked for more, and retry.attempts is 2" in output
 
 
 def test_three_attempts_that_stand_at_the_same_place_are_no_loop_while_each_has_more(bash: Bash) -> None:
@@ -65,9 +65,9 @@ def test_three_attempts_that_stand_at_the_same_place_are_no_loop_while_each_has_
     words = page(OUT_OF_MEMORY, settings)
     for number in ("7", "8", "9"):
         bash.program("sbatch", f"echo {int(number) + 1}")
-        said = bash.run(words, **{**JOB, "SLURM_JOB_ID": number})
+        output = bash.run(words, **{**JOB, "SLURM_JOB_ID": number})
         bash.before = f"set -- {number}"  # type: ignore[attr-defined]
-        assert bash.word("state") == "REQUEUED", said.err
+        assert bash.word("state") == "REQUEUED", output.err
     assert bash.calls("sbatch")[-1].endswith("--mem=12G job.sbatch 9")
 
 
@@ -80,8 +80,8 @@ def test_what_was_asked_for_is_asked_for_again_by_every_job_that_follows(bash: B
 
 def test_a_time_limit_that_ended_the_attempt_is_followed_by_a_longer_one(bash: Bash) -> None:
     bash.program("scontrol", TIMED_OUT)
-    said = bash.run(page("kill -TERM $$; sleep 1; exit 143"), **JOB)
-    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8"), said.err
+    output = bash.run(page("kill -TERM $$; sleep 1; exit 143"), **JOB)
+    assert (bash.word("state"), bash.word("job_id")) == ("REQUEUED", "8"), output.err
     assert bash.calls("sbatch") == [f"{FOLLOWS} --time=90 job.sbatch 7"]
     assert retries(bash) == [{"attempt": "1", "what": "time", "option": "--time=90"}]
 
@@ -99,10 +99,10 @@ def test_nothing_more_is_asked_for_unless_the_job_says_so(bash: Bash, ranks: str
 def test_a_partition_that_gives_no_more_ends_the_run_with_what_was_asked_for(bash: Bash) -> None:
     bash.program("sbatch", "echo 'sbatch: error: Memory specification can not be satisfied' >&2; exit 1")
     bash.program("sleep", "true")
-    said = bash.run(page(OUT_OF_MEMORY), **JOB).err
+    output = bash.run(page(OUT_OF_MEMORY), **JOB).err
     assert bash.word("state") == "FAILED"
-    assert "Slurm takes no job with --mem=6G, which may be more than the partition's limit: not started again" in said
-    assert "Memory specification can not be satisfied" in said
+    assert "Slurm takes no job with --mem=6G, which may be more than the partition's limit: not started again" in output
+    assert "Memory specification can not be satisfied" in output
 
 
 def test_a_follow_up_that_waited_from_the_beginning_and_asks_for_less_is_replaced(bash: Bash) -> None:

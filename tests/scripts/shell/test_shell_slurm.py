@@ -28,8 +28,8 @@ def bash(tmp_path: Path) -> Bash:
 
 def page(ranks: str, *settings: str) -> str:
     """Return the lines of a page, with settings of the library such as max_attempts=2."""
-    told = f"max_attempts=50 counted_from=update-00000000 {' '.join(settings)}"
-    return f"{told}\nbegin_run\n(\ntrap '' USR1\n{ranks}\n) &\nwait_for_ranks"
+    reported = f"max_attempts=50 counted_from=update-00000000 {' '.join(settings)}"
+    return f"{reported}\nbegin_run\n(\ntrap '' USR1\n{ranks}\n) &\nwait_for_ranks"
 
 
 def test_a_job_that_slurm_starts_once_more_leaves_a_complete_run_alone(bash: Bash) -> None:
@@ -48,8 +48,8 @@ def test_a_job_that_slurm_starts_once_more_leaves_a_complete_run_alone(bash: Bas
 
 
 def test_outside_of_slurm_it_says_what_it_is_for(bash: Bash) -> None:
-    said = bash.run(page("true"))
-    assert (said.code, said.err) == (1, "trainjob: this script is for Slurm; in its folder: sbatch job.sbatch\n")
+    output = bash.run(page("true"))
+    assert (output.code, output.err) == (1, "trainjob: this script is for Slurm; in its folder: sbatch job.sbatch\n")
     assert bash.word("attempt") is None
 
 
@@ -144,10 +144,10 @@ def test_the_path_is_the_same_whatever_a_login_shell_does_and_has_slurms_own_com
 
 
 def test_a_rehearsal_brings_what_the_prologue_would_have(bash: Bash) -> None:
-    said = bash.run(
+    output = bash.run(
         'echo "$PATH $PYTHONPATH"', **JOB, TRAINJOB_PROLOGUE="skip", PATH="/standins:/bin", PYTHONPATH="/torch"
     )
-    assert said.out == "/standins:/bin /torch\n"
+    assert output.out == "/standins:/bin /torch\n"
 
 
 def test_gpus_are_those_that_slurm_gave(bash: Bash) -> None:
@@ -157,18 +157,18 @@ def test_gpus_are_those_that_slurm_gave(bash: Bash) -> None:
 
 
 def test_a_job_is_an_element_or_a_restart_only_if_the_controller_says_so(bash: Bash) -> None:
-    told = {**JOB, "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "5", "SLURM_RESTART_COUNT": "4"}
+    reported = {**JOB, "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "5", "SLURM_RESTART_COUNT": "4"}
     shows = 'echo "${SLURM_ARRAY_TASK_ID-none} ${SLURM_RESTART_COUNT-none}"'
-    assert bash.run(shows, **told).out == "none none\n"
+    assert bash.run(shows, **reported).out == "none none\n"
     bash.program("scontrol", "echo JobId=7 ArrayJobId=5 ArrayTaskId=3 JobState=RUNNING Restarts=2 Reason=None")
-    assert bash.run(shows, **told).out == "3 2\n"
+    assert bash.run(shows, **reported).out == "3 2\n"
     bash.program("scontrol", "echo slurm_load_jobs error >&2; exit 1")
-    assert bash.run(shows, **told).out == "3 4\n"
+    assert bash.run(shows, **reported).out == "3 4\n"
 
 
 def test_the_prologue_finds_module_as_the_site_defines_it(bash: Bash) -> None:
-    said = bash.run('module() { echo "module $*"; }; export -f module; define_module; module load cuda', **JOB)
-    assert said.out == "module load cuda\n"
+    output = bash.run('module() { echo "module $*"; }; export -f module; define_module; module load cuda', **JOB)
+    assert output.out == "module load cuda\n"
 
 
 # --- Elements of an array.
@@ -189,9 +189,9 @@ def test_each_element_has_a_run_directory_of_its_own(bash: Bash) -> None:
 
 def test_a_sweep_has_nothing_for_an_element_that_was_not_planned(bash: Bash) -> None:
     bash.program("scontrol", OF_ARRAY)
-    said = bash.run(page("true", "is_sweep=1"), **JOB, SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_JOB_ID="5")
-    assert said.code == 1
-    assert said.err == (
+    output = bash.run(page("true", "is_sweep=1"), **JOB, SLURM_ARRAY_TASK_ID="3", SLURM_ARRAY_JOB_ID="5")
+    assert output.code == 1
+    assert output.err == (
         f"trainjob: the sweep has nothing for array element 3: those it has are in {bash.folder}/tasks\n"
     )
 
@@ -253,9 +253,9 @@ def test_a_start_that_was_asked_for_counts_anew(bash: Bash) -> None:
 def test_a_job_does_not_start_for_ever(bash: Bash, starts: str, message: str) -> None:
     bash.write(".starts", starts + "\n")
     bash.write("job_id", "7\n")
-    said = bash.run(page("touch ran", "max_attempts=3"), **JOB)
-    assert (said.code, bash.word("state"), bash.word("ran")) == (1, "FAILED", None)
-    assert message in said.err
+    output = bash.run(page("touch ran", "max_attempts=3"), **JOB)
+    assert (output.code, bash.word("state"), bash.word("ran")) == (1, "FAILED", None)
+    assert message in output.err
 
 
 # --- What becomes of a job that left the marker.
@@ -277,9 +277,9 @@ def test_a_job_that_was_asked_for_a_checkpoint_is_requeued(bash: Bash) -> None:
 def test_where_it_may_not_start_again_it_is_stopped(
     bash: Bash, files: list[str], settings: tuple[str, ...], message: str
 ) -> None:
-    said = bash.run(page(f"touch requeue {' '.join(files)}", *settings), **JOB)
-    assert (said.code, bash.word("state")) == (75, "STOPPED")
-    assert message in said.err
+    output = bash.run(page(f"touch requeue {' '.join(files)}", *settings), **JOB)
+    assert (output.code, bash.word("state")) == (75, "STOPPED")
+    assert message in output.err
     assert "requeue 7" not in bash.calls("scontrol")
 
 
@@ -294,6 +294,17 @@ def test_srun_tells_the_other_ranks_to_end_where_one_has_failed(
     failure = "echo '{}' >failure.json; " if failed else ""
     bash.run(page(f"{failure}touch requeue .terminated.1; exit 1", "preemption=cancel"), **JOB)
     assert bash.word("state") == state
+
+
+def test_a_follow_up_job_that_cannot_be_dropped_for_another_continues_the_run(bash: Bash) -> None:
+    # That of an earlier attempt does not exclude the node that has failed since.
+    waits = "case $* in *' 8') echo 'JobId=8 JobState=PENDING ' ;; *) " + RUNNING + " ;; esac"
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{waits}')
+    bash.program("scancel", "exit 1")
+    bash.program("sbatch", "echo 9")
+    bash.program("sleep", "true")
+    bash.run(page("echo 8 >.follow_up; printf 'n1\\t1\\tfailed\\n' >excluded_nodes; touch requeue"), **JOB)
+    assert (bash.calls("sbatch"), bash.word("state"), bash.word("job_id")) == ([], "REQUEUED", "8")
 
 
 @pytest.mark.parametrize("refuses", [False, True])
@@ -318,7 +329,7 @@ def test_an_end_is_recorded_where_a_full_disk_keeps_the_follow_up_job_from_being
 def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(bash: Bash) -> None:
     bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
     bash.program("sbatch", f'env >"{bash.programs}/sbatch.environ"; echo "lua: 2 partitions"; echo "8;cluster"')
-    said = bash.run(
+    output = bash.run(
         page("touch requeue"),
         **JOB,
         TRAINJOB_DEVICE="cpu",
@@ -335,7 +346,7 @@ def test_a_follow_up_where_requeueing_is_not_allowed_takes_the_redirects_along(b
         "--parsable --dependency=afterany:7 --kill-on-invalid-dep=yes --job-name=mine "
         "--export=TRAINJOB_PROLOGUE,TRAINJOB_DEVICE job.sbatch 7"
     ]
-    assert "requeueing is not allowed here: job 8 continues after this one" in said.err
+    assert "requeueing is not allowed here: job 8 continues after this one" in output.err
 
 
 @pytest.mark.parametrize("sbatch", ["exit 1", "echo 502 Bad Gateway"])
@@ -377,9 +388,9 @@ def test_only_the_controller_knows_why_term_came(bash: Bash, shown: str, marker:
 
 def test_a_run_is_not_complete_because_srun_returned_0_when_a_node_failed(bash: Bash) -> None:
     bash.program("scontrol", "echo 'JobId=7 JobState=NODE_FAIL Restarts=0 Reason=NodeDown PreemptTime=None'")
-    said = bash.run(page("true"), **JOB)
-    assert (said.code, bash.word("state")) == (75, "FAILED")
-    assert "a node failed, and Slurm does not start the job again" in said.err
+    output = bash.run(page("true"), **JOB)
+    assert (output.code, bash.word("state")) == (75, "FAILED")
+    assert "a node failed, and Slurm does not start the job again" in output.err
 
 
 @pytest.mark.parametrize(
@@ -389,9 +400,9 @@ def test_where_the_controller_is_silent_srun_is_believed_if_every_rank_has_ended
     bash: Bash, marks: str, state: str
 ) -> None:
     bash.program("scontrol", "exit 1")
-    said = bash.run(page(f"mkdir .ended; echo 0 | tee {marks}"), **NODES)
+    output = bash.run(page(f"mkdir .ended; echo 0 | tee {marks}"), **NODES)
     assert bash.word("state") == state
-    assert ("not every rank has recorded its end" in said.err) == (state == "FAILED")
+    assert ("not every rank has recorded its end" in output.err) == (state == "FAILED")
 
 
 def test_the_code_is_that_of_the_first_rank_that_failed(bash: Bash) -> None:
@@ -410,9 +421,9 @@ SINFO = f"case $* in *--nodes=*) exit ;; esac; printf '%s\\n' {STATES}"
 
 def requeues(bash: Bash, *settings: str, leaves: str = "") -> str:
     """Return what a job says whose ranks leave the marker, and `leaves` before it."""
-    said = bash.run(page(f"{leaves or 'true'}; echo 9 >requeue; exit 75", *settings), **NODES)
-    assert said.code == 75, said.err
-    return said.err
+    output = bash.run(page(f"{leaves or 'true'}; echo 9 >requeue; exit 75", *settings), **NODES)
+    assert output.code == 75, output.err
+    return output.err
 
 
 def shows(job: str, hostnames: str = "") -> str:
@@ -448,8 +459,8 @@ def test_a_node_that_is_used_again_is_no_longer_excluded(bash: Bash) -> None:
 def test_no_node_is_excluded_from_a_job_that_asks_for_certain_nodes(bash: Bash, asked: str) -> None:
     bash.program("scontrol", shows(f"ExcNodeList=(null) {asked}"))
     bash.program("sinfo", SINFO)
-    said = requeues(bash, leaves="echo n2 rank 1 lost its GPU >.bad_node")
-    assert "so none of them is excluded" in said
+    output = requeues(bash, leaves="echo n2 rank 1 lost its GPU >.bad_node")
+    assert "so none of them is excluded" in output
     assert updates(bash) == ["requeue 7", "update JobId=7 ExcNodeList="]
 
 
@@ -492,10 +503,10 @@ def test_the_attempt_after_one_that_died_with_its_first_node_names_that_node(bas
 def test_nodes_are_used_again_where_too_few_would_be_left(bash: Bash) -> None:
     bash.program("sinfo", SINFO)
     bash.write("excluded_nodes", "n1\t1\tfailed\nn2\t1\tfailed\nn3\t2\tfailed\n")
-    said = bash.run("job=7; nodes_to_exclude", **NODES)
+    output = bash.run("job=7; nodes_to_exclude", **NODES)
     # Of four that work, two must be left.
-    assert said.out == "n2,n3\n"
-    assert said.err == "trainjob: too few nodes would be left without n1: it is used again\n"
+    assert output.out == "n2,n3\n"
+    assert output.err == "trainjob: too few nodes would be left without n1: it is used again\n"
     bash.program("sinfo", "exit 1")
     assert bash.run("job=7; nodes_to_exclude", **NODES).out == ""
 
@@ -537,10 +548,10 @@ def test_a_job_that_slurm_took_back_knows_the_newer_job_of_its_run(bash: Bash) -
 
 
 @pytest.mark.parametrize(
-    ("state", "last_job", "said"),
+    ("state", "last_job", "output"),
     [("CANCELLED", "7", "the run was cancelled"), ("FAILED", "9", "job 9 has continued the run since")],
 )
-def test_a_follow_up_job_that_is_not_needed_does_nothing(bash: Bash, state: str, last_job: str, said: str) -> None:
+def test_a_follow_up_job_that_is_not_needed_does_nothing(bash: Bash, state: str, last_job: str, output: str) -> None:
     """The script before it was killed before it could cancel this one."""
     bash.program("sleep", "true")
     bash.before = "set -- 7"  # type: ignore[attr-defined] # what sbatch passes on to the follow-up's script
@@ -549,7 +560,7 @@ def test_a_follow_up_job_that_is_not_needed_does_nothing(bash: Bash, state: str,
     follow_up = {**JOB, "SLURM_JOB_ID": "8"}
     refused = bash.run(page("touch ran-again"), **follow_up)
     assert (refused.code, bash.word("attempt"), bash.word("state")) == (0, "1", state)
-    assert said in refused.err
+    assert output in refused.err
     bash.write("state", "FAILED\n")
     bash.write("job_id", "7\n")
     assert bash.run(page("touch ran-again"), **follow_up).code == 0
@@ -594,8 +605,8 @@ def test_a_follow_up_waits_from_the_beginning_and_goes_with_a_complete_run(bash:
     bash.program(
         "scontrol", "case $4 in 12) echo JobId=12 JobState=PENDING Reason=Dependency ;; *) " + RUNNING + " ;; esac"
     )
-    said = bash.run(page("cat .follow_up", "queues_follow_up=1"), **NODES)
-    assert (said.code, said.out) == (0, "12\n"), said.err
+    output = bash.run(page("cat .follow_up", "queues_follow_up=1"), **NODES)
+    assert (output.code, output.out) == (0, "12\n"), output.err
     assert bash.calls("sbatch") == [
         "--parsable --dependency=afternotok:7 --kill-on-invalid-dep=yes --job-name=mine --export=NONE job.sbatch 7"
     ]
@@ -638,8 +649,8 @@ def test_a_run_whose_node_failed_continues_by_its_follow_up_which_may_have_begun
     bash.program("sbatch", "echo 12")
     bash.program("scancel", "true")
     bash.program("scontrol", f"case $4 in 12) echo JobId=12 JobState={follow_up} ;; *) {NODE_FAILED} ;; esac")
-    said = bash.run(page("true", "queues_follow_up=1"), **NODES)
-    assert (said.code, bash.word("state"), bash.word(".follow_up")) == (75, "REQUEUED", "12"), said.err
+    output = bash.run(page("true", "queues_follow_up=1"), **NODES)
+    assert (output.code, bash.word("state"), bash.word(".follow_up")) == (75, "REQUEUED", "12"), output.err
     assert bash.calls("scancel") == []
 
 
@@ -678,29 +689,29 @@ def test_where_there_is_no_such_input_a_request_is_a_file_and_no_signal(bash: Ba
 
 
 def test_ranks_meet_at_the_first_nodes_name_and_a_port_of_the_jobs_own(bash: Bash) -> None:
-    said = bash.run(page('echo "$MASTER_ADDR $MASTER_PORT"'), **JOB)
-    assert said.out == f"localhost {20000 + 7 * 31}\n"
+    output = bash.run(page('echo "$MASTER_ADDR $MASTER_PORT"'), **JOB)
+    assert output.out == f"localhost {20000 + 7 * 31}\n"
 
 
 def test_a_port_that_is_taken_is_passed_over_or_named(bash: Bash) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
-        said = bash.run(page("true", f"port={port}"), **JOB)
-        assert f"network.port {port} is in use on node" in said.err
+        output = bash.run(page("true", f"port={port}"), **JOB)
+        assert f"network.port {port} is in use on node" in output.err
         assert bash.run(f"MASTER_ADDR=localhost; is_taken {port} && echo taken", **JOB).out == "taken\n"
         wanted = f"is_taken() {{ [ $1 = {20000 + 7 * 31} ]; }}; port_of_this_job ''"
         assert bash.run(wanted, **JOB).out == f"{20000 + 7 * 31 + 1}\n"
 
 
 def test_an_interface_that_is_not_there_is_named(bash: Bash) -> None:
-    said = bash.run(page("true", "interface=ib7"), **JOB)
-    assert said.err == "trainjob: node localhost has no IPv4 address on network interface ib7\n"
+    output = bash.run(page("true", "interface=ib7"), **JOB)
+    assert output.err == "trainjob: node localhost has no IPv4 address on network interface ib7\n"
     assert bash.word("state") == "FAILED"
 
 
 def test_the_redirected_interface_comes_before_the_sites(bash: Bash) -> None:
-    said = bash.run(page('echo "$MASTER_ADDR"', "interface=ib7"), **JOB, TRAINJOB_INTERFACE="lo")
-    assert said.out == "127.0.0.1\n"
+    output = bash.run(page('echo "$MASTER_ADDR"', "interface=ib7"), **JOB, TRAINJOB_INTERFACE="lo")
+    assert output.out == "127.0.0.1\n"
 
 
 @pytest.mark.parametrize(("nodes", "announced"), [("n1 n2", "10.1.2.3"), ("n1", "n1")])
@@ -732,16 +743,18 @@ def test_a_controller_that_restarts_is_asked_again(bash: Bash) -> None:
         f'[ "$(grep -c node "{bash.programs}/scontrol.calls")" -gt 2 ] || {{ echo "Unable to contact" >&2; exit 1; }}\n'
         "printf 'NodeName=n1\\n   NodeAddr=10.1.2.3 NodeHostName=n1\\n'",
     )
-    said = bash.run("sleep() { echo \"slept $1\" >>slept; }\naddress_of_first_node ''", **UNRESOLVED)
-    assert (said.code, said.out, bash.word("slept")) == (0, "10.1.2.3\n", "slept 2\nslept 2")
-    assert "does not give the address of node node-without-a-name.invalid (Unable to contact): asking again" in said.err
+    output = bash.run("sleep() { echo \"slept $1\" >>slept; }\naddress_of_first_node ''", **UNRESOLVED)
+    assert (output.code, output.out, bash.word("slept")) == (0, "10.1.2.3\n", "slept 2\nslept 2")
+    assert (
+        "does not give the address of node node-without-a-name.invalid (Unable to contact): asking again" in output.err
+    )
 
 
 def test_a_controller_that_stays_away_is_given_up_after_a_minute(bash: Bash) -> None:
     bash.program("scontrol", 'echo "Unable to contact" >&2; exit 1')
-    said = bash.run("sleep() { echo \"$1\" >>slept; }\naddress_of_first_node ''", **UNRESOLVED)
-    assert said.code == 1
-    assert "in 30 tries the controller has not given its address: Unable to contact" in said.err
+    output = bash.run("sleep() { echo \"$1\" >>slept; }\naddress_of_first_node ''", **UNRESOLVED)
+    assert output.code == 1
+    assert "in 30 tries the controller has not given its address: Unable to contact" in output.err
     assert sum(int(line) for line in (bash.word("slept") or "").split()) == 58
 
 
@@ -777,8 +790,8 @@ def on_node(
     bash: Bash, command: str = "pwd; env | grep ^APPTAINERENV_ || true", **environ: str
 ) -> tuple[int, str, str]:
     words = ["sh", "-c", (LIBRARY / "on_each_node.sh").read_text(), "sh", "sh", "-c"]
-    said = ran([*words, command], folder=bash.folder, environ=bash.environ(**environ))
-    return said.returncode, said.stdout, said.stderr
+    output = ran([*words, command], folder=bash.folder, environ=bash.environ(**environ))
+    return output.returncode, output.stdout, output.stderr
 
 
 def test_a_node_that_sees_another_folder_is_named(bash: Bash) -> None:
@@ -820,12 +833,12 @@ OF_GROUPS = {
 def test_a_job_on_groups_of_nodes_knows_all_its_nodes_and_srun_is_not_told_those_of_the_first(tmp_path: Path) -> None:
     bash = SlurmBash(tmp_path, before="node_groups=2 job_ranks=4")
     bash.write("excluded_nodes", "n1\t1\tfailed\n")
-    said = bash.run(page("env | grep ^SLURM_ | sort; nodes_to_exclude"), **JOB, **OF_GROUPS)
-    assert (said.code, bash.word(".nodes")) == (0, "n1,n[2-3]")
-    told = dict(line.split("=", 1) for line in said.out.splitlines())
-    assert "SLURM_NTASKS" not in told
-    assert "SLURM_JOB_NODELIST" not in told
-    assert told["SLURM_CPUS_PER_TASK_HET_GROUP_1"] == "8"
+    output = bash.run(page("env | grep ^SLURM_ | sort; nodes_to_exclude"), **JOB, **OF_GROUPS)
+    assert (output.code, bash.word(".nodes")) == (0, "n1,n[2-3]")
+    reported = dict(line.split("=", 1) for line in output.out.splitlines())
+    assert "SLURM_NTASKS" not in reported
+    assert "SLURM_JOB_NODELIST" not in reported
+    assert reported["SLURM_CPUS_PER_TASK_HET_GROUP_1"] == "8"
     # A job that is none of several groups keeps nothing of another one's.
     plain = SlurmBash(tmp_path / "plain").run(page("env | grep HET_"), **JOB, **OF_GROUPS)
     assert plain.out == ""

@@ -25,9 +25,9 @@ def bash(tmp_path: Path) -> Bash:
 
 def page(ranks: str, *settings: str) -> str:
     """Return the lines of a page; what it prints goes where Slurm puts it."""
-    told = f"max_attempts=50 counted_from=update-00000000 step_pause_s=0.05 step_look_s=0.1 {' '.join(settings)}"
+    reported = f"max_attempts=50 counted_from=update-00000000 step_pause_s=0.05 step_look_s=0.1 {' '.join(settings)}"
     body = f"ranks() {{\ntrap '' USR1\n{ranks}\n}}\nranks &\nwait_for_ranks"
-    return f"mkdir -p logs\nexec >>logs/scheduler.out 2>&1\n{told}\nbegin_run\n{body}"
+    return f"mkdir -p logs\nexec >>logs/scheduler.out 2>&1\n{reported}\nbegin_run\n{body}"
 
 
 def tries(bash: Bash, failing: int, how: str) -> str:
@@ -46,13 +46,13 @@ FORGOTTEN = [
 
 @pytest.mark.parametrize("words", FORGOTTEN)
 def test_srun_is_called_again_where_the_controller_has_forgotten_the_job(bash: Bash, words: str) -> None:
-    said = bash.run(page(tries(bash, 1, f'echo "srun: error: {words}" >&2; exit 1')), **JOB)
-    assert (said.code, bash.word("state"), bash.word("tries")) == (0, "COMPLETED", "try\ntry")
+    output = bash.run(page(tries(bash, 1, f'echo "srun: error: {words}" >&2; exit 1')), **JOB)
+    assert (output.code, bash.word("state"), bash.word("tries")) == (0, "COMPLETED", "try\ntry")
 
 
 def test_srun_is_called_again_while_the_controller_is_away(bash: Bash) -> None:
-    said = bash.run(page(tries(bash, 3, AWAY)), **JOB)
-    assert (said.code, bash.word("state"), bash.word("tries")) == (0, "COMPLETED", "\n".join(["try"] * 4))
+    output = bash.run(page(tries(bash, 3, AWAY)), **JOB)
+    assert (output.code, bash.word("state"), bash.word("tries")) == (0, "COMPLETED", "\n".join(["try"] * 4))
     assert "srun could not start the ranks while Slurm's controller was away: trying again (3)" in str(
         bash.word("logs/scheduler.out")
     )
@@ -82,8 +82,8 @@ def test_a_run_whose_ranks_have_ended_does_not_wait_for_a_step_that_is_gone(
     bash: Bash, codes: tuple[str, str], state: str, code: int
 ) -> None:
     marks = "\n".join(f"echo {word} >.ended/1.000{rank}" for rank, word in enumerate(codes))
-    said = bash.run(page(f"mkdir .ended\n{marks}\nexec sleep 600", "step_grace_s=0"), **JOB)
-    assert (said.code, bash.word("state")) == (code, state)
+    output = bash.run(page(f"mkdir .ended\n{marks}\nexec sleep 600", "step_grace_s=0"), **JOB)
+    assert (output.code, bash.word("state")) == (code, state)
     assert "srun has not: the daemon of its step is gone" in str(bash.word("logs/scheduler.out"))
     assert bash.word("step_gone") == "1"
 

@@ -193,7 +193,7 @@ def with_sdk(site: Site, folder: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("checksum", ["is not the expected file: its sha256 is", "expected 0000"]),
         ("full", ["MB are left at /srv/small", "make room there"]),
@@ -212,9 +212,9 @@ def with_sdk(site: Site, folder: str) -> dict[str, str]:
         ("broken", ["neither the index nor the wheelhouse has torch==9.9.9", "for this Python: add the wheels"]),
     ],
 )
-def test_each_failure_says_what_to_do(mistakes: dict[str, Any], name: str, said: list[str]) -> None:
+def test_each_failure_says_what_to_do(mistakes: dict[str, Any], name: str, message: list[str]) -> None:
     why = mistakes[name].why
-    for text in said:
+    for text in message:
         assert text in why, why
     assert "Traceback" not in why
 
@@ -292,7 +292,7 @@ def test_this_machine_is_provisioned_without_ssh(needs: Callable[[str], Path], t
     }
     administrator = Administrator(tmp_path, None, cluster)
     ended = administrator.provision("--tags", "sdk", "--json")
-    assert ended.json["ok"], ended.said
+    assert ended.json["ok"], ended.output
     assert ended.json["hosts"] == {"localhost": {"validate": "ok", "sdk_venv": "changed"}}
     assert administrator.run(str(venv / "bin/python"), "-c", "import extra").code == 0
     (tmp_path / "pinned.txt").write_text("extra==1.0 --hash=sha256:" + "0" * 64)

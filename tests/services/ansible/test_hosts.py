@@ -67,9 +67,9 @@ def ordinary(site: Any, tmp_path: Path) -> Administrator:
 def test_an_interpreter_that_the_user_may_not_run_is_named_with_the_key_that_names_another(ordinary: Any) -> None:
     asked = dict(ordinary.cluster["provision"], interpreter="/mnt/wheels")
     ordinary.write(dict(ordinary.cluster, provision=asked))
-    said = ordinary.provision("--tags", "sdk", "--json").json["failures"][0]["why"]
-    assert "/mnt/wheels: Permission denied" in said
-    assert "3.8 or newer: provision: {interpreter: …}" in said
+    output = ordinary.provision("--tags", "sdk", "--json").json["failures"][0]["why"]
+    assert "/mnt/wheels: Permission denied" in output
+    assert "3.8 or newer: provision: {interpreter: …}" in output
 
 
 @pytest.mark.full

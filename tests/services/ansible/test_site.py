@@ -78,8 +78,8 @@ def keep_the_horovod_wheel(administrator: Administrator) -> None:
     wheels = list(CACHE.glob(f"{HOROVOD}-py*-torch{TORCH}/{HOROVOD}-*.whl"))
     if not wheels:
         pytest.skip("no Horovod wheel is kept: .ci/run builds one")
-    said = administrator.run("mpirun", "--version").said
-    mpi = said.splitlines()[0].split()[-1]
+    output = administrator.run("mpirun", "--version").output
+    mpi = output.splitlines()[0].split()[-1]
     version = re.search(r"-cp(\d)(\d+)-", wheels[0].name)
     key = f"py{version[1]}.{version[2]}-torch{TORCH}+cpu-mpi{mpi}-x86_64-{HOROVOD}"
     folder = administrator.cache / "trainjob/provision" / key
@@ -113,28 +113,28 @@ def second(administrator: Administrator, first: Any) -> Ended:
 def test_a_check_changes_nothing_and_says_what_would(checked: Any) -> None:
     before, ended, after = checked
     assert after == before
-    assert ended.code == 0, ended.said + ended.errors
-    assert f'+ torch: "{TORCH}"' in ended.said
-    assert "would become" in ended.said
-    assert "Gathering Facts" not in ended.said
+    assert ended.code == 0, ended.output + ended.errors
+    assert f'+ torch: "{TORCH}"' in ended.output
+    assert "would become" in ended.output
+    assert "Gathering Facts" not in ended.output
 
 
 def test_the_hosts_are_ready_and_the_table_says_what_was_done(first: Any) -> None:
-    assert first.code == 0, first.said + first.errors
-    assert re.search(r"HOST +VALIDATE +SDK_VENV +HOROVOD +POD_HOSTS +DATASET +PROOF", first.said)
-    assert re.search(r"node1 +ok +changed +changed +changed +changed +ok", first.said), first.said
-    assert re.search(r"node2 +ok +ok +ok +changed +changed +ok", first.said), first.said
-    assert re.search(r"READY: 2 hosts · changed=\d+$", first.said.rstrip())
-    assert re.search(r"sdk_venv +Install torch and what comes with it · node1 changed · [\d.]+ s", first.said)
+    assert first.code == 0, first.output + first.errors
+    assert re.search(r"HOST +VALIDATE +SDK_VENV +HOROVOD +POD_HOSTS +DATASET +PROOF", first.output)
+    assert re.search(r"node1 +ok +changed +changed +changed +changed +ok", first.output), first.output
+    assert re.search(r"node2 +ok +ok +ok +changed +changed +ok", first.output), first.output
+    assert re.search(r"READY: 2 hosts · changed=\d+$", first.output.rstrip())
+    assert re.search(r"sdk_venv +Install torch and what comes with it · node1 changed · [\d.]+ s", first.output)
 
 
 def test_the_check_had_said_what_the_run_would_change(checked: Any, first: Any) -> None:
-    assert changed(checked[1].said) == changed(first.said)
+    assert changed(checked[1].output) == changed(first.output)
 
 
-def changed(said: str) -> set[tuple[str, str]]:
+def changed(output: str) -> set[tuple[str, str]]:
     """Return the hosts and roles that the table at the end calls changed."""
-    header, *rows = [line.split() for line in said.splitlines() if re.match(r"(HOST|node\d) ", line)]
+    header, *rows = [line.split() for line in output.splitlines() if re.match(r"(HOST|node\d) ", line)]
     return {(row[0], role) for row in rows for role, status in zip(header, row, strict=True) if status == "changed"}
 
 
@@ -183,7 +183,7 @@ def test_every_host_reaches_every_other_without_a_prompt(first: Any, site: Any) 
 
 
 def test_the_second_run_changes_nothing(second: Any) -> None:
-    assert second.code == 0, second.said + second.errors
+    assert second.code == 0, second.output + second.errors
     found = second.json
     assert (found["ok"], found["changed"], found["failures"]) == (True, 0, [])
     assert {host: job["job"]["updates"] for host, job in found["verdict"]["hosts"].items()} == {
@@ -219,9 +219,9 @@ def test_a_new_host_is_added_and_no_other_is_touched(second: Any, administrator:
     cluster = dict(administrator.cluster, provision=dict(administrator.cluster["provision"], hosts="node[1-3]"))
     administrator.write(cluster)
     ended = administrator.provision("--limit", "node3")
-    assert ended.code == 0, ended.said + ended.errors
-    assert "READY: 1 host ·" in ended.said
-    assert re.search(r"node3 +ok +ok +ok +changed +changed +ok", ended.said), ended.said
+    assert ended.code == 0, ended.output + ended.errors
+    assert "READY: 1 host ·" in ended.output
+    assert re.search(r"node3 +ok +ok +ok +changed +changed +ok", ended.output), ended.output
     assert {host: site.hosts[host].logins for host in logins} == logins, "another host was touched"
 
 
@@ -229,9 +229,9 @@ def test_plain_ansible_reads_the_same_inventory(second: Any, administrator: Any)
     ended = administrator.run("trainjob", "cluster", "inventory", "site", PATH=search_path())
     program = str(companion("playbooks") / "inventory")
     script = administrator.run(program, "--list", TRAINJOB_CLUSTER="site", PATH=search_path())
-    assert json.loads(script.said) == json.loads(ended.said)
+    assert json.loads(script.output) == json.loads(ended.output)
     words = ["ansible-inventory", "-i", program, "--host", "node2"]
-    found = json.loads(administrator.run(*words, TRAINJOB_CLUSTER="site", PATH=search_path()).said)
+    found = json.loads(administrator.run(*words, TRAINJOB_CLUSTER="site", PATH=search_path()).output)
     assert found["sdk_venv_path"] == "/mnt/venvs/torch"
     assert found["ansible_user"] == "root"
 
@@ -246,7 +246,7 @@ def test_a_horovod_wheel_is_built_where_none_is_kept_and_trains(administrator: A
     )
     flags = ("--tags", "sdk,horovod,datasets", "--extra", "horovod_wheelhouse=")
     ended = other.provision(*flags, limit_s=BUILD_LIMIT_S)
-    assert ended.code == 0, ended.said + ended.errors
-    assert "Build it, which takes minutes · node2 changed" in ended.said
+    assert ended.code == 0, ended.output + ended.errors
+    assert "Build it, which takes minutes · node2 changed" in ended.output
     assert len(list(other.cache.glob("trainjob/provision/*/horovod-*.whl"))) == 1
     assert_that_horovod_trains(site, "/srv/venv/bin/python")

@@ -63,11 +63,11 @@ def test_the_image_is_the_whole_command_line(engine: Engine, image: str) -> None
     here = engine.trainjob("render", "--cluster", "pod64", "--instances", "8")
     assert engine.docker("run", "--rm", image, "render", "--cluster", "pod64", "--instances", "8") == here
     assert engine.trainjob("container", "run", "cpu", "--", "render", "--cluster", "pod64", "--instances", "8") == here
-    told = engine.trainjob("container", "run", "cpu", "--json", "--", "cluster", "list", "--json")
+    reported = engine.trainjob("container", "run", "cpu", "--json", "--", "cluster", "list", "--json")
     # The container's output comes first, on the error stream; the JSON of this command is the last line's object.
-    answer = json.loads(told[told.rindex("\n{") :])
+    answer = json.loads(reported[reported.rindex("\n{") :])
     assert (answer["exit_code"], answer["argv"][-3:]) == (0, ["cluster", "list", "--json"])
-    assert '"name": "pod64"' in told
+    assert '"name": "pod64"' in reported
     refused = engine.docker("run", "--rm", image, "plan", "--cluster", "pod64", "--replicas", "12", code=1)
     assert "Nearest that works" in refused
 

@@ -58,10 +58,10 @@ class Contained:
     def all(self) -> list[str]:
         return self.engine.containers("--all", "--filter", self.label)
 
-    def wait_until_told(self) -> None:
+    def wait_until_reported(self) -> None:
         until(lambda: all("}\n" in self.run.log(rank) for rank in (0, 1)), "both ranks have told")
 
-    def told(self, rank: int) -> dict[str, Any]:
+    def report(self, rank: int) -> dict[str, Any]:
         lines = [line for line in self.run.log(rank).splitlines() if line.startswith("{")]
         value: dict[str, Any] = json.loads(lines[-1])
         return value
@@ -99,7 +99,7 @@ def staying(boxes: Here, engine: Engine) -> Callable[..., Contained]:
         boxes.write("my_script.py", STAY)
         asked = ("submit", "--cluster", "boxed", "--again", "--instances", "2", "--", "python3", "my_script.py", *words)
         made = Contained(engine, boxes.at(boxes.json(*asked)["folder"]))
-        made.wait_until_told()
+        made.wait_until_reported()
         return made
 
     return start
@@ -109,11 +109,11 @@ def test_each_rank_has_a_container_and_is_handed_what_it_needs(staying: Callable
     run = staying()
     assert len(run.running()) == 2
     for rank in (0, 1):
-        told = run.told(rank)
-        assert (told["RANK"], told["WORLD_SIZE"], told["MASTER_ADDR"]) == (str(rank), "2", "127.0.0.1")
-        assert told["GREETING"] == "it's $HOME"
-        assert told["interpreter"] == "/opt/trainjob/bin/python3"
-        assert told["secret"] == hashlib.sha256(SECRET.encode()).hexdigest()
+        reported = run.report(rank)
+        assert (reported["RANK"], reported["WORLD_SIZE"], reported["MASTER_ADDR"]) == (str(rank), "2", "127.0.0.1")
+        assert reported["GREETING"] == "it's $HOME"
+        assert reported["interpreter"] == "/opt/trainjob/bin/python3"
+        assert reported["secret"] == hashlib.sha256(SECRET.encode()).hexdigest()
     # Seen from inside of the containers.
     stacks = boxes.json("stacks", run.run.id)
     assert all('my_script.py", line' in rank["processes"][0]["stack"] for rank in stacks), stacks
@@ -245,7 +245,7 @@ def test_steps_of_a_node_run_once_in_a_container_before_its_ranks(boxes: Here, e
     boxes.write("job.yaml", ONCE)
     asked = ("submit", "--cluster", "boxed", "--job", "job.yaml", "--instances", "2")
     run = Contained(engine, boxes.at(boxes.json(*asked)["folder"]))
-    run.wait_until_told()
+    run.wait_until_reported()
     folder = run.run.folder
     # The one of the run comes before the containers.
     (before,) = (folder / "of-the-run").read_text().split()

@@ -45,7 +45,7 @@ def test_it_is_compiled_once_and_before(here: Here) -> None:
     marks = list((folder / "executables").glob("*.standin"))
     # Training, evaluation and the layout's test, each compiled by the offline step and found by both instances.
     assert [len(mark.read_text().splitlines()) for mark in marks] == [1, 1, 1]
-    said = (folder / "logs" / "scheduler.out").read_text()
-    assert said.count("Offline: no partition is taken") == 1
+    output = (folder / "logs" / "scheduler.out").read_text()
+    assert output.count("Offline: no partition is taken") == 1
     training = (folder / "logs" / "rank-0000.log").read_text().rpartition("task digits-cnn")[2]
     assert "Graph compilation" not in training

@@ -175,6 +175,6 @@ def test_the_hanging_rank_is_named(hvd: Here) -> None:
 
 
 def test_what_the_engine_needs_is_asked_for_before_anything_runs(here: Here) -> None:
-    said = here.json("check", "--engine", "horovod", "--instances", "2", code=1)
-    assert [problem["code"] for problem in said["problems"]] == ["horovod"]
+    output = here.json("check", "--engine", "horovod", "--instances", "2", code=1)
+    assert [problem["code"] for problem in output["problems"]] == ["horovod"]
     assert "has no Horovod built for torch" in here.run("verify", "--engine", "horovod", code=1).stderr

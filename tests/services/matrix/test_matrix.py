@@ -18,7 +18,7 @@ import pytest
 from tests.services.matrix.conftest import CELL, ROW
 from tests.support.hostile_texts import hostile
 from tests.support.local_runs import Here, Run
-from tests.support.slurm_jobs import POLL_S, Login, everything_said, parsed
+from tests.support.slurm_jobs import POLL_S, Login, everything_printed, parsed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process
@@ -136,7 +136,7 @@ class Site:
         run = self.render("--", program, "-c", script)
         job = self.sbatch(run)
         both = [run.folder / f"at-work-{rank}" for rank in (0, 1)]
-        until(lambda: all(path.exists() for path in both), f"two ranks\n{everything_said(run)}", LIMIT_S)
+        until(lambda: all(path.exists() for path in both), f"two ranks\n{everything_printed(run)}", LIMIT_S)
         return run, job
 
     def settle(self, run: Run) -> None:
@@ -144,15 +144,15 @@ class Site:
         try:
             until(lambda: not self.login.queue(), "all jobs to end", LIMIT_S, POLL_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said(run)}") from error
+            raise AssertionError(f"{error}\n{self.output(run)}") from error
 
     def end(self, run: Run) -> tuple[str, str]:
         """Return the state in which the run has ended, and in which attempt."""
         self.settle(run)
         return run.word("state"), run.word("attempt")
 
-    def said(self, run: Run) -> str:
-        return f"{everything_said(run)}\n{self.slurm.logs()}"
+    def output(self, run: Run) -> str:
+        return f"{everything_printed(run)}\n{self.slurm.logs()}"
 
 
 @pytest.fixture
@@ -168,25 +168,25 @@ def test_a_job_that_asks_to_come_back_does(user: Site) -> None:
     leaves = '[ "$TRAINJOB_ATTEMPT" != 1 ] || echo 5 >"$TRAINJOB_RUN_DIR/requeue"'
     run = user.render("--", "bash", "-c", leaves)
     user.sbatch(run)
-    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
+    assert user.end(run) == ("COMPLETED", "2"), user.output(run)
 
 
 def test_a_job_requeued_by_hand_comes_back(user: Site) -> None:
     run, job = user.at_work()
     user.slurm.run(["scontrol", "requeue", job])
-    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
+    assert user.end(run) == ("COMPLETED", "2"), user.output(run)
 
 
 def test_a_preempted_job_comes_back(user: Site) -> None:
     run, _ = user.at_work()
     faults.preempt(user.slurm)
-    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
+    assert user.end(run) == ("COMPLETED", "2"), user.output(run)
 
 
 def test_a_cancelled_job_stays_cancelled(user: Site) -> None:
     run, job = user.at_work()
     user.slurm.run(["scancel", job])
-    assert user.end(run) == ("CANCELLED", "1"), user.said(run)
+    assert user.end(run) == ("CANCELLED", "1"), user.output(run)
 
 
 @IN_FULL
@@ -194,7 +194,7 @@ def test_a_killed_rank_is_named(user: Site) -> None:
     # The other rank is told to end, and must not ask to come back.
     run, _ = user.at_work('touch "$TRAINJOB_RUN_DIR/at-work-$RANK"; exec sleep 600')
     faults.kill_rank(RunPaths(run.folder), 1)
-    assert user.end(run) == ("FAILED", "1"), user.said(run)
+    assert user.end(run) == ("FAILED", "1"), user.output(run)
     failure = json.loads((run.folder / "failure.json").read_text())
     assert (failure["rank"], failure["exit_code"]) == (1, 137)
 
@@ -204,7 +204,7 @@ def test_elements_of_an_array_are_runs_of_their_own(user: Site) -> None:
     user.sbatch(run)
     user.settle(run)
     states = [(run.folder / "tasks" / element / "state").read_text().strip() for element in ("0", "1")]
-    assert states == ["COMPLETED", "FAILED"], everything_said(run)
+    assert states == ["COMPLETED", "FAILED"], everything_printed(run)
 
 
 @IN_FULL
@@ -214,8 +214,8 @@ def test_elements_of_a_sweep_have_values_of_their_own(user: Site) -> None:
     run = user.render("--sweep", "sweep.yaml", "--", "python", str(user.login.here.project / "tells.py"))
     user.sbatch(run)
     user.settle(run)
-    told = [json.loads((run.folder / "tasks" / element / "told-1").read_text()) for element in ("0", "1")]
-    assert [one["arguments"] for one in told] == [["a b"], ["$c"]]
+    reported = [json.loads((run.folder / "tasks" / element / "told-1").read_text()) for element in ("0", "1")]
+    assert [one["arguments"] for one in reported] == [["a b"], ["$c"]]
 
 
 @IN_FULL
@@ -223,7 +223,7 @@ def test_a_job_waits_for_the_one_before_it(user: Site) -> None:
     first = user.render("--", "sleep", "2")
     second = user.render("--", "test", "-e", str(first.folder / "exit_code"))
     user.sbatch(second, f"--dependency=afterok:{user.sbatch(first)}")
-    assert user.end(second) == ("COMPLETED", "1"), user.said(second)
+    assert user.end(second) == ("COMPLETED", "1"), user.output(second)
 
 
 @IN_FULL
@@ -231,20 +231,20 @@ def test_two_hundred_hostile_words_arrive(user: Site) -> None:
     words = hostile(200)
     run = user.render("--", sys.executable, "-c", TELLS, *words)
     user.sbatch(run)
-    assert user.end(run) == ("COMPLETED", "1"), user.said(run)
+    assert user.end(run) == ("COMPLETED", "1"), user.output(run)
     assert [json.loads((run.folder / f"told-{rank}").read_text())["arguments"] for rank in (0, 1)] == [words] * 2
 
 
 def test_a_job_from_inside_another_is_the_same(user: Site) -> None:
     before = ("salloc", "--quiet", *_account(user.cell), "--nodes=1", "--ntasks=1", "srun", "--ntasks=1")
-    told = []
+    reported = []
     for words in ((), before):
         run = user.render("--", sys.executable, "-c", TELLS)
         user.sbatch(run, before=words)
-        assert user.end(run) == ("COMPLETED", "1"), user.said(run)
-        told.append([json.loads((run.folder / f"told-{rank}").read_text()) for rank in (0, 1)])
-    assert told[0] == told[1]
-    assert {one["threads"] for one in told[0]} == {"2"}
+        assert user.end(run) == ("COMPLETED", "1"), user.output(run)
+        reported.append([json.loads((run.folder / f"told-{rank}").read_text()) for rank in (0, 1)])
+    assert reported[0] == reported[1]
+    assert {one["threads"] for one in reported[0]} == {"2"}
 
 
 def _account(cell: Cell) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def _account(cell: Cell) -> tuple[str, ...]:
 def test_a_job_whose_time_is_up_comes_back(user: Site) -> None:
     run, job = user.at_work(HEARS_USR1, sys.executable)
     faults.let_time_run_out(user.slurm, job)
-    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
+    assert user.end(run) == ("COMPLETED", "2"), user.output(run)
 
 
 def test_a_job_that_lost_a_node_comes_back(user: Site) -> None:
@@ -264,4 +264,4 @@ def test_a_job_that_lost_a_node_comes_back(user: Site) -> None:
     last = user.slurm.run(["scontrol", "show", "hostnames", nodes]).text.split()[-1]
     faults.kill_daemon(user.slurm, last)
     faults.give_up(user.slurm, last)
-    assert user.end(run) == ("COMPLETED", "2"), user.said(run)
+    assert user.end(run) == ("COMPLETED", "2"), user.output(run)

@@ -75,9 +75,9 @@ def test_four_hosts_run_one_job_and_cancel_reaches_all(site: FourHosts) -> None:
     run = staying(site)
     assert [host_of(site, run, rank) for rank in range(4)] == list(NAMES)
     lines = [line for rank in range(4) for line in site.json("logs", run, "--rank", str(rank))["lines"]]
-    told = [json.loads(line) for line in lines if line.startswith("{")]
-    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in told] == ["0", "4", "8", "12"]
-    assert [one["POPDIST_LOCAL_INSTANCE_INDEX"] for one in told] == ["0", "0", "0", "0"]
+    reported = [json.loads(line) for line in lines if line.startswith("{")]
+    assert [one["POPDIST_REPLICA_INDEX_OFFSET"] for one in reported] == ["0", "4", "8", "12"]
+    assert [one["POPDIST_LOCAL_INSTANCE_INDEX"] for one in reported] == ["0", "0", "0", "0"]
     (site.there(run) / "release").touch()
     site.wait(run, "COMPLETED")
     lost = staying(site)
@@ -103,7 +103,7 @@ def test_steps_before_the_ranks_run_once_for_the_run_and_once_on_each_host(site:
 
 def test_a_host_that_can_not_be_reached_is_named_before_anything_is_submitted(site: FourHosts) -> None:
     site.hosts.cut(NAMES[2])
-    said = site.trainjob("submit", "--cluster", "pod", "--instances", "4", "--", "python", "stay.py", code=1).stderr
-    assert "host 10.213.78.3 can't be reached from this machine" in said
-    assert "host 10.213.78.1 can't log in to 10.213.78.3" in said
+    output = site.trainjob("submit", "--cluster", "pod", "--instances", "4", "--", "python", "stay.py", code=1).stderr
+    assert "host 10.213.78.3 can't be reached from this machine" in output
+    assert "host 10.213.78.1 can't log in to 10.213.78.3" in output
     assert list(site.runs.iterdir()) == []

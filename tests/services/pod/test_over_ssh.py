@@ -52,16 +52,16 @@ def test_a_run_from_its_submission_to_its_end(site: PodSite) -> None:
     (site.there(run) / "release").touch()
     site.wait(run, "COMPLETED")
     assert site.partitions() == {}
-    said, rank_said = (line + what_follows(process) for line, process in zip(begun, followers, strict=True))
+    output, rank_output = (line + what_follows(process) for line, process in zip(begun, followers, strict=True))
     assert [process.returncode for process in followers] == [0, 0]
-    assert "[poprun] " in said
-    assert "[3] ready" in said
-    assert rank_said == (site.there(run) / "logs" / "rank-0001.log").read_text()
+    assert "[poprun] " in output
+    assert "[3] ready" in output
+    assert rank_output == (site.there(run) / "logs" / "rank-0001.log").read_text()
     lines = site.json("logs", run, "--rank", "2")["lines"]
-    told = json.loads(next(line for line in lines if line.startswith("{")))
-    assert (told["POPDIST_REPLICA_INDEX_OFFSET"], told["RANK"]) == ("8", "2")
-    assert told["IPUOF_VIPU_API_PARTITION_ID"] == own
-    assert told["SITE_POPART"].endswith("x")
+    reported = json.loads(next(line for line in lines if line.startswith("{")))
+    assert (reported["POPDIST_REPLICA_INDEX_OFFSET"], reported["RANK"]) == ("8", "2")
+    assert reported["IPUOF_VIPU_API_PARTITION_ID"] == own
+    assert reported["SITE_POPART"].endswith("x")
     everything = site.trainjob("logs", run).stdout
     assert "[poprun] " in everything
     assert "[3] ready" in everything
@@ -130,8 +130,8 @@ def test_a_partition_in_error_fails_the_run_with_its_reason(site: PodSite) -> No
     site.vipu_site(ipus=16, partitions={"p16": bad})
     site.cluster(vipu={"server": "ctl", "partition": "p16"})
     asked = ("--cluster", "pod", "--instances", "4", "--", "python", "stay.py")
-    said = site.trainjob("submit", *asked, code=1).stderr
-    assert "partition p16 is in state PS_ERROR, and a run needs PS_ACTIVE. Reset it: vipu reset partition p16" in said
+    output = site.trainjob("submit", *asked, code=1).stderr
+    assert "partition p16 is in state PS_ERROR, and a run needs PS_ACTIVE. Reset it: vipu reset partition p16" in output
     # It may as well break between the check and the run.
     site.vipu_site(ipus=16, partitions={"p16": {**bad, "state": "PS_ACTIVE"}})
     site.when_a_run_begins({"ipus": 16, "partitions": {"p16": bad}})
@@ -155,8 +155,8 @@ def test_a_vipu_time_out_fails_the_run_with_its_reason(site: PodSite) -> None:
 
 def test_no_poprun_is_said(site: PodSite) -> None:
     (site.folder / "standin" / "poprun").unlink()
-    said = site.trainjob("submit", "--cluster", "pod", "--instances", "4", "--", "python", "stay.py", code=1).stderr
-    assert "there is no poprun on the PATH of host pod-host1, even with the SDK enabled. Set sdk.path" in said
+    output = site.trainjob("submit", "--cluster", "pod", "--instances", "4", "--", "python", "stay.py", code=1).stderr
+    assert "there is no poprun on the PATH of host pod-host1, even with the SDK enabled. Set sdk.path" in output
     assert list(site.runs.iterdir()) == []
 
 

@@ -123,8 +123,8 @@ def test_each_rank_has_a_container_and_cancel_leaves_none(staying: Contained, bo
     run = staying.run
     assert len(staying.containers()) == 2
     for rank in (0, 1):
-        told = {"RANK": str(rank), "WORLD_SIZE": "2", "GREETING": "it's $HOME", "TOKEN": "hunter2"}
-        assert run.told(rank) == {**told, "interpreter": "/opt/trainjob/bin/python3", "user": os.getuid()}
+        reported = {"RANK": str(rank), "WORLD_SIZE": "2", "GREETING": "it's $HOME", "TOKEN": "hunter2"}
+        assert run.report(rank) == {**reported, "interpreter": "/opt/trainjob/bin/python3", "user": os.getuid()}
     assert "hunter2" not in podman.podman("inspect", *staying.containers())
     stacks = boxes.json("stacks", run.id)
     assert all('my_script.py", line' in rank["processes"][0]["stack"] for rank in stacks), stacks

@@ -47,9 +47,9 @@ def accept(cluster: Site, *words: str, skip: tuple[str, ...] = SLOW, **changes: 
     left_out = [word for name in skip for word in ("--skip", name)]
     ended = cluster.trainjob("cluster", "accept", "twin", "--json", *left_out, *words, timeout_s=800)
     assert '"outcomes"' in ended.out, ended.out + ended.err
-    told = json.loads(ended.out)
-    assert ended.code == (0 if told["accepted"] else 1)
-    return {one["step"]: one for one in told["outcomes"]}
+    reported = json.loads(ended.out)
+    assert ended.code == (0 if reported["accepted"] else 1)
+    return {one["step"]: one for one in reported["outcomes"]}
 
 
 def failures(steps: dict[str, dict[str, Any]]) -> dict[str, str]:

@@ -40,15 +40,17 @@ def test_each_task_gets_its_own_values_to_the_byte(cluster: Site, place: str) ->
     asked = ("--instances", "2", "--sweep", "sweep.yaml", "--env", "SHARED=all", "--", "python", "tell.py", "first")
     run = cluster.submit(place, *asked)
     cluster.wait(run, "COMPLETED")
-    told = [[_told(cluster, f"{run}:{task}", rank) for rank in (0, 1)] for task in (0, 1, 2)]
-    assert [one["arguments"] for one in told[0]] == [["first", *HOSTILE]] * 2
-    assert [{name: one["environ"][name] for name in values} for one in told[1]] == [values] * 2
-    assert [one["environ"]["SHARED"] for ranks in told for one in ranks] == ["all"] * 4 + ["mine"] * 2
-    assert [one["environ"]["TRAINJOB_RUN_DIR"].rpartition("/")[2] for ranks in told for one in ranks] == list("001122")
+    reported = [[_reported(cluster, f"{run}:{task}", rank) for rank in (0, 1)] for task in (0, 1, 2)]
+    assert [one["arguments"] for one in reported[0]] == [["first", *HOSTILE]] * 2
+    assert [{name: one["environ"][name] for name in values} for one in reported[1]] == [values] * 2
+    assert [one["environ"]["SHARED"] for ranks in reported for one in ranks] == ["all"] * 4 + ["mine"] * 2
+    assert [one["environ"]["TRAINJOB_RUN_DIR"].rpartition("/")[2] for ranks in reported for one in ranks] == list(
+        "001122"
+    )
     assert not list(cluster.folder.rglob("ran"))
 
 
-def _told(cluster: Site, task: str, rank: int) -> dict[str, Any]:
+def _reported(cluster: Site, task: str, rank: int) -> dict[str, Any]:
     lines = cluster.json("logs", task, "--rank", str(rank))["lines"]
     value: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
     return value

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_runs import Here, Run
-from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_said
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_printed
 from tests.support.waiting import until
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import Description, SlurmPartition
@@ -45,7 +45,7 @@ def by_hand(login: Login, *words: str, sbatch: tuple[str, ...] = (), cluster: st
     return run
 
 
-def scheduler_said(run: Run) -> str:
+def scheduler_output(run: Run) -> str:
     return (run.folder / "logs/scheduler.out").read_text()
 
 
@@ -53,7 +53,7 @@ def test_each_task_of_an_array_has_its_own_run_and_is_requeued_alone(login: Logi
     first_of_task_1 = f'[ "$SLURM_ARRAY_TASK_ID$TRAINJOB_ATTEMPT" = 11 ] && {LEAVES % 5}; true'
     run = by_hand(login, "--", "bash", "-c", first_of_task_1, sbatch=("--array=0-2%2",))
     tasks = [Run(login.here, run.folder / "tasks" / str(task)) for task in (0, 1, 2)]
-    assert [task.word("state") for task in tasks] == ["COMPLETED"] * 3, [everything_said(task) for task in tasks]
+    assert [task.word("state") for task in tasks] == ["COMPLETED"] * 3, [everything_printed(task) for task in tasks]
     assert [task.word("attempt") for task in tasks] == ["1", "2", "1"]
     assert not (run.folder / "attempt").exists()
 
@@ -62,31 +62,31 @@ def test_a_follow_up_goes_on_where_requeueing_is_not_allowed(login: Login) -> No
     login.cluster("strict", **CPUS, directives={"no-requeue": True})
     leaves_first = f'[ "$TRAINJOB_ATTEMPT" = 1 ] && {LEAVES % 5}; true'
     run = by_hand(login, "--", "bash", "-c", leaves_first, cluster="strict")
-    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_said(run)
-    assert f"requeueing is not allowed here: job {run.word('job_id')} continues after this one" in scheduler_said(run)
+    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_printed(run)
+    assert f"requeueing is not allowed here: job {run.word('job_id')} continues after this one" in scheduler_output(run)
 
 
 def test_no_more_starts_than_asked_for(login: Login) -> None:
     leaves_always = LEAVES % "$TRAINJOB_ATTEMPT"
     run = by_hand(login, "--max-attempts", "2", "--", "bash", "-c", leaves_always)
-    assert (run.word("state"), run.word("attempt")) == ("STOPPED", "2"), everything_said(run)
+    assert (run.word("state"), run.word("attempt")) == ("STOPPED", "2"), everything_printed(run)
     assert (
         "the last of 2 starts (max_attempts) has ended: trainjob resume continues from its checkpoint"
-        in scheduler_said(run)
+        in scheduler_output(run)
     )
 
 
 def test_a_job_that_gets_nowhere_ends_with_the_reason(login: Login) -> None:
     run = by_hand(login, "--", "bash", "-c", LEAVES % 5)
-    assert run.word("state") == "FAILED", everything_said(run)
-    assert "two attempts in a row got no further than 5: not started again" in scheduler_said(run)
+    assert run.word("state") == "FAILED", everything_printed(run)
+    assert "two attempts in a row got no further than 5: not started again" in scheduler_output(run)
 
 
 def test_a_stop_that_was_asked_for_is_no_requeue(login: Login) -> None:
     run = login.render("--", "bash", "-c", f"touch $TRAINJOB_RUN_DIR/stop; {LEAVES % 5}")
     job = login.sbatch(run)
     wait_through_requeues(login)
-    assert (run.word("state"), run.word("attempt")) == ("STOPPED", "1"), everything_said(run)
+    assert (run.word("state"), run.word("attempt")) == ("STOPPED", "1"), everything_printed(run)
     # What waits for this job by afterok must not start.
     assert " ExitCode=75:0" in login.slurm.run(["scontrol", "show", "job", "-o", job]).text
 
@@ -100,15 +100,15 @@ def test_a_node_that_sees_another_folder_is_named(login: Login, tmp_path: Path) 
     prologue = [f"export PATH={sleep.parent}:$PATH", "printf 'another\\n' >.token"]
     login.cluster("unshared", **CPUS, prologue=prologue)
     run = by_hand(login, "--", "true", cluster="unshared", TRAINJOB_PROLOGUE="")
-    assert run.word("state") == "FAILED", everything_said(run)
-    assert f"trainjob: node node1 does not see run directory {run.folder}: set runs_dir to" in scheduler_said(run)
+    assert run.word("state") == "FAILED", everything_printed(run)
+    assert f"trainjob: node node1 does not see run directory {run.folder}: set runs_dir to" in scheduler_output(run)
 
 
 def test_an_interface_that_is_not_there_is_named(login: Login) -> None:
     login.cluster("cabled", **CPUS, network={"interface": "ib7"})
     run = by_hand(login, "--", "true", cluster="cabled")
-    assert run.word("state") == "FAILED", everything_said(run)
-    assert "trainjob: node node1 has no IPv4 address on network interface ib7" in scheduler_said(run)
+    assert run.word("state") == "FAILED", everything_printed(run)
+    assert "trainjob: node node1 has no IPv4 address on network interface ib7" in scheduler_output(run)
 
 
 # Listens where ranks were told to meet, until the other job is over.
@@ -133,15 +133,15 @@ def test_a_port_that_was_asked_for_is_taken_and_in_use_it_is_named(login: Login)
     login.wait(login.sbatch(second))
     (first.folder / "go").touch()
     wait_through_requeues(login)
-    assert second.word("state") == "FAILED", everything_said(second)
-    assert "trainjob: network.port 23456 is in use on node" in scheduler_said(second)
-    assert "take it out of the cluster file and a free one is chosen" in scheduler_said(second)
-    assert first.word("state") == "COMPLETED", everything_said(first)
+    assert second.word("state") == "FAILED", everything_printed(second)
+    assert "trainjob: network.port 23456 is in use on node" in scheduler_output(second)
+    assert "take it out of the cluster file and a free one is chosen" in scheduler_output(second)
+    assert first.word("state") == "COMPLETED", everything_printed(first)
 
 
 def test_a_folder_whose_path_slurm_would_misread_is_refused(login: Login) -> None:
-    said = login.here.run("render", "--cluster", "hpc", "-o", "back\\slash", "--", "true", code=1).stderr
-    assert "has a backslash in its path, which Slurm drops: choose another folder" in said
+    output = login.here.run("render", "--cluster", "hpc", "-o", "back\\slash", "--", "true", code=1).stderr
+    assert "has a backslash in its path, which Slurm drops: choose another folder" in output
     assert not (login.here.project / "back\\slash").exists()
 
 
@@ -157,7 +157,7 @@ def test_run_as_an_ordinary_script_it_says_what_it_is_for(login: Login) -> None:
 
 def wait_until_complete(login: Login, run: Run) -> None:
     wait_through_requeues(login)
-    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_said(run)
+    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_printed(run)
 
 
 def test_the_attempt_after_a_lost_device_runs_on_another_node(login: Login) -> None:

@@ -57,12 +57,12 @@ REFUSED: list[tuple[dict[str, Any], list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "flags", "said"), REFUSED, ids=[said[:40] for *_, said in REFUSED])
-def test_refused_before_submission(cluster: Site, changes: dict[str, Any], flags: list[str], said: str) -> None:
+@pytest.mark.parametrize(("changes", "flags", "message"), REFUSED, ids=[message[:40] for *_, message in REFUSED])
+def test_refused_before_submission(cluster: Site, changes: dict[str, Any], flags: list[str], message: str) -> None:
     cluster.write_cluster("bad", ssh=True, **changes)
     ended = cluster.trainjob("submit", "--cluster", "bad", "--task", "digits-cnn", *(flags or ["--instances", "2"]))
     assert (ended.code, ended.out) == (1, "")
-    assert said in ended.err
+    assert message in ended.err
     assert cluster.json("list") == []
     assert cluster.run("squeue", "--noheader", "--states=all").out == ""
     assert not cluster.runs.exists()

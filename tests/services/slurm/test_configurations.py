@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(600)
 TELL = "#!/bin/sh\n#SBATCH --export=NONE\nsrun --export=ALL sh -c 'echo \"{}\"'\n"
 
 
-def told(slurm: PrivateSlurm, folder: Path, text: str, *options: str, **environment: str) -> list[str]:
+def reported(slurm: PrivateSlurm, folder: Path, text: str, *options: str, **environment: str) -> list[str]:
     """Return the lines that the tasks of a job print, whose environment is that of a real site's."""
     script, output = folder / "job", folder / "output"
     script.write_text(TELL.format(text))
@@ -37,19 +37,19 @@ def bound(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
 
 
 def test_ranks_are_bound_to_cpus_of_their_own(bound: PrivateSlurm, tmp_path: Path) -> None:
-    masks = told(bound, tmp_path, "$(taskset -cp $$)", "--nodes=2", "--ntasks=2")
+    masks = reported(bound, tmp_path, "$(taskset -cp $$)", "--nodes=2", "--ntasks=2")
     assert [re.search(r"list: (\S+)", mask)[1] for mask in masks] == ["0", "0"]
 
 
 def test_a_job_that_asks_for_no_memory_gets_the_sites_share(bound: PrivateSlurm, tmp_path: Path) -> None:
-    assert told(bound, tmp_path, "$SLURM_MEM_PER_CPU") == ["100"]
+    assert reported(bound, tmp_path, "$SLURM_MEM_PER_CPU") == ["100"]
 
 
 def test_a_job_has_what_its_site_gives_it_and_nothing_of_sbatchs_environment(
     bound: PrivateSlurm, tmp_path: Path
 ) -> None:
     bound.set_job_environment({"TRAINJOB_OF_SITE": "a  b ' $x"})
-    words = told(bound, tmp_path, "$TRAINJOB_OF_SITE|${OF_USER-unset}", OF_USER="no")
+    words = reported(bound, tmp_path, "$TRAINJOB_OF_SITE|${OF_USER-unset}", OF_USER="no")
     bound.set_job_environment({})
     assert words == ["a  b ' $x|unset"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_runs import Here, Run
-from tests.support.slurm_jobs import ONE_RANK_NODES, POLL_S, Login, cluster_file, everything_said, parsed
+from tests.support.slurm_jobs import ONE_RANK_NODES, POLL_S, Login, cluster_file, everything_printed, parsed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
@@ -95,11 +95,11 @@ class Job:
         try:
             until(holds, f"job {self.id} ({self.name}) to {what}", LIMIT_S, POLL_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{everything_said(self.run)}") from error
+            raise AssertionError(f"{error}\n{everything_printed(self.run)}") from error
 
     def check(self, state: str, attempts: int) -> None:
         ended = (self.run.word("state"), int(self.run.word("attempt")))
-        assert ended == (state, attempts), f"{self.why()}\n{everything_said(self.run)}"
+        assert ended == (state, attempts), f"{self.why()}\n{everything_printed(self.run)}"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.local_runs import Here, Run
-from tests.support.slurm_jobs import LIMIT_S, Login, everything_said
+from tests.support.slurm_jobs import LIMIT_S, Login, everything_printed
 from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
@@ -69,7 +69,7 @@ def ranks_of(login: Login, *sbatch: str, cluster: str = "hpc", **environment: st
     words = [*sbatch, "sbatch", "--parsable", "job.sbatch"]
     sent = login.slurm.run(words, folder=run.folder, environment=environment, timeout_s=LIMIT_S)
     login.wait(sent.text.strip().splitlines()[-1])
-    assert run.word("state") == "COMPLETED", everything_said(run)
+    assert run.word("state") == "COMPLETED", everything_printed(run)
     return run, [json.loads((run.folder / f"rank-{rank}").read_text()) for rank in range(4)]
 
 
@@ -102,7 +102,7 @@ def test_a_job_is_the_same_from_a_login_shell_and_from_inside_another_job(login:
 def test_a_rank_has_all_the_threads_of_the_cpus_it_is_bound_to(login: Login) -> None:
     run = login.render("--instances", "2", "--hosts", "2", "--", sys.executable, "-c", SHOWS)
     login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())
-    assert run.word("state") == "COMPLETED", everything_said(run)
+    assert run.word("state") == "COMPLETED", everything_printed(run)
     found = [json.loads((run.folder / f"rank-{rank}").read_text()) for rank in (0, 1)]
     assert [(rank["cpus"], rank["environment"]["OMP_NUM_THREADS"]) for rank in found] == [([0, 1], "2")] * 2
 
@@ -125,7 +125,7 @@ def test_limits_of_the_login_node_do_not_reach_the_ranks(login: Login) -> None:
     run = login.render("--", sys.executable, "-c", shows)
     words = ["sh", "-c", "ulimit -n 321; exec sbatch --parsable job.sbatch"]
     login.wait(login.slurm.run(words, folder=run.folder).text.strip())
-    assert run.word("state") == "COMPLETED", everything_said(run)
+    assert run.word("state") == "COMPLETED", everything_printed(run)
     assert int((run.folder / "logs/rank-0000.log").read_text().splitlines()[-1]) > 321
 
 
@@ -137,9 +137,9 @@ def test_limits_that_the_prologue_sets_reach_the_ranks_of_every_node(login: Logi
     login.cluster("limited", **CPUS, prologue=["ulimit -S -n 543", "ulimit -c 8"])
     run = login.render("--hosts", "2", "--instances", "2", "--", sys.executable, "-c", shows, cluster="limited")
     login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())
-    assert run.word("state") == "COMPLETED", everything_said(run)
-    said = [(run.folder / f"logs/rank-{rank:04d}.log").read_text().splitlines()[-1] for rank in (0, 1)]
-    assert said == ["node1 543 8192", "node2 543 8192"]
+    assert run.word("state") == "COMPLETED", everything_printed(run)
+    output = [(run.folder / f"logs/rank-{rank:04d}.log").read_text().splitlines()[-1] for rank in (0, 1)]
+    assert output == ["node1 543 8192", "node2 543 8192"]
 
 
 def test_a_limit_above_a_nodes_own_is_refused_with_its_cure(login: Login) -> None:
@@ -149,5 +149,5 @@ def test_a_limit_above_a_nodes_own_is_refused_with_its_cure(login: Login) -> Non
     run = login.render("--", sys.executable, "-c", "pass", cluster="high")
     login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())
     assert run.word("state") == "FAILED"
-    said = everything_said(run)
-    assert "the prologue sets ulimit -S -n 9999999999 on the first node, and on node1 at most" in said
+    output = everything_printed(run)
+    assert "the prologue sets ulimit -S -n 9999999999 on the first node, and on node1 at most" in output

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_runs import Here
-from tests.support.slurm_jobs import LIMIT_S, ONE_RANK_NODES, Login, cluster_file, everything_said, parsed
+from tests.support.slurm_jobs import LIMIT_S, ONE_RANK_NODES, Login, cluster_file, everything_printed, parsed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import report
@@ -102,7 +102,7 @@ def test_an_unmodified_script_is_requeued_and_reported(
         until(lambda: any(line.update > updates / 3 for line in trained(paths)), "a third of the updates", LIMIT_S)
         slurm.run(["scontrol", "requeue", job])
         until(lambda: not login.queue(), "the job to leave the queue", LIMIT_S)
-    assert run.word("state") == "COMPLETED", everything_said(run)
+    assert run.word("state") == "COMPLETED", everything_printed(run)
     seen = trained(paths)
     assert {line.attempt for line in seen} == {1, 2}
     assert max(line.update for line in seen) == updates

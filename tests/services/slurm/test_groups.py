@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.local_runs import Here
-from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_said, parsed
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
 from tests.support.waiting import until
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import imitate
@@ -49,12 +49,12 @@ def test_ranks_are_numbered_through_all_groups_and_come_back_after_a_requeue(slu
         return not reasons()
 
     until(is_over, "the job to end", LIMIT_S, POLL_S)
-    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_said(run)
-    said = [(run.folder / f"logs/rank-000{rank}.log").read_text().splitlines() for rank in range(4)]
+    assert (run.word("state"), run.word("attempt")) == ("COMPLETED", "2"), everything_printed(run)
+    output = [(run.folder / f"logs/rank-000{rank}.log").read_text().splitlines() for rank in range(4)]
     expected = [
         "0 of 4, 0 of 2, 2 CPUs, node1",
         "1 of 4, 1 of 2, 2 CPUs, node1",
         "2 of 4, 0 of 1, 1 CPUs, node2",
         "3 of 4, 0 of 1, 1 CPUs, node3",
     ]
-    assert [[line for line in lines if "CPUs" in line] for lines in said] == [[line] * 2 for line in expected]
+    assert [[line for line in lines if "CPUs" in line] for lines in output] == [[line] * 2 for line in expected]

@@ -89,22 +89,24 @@ def pod(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], Path]) 
 
 
 def partitions(cluster: Site) -> list[str]:
-    said = cluster.run("vipu", "list", "partitions")
-    assert said.code == 0, said.err
-    return [line.split()[0] for line in said.out.splitlines()[1:] if not line.startswith("-")]
+    output_of = cluster.run("vipu", "list", "partitions")
+    assert output_of.code == 0, output_of.err
+    return [line.split()[0] for line in output_of.out.splitlines()[1:] if not line.startswith("-")]
 
 
 def only_the_sites_is_left(cluster: Site, run: str) -> None:
     left = partitions(cluster)
     # A site's epilogue takes away what its prologue has made, in its own time.
-    until(lambda: partitions(cluster) == ["p8"], f"but the site's own no partition of {left}\n{said(cluster, run)}")
+    until(
+        lambda: partitions(cluster) == ["p8"], f"but the site's own no partition of {left}\n{output_of(cluster, run)}"
+    )
 
 
 def folder(cluster: Site, run: str) -> Path:
     return cluster.runs / run
 
 
-def said(cluster: Site, run: str) -> str:
+def output_of(cluster: Site, run: str) -> str:
     return "".join(log.read_text() for log in sorted((folder(cluster, run) / "logs").iterdir()))
 
 
@@ -117,7 +119,7 @@ def test_each_style_starts_its_instances_on_its_partition(pod: Site, style: str)
     logs = [folder(pod, run) / "logs" / f"rank-000{rank}.log" for rank in range(4)]
     assert [log.read_text().splitlines()[1] for log in logs] == [
         f"{rank} 4 {rank % 2} {partition} {2 * rank} node{rank // 2 + 1} {job}" for rank in range(4)
-    ], said(pod, run)
+    ], output_of(pod, run)
     only_the_sites_is_left(pod, run)
 
 
@@ -125,7 +127,7 @@ def test_a_job_that_fails_names_the_rank_and_takes_its_partition_along(pod: Site
     run = pod.submit("own", *FOUR, "--", "python", "tell.py", "3")
     pod.wait(run, "FAILED")
     status = pod.json("status", run)
-    assert status["exit_code"] == 3, said(pod, run)
+    assert status["exit_code"] == 3, output_of(pod, run)
     assert partitions(pod) == ["p8"]
 
 
@@ -172,7 +174,7 @@ def test_a_job_asked_before_its_time_limit_comes_back_with_a_partition(pod: Site
     # What --signal=B:USR1 has Slurm send before the time limit.
     assert "#SBATCH --signal=B:USR1@" in (folder(pod, run) / "job.sbatch").read_text()
     pod.run("scancel", "--batch", "--signal=USR1", job)
-    until(lambda: (folder(pod, run) / "state").read_text() == "REQUEUED\n", f"{run} requeued\n{said(pod, run)}")
+    until(lambda: (folder(pod, run) / "state").read_text() == "REQUEUED\n", f"{run} requeued\n{output_of(pod, run)}")
     until(lambda: "PENDING" in pod.run("squeue", "--noheader", "--format=%T").out, "the job to wait again")
     faults.start_soon(pod.slurm, job)
     pod.wait(run, "COMPLETED")

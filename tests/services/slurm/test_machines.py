@@ -30,5 +30,5 @@ def test_a_job_runs_on_the_twin(site: Any, needs: Callable[[str], Path], tmp_pat
     ended = ran(command, folder=tmp_path, environ=environ, code=0)
     verdict = json.loads(ended.stdout)
     assert (verdict["state"], verdict["same_bytes"]) == ("COMPLETED", True)
-    said = "".join(path.read_text() for path in Path(verdict["folder"], "logs").glob("rank-*.log"))
-    assert {word for word in said.split() if word.startswith("node")} >= {f"node{n}" for n in range(1, hosts + 1)}
+    output = "".join(path.read_text() for path in Path(verdict["folder"], "logs").glob("rank-*.log"))
+    assert {word for word in output.split() if word.startswith("node")} >= {f"node{n}" for n in range(1, hosts + 1)}

@@ -67,7 +67,7 @@ def test_has_the_nodes_and_limits_of_its_cluster_file(slurm: PrivateSlurm) -> No
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("--gres=gpu:5", "Requested node configuration is not available"),
         ("--partition=nowhere", "invalid partition"),
@@ -76,19 +76,19 @@ def test_has_the_nodes_and_limits_of_its_cluster_file(slurm: PrivateSlurm) -> No
         ("--mem=501G", "^`sbatch .*configuration is not available"),
     ],
 )
-def test_refuses_what_the_site_would_refuse(slurm: PrivateSlurm, option: str, said: str) -> None:
-    with pytest.raises(CommandError, match=f"(?i){said}"):
+def test_refuses_what_the_site_would_refuse(slurm: PrivateSlurm, option: str, message: str) -> None:
+    with pytest.raises(CommandError, match=f"(?i){message}"):
         slurm.run(["sbatch", "--test-only", option, "--wrap=true"])
 
 
 def test_ranks_get_their_devices_and_node_names(slurm: PrivateSlurm, tmp_path: Path) -> None:
-    said = _finished(
+    message = _finished(
         slurm,
         *("--nodes=2", "--ntasks-per-node=2", "--gres=gpu:a100:4"),
         script="srun sh -c 'echo \"$SLURM_PROCID $(hostname) $CUDA_VISIBLE_DEVICES\"'",
         folder=tmp_path,
     )
-    assert sorted(said.splitlines()) == [
+    assert sorted(message.splitlines()) == [
         f"{rank} {node} 0,1,2,3" for rank, node in enumerate(("node1", "node1", "node2", "node2"))
     ]
 
@@ -198,5 +198,5 @@ def test_a_node_knows_itself_by_an_address_that_no_other_reaches_as_debians_do(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
     script = "srun getent hosts node1 node2"
-    said = _finished(slurm, "--nodes=2", "--exclude=node3", script=script, folder=tmp_path).splitlines()
-    assert sorted(line.split()[0] for line in said) == ["10.213.0.1", "10.213.0.1", "127.0.1.1", "127.0.1.1"]
+    message = _finished(slurm, "--nodes=2", "--exclude=node3", script=script, folder=tmp_path).splitlines()
+    assert sorted(line.split()[0] for line in message) == ["10.213.0.1", "10.213.0.1", "127.0.1.1", "127.0.1.1"]

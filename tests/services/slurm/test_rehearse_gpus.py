@@ -81,8 +81,8 @@ def test_an_unmodified_script_trains_on_the_gpus_of_two_nodes(project: Path, ins
         f"the all-reduce of {instances} ranks on 2 nodes gave the right sum" in (folder / "scheduler.out").read_text()
     )
     logs = sorted(folder.glob("rank-*.log"))
-    told = [f"rank {rank} of {instances} on Stand-in GPU" in log.read_text() for rank, log in enumerate(logs)]
-    assert told == [True] * instances
+    reported = [f"rank {rank} of {instances} on Stand-in GPU" in log.read_text() for rank, log in enumerate(logs)]
+    assert reported == [True] * instances
 
 
 @pytest.mark.full
@@ -94,8 +94,8 @@ def test_torchrun_on_each_of_two_nodes_starts_the_ranks(project: Path) -> None:
     used = [line.split(" of ")[0] for line in verdict["gpus"][:8]]
     assert used == [f"rank {rank}: GPU {rank % 4}" for rank in range(8)]
     logs = (Path(verdict["folder"]) / "logs").glob("rank-*.log")
-    told = "".join(log.read_text() for log in logs)
-    assert [f"rank {rank} of 8 on Stand-in GPU" in told for rank in range(8)] == [True] * 8
+    reported = "".join(log.read_text() for log in logs)
+    assert [f"rank {rank} of 8 on Stand-in GPU" in reported for rank in range(8)] == [True] * 8
 
 
 def test_a_mistake_fails_the_rehearsal_with_the_line_and_the_cure(project: Path) -> None:

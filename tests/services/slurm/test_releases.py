@@ -34,10 +34,10 @@ def test_the_same_bytes_are_rehearsed_on(release: str, needs: Callable[[str], Pa
     site = {**SITE, "slurm": {"version": release, "task_plugin": "affinity"}}
     here.write("clusters/site.yaml", json.dumps(site))
     asked = ("rehearse", "--cluster", "site", "--instances", "2", "--hosts", "2", "--slurm", release)
-    told = here.run(*asked, "--inject", "rank-death", "--", "sleep", "600").stdout
-    assert f"it is Slurm {release}\n" in told
-    assert "same bytes" in told
-    assert "PASSED: FAILED and rank 1 is named, exit code 137" in told
+    reported = here.run(*asked, "--inject", "rank-death", "--", "sleep", "600").stdout
+    assert f"it is Slurm {release}\n" in reported
+    assert "same bytes" in reported
+    assert "PASSED: FAILED and rank 1 is named, exit code 137" in reported
 
 
 def test_accounts_are_checked_where_the_site_does(needs: Callable[[str], Path], tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.support.slurm_jobs import (
     POLL_S,
     Login,
     cluster_file,
-    everything_said,
+    everything_printed,
     largest_difference,
     parameters,
     parsed,
@@ -78,12 +78,12 @@ class Watched:
         try:
             until(holds, f"job {self.job} ({self.name}) to {what}", LIMIT_S, POLL_S)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{everything_said(self.run)}") from error
+            raise AssertionError(f"{error}\n{everything_printed(self.run)}") from error
 
     def check_equal_to(self, alone: Run, attempts: int = 2) -> None:
-        assert self.run.word("state") == "COMPLETED", everything_said(self.run)
+        assert self.run.word("state") == "COMPLETED", everything_printed(self.run)
         # On a busy machine the second attempt may meet the time limit, too.
-        assert int(self.run.word("attempt")) >= attempts, everything_said(self.run)
+        assert int(self.run.word("attempt")) >= attempts, everything_printed(self.run)
         assert parameters(self.run)["update"] == UPDATES
         assert largest_difference(parameters(self.run), parameters(alone)) == 0
         goodput = report(self.paths).goodput
@@ -235,7 +235,9 @@ def test_row_5_cancelled_stays_cancelled_with_a_checkpoint(jobs: dict[str, Watch
     watched.wait_until_at_work()
     watched.login.slurm.run(["scancel", watched.job])
     watched.wait_until_over()
-    assert (watched.run.word("state"), watched.run.word("attempt")) == ("CANCELLED", "1"), everything_said(watched.run)
+    assert (watched.run.word("state"), watched.run.word("attempt")) == ("CANCELLED", "1"), everything_printed(
+        watched.run
+    )
     assert parameters(watched.run)["update"] >= 2
 
 

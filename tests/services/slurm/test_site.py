@@ -155,14 +155,14 @@ def test_a_network_that_is_gone_behind_sbatch_says_what_finds_the_job(cluster: S
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "code"),
+    ("changes", "message", "code"),
     [
         ({"Port": "2"}, "127.0.0.1 port 2 refuses the connection", 4),
         ({"UserKnownHostsFile": "/dev/null"}, "is not known yet, and trainjob never accepts one unseen", 1),
         ({"IdentityFile": "/dev/null"}, "login accepts none of your keys", 1),
     ],
 )
-def test_what_ssh_refuses_leaves_nothing(cluster: Site, changes: dict[str, str], said: str, code: int) -> None:
+def test_what_ssh_refuses_leaves_nothing(cluster: Site, changes: dict[str, str], message: str, code: int) -> None:
     config, before = cluster.node.config.read_text(), sorted(one["id"] for one in cluster.json("list"))
     cluster.run("ssh", "-O", "exit", "-o", f"ControlPath={cluster.sockets}/trainjob/%C", "login")
     cluster.node.configure(**changes)
@@ -170,7 +170,7 @@ def test_what_ssh_refuses_leaves_nothing(cluster: Site, changes: dict[str, str],
         ended = cluster.trainjob("submit", "--cluster", "far", "--instances", "1", "--name", "refused", "--", "true")
     finally:
         cluster.node.config.write_text(config)
-    assert (ended.code, said in ended.err) == (code, True), ended.err
+    assert (ended.code, message in ended.err) == (code, True), ended.err
     assert sorted(one["id"] for one in cluster.json("list")) == before
     assert (jobs(cluster), [path for path in cluster.runs.iterdir() if "refused" in path.name]) == ([], [])
 

@@ -14,7 +14,7 @@ from tests.support.local_runs import TELL, Here, Run
 from tests.support.slurm_jobs import (
     Login,
     cluster_file,
-    everything_said,
+    everything_printed,
     largest_difference,
     parameters,
     parsed,
@@ -88,7 +88,7 @@ def test_ranks_of_two_nodes_run_in_the_environment_that_the_job_brings(login: Lo
     run = login.finished(*words, TRAINJOB_PROLOGUE="")
     for rank in range(4):
         (prefix,) = (line for line in run.log(rank).splitlines() if line.startswith("/"))
-        assert Path(prefix).is_relative_to(tmp_path / "disk"), everything_said(run)
+        assert Path(prefix).is_relative_to(tmp_path / "disk"), everything_printed(run)
 
 
 def test_on_as_many_nodes_as_slurm_gives_the_global_batch_stays(login: Login) -> None:
@@ -108,24 +108,24 @@ def test_a_command_has_its_ranks_environment_devices_and_folder(login: Login) ->
         *("--instances", "8", "--env", "lower_case=a, b", "--", "python", "my_script.py", "two words", "")
     )
     for rank in range(8):
-        told = run.told(rank)
-        environ = told["environ"]
+        reported = run.report(rank)
+        environ = reported["environ"]
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "lower_case")
         values = [str(rank), str(rank % 4), "8", "4", "0,1,2,3", "a, b"]
         assert [environ[name] for name in names] == values
-        assert environ["MASTER_ADDR"] == run.told(0)["environ"]["MASTER_ADDR"]
-        assert environ["MASTER_PORT"] == run.told(0)["environ"]["MASTER_PORT"]
+        assert environ["MASTER_ADDR"] == run.report(0)["environ"]["MASTER_ADDR"]
+        assert environ["MASTER_PORT"] == run.report(0)["environ"]["MASTER_PORT"]
         assert 20000 <= int(environ["MASTER_PORT"]) < 32768
-        assert told["arguments"] == ["two words", ""]
-        assert told["folder"] == str(run.folder / "code/project")
+        assert reported["arguments"] == ["two words", ""]
+        assert reported["folder"] == str(run.folder / "code/project")
 
 
 def test_each_rank_gets_its_own_of_the_devices_that_the_gres_made_visible(login: Login) -> None:
     login.here.write("my_script.py", TELL)
     run, job = login.submit("--instances", "4", "--hosts", "2", "--", "python", "my_script.py", TRAINJOB_DEVICE="")
     login.wait(job)
-    assert run.word("state") == "COMPLETED", everything_said(run)
-    environs = [run.told(rank)["environ"] for rank in range(4)]
+    assert run.word("state") == "COMPLETED", everything_printed(run)
+    environs = [run.report(rank)["environ"] for rank in range(4)]
     assert [environ["CUDA_VISIBLE_DEVICES"] for environ in environs] == ["0,1"] * 4
     assert [environ["TRAINJOB_RANK_DEVICE"] for environ in environs] == ["cuda:0", "cuda:1"] * 2
 
@@ -136,7 +136,7 @@ def test_a_script_that_fails_gives_its_exit_code_and_its_rank(login: Login) -> N
     )
     run, job = login.submit("--instances", "4", "--hosts", "2", "--", "python", "my_script.py")
     login.wait(job)
-    assert (run.word("state"), run.word("exit_code")) == ("FAILED", "3"), everything_said(run)
+    assert (run.word("state"), run.word("exit_code")) == ("FAILED", "3"), everything_printed(run)
     assert '"rank": 1' in run.word("failure.json")
 
 
@@ -159,7 +159,7 @@ def test_two_runs_on_one_node_at_once_collide_nowhere(login: Login) -> None:
     for job in jobs:
         login.wait(job)
     # Each has waited for the other: they were on the node at the same time.
-    assert [run.word("state") for run in (first, second)] == ["COMPLETED"] * 2, everything_said(first)
+    assert [run.word("state") for run in (first, second)] == ["COMPLETED"] * 2, everything_printed(first)
     assert first.word("here-0") != second.word("here-0")
 
 
@@ -170,7 +170,7 @@ def test_two_trainings_on_one_node_at_once_collide_nowhere(login: Login) -> None
     jobs = [login.sbatch(run, "--nodelist=node1") for run in runs]
     for job in jobs:
         login.wait(job)
-    assert [run.word("state") for run in runs] == ["COMPLETED"] * 2, everything_said(runs[0])
+    assert [run.word("state") for run in runs] == ["COMPLETED"] * 2, everything_printed(runs[0])
     assert largest_difference(*map(parameters, runs)) == 0
 
 

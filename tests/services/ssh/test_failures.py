@@ -36,24 +36,24 @@ def why(kind: str) -> str:
 
 
 def test_refused(node: LoginNode) -> None:
-    said = why("refused")
-    assert f"ssh to login: 127.0.0.1 port {node.port} refuses the connection: is that the port of its sshd" in said
+    output = why("refused")
+    assert f"ssh to login: 127.0.0.1 port {node.port} refuses the connection: is that the port of its sshd" in output
 
 
 def test_an_unknown_host_key_is_never_accepted(node: LoginNode) -> None:
     node.start()
     node.known_hosts.write_text("")
-    said = why("host-key-unknown")
-    assert "is not known yet, and trainjob never accepts one unseen" in said
-    assert said.endswith("compare its fingerprint with the site's: ssh login")
+    output = why("host-key-unknown")
+    assert "is not known yet, and trainjob never accepts one unseen" in output
+    assert output.endswith("compare its fingerprint with the site's: ssh login")
     assert node.known_hosts.read_text() == ""
 
 
 def test_a_changed_host_key(node: LoginNode) -> None:
     node.start()
     node.know_the_host(new_key(node.folder / "another_host"))
-    said = why("host-key-changed")
-    assert f"only then run ssh-keygen -R '[127.0.0.1]:{node.port}' and ssh login" in said
+    output = why("host-key-changed")
+    assert f"only then run ssh-keygen -R '[127.0.0.1]:{node.port}' and ssh login" in output
 
 
 def test_a_key_with_a_passphrase_and_no_agent(node: LoginNode) -> None:
@@ -62,17 +62,17 @@ def test_a_key_with_a_passphrase_and_no_agent(node: LoginNode) -> None:
     with (node.folder / "authorized").open("a") as stream:
         stream.write(locked.with_suffix(".pub").read_text())
     node.configure(IdentityFile=str(locked))
-    said = why("denied")
-    assert said.startswith(f"ssh to login: key {locked} has a passphrase, no agent holds it")
-    assert said.endswith(f'Run: eval "$(ssh-agent)"; ssh-add {locked}')
+    output = why("denied")
+    assert output.startswith(f"ssh to login: key {locked} has a passphrase, no agent holds it")
+    assert output.endswith(f'Run: eval "$(ssh-agent)"; ssh-add {locked}')
 
 
 def test_a_site_that_asks_for_a_code_gets_the_command_that_opens_a_connection(node: LoginNode) -> None:
     node.start(PasswordAuthentication="yes", PubkeyAuthentication="no")
-    said = why("denied")
-    assert "login asks for a password or one-time code, which only you can type" in said
+    output = why("denied")
+    assert "login asks for a password or one-time code, which only you can type" in output
     opening = r"ssh -fN -o ControlMaster=auto -o ControlPath=\S+/%C -o ControlPersist=8h -- login"
-    assert re.search(rf"Open a connection, which trainjob then shares: {opening}$", said)
+    assert re.search(rf"Open a connection, which trainjob then shares: {opening}$", output)
 
 
 def test_a_key_that_is_not_taken(node: LoginNode) -> None:

@@ -42,7 +42,7 @@ esac
 """
 
 # A rank writes down what it was given.
-TOLD = """\
+REPORTED = """\
 import json, os, pathlib, sys
 values = {name: value for name, value in os.environ.items() if name.startswith("VALUE_")}
 path = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / f"told-{os.environ['RANK']}.json"
@@ -100,8 +100,8 @@ def test_hosts_whose_own_names_mean_loopback_addresses_meet(place: OfHosts, host
     run = trained(place, "--engine", "ddp", cluster="debian")["id"]
     log = (place.runs / run / "logs" / "scheduler.out").read_text()
     for name in NAMES:
-        said = f"the name {name} means 127.0.1.1 here, which no other host reaches: ranks use {INTERFACE}, over which"
-        assert f"{said} {hosts.address('gpu-1')} is reached" in log
+        output = f"the name {name} means 127.0.1.1 here, which no other host reaches: ranks use {INTERFACE}, over which"
+        assert f"{output} {hosts.address('gpu-1')} is reached" in log
 
 
 def test_digits_train_on_three_hosts_by_horovod(place: OfHosts, alone: Any, needs: Callable[[str], Path]) -> None:
@@ -113,14 +113,14 @@ def test_digits_train_on_three_hosts_by_horovod(place: OfHosts, alone: Any, need
 def test_hostile_words_arrive_unchanged_on_every_host(attack: Attack, place: OfHosts) -> None:
     texts = hostile(250)
     values = {f"VALUE_{number}": text for number, text in enumerate(texts)}
-    place.write("told.py", TOLD)
+    place.write("told.py", REPORTED)
     given = [word for name, text in values.items() for word in ("--env", f"{name}={text}")]
     words = ("--instances", "3", "--name", "'; touch canary; #", *given, "--", "python", "told.py", *texts)
     run = place.json("submit", "--cluster", "far", "--again", "--follow", *words)
-    told = [json.loads((place.runs / run["id"] / f"told-{rank}.json").read_text()) for rank in range(3)]
-    assert [one["environment"] for one in told] == [values] * 3
+    reported = [json.loads((place.runs / run["id"] / f"told-{rank}.json").read_text()) for rank in range(3)]
+    assert [one["environment"] for one in reported] == [values] * 3
     assert not list(place.folder.rglob("canary*")) + list(place.runs.rglob("canary*"))
-    count_words(attack, "ssh", texts, [one["arguments"] for one in told])
+    count_words(attack, "ssh", texts, [one["arguments"] for one in reported])
 
 
 def test_a_secret_and_the_environment_reach_all_hosts_and_stand_on_no_command_line(
@@ -141,8 +141,8 @@ def test_a_secret_and_the_environment_reach_all_hosts_and_stand_on_no_command_li
     asked = ("submit", "--cluster", "secret", "--again", "--instances", "3", "--", "python", "tell.py")
     run = place.at(place.json(*asked)["id"])
     until(lambda: all("ready" in run.log(rank) for rank in range(3)), "three ranks")
-    told = [json.loads(line) for rank in range(3) for line in run.log(rank).splitlines() if line.startswith("[")]
-    assert told == [[token, plain]] * 3
+    reported = [json.loads(line) for rank in range(3) for line in run.log(rank).splitlines() if line.startswith("[")]
+    assert reported == [[token, plain]] * 3
     lines = [" ".join(command_of(pid)) for pid in every_process()]
     assert [line for line in lines if token in line or plain in line] == []
     place.json("cancel", run.id)
@@ -151,10 +151,10 @@ def test_a_secret_and_the_environment_reach_all_hosts_and_stand_on_no_command_li
 
 def test_logs_are_followed_while_it_runs(place: OfHosts) -> None:
     script = "for n in 1 2 3 4; do echo line $n of $RANK; sleep 0.3; done"
-    said = place.trainjob(
+    output = place.trainjob(
         "submit", "--cluster", "far", "--again", "--follow", "--instances", "2", "--", "sh", "-c", script
     )
-    assert [f"[{rank}] line {n} of {rank}" in said for rank in (0, 1) for n in (1, 2, 3, 4)] == [True] * 8, said
+    assert [f"[{rank}] line {n} of {rank}" in output for rank in (0, 1) for n in (1, 2, 3, 4)] == [True] * 8, output
 
 
 def test_devices_are_those_of_every_host(place: OfHosts) -> None:
@@ -180,9 +180,9 @@ def test_the_inventory_has_every_host(place: OfHosts) -> None:
 
 def test_what_is_wrong_on_one_host_is_found_before_anything_is_submitted(place: OfHosts) -> None:
     place.cluster_file("wrong", network={"interface": "eno7"}, ssh={"host": "gpu-1"})
-    said = place.json("check", "--cluster", "wrong", "--instances", "3", code=1)["problems"]
-    assert [problem["code"] for problem in said] == ["network"]
-    assert "hosts gpu-1, gpu-2, gpu-3" in said[0]["text"]
+    output = place.json("check", "--cluster", "wrong", "--instances", "3", code=1)["problems"]
+    assert [problem["code"] for problem in output] == ["network"]
+    assert "hosts gpu-1, gpu-2, gpu-3" in output[0]["text"]
 
 
 def test_it_can_not_be_rehearsed_or_verified_and_says_what_can(place: OfHosts) -> None:
@@ -194,9 +194,11 @@ def test_a_host_that_is_down_is_named(needs: Callable[[str], Path], hosts: Netwo
     with network_hosts(needs("sshd"), NAMES) as own:
         place = OfHosts(own, tmp_path, "far")
         own.cut("gpu-3")
-        code, _, said = place.call_trainjob("submit", "--cluster", "far", "--instances", "3", "--", "python", "stay.py")
+        code, _, output = place.call_trainjob(
+            "submit", "--cluster", "far", "--instances", "3", "--", "python", "stay.py"
+        )
         assert code == 1
-        assert "gpu-3 can't be reached" in said
+        assert "gpu-3 can't be reached" in output
         assert list(place.runs.iterdir()) == []
 
 
@@ -205,9 +207,9 @@ def test_cancel_names_a_host_that_it_can_not_reach(needs: Callable[[str], Path],
         place = OfHosts(own, tmp_path, "far")
         run = place.staying("--deaf")
         own.cut("gpu-2")
-        said = place.call_trainjob("cancel", run.id, "--grace-s", "1")
-        assert said[0] == 1
-        assert f"run {run.id} may still have processes: gpu-2: gpu-1 can't reach it: ssh: connect to host" in said[2]
+        output = place.call_trainjob("cancel", run.id, "--grace-s", "1")
+        assert output[0] == 1
+        assert f"run {run.id} may still have processes: gpu-2: gpu-1 can't reach it: ssh: connect to host" in output[2]
         assert run.processes() != []
 
 

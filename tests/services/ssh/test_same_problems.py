@@ -146,16 +146,16 @@ FAULTS: dict[tuple[str, str], Fault] = {
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[1][:40])
 def test_one_fault_is_one_problem_everywhere(place: Place, tmp_path: Path, fault: tuple[str, str]) -> None:
     changes, job = FAULTS[fault](tmp_path)
-    said = {}
+    output = {}
     for kind in KINDS:
         (problem,) = place.found(kind, changes, job)
         assert problem.code == fault[0], (kind, problem)
         assert fault[1] in problem.text, (kind, problem)
-        said[kind] = problem.text
+        output[kind] = problem.text
         for name in ("this machine", "login", "host pod-host1"):
-            said[kind] = said[kind].replace(f" {name}", " M")
-        said[kind] = said[kind].replace(f"{place.site.venv}/bin/python", sys.executable)
-    assert len(set(said.values())) == 1, said
+            output[kind] = output[kind].replace(f" {name}", " M")
+        output[kind] = output[kind].replace(f"{place.site.venv}/bin/python", sys.executable)
+    assert len(set(output.values())) == 1, output
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -67,10 +67,10 @@ def test_a_jump_host_that_is_down_is_named(login: LoginNode, gate: LoginNode) ->
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An agent of the test's own; ended by its id."""
-    said = ran(["ssh-agent", "-a", tmp_path / "agent", "-s"], code=0).stdout
+    output = ran(["ssh-agent", "-a", tmp_path / "agent", "-s"], code=0).stdout
     monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
     yield
-    os.kill(int(re.findall(r"SSH_AGENT_PID=(\d+)", said)[0]), 15)
+    os.kill(int(re.findall(r"SSH_AGENT_PID=(\d+)", output)[0]), 15)
 
 
 @pytest.mark.usefixtures("agent")

@@ -255,9 +255,9 @@ dist.destroy_process_group()
     assert "without set_epoch (script.py:13 in <module>)" in notes[0] + notes[1]
     assert "ranks 0, 1 put tensors on GPU 0 of" in notes[2]
     assert "model.pt was written by ranks 0, 1 (script.py:14 in <module>)" in notes[3]
-    told = "\n".join(Usage.read(tmp_path).lines())
-    assert "rank 1: GPU 0, GPU 1 of" in told
-    assert "barrier of nothing: 2 calls over all ranks" in told
+    reported = "\n".join(Usage.read(tmp_path).lines())
+    assert "rank 1: GPU 0, GPU 1 of" in reported
+    assert "barrier of nothing: 2 calls over all ranks" in reported
 
 
 def test_a_group_that_was_destroyed_takes_no_collective(tmp_path: Path) -> None:

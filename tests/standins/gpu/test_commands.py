@@ -19,12 +19,12 @@ pytestmark = pytest.mark.timeout(400, func_only=True)
 
 
 def test_a_shell_sees_a_nodes_gpus(here: Here, tmp_path: Path) -> None:
-    told, shell = tmp_path / "told", tmp_path / "shell"
+    reported, shell = tmp_path / "told", tmp_path / "shell"
     ask = "import torch; print(torch.cuda.device_count(), torch.ones(1).cuda().device)"
-    shell.write_text(f"#!/bin/sh\nnvidia-smi -L >{told}\npython -c '{ask}' >>{told}\nexit 5\n")
+    shell.write_text(f"#!/bin/sh\nnvidia-smi -L >{reported}\npython -c '{ask}' >>{reported}\nexit 5\n")
     shell.chmod(0o755)
     here.run("rehearse", "--cluster", "slurm-gpu", "--shell", code=5, environ={"SHELL": str(shell)})
-    lines = told.read_text().splitlines()
+    lines = reported.read_text().splitlines()
     assert [line.split(":")[0] for line in lines[:-1]] == ["GPU 0", "GPU 1", "GPU 2", "GPU 3"]
     assert lines[-1] == "4 cuda:0"
 

@@ -240,14 +240,14 @@ print(json.dumps([str(back.device), back.tolist(), str(moved.device), str(on_cpu
 
 
 def test_nvidia_smi_lists_the_nodes_gpus(tmp_path: Path) -> None:
-    def said(*words: str) -> str:
+    def output(*words: str) -> str:
         ended = ran(["nvidia-smi", *words], environ=environment(tmp_path, 2))
         return ended.stdout + ended.stderr
 
-    assert said("-L").splitlines()[1].startswith("GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-")
-    query = said("--query-gpu=index,memory.total,utilization.gpu", "--format=csv,noheader,nounits")
+    assert output("-L").splitlines()[1].startswith("GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-")
+    query = output("--query-gpu=index,memory.total,utilization.gpu", "--format=csv,noheader,nounits")
     assert query == "0, 81920, 0\n1, 81920, 0\n"
-    assert "dmon is not among what it knows" in said("dmon")
+    assert "dmon is not among what it knows" in output("dmon")
 
 
 def test_each_row_of_the_reference_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,8 +294,8 @@ def test_of_the_threads_that_end_with_the_interpreter_those_of_autograd_and_gloo
     core = gpus.FOLDER / "trainjob_gpu" / "core"
     compiler = ["g++", "-std=c++17", f"-I{core}", str(program), "-o", str(tmp_path / "program")]
     subprocess.run([*compiler, "-rdynamic", "-pthread", "-ldl"], check=True)
-    told = ran([tmp_path / "program"], code=0).stdout
-    assert told.splitlines() == [
+    reported = ran([tmp_path / "program"], code=0).stdout
+    assert reported.splitlines() == [
         "python 0",
         "pt_autograd_0 1",
         "pt_autograd_12 1",

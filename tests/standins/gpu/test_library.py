@@ -24,7 +24,7 @@ print(json.dumps([torch.__file__, torch.ones(2, device="cuda").sum().item(), *ma
 """
 
 
-def told(folder: Path, path: str) -> list[str]:
+def reported(folder: Path, path: str) -> list[str]:
     environ = environment(folder)
     environ["PYTHONPATH"] = os.pathsep.join([str(gpus.FOLDER), path])
     ended = ran([sys.executable, "-c", TELLS], environ=environ, code=0)
@@ -37,7 +37,7 @@ def test_two_installations_of_one_torch_share_what_is_compiled(tmp_path: Path) -
     assert spec.origin is not None
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "torch").symlink_to(Path(spec.origin).parent)
-    here, other = told(tmp_path, ""), told(tmp_path, str(tmp_path / "other"))
+    here, other = reported(tmp_path, ""), reported(tmp_path, str(tmp_path / "other"))
     assert here[0] != other[0]
     assert here[1:] == other[1:]
     for library in here[2:]:

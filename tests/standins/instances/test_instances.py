@@ -119,8 +119,8 @@ def test_an_sdks_torch_has_all_of_it(service: str, needs: Callable[[str], Path])
 
 def test_only_the_first_instance_says_what_runs() -> None:
     """Issue: they say once, on instance 0, that they stand in for semantics and not for speed."""
-    said = run("import popdist, popdist.poptorch; popdist.init(); popdist.poptorch.Options()", 2, 2)
-    assert [err.count("not how fast") for _, err in said] == [1, 0]
+    output = run("import popdist, popdist.poptorch; popdist.init(); popdist.poptorch.Options()", 2, 2)
+    assert [err.count("not how fast") for _, err in output] == [1, 0]
 
 
 LESSON = """

@@ -88,8 +88,8 @@ def test_integers_and_doubles_shrink_and_say_so_once(poptorch: Any, capfd: pytes
     assert whole.dtype is torch.int32
     assert whole.tolist() == [0, 7]
     assert real.dtype is torch.float32
-    said = capfd.readouterr().err
-    assert said.count("int64") == said.count("float64") == 1
+    output = capfd.readouterr().err
+    assert output.count("int64") == output.count("float64") == 1
 
 
 def test_half_is_rounded_and_computed_in_float(poptorch: Any) -> None:

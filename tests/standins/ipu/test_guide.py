@@ -52,8 +52,8 @@ class Mode(nn.Module):
         self.loss = poptorch.identity_loss
 
     def forward(self, values: Any) -> Any:
-        told = torch.tensor([float(self.training), float(self.inner.training)])
-        return told, self.loss((values * self.weight).sum(), "sum")
+        reported = torch.tensor([float(self.training), float(self.inner.training)])
+        return reported, self.loss((values * self.weight).sum(), "sum")
 
 
 def test_the_mode_is_that_of_wrapping(poptorch: Any) -> None:

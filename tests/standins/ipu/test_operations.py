@@ -155,9 +155,9 @@ def test_printing_a_tensor_prints_each_time_and_its_gradient(poptorch: Any, capf
     capfd.readouterr()
     training(torch.ones(1))
     training(torch.ones(1))
-    said = capfd.readouterr().err
-    assert said.count("\nproduct:") >= 2
-    assert said.count("product_gradient:") == 2
+    output = capfd.readouterr().err
+    assert output.count("\nproduct:") >= 2
+    assert output.count("product_gradient:") == 2
 
 
 def test_what_the_compiler_alone_needs_is_taken(poptorch: Any) -> None:

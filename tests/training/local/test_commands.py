@@ -127,9 +127,9 @@ def test_export_writes_the_newest_sound_checkpoint(there: Here, ended: Run) -> N
     broken = ended.folder / "checkpoints" / "update-00000008"
     shutil.copytree(ended.folder / "checkpoints" / "update-00000004", broken)
     (broken / "model.safetensors").write_bytes(b"torn")
-    said = there.run("export", ended.id, "-o", "model.safetensors")
+    output = there.run("export", ended.id, "-o", "model.safetensors")
     assert (there.project / "model.safetensors").read_bytes() == WEIGHTS
-    assert "update-00000008 is passed over: model.safetensors has 4 bytes and should have 10" in said.stderr
+    assert "update-00000008 is passed over: model.safetensors has 4 bytes and should have 10" in output.stderr
     shutil.rmtree(broken)
 
 

@@ -46,7 +46,7 @@ tell("file", sys.modules["torch._dynamo"].__file__)
 ENDS = "print(json.dumps(told))\n"
 
 
-def told(script: str, *, hook: bool) -> dict[str, Any]:
+def reported(script: str, *, hook: bool) -> dict[str, Any]:
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINJOB_STACKS": os.devnull, "PYTHONPATH": str(HOOK)}
     if not hook:
         del environ["PYTHONPATH"]
@@ -58,13 +58,13 @@ def told(script: str, *, hook: bool) -> dict[str, Any]:
 
 
 def test_training_does_not_import_the_compiler_and_gives_the_same_weights() -> None:
-    with_hook, without = told(TRAINS, hook=True), told(TRAINS, hook=False)
+    with_hook, without = reported(TRAINS, hook=True), reported(TRAINS, hook=False)
     assert (with_hook.pop("imported"), without.pop("imported")) == (False, True)
     assert with_hook == without
 
 
 def test_what_is_compiled_later_is_compiled_as_ever() -> None:
-    with_hook, without = told(TRAINS + COMPILES, hook=True), told(TRAINS + COMPILES, hook=False)
+    with_hook, without = reported(TRAINS + COMPILES, hook=True), reported(TRAINS + COMPILES, hook=False)
     assert (with_hook.pop("imported"), without.pop("imported")) == (False, True)
     assert with_hook["kept out"] is True
     assert with_hook["frames"] > 0
@@ -73,11 +73,11 @@ def test_what_is_compiled_later_is_compiled_as_ever() -> None:
 
 def test_who_uses_the_compiler_gets_it() -> None:
     before = "import torch._dynamo\ntell('real', imported())\n"
-    assert told(before, hook=True) == {"real": True}
+    assert reported(before, hook=True) == {"real": True}
     after = (
         "from torch._dynamo import config\nimport torch._dynamo.utils\ntell('real', [imported(), config.__name__])\n"
     )
-    assert told(TRAINS + after, hook=True)["real"] == [True, "torch._dynamo.config"]
+    assert reported(TRAINS + after, hook=True)["real"] == [True, "torch._dynamo.config"]
 
 
 def test_a_submodule_that_is_asked_for_first_is_there_once() -> None:
@@ -87,11 +87,11 @@ def test_a_submodule_that_is_asked_for_first_is_there_once() -> None:
         "tell('same', loaded)\ntell('spec', real.eval_frame.__spec__.name)\n"
         "tell('used', sys.modules['torch._dynamo.convert_frame'].config is real.config)\n"
     )
-    found = told(TRAINS + first, hook=True)
+    found = reported(TRAINS + first, hook=True)
     assert (found["same"], found["spec"], found["used"]) == ([True, True], "torch._dynamo.eval_frame", True)
 
 
 def test_who_goes_through_all_modules_imports_no_compiler() -> None:
     """As inspect does while torch registers operators, amid imports that the compiler itself needs to be complete."""
     goes = "for module in list(sys.modules.values()): hasattr(module, '__file__')\n"
-    assert told(TRAINS + goes + "tell('imported', imported())\n", hook=True)["imported"] is False
+    assert reported(TRAINS + goes + "tell('imported', imported())\n", hook=True)["imported"] is False

@@ -23,9 +23,9 @@ def test_a_run_survives_the_end_of_the_terminal_that_submitted_it(here: Here) ->
         env=here.environ,
         start_new_session=True,
     )
-    said, _ = shell.communicate(timeout=LIMIT_S)
+    output, _ = shell.communicate(timeout=LIMIT_S)
     assert shell.returncode == -signal.SIGHUP
-    run = here.at(json.loads(said)["folder"])
+    run = here.at(json.loads(output)["folder"])
     run.wait_until_ready()
     assert run.status()["state"] == "RUNNING"
     run.release()

@@ -92,9 +92,9 @@ def test_following_one_rank_hands_on_a_torn_last_line(here: Here) -> None:
     run.wait_until_ready()
     following = here.start("logs", run.id, "--rank", "1", "--follow")
     run.release()
-    said = what_follows(following)
-    assert said == run.log(1)
-    assert said.endswith("ready\ntorn")
+    output = what_follows(following)
+    assert output == run.log(1)
+    assert output.endswith("ready\ntorn")
 
 
 def test_a_rank_whose_log_is_not_there_yet_is_waited_for(here: Here) -> None:
@@ -103,12 +103,12 @@ def test_a_rank_whose_log_is_not_there_yet_is_waited_for(here: Here) -> None:
     log.rename(log.with_name("not-yet"))
     following = here.start("logs", run.id, "--rank", "1", "--follow", "--json")
     run.release()
-    said = what_follows(following)
-    assert json.loads(said)["lines"] == []
+    output = what_follows(following)
+    assert json.loads(output)["lines"] == []
 
 
 def test_a_reader_that_leaves_is_no_error(here: Here) -> None:
     run = here.follow("python", "-c", "print('line\\n' * 50000)")
     pipe = f"{TRAINJOB} logs {run.id} | head -1; echo ${{PIPESTATUS[0]}}"
-    said = ran(["bash", "-c", pipe], environ=here.environ, timeout_s=LIMIT_S)
-    assert (said.stdout.splitlines()[-1], said.stderr) == ("0", "")
+    output = ran(["bash", "-c", pipe], environ=here.environ, timeout_s=LIMIT_S)
+    assert (output.stdout.splitlines()[-1], output.stderr) == ("0", "")

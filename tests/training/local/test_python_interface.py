@@ -43,19 +43,19 @@ def program(here: Here, text: str) -> Any:
 
 
 def test_a_run_is_submitted_waited_for_read_and_exported(here: Here) -> None:
-    told = program(here, _TRAINED)
-    assert told["state"] == "COMPLETED"
-    assert {"train", "evaluation"} <= set(told["kinds"])
-    assert told["accuracy"] > 0.3
-    assert (here.project / told["model"]).stat().st_size > 1000
-    assert (told["last"], told["runs"]) == (told["id"], [told["id"]])
-    assert here.json("status", told["id"])["state"] == "COMPLETED"
+    reported = program(here, _TRAINED)
+    assert reported["state"] == "COMPLETED"
+    assert {"train", "evaluation"} <= set(reported["kinds"])
+    assert reported["accuracy"] > 0.3
+    assert (here.project / reported["model"]).stat().st_size > 1000
+    assert (reported["last"], reported["runs"]) == (reported["id"], [reported["id"]])
+    assert here.json("status", reported["id"])["state"] == "COMPLETED"
 
 
 def test_a_run_is_cancelled_and_resumed(here: Here) -> None:
-    told = program(here, _STOPPED)
-    assert told["late"] == f"run {told['id']} has not ended within 0.5 s"
-    assert (told["states"][0], told["states"][2]) == ("CANCELLED", "CANCELLED")
+    reported = program(here, _STOPPED)
+    assert reported["late"] == f"run {reported['id']} has not ended within 0.5 s"
+    assert (reported["states"][0], reported["states"][2]) == ("CANCELLED", "CANCELLED")
 
 
 def test_importing_it_loads_nothing(here: Here) -> None:

@@ -36,8 +36,8 @@ def start(request: pytest.FixtureRequest, here: Here) -> str:
 
 def test_a_script_is_run_from_the_folder_of_the_project_where_it_was_submitted(here: Here, start: str) -> None:
     run = here.follow(*SCRIPT, folder=start)
-    assert [run.told(rank)["folder"] for rank in (0, 1)] == [str((run.folder / "code/project" / start).resolve())] * 2
-    assert run.told(1)["arguments"] == ["--lr", "0.1"]
+    assert [run.report(rank)["folder"] for rank in (0, 1)] == [str((run.folder / "code/project" / start).resolve())] * 2
+    assert run.report(1)["arguments"] == ["--lr", "0.1"]
 
 
 def test_a_run_is_recorded_alike_from_the_top_of_a_project_and_from_below(here: Here, start: str) -> None:
@@ -51,11 +51,11 @@ def test_a_run_is_recorded_alike_from_the_top_of_a_project_and_from_below(here: 
 def test_ranks_find_the_variables_that_torchrun_sets(here: Here) -> None:
     here.write("my_script.py", TELL)
     run = here.follow(*SCRIPT)
-    told = [run.told(rank)["environ"] for rank in (0, 1)]
-    assert [[one[name] for name in RANKING] for one in told] == [["0", "0", "2", "2"], ["1", "1", "2", "2"]]
-    assert told[0]["MASTER_ADDR"] == told[1]["MASTER_ADDR"] == "127.0.0.1"
-    assert told[0]["MASTER_PORT"] == told[1]["MASTER_PORT"]
-    assert 1024 <= int(told[0]["MASTER_PORT"]) < 32768
+    reported = [run.report(rank)["environ"] for rank in (0, 1)]
+    assert [[one[name] for name in RANKING] for one in reported] == [["0", "0", "2", "2"], ["1", "1", "2", "2"]]
+    assert reported[0]["MASTER_ADDR"] == reported[1]["MASTER_ADDR"] == "127.0.0.1"
+    assert reported[0]["MASTER_PORT"] == reported[1]["MASTER_PORT"]
+    assert 1024 <= int(reported[0]["MASTER_PORT"]) < 32768
 
 
 def test_a_script_written_for_torchrun_reduces_over_gloo(here: Here) -> None:
@@ -73,24 +73,24 @@ def test_a_scripts_own_exit_code_stands_in_the_status(here: Here) -> None:
 
 def test_ranks_find_the_interpreters_folder_first_on_their_path(here: Here) -> None:
     here.write("my_script.py", TELL)
-    told = here.follow(*SCRIPT).told(0)
-    assert told["environ"]["PATH"].split(":")[0] == str(Path(PYTHON).parent)
+    reported = here.follow(*SCRIPT).report(0)
+    assert reported["environ"]["PATH"].split(":")[0] == str(Path(PYTHON).parent)
 
 
 @pytest.mark.parametrize(("flags", "policy"), [((), "PASSIVE"), (("--env", "OMP_WAIT_POLICY=ACTIVE"), "ACTIVE")])
 def test_threads_sleep_while_they_wait_unless_the_user_wants_them_to_spin(
     here: Here, flags: tuple[str, ...], policy: str
 ) -> None:
-    told = here.follow("python", "-c", "import os; print(os.environ['OMP_WAIT_POLICY'])", flags=flags)
-    assert told.log(0).splitlines()[-1] == policy
+    reported = here.follow("python", "-c", "import os; print(os.environ['OMP_WAIT_POLICY'])", flags=flags)
+    assert reported.log(0).splitlines()[-1] == policy
 
 
 @pytest.mark.parametrize("flags", [(), ("--env", "OMP_NUM_THREADS=3")])
 def test_ranks_share_the_cores_unless_the_user_says_otherwise(here: Here, flags: tuple[str, ...]) -> None:
     here.write("my_script.py", TELL)
-    told = here.follow(*SCRIPT, flags=flags).told(0)
+    reported = here.follow(*SCRIPT, flags=flags).report(0)
     share = str(max(1, len(os.sched_getaffinity(0)) // 2))
-    assert told["environ"]["OMP_NUM_THREADS"] == ("3" if flags else share)
+    assert reported["environ"]["OMP_NUM_THREADS"] == ("3" if flags else share)
 
 
 def test_the_same_job_twice_within_seconds_asks_for_again(here: Here) -> None:
@@ -127,7 +127,7 @@ def test_a_rendered_folder_runs_by_hand(here: Here) -> None:
     here.run("render", "--cluster", "local", "--instances", "2", "-o", "job", "--", *SCRIPT)
     subprocess.run(["bash", "job/job.sh"], cwd=here.project, env=here.environ, check=True, timeout=LIMIT_S)
     run = here.at(str(here.project / "job"))
-    assert run.told(1)["environ"]["WORLD_SIZE"] == "2"
+    assert run.report(1)["environ"]["WORLD_SIZE"] == "2"
     assert here.json("status", "./job")["state"] == "COMPLETED"
 
 
@@ -183,7 +183,7 @@ def test_a_fixed_port_reaches_the_ranks(here: Here) -> None:
     here.cluster("fixed", "network: {port: 29401}\n")
     here.write("my_script.py", TELL)
     folder = here.json("submit", "--follow", "--cluster", "fixed", "--", *SCRIPT)["folder"]
-    assert here.at(folder).told(0)["environ"]["MASTER_PORT"] == "29401"
+    assert here.at(folder).report(0)["environ"]["MASTER_PORT"] == "29401"
 
 
 def test_a_run_directory_that_cannot_be_written_is_refused(here: Here) -> None:

@@ -57,8 +57,8 @@ def test_check_names_the_interpreter_and_its_torch(activated: Here, tmp_path: Pa
     activated.write("mine.yaml", f"kind: local\npython: {named}\n")
     (found,) = checked(activated, "--cluster", "local", "--", "python", "whose.py")
     assert (found["machines"], found["executable"]) == ("this machine", sys.executable)
-    said = activated.run("check", "--cluster", "./mine.yaml").stdout
-    assert f"this machine: {sys.executable} is Python {sys.version.split()[0]} with torch " in said
+    output = activated.run("check", "--cluster", "./mine.yaml").stdout
+    assert f"this machine: {sys.executable} is Python {sys.version.split()[0]} with torch " in output
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["sdk.venv", "PATH"])

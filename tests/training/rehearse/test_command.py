@@ -41,32 +41,32 @@ def test_the_bytes_that_ran_are_those_of_render(user: Here, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("fault", "state"), [("cancel", "CANCELLED"), ("rank-death", "FAILED")])
 def test_a_fault_has_its_stated_outcome_and_leaves_no_folder(user: Here, fault: str, state: str) -> None:
-    told = user.run("rehearse", *ASKED, "--inject", fault).stdout
-    assert f"PASSED: {state} after" in told
-    assert told.count("ranks train on the CPU") == 1
-    assert "same bytes" in told
+    reported = user.run("rehearse", *ASKED, "--inject", fault).stdout
+    assert f"PASSED: {state} after" in reported
+    assert reported.count("ranks train on the CPU") == 1
+    assert "same bytes" in reported
     assert not rehearsals(user)
 
 
 def test_a_script_that_fails_fails_the_rehearsal_and_is_kept(user: Here) -> None:
     user.write("my_script.py", 'print("no data today")\nraise SystemExit(4)\n')
-    told = user.run("rehearse", *ASKED, "--", "python", "my_script.py", code=1).stdout
-    assert "FAILED: the job is FAILED" in told
-    assert "no data today" in told
+    reported = user.run("rehearse", *ASKED, "--", "python", "my_script.py", code=1).stdout
+    assert "FAILED: the job is FAILED" in reported
+    assert "no data today" in reported
     (kept,) = rehearsals(user)
-    assert f"kept the run directory: {kept}" in told
+    assert f"kept the run directory: {kept}" in reported
 
 
 def test_an_array_is_rehearsed_with_what_each_element_has_of_its_own(user: Here) -> None:
     user.write("sweep.yaml", '- arguments: ["0"]\n- arguments: ["5"]\n')
     asked = ("rehearse", *ASKED, "--sweep", "sweep.yaml")
-    told = user.run(*asked, "--", "sh", "-c", 'exit "$1"', "sh", code=1).stdout
-    assert "same bytes" in told
-    assert "FAILED: array element 1 is FAILED" in told
-    told = user.run(*asked, "--array", "0", "--", "sh", "-c", 'exit "$1"', "sh").stdout
-    assert "PASSED: COMPLETED: 1 array element" in told
-    said = user.run("rehearse", *ASKED, "--array", "0-1", "--inject", "cancel", "--", "true", code=1).stderr
-    assert "--inject cancel works on a single job. Leave out --array and --sweep" in said
+    reported = user.run(*asked, "--", "sh", "-c", 'exit "$1"', "sh", code=1).stdout
+    assert "same bytes" in reported
+    assert "FAILED: array element 1 is FAILED" in reported
+    reported = user.run(*asked, "--array", "0", "--", "sh", "-c", 'exit "$1"', "sh").stdout
+    assert "PASSED: COMPLETED: 1 array element" in reported
+    output = user.run("rehearse", *ASKED, "--array", "0-1", "--inject", "cancel", "--", "true", code=1).stderr
+    assert "--inject cancel works on a single job. Leave out --array and --sweep" in output
 
 
 def test_ctrl_c_leaves_nothing_behind(user: Here) -> None:

@@ -62,13 +62,13 @@ def test_a_script_that_fails_fails_the_rehearsal_and_says_which_rank(pod: Here) 
 
 
 def test_a_shell_has_them_and_the_next_command_has_not(pod: Here, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    report = tmp_path / "told"
     shell = tmp_path / "shell"
-    ask = f"command -v poprun >{told}; command -v vipu >>{told}\npython -c 'import poptorch' && exit 5\n"
+    ask = f"command -v poprun >{report}; command -v vipu >>{report}\npython -c 'import poptorch' && exit 5\n"
     shell.write_text(f"#!/bin/sh\n{ask}")
     shell.chmod(0o755)
     pod.run("rehearse", "--cluster", "pod64", "--shell", code=5, environ={"SHELL": str(shell)})
-    assert len(told.read_text().split()) == 2
+    assert len(report.read_text().split()) == 2
     ended = pod.run("rehearse", "--cluster", "local", "--shell", code=1)
     assert "there are stand-ins for a pod's programs, or a Slurm cluster's GPUs, only" in ended.stderr
 
@@ -95,8 +95,8 @@ def test_a_partition_that_the_site_names_is_there(pod: Here) -> None:
     )
     verdict = pod.json("rehearse", "--keep", "--cluster", "mine", "--instances", "2", "--", "python", "hello.py")
     assert verdict["passed"]
-    said = (Path(verdict["folder"]) / "logs" / "scheduler.out").read_text()
-    assert "Partition 'p16' is in state PS_ACTIVE" in said
+    output = (Path(verdict["folder"]) / "logs" / "scheduler.out").read_text()
+    assert "Partition 'p16' is in state PS_ACTIVE" in output
     assert not (Path(verdict["folder"]) / "partition").exists()
 
 

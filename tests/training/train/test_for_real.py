@@ -20,8 +20,8 @@ def test_what_was_trained_can_be_exported(here: Here) -> None:
 
 
 def test_an_unknown_precision_is_refused_with_those_there_are(here: Here) -> None:
-    said = here.run("submit", "--precision", "16.8", code=1).stderr
-    assert "expected '64.64', '32.32', '16.32', '16.16' or 'bf16'" in said
+    output = here.run("submit", "--precision", "16.8", code=1).stderr
+    assert "expected '64.64', '32.32', '16.32', '16.16' or 'bf16'" in output
 
 
 def test_the_floor_trains_and_resumes(here: Here, needs: Callable[[str], Path]) -> None:

@@ -162,7 +162,7 @@ def test_a_stopped_run_continues_with_its_momentum(tmp_path: Path, optimizer: st
     """The user guide's "Reading and writing optimizer state": the checkpoint holds it."""
     job: dict[str, Any] = {**TRAINING, "optimizer": optimizer, "checkpoint_every": 2}
     whole = run_ipus(tmp_path / "whole", 2, 2, exact=True, **job)
-    stopped = run_ipus(tmp_path / "stopped", 2, 2, exact=True, told={"TRAINJOB_MAX_UPDATES": 2}, **job)
+    stopped = run_ipus(tmp_path / "stopped", 2, 2, exact=True, variables={"TRAINJOB_MAX_UPDATES": 2}, **job)
     run_ipus(stopped.folder, 2, 2, exact=True, attempt=2, run=stopped)
     assert "restarts from zero" not in log(stopped)
     assert furthest_apart(stopped, whole) < SAME
@@ -264,7 +264,7 @@ def test_another_layout_is_found_out_before_anything_is_trained(tmp_path: Path) 
     (tmp_path / "patch" / "sitecustomize.py").write_text(OTHER_LAYOUT)
     path = f"{tmp_path / 'patch'}:{everywhere()['PYTHONPATH']}"
     job: dict[str, Any] = {**TRAINING, "accumulation": 2, "device_iterations": 2}
-    refused = run_ipus(tmp_path / "ipus", 1, 2, code=1, python=sys.executable, told={"PYTHONPATH": path}, **job)
+    refused = run_ipus(tmp_path / "ipus", 1, 2, code=1, python=sys.executable, variables={"PYTHONPATH": path}, **job)
     assert "lays out a combined batch differently" in log(refused)
     assert not updates(refused)
 

@@ -60,7 +60,7 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"instances": 2}, "plans 2 instances and 1 ranks were started"),
         ({"replicas": 2}, "engine single has one replica per instance, and 2 replicas on 1 instances were planned"),
@@ -85,12 +85,12 @@ def test_a_gpu_that_is_not_there_is_refused() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     assert train_here(make_run(tmp_path / "run", **changes)) == FAILED
     captured = capfd.readouterr().err
     assert captured.startswith("trainjob: ")
-    assert said in captured
+    assert message in captured
     assert "Traceback" not in captured
 
 
@@ -108,9 +108,9 @@ def test_damaged_data_is_refused_with_the_cure(tmp_path: Path, capfd: pytest.Cap
     images = data / "digits/train-images.bin"
     images.write_bytes(b"\x01" + images.read_bytes()[1:])
     assert train_here(make_run(tmp_path / "run"), TRAINJOB_DATA_DIR=data) == FAILED
-    said = capfd.readouterr().err
-    assert f"{images}: expected sha256 194fbb7c" in said
-    assert f"Remove {data / 'digits'} and run: trainjob data prepare digits" in said
+    message = capfd.readouterr().err
+    assert f"{images}: expected sha256 194fbb7c" in message
+    assert f"Remove {data / 'digits'} and run: trainjob data prepare digits" in message
 
 
 def test_instances_with_other_data_refuse_to_train(tmp_path: Path) -> None:

@@ -193,5 +193,5 @@ def test_a_finished_run_that_starts_again_says_where_it_is(tmp_path: Path) -> No
     run = make_run(tmp_path / "run", updates=20)
     assert train_here(run) == 0
     assert train_here(run, attempt=2) == 0
-    told = json.loads(run.progress.read_text())
-    assert (told["attempt"], told["epoch"], told["update"], told["total_updates"]) == (2, 1, 20, 20)
+    reported = json.loads(run.progress.read_text())
+    assert (reported["attempt"], reported["epoch"], reported["update"], reported["total_updates"]) == (2, 1, 20, 20)

@@ -57,10 +57,10 @@ def test_parameters_without_a_gradient_are_refused_by_name(tmp_path: Path) -> No
     run = own(tmp_path / "run", UNUSED, instances=2)
     assert train(run, 2) == [exits.USER_OR_CLUSTER_CAN_FIX] * 2
     for rank in (0, 1):
-        said = log(run, rank)
-        assert "every parameter must get a gradient, and 2 get none: spare.weight, spare.bias." in said
-        assert "--allow-unused-parameters" in said
-        assert "Traceback" not in said
+        output = log(run, rank)
+        assert "every parameter must get a gradient, and 2 get none: spare.weight, spare.bias." in output
+        assert "--allow-unused-parameters" in output
+        assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("engine", ["ddp", "naive"])

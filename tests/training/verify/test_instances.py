@@ -129,10 +129,10 @@ def test_a_task_that_is_wrong_is_told_what_is_wrong_and_its_runs_stay(here: Here
 
 
 def test_a_failing_experiment_shows_the_end_of_the_failing_rank_and_stays(here: Here) -> None:
-    told = verify_task(here, "Failing", code=1)
-    assert "RuntimeError: the loss is out of stock" in told["error"]
+    reported = verify_task(here, "Failing", code=1)
+    assert "RuntimeError: the loss is out of stock" in reported["error"]
     (left,) = runs_left(here)
-    assert f"trainjob logs {left}" in told["error"]
+    assert f"trainjob logs {left}" in reported["error"]
 
 
 def test_a_cluster_elsewhere_is_refused(here: Here) -> None:

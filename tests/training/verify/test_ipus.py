@@ -39,9 +39,9 @@ def test_an_interrupted_run_ends_with_the_same_bits(here: Here) -> None:
     asked = ("--updates", "200", "--micro-batch", "4", "--device-iterations", "2", "--checkpoint-every", "20")
     verdict = verify(here, *SMALL, "--resume", "--interruptions", "1", *asked, limit_s=400)
     assert (verdict["equal"], verdict["bitwise"], verdict["engine"]) == (True, True, "ipu")
-    assert [one["way"] for one in verdict["interruptions"]] == ["signal"]
-    said = here.run("verify", *SMALL, "--resume", "--other-instances", "1", code=2).stderr
-    assert "32 bits" in said
+    assert [one["way"] for one in verdict["interruptions"]] == ["time-limit"]
+    output = here.run("verify", *SMALL, "--resume", "--other-instances", "1", code=2).stderr
+    assert "32 bits" in output
 
 
 OWN = """\
@@ -114,8 +114,8 @@ def test_a_horovod_hello_runs_unchanged(here: Here) -> None:
     line = ("poprun", "--num-replicas", "8", "--num-instances", "4", "--ipus-per-replica", "2", "python", "hello.py")
     ended = here.run("rehearse", "--cluster", "pod16", "--", *line)
     # By what was said: mpirun may put what two instances say on one line.
-    said = sorted(re.findall(r"\d of 4: [\d.]+ [\d.]+", ended.stdout))
-    assert said == [f"{rank} of 4: 1.5 50.0" for rank in range(4)]
+    output = sorted(re.findall(r"\d of 4: [\d.]+ [\d.]+", ended.stdout))
+    assert output == [f"{rank} of 4: 1.5 50.0" for rank in range(4)]
 
 
 def test_a_pods_loaders_are_measured(here: Here, tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_a_pods_loaders_are_measured(here: Here, tmp_path: Path) -> None:
 def test_the_lessons_four_steps_are_one_table(here: Here, samples: int, micro_batch: int, steps: list[int]) -> None:
     asked = ("--samples", str(samples), "--micro-batch", str(micro_batch))
     rows = here.json("bench", "scaling", "--lessons", *asked)
-    told = [(row["instances"], row["replicas"], row["workers"]) for row in rows]
-    assert told == [(1, 1, 0), (1, 8, 0), (1, 8, 4), (4, 8, 4)]
+    reported = [(row["instances"], row["replicas"], row["workers"]) for row in rows]
+    assert reported == [(1, 1, 0), (1, 8, 0), (1, 8, 4), (4, 8, 4)]
     assert [row["loader_steps"] for row in rows] == steps
     assert [row["lesson_seconds_per_epoch"] for row in rows] == [6, 6, 2.5, 1.6]
     for row in rows:

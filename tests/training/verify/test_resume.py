@@ -13,7 +13,7 @@ def test_an_interrupted_run_ends_with_the_same_bits_and_samples(here: Here) -> N
     assert verdict["bitwise"]
     assert verdict["equal"]
     assert verdict["same_samples"]
-    assert [one["way"] for one in verdict["interruptions"]] == ["signal"]
+    assert [one["way"] for one in verdict["interruptions"]] == ["time-limit"]
 
 
 def test_another_number_of_instances_ends_within_the_tolerance(here: Here) -> None:

@@ -112,9 +112,9 @@ def test_nodes_whose_own_address_is_of_no_use() -> None:
 
 def test_a_fabric_that_nccl_does_not_use() -> None:
     slow = [rank(number, gb_per_s=1.1) for number in range(8)]
-    said = judged("two-hosts", *slow, log="n1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/Socket/0\n")
-    assert "NCCL sends over TCP, though mlx5_0:1 is active" in said
-    assert "moves 1.10 GB/s, and the link carries 25.0 GB/s" in said
+    output = judged("two-hosts", *slow, log="n1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 4[0] [send] via NET/Socket/0\n")
+    assert "NCCL sends over TCP, though mlx5_0:1 is active" in output
+    assert "moves 1.10 GB/s, and the link carries 25.0 GB/s" in output
 
 
 def test_the_link_is_that_of_the_cluster_files_interface() -> None:

@@ -122,8 +122,8 @@ def test_the_jobs_of_a_run_make_one_answer(words: list[str], liveness: Liveness,
 
 
 def test_accounting_is_read_and_steps_are_passed_over() -> None:
-    said = "41|COMPLETED\n42|CANCELLED by 1000\n42.batch|CANCELLED\n43_7|TIMEOUT\nsacct: error\n||\n"
-    assert queue.parse_accounting(said) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000"), ("43_7", "TIMEOUT")]
+    message = "41|COMPLETED\n42|CANCELLED by 1000\n42.batch|CANCELLED\n43_7|TIMEOUT\nsacct: error\n||\n"
+    assert queue.parse_accounting(message) == [("41", "COMPLETED"), ("42", "CANCELLED by 1000"), ("43_7", "TIMEOUT")]
     assert queue.ended("CANCELLED by 1000").state == states.CANCELLED
     assert queue.ended("CANCELLED+").state == states.CANCELLED
 
@@ -143,7 +143,7 @@ def test_sinfo_of_a_site_with_several_kinds_of_node_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "is_lost"),
+    ("message", "is_lost"),
     [
         ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", False),
         ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", False),
@@ -151,18 +151,18 @@ def test_sinfo_of_a_site_with_several_kinds_of_node_is_read() -> None:
         ("sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received", True),
     ],
 )
-def test_a_controller_that_is_down_is_told_from_a_refusal(said: str, is_lost: bool) -> None:
-    assert commands.DOWN.search(said)
-    assert bool(commands.LOST.search(said)) == is_lost
+def test_a_controller_that_is_down_is_told_from_a_refusal(message: str, is_lost: bool) -> None:
+    assert commands.DOWN.search(message)
+    assert bool(commands.LOST.search(message)) == is_lost
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "sbatch: error: invalid partition specified: nowhere",
         "sbatch: error: Batch job submission failed: Requested node configuration is not available",
         "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
     ],
 )
-def test_a_refusal_is_no_controller_that_is_down(said: str) -> None:
-    assert not commands.DOWN.search(said)
+def test_a_refusal_is_no_controller_that_is_down(message: str) -> None:
+    assert not commands.DOWN.search(message)

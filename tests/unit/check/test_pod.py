@@ -151,8 +151,8 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 def test_a_host_that_jobs_reach_as_another_user_cannot_read_the_run_directory() -> None:
     (problem,) = found(user="1001 ml")
-    said = "jobs log in to host h2 as ml (user id 1001), and a run directory belongs to user id 1000: "
-    assert (problem.code, problem.text) == ("runs-dir", f"{said}it can't be read there")
+    output = "jobs log in to host h2 as ml (user id 1001), and a run directory belongs to user id 1000: "
+    assert (problem.code, problem.text) == ("runs-dir", f"{output}it can't be read there")
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -33,9 +33,9 @@ def test_every_setting_is_a_flag_with_its_help_and_default(row: SettingRow) -> N
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_says_of_itself_what_the_table_says(command: str) -> None:
-    said = load(command).help or ""
+    output = load(command).help or ""
     helps = {name: text for commands in HEADINGS.values() for name, text in commands.items()}
-    assert said.startswith(helps[command].removesuffix("."))
+    assert output.startswith(helps[command].removesuffix("."))
 
 
 @pytest.mark.parametrize(

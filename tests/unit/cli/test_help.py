@@ -83,3 +83,11 @@ def test_what_help_and_mistakes_print(
     places = [text.find(part) for part in shown]
     assert -1 not in places
     assert places == sorted(places)
+
+
+def test_of_options_that_are_alike_the_nearest_alone_is_proposed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(("plan", "--instence", "2"))
+    told = capsys.readouterr().err
+    assert "--instances" in told
+    assert "--hint" not in told

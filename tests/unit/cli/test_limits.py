@@ -69,8 +69,8 @@ def test_usage_of_a_run_that_has_ended_does_not_say_that_it_has_not_begun(
     made(tmp_path, "abcd-x", state=state)
     with pytest.raises(SystemExit):
         main(["usage", "abcd"])
-    said = capsys.readouterr().err
-    assert "It ended before the first sample was taken, or its folder lacks logs/usage-*.jsonl" in said
+    output = capsys.readouterr().err
+    assert "It ended before the first sample was taken, or its folder lacks logs/usage-*.jsonl" in output
 
 
 def test_a_run_shows_what_it_is() -> None:

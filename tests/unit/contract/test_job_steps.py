@@ -25,9 +25,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("once", "said"), MISTAKES)
-def test_a_step_that_cannot_run_is_refused_with_its_line(once: str, said: str) -> None:
-    with pytest.raises(JobError, match=f"mine.yaml:2: .*{re.escape(said)}"):
+@pytest.mark.parametrize(("once", "message"), MISTAKES)
+def test_a_step_that_cannot_run_is_refused_with_its_line(once: str, message: str) -> None:
+    with pytest.raises(JobError, match=f"mine.yaml:2: .*{re.escape(message)}"):
         job_from_text(f"command: [python, train.py]\nonce: {{{once}}}\n", "mine.yaml")
 
 
@@ -50,9 +50,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("stated", "said"), REFUSED)
-def test_a_retry_that_asks_for_nothing_is_refused(stated: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+@pytest.mark.parametrize(("stated", "message"), REFUSED)
+def test_a_retry_that_asks_for_nothing_is_refused(stated: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         parse_retry(stated)
 
 

@@ -123,9 +123,9 @@ def refuse(tmp_path: Path, folder: Path, batches: Any, **instead: Any) -> str:
     ],
 )
 def test_a_pickle_can_run_nothing(tmp_path: Path, folder: Path, batches: Any, code: bytes) -> None:
-    said = refuse(tmp_path, folder, batches, data_batch_3=pickle(code))
+    message = refuse(tmp_path, folder, batches, data_batch_3=pickle(code))
     module, name = code[1:].decode().split("\n")[:2]
-    assert f"data_batch_3 in {tmp_path}/strange.tar.gz: a pickle asks for {module}.{name}" in said
+    assert f"data_batch_3 in {tmp_path}/strange.tar.gz: a pickle asks for {module}.{name}" in message
 
 
 def test_a_pickle_can_choose_no_codec(tmp_path: Path, folder: Path, batches: Any) -> None:
@@ -142,7 +142,7 @@ def test_pickles_of_python_3_are_read_as_well(tmp_path: Path, folder: Path, batc
 
 
 @pytest.mark.parametrize(
-    ("instead", "said"),
+    ("instead", "message"),
     [
         ({"data_batch_2": b"\x80\x02}"}, "data_batch_2 in .* is not a pickle that can be read"),
         ({"data_batch_2": pickle(number(3))}, "data_batch_2 has no b'data' of"),
@@ -151,9 +151,9 @@ def test_pickles_of_python_3_are_read_as_well(tmp_path: Path, folder: Path, batc
     ],
 )
 def test_other_contents_are_refused(
-    tmp_path: Path, folder: Path, batches: Any, instead: dict[str, Any], said: str
+    tmp_path: Path, folder: Path, batches: Any, instead: dict[str, Any], message: str
 ) -> None:
-    assert re.search(said, refuse(tmp_path, folder, batches, **instead))
+    assert re.search(message, refuse(tmp_path, folder, batches, **instead))
 
 
 def test_a_batch_that_is_not_there_is_named(tmp_path: Path, folder: Path, batches: Any) -> None:
@@ -190,11 +190,11 @@ def test_links_in_an_archive_are_left_out(tmp_path: Path, folder: Path, batches:
 
 def test_a_cut_download_goes_on_where_it_stopped(archive: Any, folder: Path) -> None:
     content = archive.read_bytes()
-    said: list[str] = []
+    message: list[str] = []
     with serving(Behaviour(content, cuts=[1000, 0, 2000])) as server:
-        prepare("cifar10", folder, source=server.url, sha256=sha256(archive), say=said.append)
+        prepare("cifar10", folder, source=server.url, sha256=sha256(archive), say=message.append)
     assert server.asked == [None, "bytes=1000-", "bytes=1000-", "bytes=3000-"]
-    assert len(said) == 3
+    assert len(message) == 3
     assert files(folder) == ["cifar10"]
     assert "archive.part" not in files(folder / "cifar10")
 

@@ -195,10 +195,10 @@ def test_damaged_images_are_named_and_counted_and_skipped_on_request(tmp_path: P
     cut.write_bytes(cut.read_bytes()[:-300])
     empty.write_bytes(b"")
     refused(r"2 of the images are damaged: .*004.jpg: .*; .*005.jpg: .*--skip-damaged", tmp_path, source, store=store)
-    said: list[str] = []
-    prepared(tmp_path, source, store=store, skip_damaged=True, say=said.append)
-    assert said[-1] == "skipped 2 damaged images"
-    assert str(cut) in said[0]
+    output: list[str] = []
+    prepared(tmp_path, source, store=store, skip_damaged=True, say=output.append)
+    assert output[-1] == "skipped 2 damaged images"
+    assert str(cut) in output[0]
     data = opened(tmp_path)
     assert len(data.train) == 10
     assert data.train.gather(np.arange(10), None)[1].tolist() == [0] * 4 + [1] * 3 + [2] * 3

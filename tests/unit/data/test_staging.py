@@ -31,16 +31,16 @@ def tokens(folder: Path, count: int = 5000) -> Path:
 
 
 def staged(folder: Path, data_dir: Path) -> tuple[Any, list[str]]:
-    said: list[str] = []
+    output: list[str] = []
     (folder / "disk").mkdir(exist_ok=True)
-    return stage("mine", data_dir, folder / "disk", said.append), said
+    return stage("mine", data_dir, folder / "disk", output.append), output
 
 
 def test_a_data_set_is_copied_once_and_read_from_the_copy(tmp_path: Path) -> None:
     data_dir = tokens(tmp_path)
-    first, said = staged(tmp_path, data_dir)
+    first, output = staged(tmp_path, data_dir)
     second, silent = staged(tmp_path, data_dir)
-    assert (len(said), silent) == (1, [])
+    assert (len(output), silent) == (1, [])
     identity = open_by_name("mine", data_dir).identity()
     copy = open_by_name("mine", second.data_dir)
     assert copy.identity() == identity
@@ -75,9 +75,9 @@ def test_a_copy_that_was_cut_is_continued_and_one_of_another_file_is_made_anew(t
         file.unlink()
         (copy.data_dir / ".complete").unlink()
         copy.release()
-        again, said = staged(tmp_path, data_dir)
+        again, output = staged(tmp_path, data_dir)
         assert file.read_bytes() == whole
-        assert len(said) == 1
+        assert len(output) == 1
         assert not list(file.parent.glob("*.part"))
         again.release()
 
@@ -118,7 +118,7 @@ def test_ranks_that_come_at_once_make_one_copy(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(len(said) for _, said in results) == [0, 0, 0, 1]
+    assert sorted(len(output) for _, output in results) == [0, 0, 0, 1]
 
 
 def test_ranks_that_all_find_no_copy_before_one_makes_it_do_not_wait_for_each_other(
@@ -140,7 +140,7 @@ def test_ranks_that_all_find_no_copy_before_one_makes_it_do_not_wait_for_each_ot
         rank.start()
     for rank in ranks:
         rank.join(60)
-    assert sorted(len(said) for _, said in results) == [0, 0, 1]
+    assert sorted(len(output) for _, output in results) == [0, 0, 1]
 
 
 def test_a_copy_that_is_removed_while_another_run_opens_it_is_made_anew(
@@ -155,8 +155,8 @@ def test_a_copy_that_is_removed_while_another_run_opens_it_is_made_anew(
         make(*arguments)
 
     monkeypatch.setattr(staging, "make_copy", once_removed)
-    after, said = staged(tmp_path, data_dir)
-    assert len(said) == 1
+    after, output = staged(tmp_path, data_dir)
+    assert len(output) == 1
     assert after.data_dir.stat().st_mode & 0o777 == 0o700
 
 
@@ -167,9 +167,9 @@ def test_a_copy_is_removed_on_request_by_whoever_uses_it_last(tmp_path: Path) ->
     assert (second.data_dir / "mine/manifest.json").is_file()
     second.release(remove=True)
     assert not second.data_dir.exists()
-    kept, said = staged(tmp_path, data_dir)
+    kept, output = staged(tmp_path, data_dir)
     kept.release()
-    assert len(said) == 1
+    assert len(output) == 1
     assert kept.data_dir.exists()
 
 

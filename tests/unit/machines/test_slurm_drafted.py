@@ -192,10 +192,10 @@ def test_the_active_interpreter_is_written_down_because_jobs_have_another_path(t
 
 @pytest.mark.parametrize("end", ["\r", "\x85", "\u2028", "\u2029", "\x0b", "\x0c"], ids=ascii)
 def test_no_sign_of_what_slurm_says_ends_a_line_of_the_file(end: str, tmp_path: Path) -> None:
-    said = f"x{end}once: {{job: [true]}}"
+    output = f"x{end}once: {{job: [true]}}"
     machine = Recorded(
-        sinfo=SINFO.replace("gpu*", f"{said}*"),
-        config=CONFIG.replace("22.05.8", f"22.05.8 {said}"),
+        sinfo=SINFO.replace("gpu*", f"{output}*"),
+        config=CONFIG.replace("22.05.8", f"22.05.8 {output}"),
         partition=PARTITION.replace("PreemptMode=REQUEUE", f"PreemptMode=OFF{end}once:"),
     )
     text = drafted.text("live", machine, None, None)

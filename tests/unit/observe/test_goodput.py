@@ -195,8 +195,8 @@ def test_events_are_told_in_order_and_in_words(run: Folder) -> None:
     run.event(681, 2, "signal", "USR1")
     run.paths.excluded_nodes.write_text("n1\t2\tit did not answer\n")
     run.paths.progress.write_text(json.dumps({"attempt": 2, "began_at": 15, "passed_over": ["update-20 is torn"]}))
-    told = [(one.time[-8:], one.attempt, one.text) for one in page.happenings(run.paths)]
-    assert told == [
+    reported = [(one.time[-8:], one.attempt, one.text) for one in page.happenings(run.paths)]
+    assert reported == [
         ("22:14:20", 1, "attempt 1 begins on n[1-2]"),
         ("22:19:44", 1, "killed without a word: this is its last sign of life"),
         ("22:21:40", 2, "attempt 2 begins on n[2-3]"),

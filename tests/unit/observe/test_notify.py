@@ -25,7 +25,7 @@ def seen(**changes: Any) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "reported"),
     [
         (seen(), []),
         (seen(state=states.PENDING, heartbeat=1.0), []),
@@ -48,8 +48,8 @@ def seen(**changes: Any) -> Snapshot:
         (seen(state=states.TIMEOUT), ["failed"]),
     ],
 )
-def test_what_is_due(now: Snapshot, told: list[str]) -> None:
-    assert notify.events(now, RULES, at_s=1010.0) == told
+def test_what_is_due(now: Snapshot, reported: list[str]) -> None:
+    assert notify.events(now, RULES, at_s=1010.0) == reported
 
 
 def test_what_others_have_written_stays_on_its_line() -> None:

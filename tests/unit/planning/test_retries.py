@@ -56,11 +56,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("place", "retry", "said"), REFUSED)
-def test_what_can_not_grow_is_refused_with_both_figures(place: Any, retry: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("place", "retry", "message"), REFUSED)
+def test_what_can_not_grow_is_refused_with_both_figures(place: Any, retry: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError) as refused:
         script(request(place, retry=retry))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_nodes_of_several_groups_are_refused() -> None:

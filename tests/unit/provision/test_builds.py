@@ -25,7 +25,7 @@ def load(path: Path) -> Any:
 
 builds = load(companion("playbooks") / "module_utils/trainjob_builds.py")
 cures = load(companion("playbooks") / "module_utils/trainjob_cures.py")
-reading = load(companion("playbooks") / "module_utils/trainjob_said.py")
+reading = load(companion("playbooks") / "module_utils/trainjob_output.py")
 dataset = load(companion("playbooks") / "roles/dataset/filter_plugins/dataset.py")
 proof = load(companion("playbooks") / "roles/proof/filter_plugins/proof.py")
 ASKED = {"torch": "2.13.0"}
@@ -108,22 +108,24 @@ def test_a_path_under_a_file_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_failing_disk_is_explained(number: Any, cure: str) -> None:
-    said = builds.explained(OSError(number, os.strerror(number), "/x/y"), "/x")
-    assert said.startswith("/x can't be made: /x/y")
-    assert cure in said
+    message = builds.explained(OSError(number, os.strerror(number), "/x/y"), "/x")
+    assert message.startswith("/x can't be made: /x/y")
+    assert cure in message
 
 
 def test_a_commands_failure_shows_its_last_lines_and_the_cure() -> None:
     stderr = "".join(f"line {number}\n" for number in range(20)) + "OSError: No space left on device\n"
-    said = cures.of_output("pip install x", 1, "", stderr, "unused").splitlines()
-    assert said[0] == "`pip install x` exited with 1:"
-    assert len(said) == 10
-    assert said[-1] == "The disk is full: make room there, or choose another path"
+    message = cures.of_output("pip install x", 1, "", stderr, "unused").splitlines()
+    assert message[0] == "`pip install x` exited with 1:"
+    assert len(message) == 10
+    assert message[-1] == "The disk is full: make room there, or choose another path"
 
 
 def test_a_failure_that_no_sign_tells_apart_has_the_cure_of_its_task() -> None:
-    said = cures.of_output("pip install x", 1, "", "ERROR: as another pip says it", "Add the wheel there").splitlines()
-    assert said[1:] == ["ERROR: as another pip says it", "Add the wheel there"]
+    message = cures.of_output(
+        "pip install x", 1, "", "ERROR: as another pip says it", "Add the wheel there"
+    ).splitlines()
+    assert message[1:] == ["ERROR: as another pip says it", "Add the wheel there"]
 
 
 def test_next_to_no_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +158,10 @@ def test_a_build_that_was_cut_before_its_link_is_built_anew_and_the_marked_one_c
 
 
 @pytest.mark.parametrize(
-    ("said", "value"), [('noise\n{"a": 1}\n', {"a": 1}), ("noise\n", None), ("", None), ("[1\n", None)]
+    ("message", "value"), [('noise\n{"a": 1}\n', {"a": 1}), ("noise\n", None), ("", None), ("[1\n", None)]
 )
-def test_the_last_line_is_read_where_it_is_json(said: str, value: dict[str, Any] | None) -> None:
-    assert reading.value(said) == value
+def test_the_last_line_is_read_where_it_is_json(message: str, value: dict[str, Any] | None) -> None:
+    assert reading.value(message) == value
 
 
 def test_a_data_sets_options_become_flags() -> None:

@@ -120,7 +120,7 @@ def test_a_file_holds_the_same_as_a_scripts_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("kind: local\n", "cluster site does not say what to install on its hosts"),
         ("kind: local\nprovision: {}\n", "is empty"),
@@ -130,13 +130,13 @@ def test_a_file_holds_the_same_as_a_scripts_answer(tmp_path: Path) -> None:
         ("kind: ipu-pod\nipus: 4\nhost_count: 1\nprovision: {pod_hosts: {}}\n", "does not name its hosts"),
     ],
 )
-def test_what_is_missing_is_named_with_its_key(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said):
+def test_what_is_missing_is_named_with_its_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         inventory(found(text, tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         ("{venv: {kind: poplar, sha256: " + SHA256 + "}}", "archive"),
         ("{venv: {kind: poplar, archive: x, sha256: abc}}", "64 hexadecimal digits"),
@@ -146,8 +146,8 @@ def test_what_is_missing_is_named_with_its_key(tmp_path: Path, text: str, said: 
         ("{data_set: []}", "data_sets"),
     ],
 )
-def test_a_section_that_cannot_be_meant_is_refused_with_its_line(section: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said) as refused:
+def test_a_section_that_cannot_be_meant_is_refused_with_its_line(section: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as refused:
         cluster_from_text(f"kind: local\nprovision: {section}\n", "site.yaml")
     assert "site.yaml:2" in str(refused.value)
 

@@ -43,9 +43,13 @@ def test_a_loop_that_failed_says_why_of_the_round_that_did() -> None:
 
 
 def test_an_interpreter_that_did_not_start_is_named_with_the_key_for_another() -> None:
-    said = parse(line("v2_runner_on_failed", {"msg": "m", "rc": 127, "module_stderr": "x\nsh: 1: python9: not found"}))
-    assert isinstance(said, HostDone)
-    assert said.why.startswith("m (sh: 1: python9: not found). Name a Python that runs there, 3.8 or newer: provision:")
+    output = parse(
+        line("v2_runner_on_failed", {"msg": "m", "rc": 127, "module_stderr": "x\nsh: 1: python9: not found"})
+    )
+    assert isinstance(output, HostDone)
+    assert output.why.startswith(
+        "m (sh: 1: python9: not found). Name a Python that runs there, 3.8 or newer: provision:"
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,8 +110,8 @@ def test_what_was_skipped_or_only_validated_takes_no_line() -> None:
 
 def test_a_failure_says_at_once_on_which_host_and_why() -> None:
     story = Story()
-    said = story.heard(done("b", role="validate", status="failed", why="one\ntwo"))
-    assert said == ["    b: one", "    b: two"]
+    output = story.heard(done("b", role="validate", status="failed", why="one\ntwo"))
+    assert output == ["    b: one", "    b: two"]
     assert story.rest() == ["  validate   Build · b failed · 1.0 s"]
 
 

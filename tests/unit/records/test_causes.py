@@ -198,10 +198,10 @@ def test_a_rank_that_waits_for_a_lock_of_torchs_extensions_is_told_which() -> No
     assert cause(report).code == "stale-lock"
 
 
-@pytest.mark.parametrize("said", ["traps: python3[99] trap invalid opcode ip:7f", "python3[99]: segfault at 0 ip 7f"])
-def test_another_process_of_the_host_that_crashed_is_no_cause(said: str) -> None:
+@pytest.mark.parametrize("output", ["traps: python3[99] trap invalid opcode ip:7f", "python3[99]: segfault at 0 ip 7f"])
+def test_another_process_of_the_host_that_crashed_is_no_cause(output: str) -> None:
     raised = ["Traceback (most recent call last):", '  File "a.py", line 3', "KeyError: 'x'"]
-    assert cause(raised, kernel=[said]) == cause(raised)
+    assert cause(raised, kernel=[output]) == cause(raised)
 
 
 def test_a_failed_import_names_what_was_not_found() -> None:

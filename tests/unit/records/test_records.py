@@ -46,10 +46,10 @@ def test_the_same_record_is_the_same_text() -> None:
     assert dataclasses.replace(RECORD, environment={"a": "2", "b": "1"}).to_json() == other.to_json()
 
 
-@pytest.mark.parametrize(("number", "said"), [(2, "2"), (0, "0"), ("1", "1"), (None, "None")])
-def test_another_contract_names_both_numbers(number: object, said: str) -> None:
+@pytest.mark.parametrize(("number", "message"), [(2, "2"), (0, "0"), ("1", "1"), (None, "None")])
+def test_another_contract_names_both_numbers(number: object, message: str) -> None:
     assert refused(text(contract=number)) == (
-        f"there/job.json speaks contract {said} and this trainjob speaks 1: "
+        f"there/job.json speaks contract {message} and this trainjob speaks 1: "
         "use the trainjob that wrote it (a run directory carries its own in code/)"
     )
 
@@ -225,14 +225,14 @@ def test_a_newer_attempt_fences_an_older_one(tmp_path: Path, written: str | None
     ],
 )
 def test_slurm_says_how_many_tasks_each_node_has(local_size: str, node: int, number: int) -> None:
-    said = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": local_size}
-    assert environment.ranking("slurm", {**said, "SLURM_NODEID": str(node)}) == Ranking(5, 1, 8, number)
+    message = {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_STEP_TASKS_PER_NODE": local_size}
+    assert environment.ranking("slurm", {**message, "SLURM_NODEID": str(node)}) == Ranking(5, 1, 8, number)
 
 
 def test_open_mpi() -> None:
     words = {"RANK": "5", "LOCAL_RANK": "1", "SIZE": "8", "LOCAL_SIZE": "4"}
-    said = {f"OMPI_COMM_WORLD_{word}": value for word, value in words.items()}
-    assert environment.ranking("openmpi", said) == Ranking(5, 1, 8, 4)
+    message = {f"OMPI_COMM_WORLD_{word}": value for word, value in words.items()}
+    assert environment.ranking("openmpi", message) == Ranking(5, 1, 8, 4)
 
 
 @pytest.mark.parametrize("launcher", environment.LAUNCHER_NAMES)

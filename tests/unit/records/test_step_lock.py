@@ -32,11 +32,11 @@ def acquire(one: Lock, done: str = "nothing") -> str | None:
 
 
 def test_a_second_one_waits_and_is_told_for_whom(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     assert acquire(lock(tmp_path, FIRST)) is None
     with pytest.raises(WaitedError):
-        lock(tmp_path, Owner("run-b", 1, "n2")).acquire(lambda _: False, told.append)
-    assert told == ["run-a 1 n1"]
+        lock(tmp_path, Owner("run-b", 1, "n2")).acquire(lambda _: False, reported.append)
+    assert reported == ["run-a 1 n1"]
 
 
 def test_what_is_released_as_done_is_not_held_again(tmp_path: Path) -> None:

@@ -102,10 +102,10 @@ def test_what_is_compiled_is_told_as_it_goes_and_a_refusal_is_an_error(monkeypat
         return 1
 
     monkeypatch.setattr(process, "lines_of", lines_of)
-    told: list[str] = []
+    reported: list[str] = []
     with pytest.raises(UserError, match=r"no stand-in GPUs for /venv/bin/python: no g\+\+"):
-        gpus.make_ready("/venv/bin/python", told.append)
-    assert told == ["compiling", "half of it"]
+        gpus.make_ready("/venv/bin/python", reported.append)
+    assert reported == ["compiling", "half of it"]
 
 
 def test_a_python_that_can_not_even_begin_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

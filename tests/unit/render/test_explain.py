@@ -128,9 +128,9 @@ def test_a_key_that_a_file_does_not_have_is_a_default() -> None:
     nodes = {"count": 1, "cpus": 4}
     assert of_line(request(cluster(kind="slurm", nodes=nodes)), "#SBATCH --signal") == "default"
     assert of_line(request(cluster(kind="slurm", nodes=nodes)), "starter=").count("cluster file") == 0
-    said = cluster(kind="slurm", nodes=nodes, time_limit_signal={"margin_s": 9}, preemption="cancel")
-    assert of_line(request(said), "#SBATCH --signal") == "cluster file here.yaml"
-    assert "cluster file here.yaml" in of_line(request(said), "starter=")
+    output = cluster(kind="slurm", nodes=nodes, time_limit_signal={"margin_s": 9}, preemption="cancel")
+    assert of_line(request(output), "#SBATCH --signal") == "cluster file here.yaml"
+    assert "cluster file here.yaml" in of_line(request(output), "starter=")
 
 
 def test_several_origins_of_a_line_are_named_once_each() -> None:

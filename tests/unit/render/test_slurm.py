@@ -258,8 +258,8 @@ def test_each_group_of_nodes_asks_for_its_own_and_the_script_belongs_to_the_firs
     page = script(request(place))
     assert "node_groups=2 job_ranks=4\n" in page
     cpus = '--cpus-per-task="${{SLURM_CPUS_PER_TASK_HET_GROUP_{0}:-2}}"'
-    said = f"    --het-group={{0}} --export=ALL --kill-on-bad-exit=1 {cpus}"
-    assert f"{said.format(0)} --cpu-bind=cores : \\\n{said.format(1)} --cpu-bind=cores \\\n" in page
+    printed = f"    --het-group={{0}} --export=ALL --kill-on-bad-exit=1 {cpus}"
+    assert f"{printed.format(0)} --cpu-bind=cores : \\\n{printed.format(1)} --cpu-bind=cores \\\n" in page
 
 
 @pytest.mark.parametrize(

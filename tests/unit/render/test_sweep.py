@@ -36,7 +36,7 @@ def test_numbers_come_back_from_their_ranges(numbers: set[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "expected the elements of an array as Slurm writes them"),
         ("a-b", 'read "a-b", expected the elements'),
@@ -51,10 +51,10 @@ def test_numbers_come_back_from_their_ranges(numbers: set[int]) -> None:
         ("0-10000", "has 10001 elements, and an array may have 10000: submit it in parts"),
     ],
 )
-def test_what_is_no_array_is_refused(text: str, said: str) -> None:
+def test_what_is_no_array_is_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r"read|has") as caught:
         slurm_text.parse_array(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def read(folder: Path, text: str) -> list[Variation]:
@@ -99,7 +99,7 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "sweep.yaml:1: expected a list with an item for each element, such as - learning_rate: 0.1"),
         ("learning_rate: 1", "sweep.yaml:1: expected a list"),
@@ -114,10 +114,10 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         ("- {seed: 1}\n- {seed: 1, seed: 2}", "sweep.yaml:2: seed: is given twice"),
     ],
 )
-def test_a_sweep_that_cannot_be_read(tmp_path: Path, text: str, said: str) -> None:
+def test_a_sweep_that_cannot_be_read(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(JobError) as caught:
         read(tmp_path, text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_task_that_breaks_a_rule_of_jobs_is_named() -> None:

@@ -42,12 +42,12 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 def test_a_margin_that_is_too_short_for_a_checkpoint_becomes_longer_and_the_page_says_why(run: RunPaths) -> None:
-    said: list[str] = []
+    output: list[str] = []
     asked = of_slurm()
-    assert follow_checkpoints(ended(run, asked, 2.0, 59.9), None, said.append) is None
-    longer = follow_checkpoints(ended(run, asked, 70.4, 2.0), None, said.append)
+    assert follow_checkpoints(ended(run, asked, 2.0, 59.9), None, output.append) is None
+    longer = follow_checkpoints(ended(run, asked, 70.4, 2.0), None, output.append)
     assert longer is not None
-    assert said == [f"{SLOW}limit: from now on 201 s, also in its job script"]
+    assert output == [f"{SLOW}limit: from now on 201 s, also in its job script"]
     # Nothing else of the page changes, and job.json follows.
     assert script(longer) == script(asked).replace("USR1@120", "USR1@201") != script(asked)
     assert "measured: a checkpoint of this run took up to 70 s" in explained_script(longer)
@@ -55,8 +55,8 @@ def test_a_margin_that_is_too_short_for_a_checkpoint_becomes_longer_and_the_page
     assert record.train is not None
     assert record.train.limit_margin_s == 201
     # Once it was measured, it is not the user's, and follows further.
-    assert follow_checkpoints(ended(run, longer, 70.4), None, said.append) is None
-    longest = follow_checkpoints(ended(run, longer, 70.4, 200.0), None, said.append)
+    assert follow_checkpoints(ended(run, longer, 70.4), None, output.append) is None
+    longest = follow_checkpoints(ended(run, longer, 70.4, 200.0), None, output.append)
     assert longest is not None
     assert "USR1@460" in script(longest)
 
@@ -69,17 +69,17 @@ def test_with_another_number_of_instances_both_change(run: RunPaths) -> None:
 
 
 def test_a_margin_that_the_user_has_stated_stays(run: RunPaths) -> None:
-    said: list[str] = []
+    output: list[str] = []
     asked = of_slurm(time_limit_signal={"margin_s": 120})
-    assert follow_checkpoints(ended(run, asked, 70.4), None, said.append) is None
-    told = "as its cluster file says. Submit it again with time_limit_signal.margin_s: 201 there"
-    assert said == [f"{SLOW}limit, {told}"]
+    assert follow_checkpoints(ended(run, asked, 70.4), None, output.append) is None
+    reported = "as its cluster file says. Submit it again with time_limit_signal.margin_s: 201 there"
+    assert output == [f"{SLOW}limit, {reported}"]
 
 
 def test_a_time_limit_without_room_for_it_is_named(run: RunPaths) -> None:
-    said: list[str] = []
-    assert follow_checkpoints(ended(run, of_slurm(), 300.0), None, said.append) is None
-    (line,) = said
+    output: list[str] = []
+    assert follow_checkpoints(ended(run, of_slurm(), 300.0), None, output.append) is None
+    (line,) = output
     assert "It stays so, because 660 s do not fit: a job trains before it is asked to checkpoint" in line
     assert "time_limit is 00:10:00 = 600 s, and time_limit_signal.margin_s is 660" in line
 

@@ -50,7 +50,7 @@ def forget(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "said"),
+    ("name", "damage", "message"),
     [
         (checkpoints.MODEL, cut, "model.safetensors has "),
         (checkpoints.MODEL, flip, "model.safetensors has sha256 "),
@@ -62,7 +62,7 @@ def forget(path: Path) -> None:
     ],
 )
 def test_a_broken_checkpoint_is_passed_over_for_the_one_before(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: Any, damage: Any, said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: Any, damage: Any, message: str
 ) -> None:
     run = finished(tmp_path / "run")
     whole = final_bytes(run)
@@ -72,7 +72,7 @@ def test_a_broken_checkpoint_is_passed_over_for_the_one_before(
     warned: list[str] = []
     assert checkpoints.newest_sound(run.checkpoints, warned.append).update == 40
     assert len(warned) == 1
-    assert said in warned[0]
+    assert message in warned[0]
     assert str(run.checkpoint(60)) in warned[0]
     capfd.readouterr()
     assert train_here(run, attempt=2) == 0
@@ -159,8 +159,8 @@ def test_a_full_disk_does_not_end_the_training(
 
     monkeypatch.setattr(safetensors, "save_durably", full)
     run = finished(tmp_path / "run")
-    said = capfd.readouterr().out
-    assert "WARNING: the checkpoint of update 40 was NOT written: [Errno 28] No space left on device" in said
+    message = capfd.readouterr().out
+    assert "WARNING: the checkpoint of update 40 was NOT written: [Errno 28] No space left on device" in message
     assert updates(run) == [60, 20]
     assert not list(run.checkpoints.glob(".*"))
 
@@ -241,7 +241,7 @@ def test_a_newer_attempt_that_begins_while_one_is_written_keeps_it_from_appearin
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"task_options": {"width": 8}},
@@ -254,12 +254,12 @@ def test_a_newer_attempt_that_begins_while_one_is_written_keeps_it_from_appearin
     ],
 )
 def test_a_checkpoint_of_another_job_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], changes: dict[str, Any], said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
 ) -> None:
     run = finished(tmp_path / "run")
     write_job(run, **{"updates": 90, **changes})
     assert train_here(run, attempt=2) == exits.USER_OR_CLUSTER_CAN_FIX
-    assert said in capfd.readouterr().err
+    assert message in capfd.readouterr().err
     assert updates(run) == [60, 40, 20]
 
 

@@ -41,14 +41,14 @@ def test_a_resumed_run_goes_on_from_its_checkpoint_and_needs_the_file_no_more(tm
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (lambda given: given.pop("0.weight"), "it lacks 0.weight"),
         (lambda given: given.update(extra=torch.zeros(2)), "the model does not have extra"),
         (lambda given: given.update({"0.bias": torch.zeros(5)}), "0.bias is (5,) in the file and (24,) in the model"),
     ],
 )
-def test_what_differs_is_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Any, told: str) -> None:
+def test_what_differs_is_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Any, reported: str) -> None:
     first = trained(tmp_path / "first")
     given = tensors(first)
     change(given)
@@ -56,21 +56,23 @@ def test_what_differs_is_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str
     safetensors.save(file, given)
     second = make_run(tmp_path / "second", updates=3, init_from=str(file))
     assert train_here(second) == 1
-    said = capfd.readouterr().err
-    assert f"--init-from {file} holds the weights of another model than task digits-cnn builds" in said
-    assert told in said
+    output = capfd.readouterr().err
+    assert f"--init-from {file} holds the weights of another model than task digits-cnn builds" in output
+    assert reported in output
 
 
-@pytest.mark.parametrize(("content", "told"), [(None, "can't be read: No such file"), (b"nothing", "not in the safet")])
+@pytest.mark.parametrize(
+    ("content", "reported"), [(None, "can't be read: No such file"), (b"nothing", "not in the safet")]
+)
 def test_a_file_that_is_none(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes | None, told: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes | None, reported: str
 ) -> None:
     file = tmp_path / "given.safetensors"
     if content is not None:
         file.write_bytes(content)
     run = make_run(tmp_path / "run", updates=3, init_from=str(file))
     assert train_here(run) == 1
-    assert told in capfd.readouterr().err
+    assert reported in capfd.readouterr().err
 
 
 def test_weights_by_torchvisions_names_load_into_a_resnet(tmp_path: Path) -> None:

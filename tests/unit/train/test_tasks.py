@@ -22,24 +22,24 @@ from trainjob.train.tasks.ffnet_toy import FfnetToy
 
 def refused(run: RunPaths, capfd: pytest.CaptureFixture[str]) -> str:
     assert train_here(run) == exits.USER_OR_CLUSTER_CAN_FIX
-    said = capfd.readouterr().err
+    message = capfd.readouterr().err
     assert updates(run) == []
-    return said
+    return message
 
 
 @pytest.mark.parametrize("part", ["__init__", "build_model", "open_data", "loss"])
 def test_a_task_that_raises_is_named_after_its_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], part: str
 ) -> None:
-    said = refused(own(tmp_path / "run", task_options={"part": part}), capfd)
-    traceback, _, last = said.rstrip("\n").rpartition("\n")
+    message = refused(own(tmp_path / "run", task_options={"part": part}), capfd)
+    traceback, _, last = message.rstrip("\n").rpartition("\n")
     assert last.startswith("trainjob: task mine:Task raised RuntimeError in fails (mine.py, line ")
     assert "its traceback is above" in last
     assert 'raise RuntimeError("as it was told to")' in traceback
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ("mien:Task", "the task's module mien is not found: looked in the project "),
         ("mien:Task", "did you mean mine?"),
@@ -50,21 +50,21 @@ def test_a_task_that_raises_is_named_after_its_traceback(
     ],
 )
 def test_a_task_that_cannot_be_found_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], entry: str, said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], entry: str, message: str
 ) -> None:
-    assert said in refused(own(tmp_path / "run", entry=entry), capfd)
+    assert message in refused(own(tmp_path / "run", entry=entry), capfd)
 
 
 def test_a_module_that_the_task_itself_lacks_is_another_matter(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(own(tmp_path / "run", "import no_such_module\n" + TASK), capfd)
-    assert "raised ModuleNotFoundError" in said
-    assert "No module named 'no_such_module'" in said
+    message = refused(own(tmp_path / "run", "import no_such_module\n" + TASK), capfd)
+    assert "raised ModuleNotFoundError" in message
+    assert "No module named 'no_such_module'" in message
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"widht": 3}, "task mine:Task has no option widht: did you mean width? It has width, part"),
         ({"width": "wide"}, "option width of task mine:Task takes int and was given 'wide' (str)"),
@@ -73,9 +73,9 @@ def test_a_module_that_the_task_itself_lacks_is_another_matter(
     ],
 )
 def test_options_that_do_not_fit_are_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], given: dict[str, Any], said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], given: dict[str, Any], message: str
 ) -> None:
-    assert said in refused(own(tmp_path / "run", task_options=given), capfd)
+    assert message in refused(own(tmp_path / "run", task_options=given), capfd)
 
 
 def test_options_take_what_is_meant() -> None:
@@ -103,7 +103,7 @@ def test_an_option_that_is_needed_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (
             "return nn.functional.cross_entropy(outputs, targets, reduction='none')",
@@ -115,24 +115,26 @@ def test_an_option_that_is_needed_is_asked_for() -> None:
     ],
 )
 def test_a_loss_that_cannot_be_trained_on_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], body: str, said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], body: str, message: str
 ) -> None:
     code = TASK.replace("return nn.functional.cross_entropy(outputs, targets)", body)
-    assert said in refused(own(tmp_path / "run", code), capfd)
+    assert message in refused(own(tmp_path / "run", code), capfd)
 
 
 def test_outputs_of_the_wrong_shape_are_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code = TASK.replace("nn.Linear(self.width, 2)", "nn.Linear(self.width, 2), nn.Flatten(0)")
-    said = refused(own(tmp_path / "run", code), capfd)
-    assert "outputs: (8,) float32; targets: (4,) int64" in said
+    message = refused(own(tmp_path / "run", code), capfd)
+    assert "outputs: (8,) float32; targets: (4,) int64" in message
 
 
 def test_a_metric_of_the_wrong_shape_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code = (
         TASK + "\n    def metrics(self, outputs, targets):\n        return {'accuracy': outputs.argmax(1) == targets}\n"
     )
-    said = refused(own(tmp_path / "run", code), capfd)
-    assert "the task's metrics must be means over the micro batch, one number each, and accuracy is (4,) bool" in said
+    message = refused(own(tmp_path / "run", code), capfd)
+    assert (
+        "the task's metrics must be means over the micro batch, one number each, and accuracy is (4,) bool" in message
+    )
 
 
 def test_further_metrics_have_a_place_of_their_own(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_further_metrics_have_a_place_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ("None", "open_data returned NoneType, which can neither be indexed"),
         ("[torch.ones(4)] * 64", "a Dataset must return (input, target) for each sample, and this one returns Tensor"),
@@ -156,10 +158,10 @@ def test_further_metrics_have_a_place_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_data_that_cannot_be_trained_on_is_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], given: str, said: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], given: str, message: str
 ) -> None:
     code = TASK.replace("return Noisy(), Noisy()", f"return {given}, None")
-    assert said in refused(own(tmp_path / "run", code), capfd)
+    assert message in refused(own(tmp_path / "run", code), capfd)
 
 
 def test_a_model_that_is_none_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -170,8 +172,8 @@ def test_a_model_that_is_none_is_refused(tmp_path: Path, capfd: pytest.CaptureFi
 
 
 def test_another_number_of_samples_than_planned_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    said = refused(own(tmp_path / "run", samples=100), capfd)
-    assert "the plan assumed 100 training samples and the task's data has 64: submit again with --samples 64" in said
+    message = refused(own(tmp_path / "run", samples=100), capfd)
+    assert "the plan assumed 100 training samples and the task's data has 64: submit again with --samples 64" in message
 
 
 NAMED_INPUTS = """

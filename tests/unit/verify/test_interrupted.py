@@ -11,19 +11,11 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.status import Snapshot
+from trainjob.verify.interruptions import KILL, WAYS, InterruptionPlan, PlannedStop, parse_stops
 from trainjob.verify.tasks import interrupted
-from trainjob.verify.tasks.interrupted import Interruption, InterruptionPlan
+from trainjob.verify.tasks.interrupted import InterruptedJob, Interruption
 
-PLAN = InterruptionPlan(
-    instances=2,
-    other_instances=None,
-    updates=100,
-    checkpoint_every=10,
-    interruptions=1,
-    ways=("kill",),
-    dtype="float64",
-    seed=0,
-)
+JOB = InterruptedJob(instances=2, other_instances=None, updates=100, checkpoint_every=10, dtype="float64")
 
 
 class Bench:
@@ -31,7 +23,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, slow: int, state: str = states.COMPLETED) -> None:
         self.begun: list[RunPaths] = []
-        self.before: list[int] = []
+        self.stops: list[list[PlannedStop]] = []
         self.state, self.slow = state, slow
         monkeypatch.setattr(interrupted, "_interrupt", self.interrupt)
         monkeypatch.setattr(interrupted, "wait", lambda _paths, _say: state)
@@ -41,10 +33,10 @@ class Bench:
         return self.begun[-1]
 
     def interrupt(
-        self, _bench: Any, _paths: RunPaths, _planned: InterruptionPlan, *, before: int
+        self, _bench: Any, _paths: RunPaths, _job: InterruptedJob, stops: list[PlannedStop]
     ) -> list[Interruption]:
-        self.before.append(before)
-        return [Interruption("kill", 7, 2)] if len(self.begun) >= self.slow else []
+        self.stops.append(stops)
+        return [Interruption(KILL, 7, 2)] if len(self.begun) >= self.slow else []
 
     def refuse_incomplete(self, _status: Snapshot) -> None:
         if self.state != states.COMPLETED:
@@ -55,7 +47,7 @@ class Bench:
 
 
 def run(bench: Bench) -> tuple[RunPaths, list[Interruption]]:
-    return interrupted.interrupted(bench, None, PLAN)  # type: ignore[arg-type] # stands in for a workbench
+    return interrupted.interrupted(bench, None, JOB, InterruptionPlan(count=25, ways=(KILL,)))  # type: ignore[arg-type] # stands in for a workbench
 
 
 def test_a_run_that_was_too_fast_is_started_again_and_interrupted_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +55,8 @@ def test_a_run_that_was_too_fast_is_started_again_and_interrupted_earlier(monkey
     paths, done = run(bench)
     assert paths.folder.name == "run-2"
     assert [one.after_update for one in done] == [7]
-    assert bench.before == [50, 25]
+    first, second = (stops[-1].after for stops in bench.stops)
+    assert second == 25 < first <= 50
 
 
 def test_runs_that_are_always_too_fast_are_refused_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +71,18 @@ def test_a_run_that_fails_by_itself_is_not_started_again(monkeypatch: pytest.Mon
     with pytest.raises(UserError, match="is FAILED"):
         run(bench)
     assert len(bench.begun) == 1
+
+
+def test_the_interruptions_of_a_task_are_at_updates_of_their_own_and_the_ways_in_turn() -> None:
+    for seed in range(20):
+        stops = InterruptionPlan(count=4, ways=WAYS[:2], seed=seed).at_updates(60)
+        assert [stop.way for stop in stops] == [*WAYS[:2], *WAYS[:2]]
+        assert len({stop.after for stop in stops}) == 4
+        assert all(stop.moment == "update" and 1 <= stop.after <= 60 for stop in stops)
+
+
+def test_stops_that_are_stated_are_those_of_a_task_and_only_at_its_updates() -> None:
+    stated = parse_stops("preemption@update:7,kill@update:3")
+    assert InterruptionPlan(count=2, ways=WAYS, stated=stated).at_updates(60) == stated
+    with pytest.raises(UserError, match=r"--stops kill@save:3: of a task, only its updates are moments"):
+        InterruptionPlan(count=1, ways=WAYS, stated=parse_stops("kill@save:3")).at_updates(60)

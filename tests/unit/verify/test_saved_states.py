@@ -172,7 +172,7 @@ def test_a_distributed_checkpoint_is_one_state(tmp_path: Path, distributed: Path
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "reported"),
     [
         ("__7_7.distcp", "is torn: __7_7.distcp is missing"),
         ("../__0_0.distcp", "no file of its folder"),
@@ -182,14 +182,14 @@ def test_a_distributed_checkpoint_is_one_state(tmp_path: Path, distributed: Path
     ],
 )
 def test_a_distributed_checkpoint_reads_its_own_files_only(
-    tmp_path: Path, distributed: Path, file: object, told: str
+    tmp_path: Path, distributed: Path, file: object, reported: str
 ) -> None:
     (distributed / "link.distcp").symlink_to("/etc/passwd")
     metadata = pickle.loads((distributed / ".metadata").read_bytes())
     for place in metadata.storage_data.values():
         place.relative_path = file
     (distributed / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(DamagedError, match=told):
+    with pytest.raises(DamagedError, match=reported):
         read(tmp_path)
 
 

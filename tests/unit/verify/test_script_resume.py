@@ -14,10 +14,11 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
+from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, parse_stops
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
-from trainjob.verify.scripts.interruptions import TIME_LIMIT, WAYS, Interrupted, ScriptInterruption, drawn, parse_stops
+from trainjob.verify.scripts.interruptions import Interrupted, ScriptInterruption, drawn
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
@@ -203,8 +204,8 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_told() -> None:
 def test_averaged_weights_in_a_checkpoint_are_told() -> None:
     ours = changed(6, weights_before="average")
     first = lost_module.FirstApart(AttemptLog(2, (ours,)), 0, 7, ours, WHOLE.updates[6])
-    told = lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="average", ema="average")])
-    assert "averaged" in next(told).text
+    reported = lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="average", ema="average")])
+    assert "averaged" in next(reported).text
     assert "averaged" not in next(lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="raw")])).text
 
 
@@ -271,8 +272,8 @@ def test_a_stop_is_written_as_it_is_read() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_stops_are_drawn_within_the_run_and_the_same_again_from_their_seed(seed: int) -> None:
     whole = dataclasses.replace(WHOLE, events=(saving(4), ScriptEvent(updates.EVALUATES, 4, {})))
-    stops = drawn(whole, 6, WAYS, seed)
-    assert stops == drawn(whole, 6, WAYS, seed)
+    stops = drawn(InterruptionPlan(6, WAYS, seed), whole)
+    assert stops == drawn(InterruptionPlan(6, WAYS, seed), whole)
     assert len(stops) == 6
     assert all(1 <= one.after < PASSES * LENGTH for one in stops)
 

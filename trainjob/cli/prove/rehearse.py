@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,40 +27,19 @@ app = commands()
 
 _UPDATES = 5
 # What rehearses batch files: named, as in the table of commands, because nothing here imports it.
-_BATCH_FILES = "batchfiles.commands.rehearse"
+_batch_files = importlib.import_module("batchfiles.commands.rehearse")
 _TELL_EVERY_S = 10.0
 
 
 @command(app, "trainjob rehearse --cluster hpc --instances 4 --inject preempt", "trainjob rehearse train.sbatch")
-@takes_a_job()
+@takes_a_job(also=[_batch_files.flags_of_files])
 def rehearse(
     flags: JobOptions,
+    of_files: Any,  # a value of batch files'
     inject: Annotated[
         Literal["timeout", "preempt", "node-failure", "rank-death", "cancel"] | None,
         typer.Option(help="A fault, while the job trains."),
     ] = None,
-    stop_after: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Of a batch file: end its job after so much training. Default: 10."),
-    ] = None,
-    maps: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            metavar="FOLDER=HERE",
-            help="Of a batch file: a folder that only the cluster has, and one that is here.",
-        ),
-    ] = None,
-    writable: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
-    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run directory (default: removed if the rehearsal passes).")
     ] = False,
@@ -99,31 +78,26 @@ def rehearse(
 
     --updates (5) ends a job early and changes no byte. A batch file runs unmodified, under plain sbatch.
     """
-    batch_file = importlib.import_module(_BATCH_FILES)
-    if flags.words and not shell and batch_file.is_batch_file(flags.words[0]):
+    if not shell and flags.words and _batch_files.is_batch_file(flags.words[0]):
         chosen = _chosen(python).get("TRAINJOB_PYTHON")
-        options = batch_file.options_of(
-            flags,
-            inject=inject,
-            stop_after_s=stop_after,
-            maps=tuple(maps or ()),
-            writable=tuple(writable or ()),
-            gpus=gpus is not False,
-            python=chosen,
-            slurm=slurm,
+        options = _batch_files.options_of(
+            flags, of_files, inject=inject, has_gpus=gpus is not False, python=chosen, slurm=slurm
         )
-        fail_unless(batch_file.rehearse(options, keep=keep, yes=yes, as_json=as_json))
+        fail_unless(_batch_files.rehearse(options, keep=keep, yes=of_files.yes, as_json=as_json))
         return
-    if stop_after is not None or maps or writable or yes:
-        of_files = "--stop-after, --map, --writable and --yes"
-        raise typer.BadParameter(f"{of_files} are for batch files: trainjob rehearse train.sbatch")
+    of_files.refuse()
     if shell or flags.words[:1] == ("poprun",):
         raise typer.Exit(_by_hand(flags, python, shell=shell))
+    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
+    fail_unless(_rehearse(asked, keep=keep, as_json=as_json))
+
+
+def _rehearse(asked: Rehearsal, *, keep: bool, as_json: bool) -> bool:
+    """Rehearse a job and print the verdict. Return whether it passed."""
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
     from trainjob.verify.scripts.ranks import notes_of_run, of_run
 
-    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     began_at = clock.monotonic()
 
     def tell() -> None:
@@ -146,7 +120,7 @@ def rehearse(
         show.as_json({**verdict.as_json(), **found, "kept": kept, "redirects": dict(asked.redirects)})
     else:
         _print(verdict, [*notes, *(f"{one.text} ({one.evidence}). {one.cure}" for one in findings)], kept=kept)
-    fail_unless(verdict.passed)
+    return verdict.passed
 
 
 def _by_hand(flags: JobOptions, python: str | None, *, shell: bool) -> int:

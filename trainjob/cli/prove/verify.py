@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
+    from trainjob.verify.interruptions import InterruptionPlan
     from trainjob.verify.scripts.ranks import RanksVerdict
     from trainjob.verify.scripts.resume import ScriptVerdict
     from trainjob.verify.tasks.diagnosis import ComparisonVerdict, DiagnosedVerdict
     from trainjob.verify.tasks.instances import BitwiseVerdict, InstancesVerdict
-    from trainjob.verify.tasks.interrupted import InterruptionPlan, ResumeVerdict
+    from trainjob.verify.tasks.interrupted import InterruptedJob, ResumeVerdict
 
 app = commands()
 
@@ -61,15 +62,15 @@ def verify(
     by: Annotated[
         str | None,
         typer.Option(
-            help="With --resume: interrupt by signal or by kill; a script by time-limit, preemption or kill. "
-            "Default: in turn."
+            help="With --resume: interrupt by time-limit, preemption or kill. Default: in turn, and a task not by "
+            "preemption."
         ),
     ] = None,
     stops: Annotated[
         str | None,
         typer.Option(
-            help="With --resume, of a script: these interruptions, for example time-limit@update:7,kill@save:12. "
-            "Default: drawn from --seed, and fewer of them tried again where something is lost."
+            help="With --resume: these interruptions, for example time-limit@update:7,kill@save:12; of a task, at "
+            "updates. Default: drawn from --seed, and of a script fewer of them tried again where something is lost."
         ),
     ] = None,
     other_instances: Annotated[
@@ -97,65 +98,46 @@ def verify(
     Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
     """
     from trainjob.requests.workbench import workbench
-    from trainjob.verify.scripts import interruptions as script_interruptions
-    from trainjob.verify.tasks import instances, interrupted, simulated
+    from trainjob.verify.tasks import instances, simulated
 
     if bitwise and resume:
         raise typer.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
     prepared = _prepared(flags)
     verdict: ComparisonVerdict
     is_script = bool(prepared.request.job.command)
-    ways: Sequence[str] = script_interruptions.WAYS if is_script else interrupted.WAYS
-    if by not in (None, *ways):
-        raise typer.BadParameter(f"--by {by}: expected {' or '.join(ways)}")
     with simulated.on_simulated_gpus(prepared) as prepared, workbench(prepared, show.progress) as bench:
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
+        if resume:
+            most = None if is_script else updates - 1
+            plan = _interruptions(interruptions, by, stops, flags.values.get("seed", 0), most)
         if resume and is_script:
             from trainjob.verify.scripts.resume import verify_script
 
-            asked = None if stops is None else script_interruptions.parse_stops(stops)
-            verdict = scripted = verify_script(
-                bench,
-                instances=bench.request.job.instances or 1,
-                interruptions=interruptions or _SCRIPT_INTERRUPTIONS,
-                ways=ways if by is None else (by,),
-                seed=flags.values.get("seed", 0),
-                stops=asked,
-                profile=profile,
-            )
+            alone_or_more = bench.request.job.instances or 1
+            verdict = scripted = verify_script(bench, instances=alone_or_more, plan=plan, profile=profile)
             ranks_asked = flags.values.get("instances")
             several = ("--instances", str(ranks_asked)) if ranks_asked else ()
             tell = partial(_print_script, scripted, (*several, "--", *flags.words))
-        elif is_script and not bitwise:
-            from trainjob.verify.scripts.ranks import verify_ranks
-
-            verdict = ranks = verify_ranks(bench, instances=count, alone=shlex.split(alone))
-            tell = partial(_print_ranks, ranks)
         elif resume:
-            planned = interrupted.InterruptionPlan(
-                instances=count,
-                other_instances=other_instances,
-                updates=updates,
-                checkpoint_every=flags.values.get("checkpoint_every", max(1, updates // 10)),
-                interruptions=min(interruptions or _INTERRUPTIONS, updates - 1),
-                ways=ways if by is None else (by,),
-                dtype=dtype,
-                seed=flags.values.get("seed", 0),
+            from trainjob.verify.tasks.interrupted import InterruptedJob
+
+            every = flags.values.get("checkpoint_every", max(1, updates // 10))
+            verdict = resumed = _resumed(
+                prepared, bench, InterruptedJob(count, other_instances, updates, every, dtype), plan
             )
-            verdict = resumed = _resumed(prepared, bench, planned)
             tell = partial(_print_resume, resumed)
         elif bitwise:
             verdict = bits = instances.verify_bitwise(bench, instances=count, updates=updates)
             tell = partial(_print_bitwise, bits)
+        elif is_script:
+            from trainjob.verify.scripts.ranks import verify_ranks
+
+            verdict = ranks = verify_ranks(bench, instances=count, alone=shlex.split(alone))
+            tell = partial(_print_ranks, ranks)
         else:
-            if prepared.named_cluster.cluster.ipu_keys is None:
-                compared = instances.verify(bench, instances=count, updates=updates, dtype=dtype)
-            elif dtype != "float64":
-                raise typer.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
-            else:
-                compared = simulated.verify_pod(prepared, bench, updates=updates)
-            verdict, tell = compared, partial(_print_instances, compared)
+            verdict = compared = _compared(prepared, bench, count, updates, dtype)
+            tell = partial(_print_instances, compared)
         kept = keep or not verdict.equal
         if kept:
             bench.keep()
@@ -166,6 +148,34 @@ def verify(
         if kept:
             typer.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
     fail_unless(verdict.equal)
+
+
+def _interruptions(
+    count: int | None, by: str | None, stops: str | None, seed: int, most: int | None
+) -> InterruptionPlan:
+    """Return what the flags ask for: of a task, at most `most` interruptions; of a script (None), at its moments."""
+    from trainjob.verify.interruptions import WAYS, InterruptionPlan, parse_stops
+    from trainjob.verify.tasks import interrupted
+
+    if by not in (None, *WAYS):
+        raise typer.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
+    stated = None if stops is None else parse_stops(stops)
+    if stated is not None:
+        count = len(stated)
+    elif most is not None:
+        count = min(count or _INTERRUPTIONS, most)
+    ways = WAYS if most is None else interrupted.WAYS
+    return InterruptionPlan(count or _SCRIPT_INTERRUPTIONS, ways if by is None else (by,), seed, stated)
+
+
+def _compared(prepared: Prepared, bench: Workbench, count: int, updates: int, dtype: str) -> InstancesVerdict:
+    from trainjob.verify.tasks import instances, simulated
+
+    if prepared.named_cluster.cluster.ipu_keys is None:
+        return instances.verify(bench, instances=count, updates=updates, dtype=dtype)
+    if dtype != "float64":
+        raise typer.BadParameter(f"--dtype {dtype}: a pod's stand-in is compared in float64")
+    return simulated.verify_pod(prepared, bench, updates=updates)
 
 
 def _prepared(flags: JobOptions) -> Prepared:
@@ -180,21 +190,21 @@ def _prepared(flags: JobOptions) -> Prepared:
     return prepared
 
 
-def _resumed(prepared: Prepared, bench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
+def _resumed(prepared: Prepared, bench: Workbench, job: InterruptedJob, plan: InterruptionPlan) -> ResumeVerdict:
     from trainjob.verify.tasks import simulated
     from trainjob.verify.tasks.interrupted import verify_resume
 
     cluster = prepared.named_cluster.cluster
     if not (cluster.hosts_are_named and cluster.ranks_by == "poprun"):
-        return verify_resume(bench, planned)
-    if planned.other_instances is not None:
+        return verify_resume(bench, job, plan)
+    if job.other_instances is not None:
         raise typer.BadParameter(
             "--other-instances: weights on IPUs have at most 32 bits, so another order of sums changes them"
         )
     with simulated.pod_on_path(prepared):
         instances = bench.request.plan.topology.instances
         settings = simulated.resumable(bench.request.job)
-        return verify_resume(bench, dataclasses.replace(planned, instances=instances, settings=settings))
+        return verify_resume(bench, dataclasses.replace(job, instances=instances, settings=settings), plan)
 
 
 def _print_instances(verdict: InstancesVerdict) -> None:

@@ -93,23 +93,14 @@ _KEYS = (
     r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{12,}|"
     r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
 )
-_FILL_INS = (
-    r"(?i)(?:/|~|\./|file:|\$).*|.*(?:<|\.\.\.|\*\*\*|x{4,}|changeme|placeholder|dummy|example).*|none|null|false|true|basic|"
-    r"(?:your|my|insert|replace|fill|todo|put)[-_ ].*|.*[-_ ]here"
-)
 _PLACEHOLDERS = (
-    r"(?i).*(?:your|change|replace|xxx|<|>|todo|fill|insert|here|placeholder|dummy|none|false|"
-    r"true|\.\.\.|example|\*\*\*).*|.*[/ ].*|.{0,7}"
+    r"(?i)(?:/|~|\./|file:|\$).*|.*(?:<|\.\.\.|\*\*\*|x{4,}|changeme|placeholder|dummy|example).*|none|null|false|true|basic|"
+    r"(?:your|my|insert|replace|fill|todo|put)[-_ ].*|.*[-_ ]here|.{0,4}"
 )
-
-
-def is_filled_in(value: str) -> bool:
-    """Return whether the value of a variable that names a secret is one: no word to be replaced, path or switch."""
-    return len(value) > 4 and re.fullmatch(_FILL_INS, value) is None
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether a value only stands where a secret is to be filled in, or is too plain to be one."""
+    """Return whether what stands for a secret is none: a word to be replaced, a path, a switch, or too short."""
     return re.fullmatch(_PLACEHOLDERS, value) is not None
 
 

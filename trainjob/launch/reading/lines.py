@@ -79,7 +79,7 @@ _TOTAL = re.compile(
 _EPOCH = re.compile(r"(?:.{0,30}[ /_(])?epoch(?:\(train\))?\Z|ep\Z|train\Z")
 _EPOCHS = re.compile(r"(?:(?:num|max|total|train|num_train|number of)[-_ ](?:train[-_ ])?)?epochs\Z")
 _HELD_OUT = re.compile(
-    r"(?:\A|[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
+    r"(?:\A|(?<!no)[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
 )
 # The first word of a line, behind what loggers put before it.
 _HELD_OUT_FIRST = re.compile(
@@ -97,8 +97,6 @@ _LOSS_WORDS, _NO_LOSS = (
     {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
     {"scale", "scaler", "scaling", "weight", "std", "stdev", "var", "variance", "min", "max", "best", "norm"},
 )
-# Of reinforcement learning, and of two networks that train against each other: a part alone is never the loss.
-_PARTS = {"entropy", "value", "vf", "qf", "policy", "pg", "pi", "actor", "critic", "kl", "aux", "gen", "disc", "g", "d"}
 _PLAIN_LOSS = {"loss", "train_loss", "training_loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
 _ACCURACY = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "top_1", "accuracy_top1", "accuracy_top_1"}
 _SAMPLES_PER_S = re.compile(
@@ -121,6 +119,7 @@ class Reading(NamedTuple):
     is_weak: bool = False  # a count without anything that belongs to a training
     figures: Mapping[str, float] = {}  # of training: loss, accuracy, learning_rate, samples_per_s
     held_out: Mapping[str, float] = {}  # of an evaluation: loss, accuracy, samples, seconds
+    loss_name: str = ""  # of a loss that is not named as that of the training; others on other lines make it a part
     names_training: bool = False  # a word of the line says that its figures are of the training
     at: Optional[float] = None  # in seconds since 1970; None: when it was read
 
@@ -170,7 +169,9 @@ def of_values(source: str, logged: Logged) -> Reading:
     for name, value in logged.values.items():
         named.figure(name.lower(), value)
     counts = (logged.step, logged.total, logged.epoch)
-    return Reading(source, *counts, figures=named.figures, held_out=named.held_out, at=logged.at)
+    return Reading(
+        source, *counts, figures=named.figures, loss_name=named.loss_name, held_out=named.held_out, at=logged.at
+    )
 
 
 def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
@@ -191,7 +192,16 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     source = "%s %s" % (kind, label[:80] or of or "")
     within = kind == "keras" or epoch is not None
     return Reading(
-        source, count, of, epoch, epochs, within, is_bar=True, figures=named.figures, held_out=named.held_out
+        source,
+        count,
+        of,
+        epoch,
+        epochs,
+        within,
+        is_bar=True,
+        figures=named.figures,
+        loss_name=named.loss_name,
+        held_out=named.held_out,
     )
 
 
@@ -201,12 +211,14 @@ def _of_pairs(text: str) -> Optional[Reading]:
         match = shape.search(text)
         if match is not None:
             count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
-            return Reading("words", count, None, epoch, None, epoch is not None, figures=named.figures)
+            return Reading(
+                "words", count, None, epoch, None, epoch is not None, figures=named.figures, loss_name=named.loss_name
+            )
     head = text[: named.begins_at].lower()
     is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
     leading = _LEADING.match(text) if named.update is None and named.epoch is None and named.figures else None
     if leading is not None:
-        return Reading("brackets", _whole(_number(leading["count"])), figures=named.figures)
+        return Reading("brackets", _whole(_number(leading["count"])), figures=named.figures, loss_name=named.loss_name)
     within_match = None
     if named.update is None and named.epoch is not None:
         within_match = _WITHIN.search(text, named.epoch_at)
@@ -221,7 +233,15 @@ def _of_pairs(text: str) -> Optional[Reading]:
     if within_match is not None:
         count, of = _whole(_number(within_match["count"])), _whole(_number(within_match["of"]))
         return Reading(
-            "count", count, of, named.epoch, named.epochs, True, figures=named.figures, held_out=named.held_out
+            "count",
+            count,
+            of,
+            named.epoch,
+            named.epochs,
+            True,
+            figures=named.figures,
+            loss_name=named.loss_name,
+            held_out=named.held_out,
         )
     if named.is_batch and named.total is None and (named.epoch is None or not named.figures):
         named.update = None  # the size of a batch
@@ -232,6 +252,7 @@ def _of_pairs(text: str) -> Optional[Reading]:
             *(source, named.update, named.total, named.epoch, named.epochs, named.is_within, False, is_weak),
             named.figures,
             named.held_out,
+            named.loss_name,
         )
     if (
         named.epoch is None
@@ -242,7 +263,16 @@ def _of_pairs(text: str) -> Optional[Reading]:
     ):
         return None
     source = "epoch" if named.epoch is not None else "figures"
-    return Reading(source, None, named.total, named.epoch, named.epochs, figures=named.figures, held_out=named.held_out)
+    return Reading(
+        source,
+        None,
+        named.total,
+        named.epoch,
+        named.epochs,
+        figures=named.figures,
+        loss_name=named.loss_name,
+        held_out=named.held_out,
+    )
 
 
 class _NamedValues:
@@ -257,6 +287,7 @@ class _NamedValues:
         self.epochs: Optional[int] = None
         self.figures: Dict[str, float] = {}
         self.held_out: Dict[str, float] = {}
+        self.loss_name = ""
         self.epoch_at = 0
         self.begins_at = len(text)  # the first count or figure
         self._order = len(_UPDATES) + 1
@@ -299,17 +330,18 @@ class _NamedValues:
         tokens = set(plain.split("_"))
         is_held_out = _HELD_OUT.search(name) is not None
         figures = self.held_out if is_held_out else self.figures
-        if tokens & _LOSS_WORDS and not tokens & _NO_LOSS and not tokens & _PARTS:
+        if tokens & _LOSS_WORDS and not tokens & _NO_LOSS:
             if is_held_out:
                 figures.setdefault("loss", value)
             else:
+                plain = re.sub(r"\A(?:train|training)_(?=.)", "", plain)
                 self._losses.setdefault(plain, value)
                 # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
                 sums = [value for one, value in self._losses.items() if one in _PLAIN_LOSS]
                 found = sums or list(self._losses.values())
                 self.figures.pop("loss", None)
                 if sums or len(found) == 1:
-                    self.figures["loss"] = found[0]
+                    self.figures["loss"], self.loss_name = found[0], "" if sums else plain
         elif tokens & _ACCURACY or plain in _ACCURACY:
             share = value / 100 if not is_share and (is_percent or value > 1) else value
             if 0 <= share <= 1:

@@ -95,6 +95,7 @@ class ScriptProgress:
         self._heading = ""  # the line before, if it says that the next one is of an evaluation
         self._names_held_out = self._has_fractions = False  # in what is printed of evaluations, and of epochs
         self._figures: Dict[str, float] = {}
+        self._losses: Set[str] = set()  # the names under which lines have a loss
         self._held_out: Dict[str, float] = {}
         self._output_counts = self._output_has_loss = False
         self._gaps: Deque[float] = deque(maxlen=_MOST_GAPS)  # seconds between two counts
@@ -158,7 +159,7 @@ class ScriptProgress:
                     # Without a terminal, a bar may be drawn once, in the end, when a file has told all.
                     self._look_at_files(self._files, now)
                 self._output_counts |= self._take(reading, counter, now, _label(line), before)
-                self._output_has_loss |= "loss" in reading.figures
+                self._output_has_loss = "" in self._losses or len(self._losses) == 1
             if self._output_counts:
                 # All ranks may print the same; the first one that does is enough.
                 self._outputs = [self._outputs[number]]
@@ -210,8 +211,11 @@ class ScriptProgress:
         self._names_held_out |= bool(reading.held_out) or reading.source == "aside"
         if counted is None or is_stated or reading.names_training or self._names_held_out or not counted.evaluates:
             # Else it may be of an evaluation, which nothing that the program prints names as such.
-            self._figures.update(reading.figures)
-            self._sources.update(dict.fromkeys(reading.figures, label))
+            figures = dict(reading.figures)
+            if "loss" in figures and not self._is_the_loss(reading.loss_name):
+                del figures["loss"]
+            self._figures.update(figures)
+            self._sources.update(dict.fromkeys(figures, label))
         if reading.epoch is not None:
             self._epoch, self._sources["epoch"] = counter.epoch, label
             self._has_fractions |= reading.epoch != int(reading.epoch)
@@ -235,6 +239,14 @@ class ScriptProgress:
             seconds = reading.held_out.get("seconds", self._aside_s)
             self._evaluations.append((at, {**held_out, "samples": None, "seconds": round(seconds, 3)}))
         return position is not None
+
+    def _is_the_loss(self, name: str) -> bool:
+        """Return whether a loss of this name is the training's: other names on other lines make it a part of one."""
+        is_new = name not in self._losses
+        self._losses.add(name)
+        if name and len(self._losses) > 1 and "" not in self._losses:
+            self._figures.pop("loss", None)
+        return not name or not (is_new or len(self._losses) > 1)
 
     def _move(self, position: Position, at: float) -> None:
         """Take over a new position, which was reached at that time."""

@@ -164,9 +164,12 @@ start_again() {
     drop_follow_up
     # To ask takes minutes where the controller is slow, and a script may outlive its node: then its job goes on without it.
     if is_stale; then return 0; fi
-    # Killed before the answer, or started again by mistake, the next script looks for this job.
-    write_word .follow_up unknown
-    follow_up=$(submit_follow_up afterany) || follow_up=''
+    # One that can't be dropped continues the run: two must not start.
+    if ! follow_up=$(known_follow_up) || [[ -z "$follow_up" || "$follow_up" == "$job" ]]; then
+      # Killed before the answer, or started again by mistake, the next script looks for this job.
+      write_word .follow_up unknown
+      follow_up=$(submit_follow_up afterany) || follow_up=''
+    fi
   fi
   if is_stale; then return 0; fi
   if [[ -n "$follow_up" ]]; then

@@ -3,77 +3,24 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import shutil
-import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainjob.backends import registry
-from trainjob.contract import clock, states
-from trainjob.contract.errors import UserError
+from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
-from trainjob.machines import processes
-from trainjob.machines.access import HERE
-from trainjob.machines.processes import StartedScript
-from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot
-from trainjob.records import submission as submissions
 from trainjob.records import updates
 from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
 from trainjob.render.request import Request
 from trainjob.requests.workbench import Workbench, wait, wait_for
+from trainjob.verify.interruptions import NEAR_END, InterruptionPlan, PlannedStop, interrupt
 from trainjob.verify.scripts import update_log
 from trainjob.verify.scripts.update_log import AttemptLog, resumptions
-
-TIME_LIMIT, PREEMPTION, KILL = "time-limit", "preemption", "kill"
-WAYS = (TIME_LIMIT, PREEMPTION, KILL)
-NEAR_END = "near the end"
-# How a script is interrupted, in this order, one attempt each.
-_PLAN = (
-    (TIME_LIMIT, AT_UPDATE),
-    (KILL, AT_SAVE),
-    (PREEMPTION, AT_UPDATE),
-    (KILL, AT_START),
-    (TIME_LIMIT, AT_EVALUATION),
-    (KILL, NEAR_END),
-)
-_MOMENTS = (AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION)
-_POLL_S = 0.01
-# Between USR1 and TERM, for a script that handles USR1.
-MARGIN_S = 20.0
-
-
-@dataclass(frozen=True)
-class PlannedStop:
-    """An interruption that is asked for: how, and at the first such moment after an update of the uninterrupted run."""
-
-    way: str  # of WAYS
-    moment: str  # NEAR_END, or one of records.updates
-    after: int
-
-    def __str__(self) -> str:
-        return f"{self.way}@{AT_UPDATE if self.moment == NEAR_END else self.moment}:{self.after}"
-
-
-def parse_stops(text: str) -> list[PlannedStop]:
-    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another."""
-    stops = []
-    for word in text.split(","):
-        match = re.fullmatch(r"([a-z-]+)@([a-z]+):(\d+)", word.strip())
-        if match is None or match[1] not in WAYS or match[2] not in _MOMENTS:
-            raise UserError(
-                f"--stops {word.strip()!r}: expected WAY@MOMENT:UPDATE, with a way of {', '.join(WAYS)}, and a moment "
-                f"of {', '.join(_MOMENTS)}",
-                "For example --stops time-limit@update:7,kill@save:12",
-            )
-        stops.append(PlannedStop(match[1], match[2], int(match[3])))
-    return stops
 
 
 @dataclass(frozen=True)
@@ -143,7 +90,8 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
             torn.append(again)
             continue
         handles = tuple(seen["handles"])
-        now = _interrupt(workbench, paths, stop.way, seen["pid"], handles)
+        interrupt(paths, stop.way, seen["pid"], handles=handles)
+        now = wait(paths, workbench.say)
         done.append(ScriptInterruption(stop.way, moment, attempt, seen["update"], handles, now.state))
         after = f"update {seen['update']} of attempt {attempt}"
         workbench.say(f"  {len(done)} of {len(stops)}: {stop.way} at {moment}, after {after}")
@@ -181,40 +129,21 @@ def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunP
     return now.paths
 
 
-def drawn(whole: AttemptLog, most: int, ways: Sequence[str], seed: int) -> list[PlannedStop]:
-    """Return up to `most` interruptions at moments that the uninterrupted run had.
-
-    Seed 0 has all moments in their order, in the middle of epochs; others draw the order, and any update.
-    """
+def drawn(plan: InterruptionPlan, whole: AttemptLog) -> list[PlannedStop]:
+    """Return the interruptions at moments that the uninterrupted run had, in the middle of epochs."""
     total = len(whole.updates)
     if not total:
         return []
-    chance = random.Random(seed)  # noqa: S311 - where to interrupt is no secret
-    happens = {
-        AT_SAVE: any(event.update < total for event in whole.named(updates.SAVES)),
-        AT_EVALUATION: any(0 < event.update < total for event in whole.named(updates.EVALUATES)),
-    }
-    planned = [(way, moment) for way, moment in _PLAN if way in ways and happens.get(moment, True)][:most]
+    happening = {AT_START, AT_UPDATE, NEAR_END}
+    happening |= {AT_SAVE for event in whole.named(updates.SAVES) if event.update < total}
+    happening |= {AT_EVALUATION for event in whole.named(updates.EVALUATES) if 0 < event.update < total}
     # In the middle of a pass over the data, which is where positions get lost.
     inside = [
         number
         for number in range(1, max(2, total - 1))
         if _pass_of(whole, number - 1) == _pass_of(whole, number) or not whole.named(updates.PASS)
-    ] or list(range(1, total + 1))
-    if seed:
-        chance.shuffle(planned)
-        inside = list(range(1, max(2, total - 1)))
-    targets = sorted(chance.choice(_part(inside, number, len(planned))) for number in range(len(planned)))
-    return [
-        PlannedStop(way, moment, max(1, total - 2) if moment == NEAR_END and not seed else target)
-        for (way, moment), target in zip(planned, targets, strict=True)
     ]
-
-
-def _part(numbers: Sequence[int], index: int, parts: int) -> Sequence[int]:
-    """Return part `index` of the numbers, so that every interruption finds progress since the last one."""
-    begin, end = (len(numbers) * one // parts for one in (index, index + 1))
-    return numbers[begin:end] or numbers[-1:]
+    return plan.at_moments(total, happening, inside or range(1, total + 1))
 
 
 def _pass_of(log: AttemptLog, index: int) -> int | None:
@@ -240,27 +169,3 @@ def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None
         return next(new, None)
 
     return wait_for(paths, waits)
-
-
-def _interrupt(workbench: Workbench, paths: RunPaths, way: str, pid: int, handles: Sequence[str]) -> Snapshot:
-    """Interrupt the run and return its status once the attempt has ended."""
-    submission = submissions.read(paths)
-    assert submission is not None  # noqa: S101 - it was submitted above
-    assert submission.native is not None  # noqa: S101 - and began
-    if way == KILL:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        return wait(paths, workbench.say)
-    if way == TIME_LIMIT and "USR1" in handles:
-        registry.get(submission.backend).interrupt(submission.native)
-        deadline = clock.monotonic() + MARGIN_S
-        while look(paths).is_open and clock.monotonic() < deadline:
-            clock.sleep(_POLL_S)
-    if look(paths).is_open:
-        # As Slurm does: every process of the step gets it, loaders' workers included.
-        for pid in processes.ranks_of(str(paths.folder)):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        native = submission.native
-        processes.running(HERE, [StartedScript(native["pid"], native["started"], native["host"])], signal="TERM")
-    return wait(paths, workbench.say)

@@ -13,15 +13,11 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.requests.workbench import Workbench
+from trainjob.verify.interruptions import KILL, MARGIN_S, PREEMPTION, TIME_LIMIT, InterruptionPlan, PlannedStop
 from trainjob.verify.scripts import final_states, mistakes, update_log
 from trainjob.verify.scripts.final_states import Apart, Compared
 from trainjob.verify.scripts.interruptions import (
-    KILL,
-    MARGIN_S,
-    PREEMPTION,
-    TIME_LIMIT,
     Interrupted,
-    PlannedStop,
     ScriptInterruption,
     drawn,
     interrupted,
@@ -78,17 +74,14 @@ def verify_script(
     workbench: Workbench,
     *,
     instances: int,
-    interruptions: int,
-    ways: Sequence[str],
-    seed: int,
-    stops: Sequence[PlannedStop] | None = None,
+    plan: InterruptionPlan,
     profile: str = "standard",
 ) -> ScriptVerdict:
     """Return whether the job's command resumes. Raises UserError when it fails although nothing interrupts it.
 
-    The interruptions are `stops`, else drawn from the seed; what fails is then tried again with fewer of them. A script
-    that differs from itself is compared with what it did itself after the checkpoint, before it was
-    interrupted; its losses may then differ as far as `profile` of PROFILES says.
+    What fails with interruptions that were drawn is tried again with fewer of them. A script that differs from itself
+    is compared with what it did itself after the checkpoint, before it was interrupted; its losses may then differ as
+    far as `profile` of PROFILES says.
     """
     request = recorded(workbench, instances=instances)
     whole = workbench.run(request)
@@ -104,7 +97,7 @@ def verify_script(
         blind = [str(event.fields["why"]) for log in logs for event in log[0].named(updates.BLIND)]
         why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
         return ScriptVerdict(findings=[finding(UNSEEN, why)], runs=[whole])
-    asked = drawn(logs[0][0], interruptions, ways, seed) if stops is None else stops
+    asked = drawn(plan, logs[0][0])
     broken = interrupted(workbench, request, asked)
     theirs = update_log.read(broken.paths)
     evidence = ResumeEvidence(whole, broken, logs, theirs)
@@ -129,7 +122,7 @@ def verify_script(
             if not evidence.overlap and all(one.code in _OF_SIGNALS for one in found):
                 found.append(noise)
     shrunk = list(asked)
-    if stops is None and found and found[0].code not in (NOISE, "no-checkpoint"):
+    if plan.stated is None and found and found[0].code not in (NOISE, "no-checkpoint"):
 
         def fails(fewer: Sequence[PlannedStop]) -> bool:
             once = interrupted(workbench, request, fewer)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import random
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainjob.backends import registry
 from trainjob.backends.folder import write_again
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -17,13 +13,12 @@ from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
 from trainjob.planning.engines import gives_same_bits
 from trainjob.records import attempts, checkpoints, typed
-from trainjob.records import submission as submissions
 from trainjob.records.checkpoints import Checkpoint
-from trainjob.records.submission import Submission
 from trainjob.records.trace import TracePaths
 from trainjob.render.request import Request
 from trainjob.requests.prepared import rendered
 from trainjob.requests.workbench import Workbench, wait, wait_for
+from trainjob.verify.interruptions import KILL, TIME_LIMIT, InterruptionPlan, PlannedStop, interrupt
 from trainjob.verify.tasks import traces
 from trainjob.verify.tasks.diagnosis import ComparisonVerdict
 from trainjob.verify.tasks.instances import PRECISION
@@ -31,7 +26,8 @@ from trainjob.verify.tasks.traces import relative
 
 # A run that ends before it is interrupted is started again: the machine may have been busy.
 _MOST_TRIES = 3
-WAYS = ("signal", "kill")
+# How a task is interrupted unless it is said: poprun passes on no TERM that all its instances get.
+WAYS = (TIME_LIMIT, KILL)
 # For another number of instances, which sums in another order from the interruption on: float64's last bit grows,
 # to 3e-8 in 200 updates with BatchNorm over micro batches of 2 (measured); a real mistake is above 1e-3.
 _TOLERANCE = 1e-6
@@ -68,42 +64,39 @@ class ResumeVerdict(ComparisonVerdict):
 
 
 @dataclass(frozen=True)
-class InterruptionPlan:
-    """The interruptions to make, and the job to make them in."""
+class InterruptedJob:
+    """The job that is interrupted, so that it trains the same way twice."""
 
     instances: int
     other_instances: int | None  # the run continues with these after its first interruption
     updates: int
     checkpoint_every: int
-    interruptions: int
-    ways: Sequence[str]  # of WAYS, in turn
     dtype: str
-    seed: int
-    settings: Mapping[str, object] = field(default_factory=dict)  # of the job, so that it trains the same way twice
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
-def verify_resume(workbench: Workbench, planned: InterruptionPlan) -> ResumeVerdict:
+def verify_resume(workbench: Workbench, job: InterruptedJob, plan: InterruptionPlan) -> ResumeVerdict:
     """Return whether the interrupted run equals the uninterrupted: bitwise, or within the tolerance for another N.
 
     Raises UserError when a run fails by itself.
     """
     workbench.refuse_command()
-    other = planned.other_instances
-    if other is not None and planned.dtype != "float64":
+    other = job.other_instances
+    if other is not None and job.dtype != "float64":
         raise UserError(
-            f"another number of instances sums in another order, which in {planned.dtype} moves weights as far as a "
+            f"another number of instances sums in another order, which in {job.dtype} moves weights as far as a "
             "mistake would",
             "leave --dtype out",
         )
     request = workbench.vary(
-        instances=planned.instances,
-        updates=planned.updates,
+        instances=job.instances,
+        updates=job.updates,
         epochs=None,
         log_every=1,
-        checkpoint_every=planned.checkpoint_every,
+        checkpoint_every=job.checkpoint_every,
         trace="samples",
         env={**workbench.request.job.env, "OMP_NUM_THREADS": "1"},
-        **{"precision": PRECISION[planned.dtype], **planned.settings},
+        **{"precision": PRECISION[job.dtype], **job.settings},
     )
     if other is not None:
         # Refuse, before anything is trained, a number of instances that can't share the global batch.
@@ -113,7 +106,7 @@ def verify_resume(workbench: Workbench, planned: InterruptionPlan) -> ResumeVerd
         kept = {"micro_batch": batch.micro_batch, "global_batch": batch.global_batch, "accumulation": None}
         workbench.vary(**kept, instances=other)
     whole = workbench.run(request)
-    broken, interruptions = interrupted(workbench, request, planned)
+    broken, interruptions = interrupted(workbench, request, job, plan)
     workbench.refuse_incomplete(wait(broken, workbench.say))
     expected, found = traces.read(whole), traces.read(broken)
     ours, theirs = _last_checkpoint(broken), _last_checkpoint(whole)
@@ -123,7 +116,7 @@ def verify_resume(workbench: Workbench, planned: InterruptionPlan) -> ResumeVerd
     )
     return ResumeVerdict(
         interruptions=interruptions,
-        requested=planned.interruptions,
+        requested=plan.count,
         engine=request.plan.engine,
         bitwise=other is None and gives_same_bits(request.plan.engine),
         parameters=relative(parameters, others),
@@ -144,13 +137,13 @@ def _last_checkpoint(paths: RunPaths) -> Checkpoint:
 
 
 def interrupted(
-    workbench: Workbench, request: Request, planned: InterruptionPlan
+    workbench: Workbench, request: Request, job: InterruptedJob, plan: InterruptionPlan
 ) -> tuple[RunPaths, list[Interruption]]:
     """Return a run that was interrupted, and how. Raises UserError if it fails, or ends too early each time."""
     for number in range(1, _MOST_TRIES + 1):
         paths = workbench.begin(request)
         # Early: a small net's updates are made before a signal has reached every rank of a busy machine.
-        done = _interrupt(workbench, paths, planned, before=planned.updates // (2 * number))
+        done = _interrupt(workbench, paths, job, plan.at_updates(job.updates // (2 * number)))
         if done:
             return paths, done
         workbench.refuse_incomplete(wait(paths, workbench.say))
@@ -158,35 +151,36 @@ def interrupted(
     raise UserError(f"{_MOST_TRIES} runs ended before they could be interrupted", "give more --updates")
 
 
-def _interrupt(workbench: Workbench, paths: RunPaths, planned: InterruptionPlan, *, before: int) -> list[Interruption]:
-    """Interrupt the run among its first `before` updates. Return what was done; nothing if it ended before that."""
-    chance = random.Random(planned.seed)  # noqa: S311 - where to interrupt is no secret
-    targets = sorted(chance.sample(range(1, max(planned.interruptions, before) + 1), planned.interruptions))
+def _interrupt(
+    workbench: Workbench, paths: RunPaths, job: InterruptedJob, stops: Sequence[PlannedStop]
+) -> list[Interruption]:
+    """Interrupt the run. Return what was done; nothing if it ended before that."""
     done: list[Interruption] = []
-    for number, target in enumerate(targets):
-        way = planned.ways[number % len(planned.ways)]
-        seen = _wait_for_update(paths, target)
+    attempt, instances = 1, job.instances
+    for stop in stops:
+        seen = _wait_for_update(paths, attempt, stop.after)
         if seen is None:
             break
-        _interrupt_once(paths, way, chance)
+        ranks = sorted(processes.ranks_of(str(paths.folder)))
+        chosen = ranks[stop.after % len(ranks)] if ranks else None
+        interrupt(paths, stop.way, chosen, handles=("USR1", "TERM"))
         now = wait(paths, workbench.say)
         if now.state == states.COMPLETED:
             break
-        instances = planned.instances
-        if planned.other_instances is not None:
-            instances = planned.other_instances if number == 0 else instances
+        if job.other_instances is not None:
+            instances = job.instances if done else job.other_instances
             write_again(paths, rendered(resuming.with_instances(paths, instances)))
         resuming.resume(now)
-        done.append(Interruption(way, seen, instances))
-        workbench.say(f"  interrupted by {way} after update {seen}, {number + 1} of {len(targets)}")
+        attempt = now.attempt + 1
+        done.append(Interruption(stop.way, seen, instances))
+        workbench.say(f"  interrupted by {stop.way} after update {seen}, {len(done)} of {len(stops)}")
     return done
 
 
-def _wait_for_update(paths: RunPaths, update: int) -> int | None:
-    """Wait until this attempt has made `update`, and return the last one it has made; None if it ended before."""
+def _wait_for_update(paths: RunPaths, submitted: int, update: int) -> int | None:
+    """Wait until attempt `submitted` has made `update`, and return its last one; None if it ended before."""
     # progress.json is written once a second, the trace with every update.
     trace, reached = TracePaths(paths).lines(0), dict[int, int]()
-    submitted = _submission(paths).attempt
 
     def made() -> int | None:
         reached.update((line["attempt"], line["update"]) for line in trace.new())
@@ -195,19 +189,3 @@ def _wait_for_update(paths: RunPaths, update: int) -> int | None:
         return reached[attempt] if attempt >= submitted and reached.get(attempt, 0) >= update else None
 
     return wait_for(paths, made)
-
-
-def _interrupt_once(paths: RunPaths, way: str, chance: random.Random) -> None:
-    submission = _submission(paths)
-    if way == "signal" and submission.native is not None:
-        registry.get(submission.backend).interrupt(submission.native)
-        return
-    ranks = sorted(processes.ranks_of(str(paths.folder)))
-    for pid in chance.sample(ranks, min(1, len(ranks))):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _submission(paths: RunPaths) -> Submission:
-    submission = submissions.read(paths)
-    assert submission is not None  # noqa: S101 - it was submitted above
-    return submission

@@ -11,8 +11,8 @@ import torch
 
 if shutil.which("mpirun") is None:
     sys.exit("mpirun is not on this host: install Open MPI (openmpi-bin and libopenmpi-dev on Debian), or name the SDK")
-said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
-mpi = said.stdout.decode().splitlines()[0].split()[-1]
+version = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True)
+mpi = version.stdout.decode().splitlines()[0].split()[-1]
 marker = os.path.join(sys.prefix, ".trainjob-horovod")
 try:
     with open(marker) as stream:

@@ -536,6 +536,7 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
     [
         "{'loss': '2.5', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.25'}\n",
         "[1,  2000] loss: 2.5\n",
+        "[train_no_dev] Loss: 2.5\n",
         bar(5, 20, "1|5|Loss: 2.5: ") + "\n",
         bar(5, 20, "", ", loss (batch)=2.5") + "\n",
         "INFO: 1epoch:train:1-10batch: iter_time=1.2e-04, loss_ctc=30.1, loss=2.5, acc=0.5, train_time=1.2\n",
@@ -554,6 +555,19 @@ def test_a_part_of_the_loss_alone_is_not_the_loss(tmp_path: Path, clock: Clock) 
     table = "| entropy_loss | -0.686 |\n| loss | 2.5 |\n| policy_gradient_loss | -0.02 |\n| value_loss | 52.4 |\ntrain_loss_std: 0.03\n"
     beside_counted(RunPaths(tmp_path), clock, [(10 * n, table) for n in range(1, 5)])
     assert {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"} <= {None, 2.5}
+
+
+def test_losses_of_several_names_on_lines_of_their_own_are_parts(tmp_path: Path, clock: Clock) -> None:
+    parts = "(Steps: {0}) train/mel_loss = 1.{0}.\n(Steps: {0}) train/stft_loss = 0.{0}.\n"
+    whole = parts + "(Steps: {0}) train/total_loss = 2.{0}.\n"
+    for name, text, losses in (("parts", parts, set()), ("whole", whole, {2.1, 2.2, 2.3, 2.4})):
+        paths = RunPaths(tmp_path / name)
+        paths.logs.mkdir(parents=True)
+        beside_counted(paths, clock, [(10 * n, text.format(n)) for n in range(1, 5)])
+        train = [line for line in metrics.read(paths) if line.kind == "train"]
+        assert {line.loss for line in train} - {None} <= losses
+        assert bool(losses) == any(line.loss for line in train)
+        assert [line.update for line in train] == [1, 10, 20, 30, 40]
 
 
 def test_a_program_that_prints_its_epochs_alone_shows_them(tmp_path: Path, clock: Clock) -> None:

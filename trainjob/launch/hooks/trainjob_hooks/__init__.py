@@ -6,7 +6,7 @@
 | `startup` | TRAINJOB_STACKS and RANK | notes when frameworks are imported, and what delays the first update |
 | `counting` | TRAINJOB_COUNTS and RANK=0 | counts weight updates at `Optimizer.step` |
 | `compiler` | TRAINJOB_STACKS | leaves torch's compiler on disk until something compiles |
-| `recording` | TRAINJOB_RECORD_UPDATES | records updates and saves for `verify`, and waits where it interrupts |
+| `recording` | TRAINJOB_RECORD_UPDATES | records updates and saves for `verify`: `events`, `digests`, `recorder` |
 | `batch` | TRAINJOB_SEEN | records what each process of a rehearsed batch file sees |
 
 What it promises:
@@ -175,7 +175,7 @@ def install() -> None:
     if _is_on("stacks"):
         _module("stacks").begin(os.environ["TRAINJOB_STACKS"])
     if "recording" in actors:
-        _module("recording").begin(os.environ["TRAINJOB_RUN_DIR"])
+        _module("recorder").begin(os.environ["TRAINJOB_RUN_DIR"])
 
 
 def begin() -> None:

@@ -1,0 +1,188 @@
+"""Edits of directives."""
+
+from __future__ import annotations
+
+import re
+
+from batchfiles.fixes.lines import (
+    Edit,
+    directive_added,
+    directive_of,
+    launch_at,
+    replaced,
+    with_line,
+)
+from batchfiles.rules.codes import Finding
+from batchfiles.rules.started import processes_of
+from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.slurm_options import OPTIONS, refusal
+
+
+def _option_name(script: BatchScript, one: Finding) -> str | None:
+    directive = directive_of(script, one)
+    if directive is None:
+        return None
+    line = script.lines[one.line - 1]
+    if directive.spelled.startswith("-"):
+        return with_line(script, one.line, line.replace(directive.spelled, f"-{directive.spelled}", 1))
+    refused = refusal(directive.spelled)
+    if refused is not None and refused[1]:
+        return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{refused[1]}", 1))
+    of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
+    alone = sum(other.line == one.line for other in script.header.directives) == 1
+    if not of_srun or not alone or not any(launch.srun for launch in script.training):
+        return None
+    option = f"--{directive.name}" + (f"={directive.value}" if directive.value is not None else "")
+    lines = [line for at, line in enumerate(script.lines, 1) if at != one.line]
+    stated = {name for launch in script.training if launch.srun for name in launch.srun.options}
+    if directive.name in stated:
+        return "\n".join(lines)
+    return "\n".join([_started_with(line, option) for line in lines])
+
+
+def _started_with(line: str, option: str) -> str:
+    if re.match(r"\s*#", line):
+        return line
+    return re.sub(r"(?<![\w$#./\"'-])srun (?!.*\bhostname\b)", f"srun {option} ", line, count=1)
+
+
+_TIME_UNITS = {
+    "m": 1,
+    "min": 1,
+    "mins": 1,
+    "minutes": 1,
+    "h": 60,
+    "hr": 60,
+    "hrs": 60,
+    "hour": 60,
+    "hours": 60,
+    "d": 1440,
+    "days": 1440,
+}
+
+
+def _value(script: BatchScript, one: Finding) -> str | None:
+    line = script.lines[one.line - 1]
+    stray = next((other.value or "" for other in script.header.strays if other.line == one.line), None)
+    if stray is not None:
+        listed = re.sub(r",[ \t]+(?=[\w\[])", ",", line)
+        joined = re.sub(r"(--mem\S*[=\s]\s*[0-9]+) ([GM])B?\b", r"\1\2", listed)
+        return with_line(script, one.line, joined)
+    directive = directive_of(script, one)
+    if directive is None:
+        return None
+    value = directive.written or directive.value or ""
+    default = re.fullmatch(r"\$\{\w+:-([^}$]*)\}(\w*)", value)
+    time = re.fullmatch(r"([0-9]+) ?([A-Za-z]+)", value)
+    size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?[bB]?[A-Za-z]*", value)
+    new = None
+    if default is not None:
+        new = default[1] + default[2]
+    elif directive.name.startswith("time") and time is not None and time[2].lower() in _TIME_UNITS:
+        minutes = int(time[1]) * _TIME_UNITS[time[2].lower()]
+        new = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
+    elif directive.name.startswith("mem") and size is not None:
+        new = (
+            f"{size[1]}{size[2]}"
+            if "." not in size[1]
+            else f"{int(float(size[1]) * 1024)}{'KMGT'['KMGT'.index(size[2]) - 1]}"
+        )
+    elif directive.name == "gres" and value.isdigit():
+        new = f"gpu:{value}"
+    elif directive.name == "exclusive":
+        return with_line(script, one.line, line.replace(f"={value}", "", 1))
+    elif directive.name == "mail-type" and value.upper() in ("ENDED", "FINISH", "DONE", "ABORT", "FAILED"):
+        new = "END" if value.upper() in ("ENDED", "FINISH", "DONE") else "FAIL"
+    elif value.endswith((";", ",")):
+        new = value[:-1]
+    elif OPTIONS.get(directive.name, None) is not None and OPTIONS[directive.name].takes == "flag":
+        return with_line(script, one.line, line.replace(f"={value}", "", 1))
+    return None if new is None else with_line(script, one.line, line.replace(value, new, 1))
+
+
+def _spelled(script: BatchScript, one: Finding) -> str | None:
+    line = script.lines[one.line - 1]
+    right = re.sub(r"^\s*[#!]*\s*#?\s*[A-Za-z]+(?=\s)", "#SBATCH", line)
+    first = script.header.first_command
+    if first is None or one.line < first:
+        return with_line(script, one.line, right)
+    lines = [text for at, text in enumerate(script.lines, 1) if at != one.line]
+    at = max((other.line for other in script.header.directives), default=1)
+    return "\n".join([*lines[:at], right, *lines[at:]])
+
+
+def _in_name(script: BatchScript, one: Finding) -> str | None:
+    line = script.lines[one.line - 1]
+    if "--job-name" in one.text and (
+        name := re.sub(r"\$\{?\w+\}?[-_.]?|[-_.]?%[a-zA-Z]", "", script.header.value("job-name") or "")
+    ):
+        return with_line(script, one.line, line.replace(script.header.value("job-name") or "", name, 1))
+    if not re.search(r"--(?:output|error|out|err)|-[oe]\b", line):
+        return None
+    known = {
+        "USER": "%u",
+        "SLURM_JOB_ID": "%j",
+        "SLURM_JOBID": "%j",
+        "SLURM_JOB_NAME": "%x",
+        "SLURM_ARRAY_TASK_ID": "%a",
+        "SLURM_ARRAY_JOB_ID": "%A",
+    }
+    return with_line(script, one.line, re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), line))
+
+
+def _log_folder(script: BatchScript, _one: Finding) -> str:
+    """Write logs where sbatch is called: that folder exists."""
+    lines = {one.line for one in script.header.directives if one.name in ("output", "error")}
+    folder = re.compile(r"((?:--\w+|-[oe])[=\s]\s*\"?)(?![/~$])(?:[^\s\"/]+/)+(?=[^/\s\"]+)")
+    return "\n".join([folder.sub(r"\1", line) if at in lines else line for at, line in enumerate(script.lines, 1)])
+
+
+def _threads(script: BatchScript, one: Finding) -> str | None:
+    launch = launch_at(script, one)
+    if launch is None or launch.command.within or (launch.launcher is not None and not processes_of(launch)):
+        return None
+    each = processes_of(launch) if launch.launcher is not None else 1
+    threads = "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$((${{SLURM_CPUS_PER_TASK:-{each}}} / {each}))"
+    start = one.line - 1
+    return "\n".join([*script.lines[:start], f"export OMP_NUM_THREADS={threads}", *script.lines[start:]])
+
+
+def _log_name(script: BatchScript, one: Finding) -> str | None:
+    name = "%A_%a" if script.header.value("array") else "%j"
+    return replaced(
+        r"((?:--output|--out|-o|--error|-e)[=\s]\s*\"?[^\s\"]*?)(\.\w+)?(\"?\s*(?:#.*)?)$", rf"\1-{name}\2\3"
+    )(script, one)
+
+
+def _swapped(script: BatchScript, _one: Finding) -> str | None:
+    output, error = script.header.value("output"), script.header.value("error")
+    if not output or not error:
+        return None
+    lines = list(script.lines)
+    for name, old, new in (("output", output, error), ("error", error, output)):
+        at = script.header.line(name) - 1
+        lines[at] = lines[at].replace(old, new, 1)
+    return "\n".join(lines)
+
+
+def _quoted_value(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"(--[\w-]+=)([^\s'\"]+#[^\s'\"]+)", r"\1'\2'")(script, one)
+
+
+SAFE: dict[str, Edit] = {
+    "no-such-option": _option_name,
+    "directive-refused": _value,
+    "directive-ignored": _spelled,
+    "directive-cut": _quoted_value,
+    "tilde-in-output": _in_name,
+    "output-overwritten": _log_name,
+    "logs-swapped": _swapped,
+    "requeue-truncates-log": lambda script, _one: directive_added(script, "--open-mode=append"),
+    "mem-in-megabytes": replaced(r"(--mem\S*[=\s]\s*[0-9]+)", r"\1G"),
+}
+UNSAFE: dict[str, Edit] = {
+    "log-folder-must-exist": _log_folder,
+    "threads-unset": _threads,
+    "gpus-per-task-hides-peers": lambda script, _one: directive_added(script, "--gpu-bind=none"),
+    "time-in-minutes": replaced(r"((?:--time|-t)[=\s]\s*[0-9]+:00)\b", r"\1:00"),
+}

@@ -1,0 +1,146 @@
+"""Edits of what starts the ranks."""
+
+from __future__ import annotations
+
+import re
+
+from batchfiles.bash.expansion import text_of
+from batchfiles.fixes.lines import (
+    Edit,
+    launch_at,
+    replaced,
+    with_line,
+    with_srun_option,
+)
+from batchfiles.rules.codes import Finding
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript, nodes_of
+
+
+def _nnodes(script: BatchScript, one: Finding) -> str | None:
+    launch = launch_at(script, one)
+    if launch is None or launch.launcher is None or "standalone" in launch.launcher.options:
+        return None
+    for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
+        line = script.lines[number - 1]
+        if "nnodes" in launch.launcher.options:
+            new = re.sub(r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES", line, count=1)
+        else:
+            new = re.sub(
+                r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)",
+                r"\1 --nnodes=$SLURM_NNODES",
+                line,
+                count=1,
+            )
+        if new != line:
+            return with_line(script, number, new)
+    return None
+
+
+def _kill_on_bad_exit(script: BatchScript, one: Finding) -> str | None:
+    return with_srun_option(script, one, "--kill-on-bad-exit=1")
+
+
+def _own_cpus(script: BatchScript, one: Finding) -> str | None:
+    return with_srun_option(script, one, '--cpus-per-task="$SLURM_CPUS_PER_TASK"')
+
+
+def _one_launcher_a_node(script: BatchScript, one: Finding) -> str | None:
+    return with_srun_option(script, one, "--ntasks-per-node=1")
+
+
+def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
+    """Let the rank's own shell expand its number: escape it in bash -c "…", put around a program that has none."""
+    line = script.lines[one.line - 1]
+    exported = re.match(r"\s*export\s+(\w+)=\"?\$\{?(SLURM_\w+)\}?\"?\s*$", line)
+    if exported is not None:
+        launch = next((each for each in script.training if each.srun is not None and each.line > one.line), None)
+        first = f"export {exported[1]}=\\${exported[2]}; "
+        around = None if launch is None or launch.outer is not None else _in_own_shell(script, launch, first)
+        return (
+            None
+            if around is None
+            else "\n".join([text for at, text in enumerate(around.split("\n"), 1) if at != one.line])
+        )
+    if not re.search(r"bash -\w*c \"", line):
+        launch = launch_at(script, one)
+        return None if launch is None or launch.outer is not None else _in_own_shell(script, launch, "")
+    for number in range(one.line, min(one.line + 30, len(script.lines)) + 1):
+        line = script.lines[number - 1]
+        new = re.sub(r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)", r"\\$\1", line)
+        if new != line:
+            return with_line(script, number, new)
+    return None
+
+
+def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
+    """Return the text with bash -c around the program that srun starts."""
+    node = next((each for each in nodes_of(script.root, "command") if each.start_point.row + 1 == launch.line), None)
+    text = script.root.text or b""
+    program = next((layer.words[0] for layer in launch.layers if layer.name not in ("srun",) and layer.words), None)
+    if node is None or "'" in text_of(node):
+        return None
+    command = text_of(node)
+    starts = [
+        match.start()
+        for match in re.finditer(r"(?<![\w/.=-])(?:\S*/)?(?:torchrun|python[\d.]*|accelerate|deepspeed)(?=\s)", command)
+    ]
+    at = (
+        command.find(program.source)
+        if program is not None and program.source in command and not starts
+        else (starts or [-1])[0]
+    )
+    if at <= 0:
+        return None
+    inner = re.sub(r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)", r"\\$\1", command[at:].replace('"', '\\"'))
+    new = f'{command[:at]}bash -c "{first}exec {inner}"'
+    return (text[: node.start_byte] + new.encode() + text[node.end_byte :]).decode()
+
+
+def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
+    for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
+        line = script.lines[number - 1]
+        new = re.sub(r"(--nproc[-_]per[-_]node[= ])\S+", r"\1$SLURM_GPUS_ON_NODE", line, count=1)
+        if new != line:
+            return with_line(script, number, new)
+    launch = launch_at(script, one)
+    if (
+        launch is not None
+        and launch.launcher is not None
+        and launch.launcher.name == "torchrun"
+        and "nproc_per_node" not in launch.launcher.options
+    ):
+        return with_line(
+            script,
+            one.line,
+            re.sub(
+                r"\btorchrun\b", "torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE", script.lines[one.line - 1], count=1
+            ),
+        )
+    per_node, gpus = script.request.tasks_per_node, script.request.gpus_per_node
+    directive = next((each for each in script.header.directives if each.name == "ntasks-per-node"), None)
+    if launch is not None and launch.launcher is None and directive is not None and per_node and gpus:
+        line = script.lines[directive.line - 1].replace(str(per_node), str(gpus), 1)
+        if script.header.value("cpus-per-task") is None and per_node % gpus == 0:
+            line += f"\n#SBATCH --cpus-per-task={per_node // gpus}"
+        return with_line(script, directive.line, line)
+    return None
+
+
+SAFE: dict[str, Edit] = {
+    "srun-may-fan-out": replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1"),
+    "nnodes-missing": _nnodes,
+    "no-kill-on-bad-exit": _kill_on_bad_exit,
+    "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),
+    "srun-loses-cpus": _own_cpus,
+    "tasks-times-torchrun": _one_launcher_a_node,
+    "rank-expanded-early": _for_each_rank,
+    "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),
+    "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch(?: --use[-_]env)?", "torchrun"),
+}
+UNSAFE: dict[str, Edit] = {
+    "gpus-unused": _gpus_of_node,
+    "more-processes-than-gpus": _gpus_of_node,
+    "nnodes-range-on-one-node": replaced(r"--nnodes[= ]\S+", "--nnodes=1"),
+    "cpu-bind-beyond": replaced(r"--cpu-bind=\S+", "--cpu-bind=cores"),
+}

@@ -1,0 +1,86 @@
+"""Edits of where ranks meet: addresses, ports, the numbers of ranks."""
+
+from __future__ import annotations
+
+import re
+
+from batchfiles.fixes.lines import (
+    Edit,
+    exported,
+    replaced,
+    with_line,
+)
+from batchfiles.rules.codes import Finding
+from batchfiles.slurm.script import BatchScript
+
+_FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+_PORT = "$((20000 + SLURM_JOB_ID % 20000))"
+
+
+def _first_host(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={_FIRST_HOST}")(script, one)
+
+
+def _address(script: BatchScript, one: Finding) -> str | None:
+    """Set the variable that is never set, before the line that needs it."""
+    match = re.search(r"comes from \$(\w+), which is (never set|not exported)", one.text)
+    if match is None:
+        return None
+    if match[2] == "not exported":
+        return exported(script, match[1])
+    at = script.header.first_command or one.line
+    start = min(at, one.line) - 1
+    while start > 0 and script.lines[start - 1].endswith("\\"):
+        start -= 1
+    return "\n".join([*script.lines[:start], f"export {match[1]}={_FIRST_HOST}", *script.lines[start:]])
+
+
+def _port(script: BatchScript, one: Finding) -> str | None:
+    match = re.search(r"always ([0-9]+)$", one.text)
+    if match is None:
+        return None
+    line = script.lines[one.line - 1]
+    if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
+        return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={_PORT}", line))
+    for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:
+        line = script.lines[number - 1]
+        if line.lstrip().startswith("#"):
+            continue
+        default = re.sub(rf"\$\{{\w+:-{match[1]}\}}", _PORT, line, count=1)
+        new = default if default != line else re.sub(rf"(?<![\w.])\"?{match[1]}\"?(?![\w.])", _PORT, line, count=1)
+        if new != line:
+            return with_line(script, number, new)
+    return None
+
+
+def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
+    line = script.lines[one.line - 1]
+    if re.match(r"\s*(?:export\s+)?\w+=", line):
+        return _first_host(script, one)
+    if "without --rdzv-endpoint" in one.text:
+        return with_line(
+            script,
+            one.line,
+            re.sub(r"(--rdzv[-_]backend[= ]c10d)", rf'\1 --rdzv-endpoint="{_FIRST_HOST}:{_PORT}"', line, count=1),
+        )
+    return with_line(
+        script,
+        one.line,
+        re.sub(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", _FIRST_HOST, line, count=1),
+    )
+
+
+SAFE: dict[str, Edit] = {
+    "addr-undefined": _address,
+    "addr-localhost": _first_host_in_words,
+    "addr-hostname-ip": _first_host,
+    "addr-from-compressed-list": _first_host,
+    "addr-batch-host": _first_host,
+    "addr-guessed-from-name": _first_host,
+    "port-fixed": _port,
+    "rdzv-id-fixed": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
+    "rdzv-id-random": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
+}
+UNSAFE: dict[str, Edit] = {
+    "world-size-fixed": replaced(r"(WORLD_SIZE)=\S+", r"\1=$SLURM_NTASKS"),
+}

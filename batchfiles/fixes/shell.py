@@ -1,0 +1,230 @@
+"""Edits of the shell: the file as a whole, its commands and its ends."""
+
+from __future__ import annotations
+
+import re
+
+from batchfiles.fixes.lines import (
+    Edit,
+    directive_added,
+    exported,
+    launch_at,
+    replaced,
+    with_line,
+)
+from batchfiles.rules.codes import Finding
+from batchfiles.slurm.script import BatchScript, nodes_of
+
+
+def _line_ends(script: BatchScript, _one: Finding) -> str:
+    return script.raw.decode().replace("\r\n", "\n")
+
+
+def _shebang_first(script: BatchScript, _one: Finding) -> str:
+    text = script.raw.decode().removeprefix("\ufeff")
+    if text.startswith("#!"):
+        return text
+    lines = text.split("\n")
+    later = next((at for at, line in enumerate(lines) if line.startswith("#!/")), None)
+    first = lines.pop(later) if later is not None else "#!/bin/bash"
+    return "\n".join([first, *lines])
+
+
+def _shebang(script: BatchScript, _one: Finding) -> str | None:
+    first = re.sub("[\u2010-\u2015\u2212]+", "-", script.lines[0])
+    if not first.isascii() or not re.match(r"#!\s*/(?:usr/)?bin/(?:bash|sh|env)\b", first):
+        first = "#!/bin/bash"
+    return with_line(script, 1, first)
+
+
+def _elements(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"=\(\s*\"(\$[^\"]*(?:\"[^\"]*\"[^\"]*)*)\"\s*\)", r"=(\1)")(script, one)
+
+
+def _continued(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"\\[ \t]+(?:#.*)?$", r"\\")(script, one)
+
+
+def _command(script: BatchScript, one: Finding) -> str | None:
+    spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
+    if spaces is not None:
+        return replaced(rf"\b{spaces[1]}\s*=\s*(?=\S)", f"{spaces[1]}=")(script, one)
+    near = re.fullmatch(r"(\S+): (\S+)\?", one.text)
+    if near is not None:
+        return replaced(rf"\b{re.escape(near[1])}\b", near[2])(script, one)
+    if one.text.startswith("-") and "begins a line" in one.text and one.line > 1:
+        above = script.lines[one.line - 2]
+        if above.strip() and not above.lstrip().startswith("#") and not above.rstrip().endswith("\\"):
+            return with_line(script, one.line - 1, f"{above.rstrip()} \\")
+    return None
+
+
+def _variable(script: BatchScript, one: Finding) -> str | None:
+    for pattern in (r"\$(\w+) is never set, and (\w+) is set", r"Slurm sets no \$(\w+): \$(\w+)\?"):
+        match = re.match(pattern, one.text)
+        if match is not None:
+            new = re.sub(rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}", "\n".join(script.lines))
+            return None if new == "\n".join(script.lines) else new
+    if "not exported" in one.text:
+        name = re.match(r"\$(\w+)", one.text)
+        return None if name is None else exported(script, name[1])
+    switched_off = re.match(r"\$(\w+) is never set$", one.text)
+    if switched_off is not None:
+        at = next(
+            (at for at, line in enumerate(script.lines, 1) if re.match(rf"\s*#\s*{switched_off[1]}=", line)), None
+        )
+        return None if at is None else with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
+    match = re.match(r"Slurm sets \$(SLURM_GPUS(?:_PER_NODE)?) for", one.text)
+    one_node = match is not None and (match[1] != "SLURM_GPUS" or not script.request.several_nodes)
+    if match is not None and one_node:
+        return re.sub(rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE", "\n".join(script.lines))
+    return None
+
+
+def _waited(script: BatchScript, one: Finding) -> str | None:
+    """Wait again until the training has ended, and leave its code in $?."""
+    match = re.match(r"^(\s*)wait\s+\"?(\$\{?\w+\}?|\$!)\"?\s*(?:#.*)?$", script.lines[one.line - 1])
+    if match is None:
+        return None
+    space, process = match[1], match[2]
+    kept = f"{space}training=$!\n" if process == "$!" else ""
+    process = '"$training"' if kept else f'"{process}"'
+    return with_line(
+        script,
+        one.line,
+        f"{kept}{space}while kill -0 {process} 2>/dev/null; do  # a trap ends wait, and not the training\n"
+        f'{space}  wait {process} && code=0 || code=$?\n{space}done\n{space}(exit "${{code:-0}}")',
+    )
+
+
+def _set_e(script: BatchScript, _one: Finding) -> str | None:
+    at = script.header.first_command
+    if at is None:
+        return None
+    lines = list(script.lines[: at - 1])
+    return "\n".join([*lines, "set -eo pipefail", *script.lines[at - 1 :]])
+
+
+def _exit_code(script: BatchScript, one: Finding) -> str | None:
+    """Let the script end with the training's code: by set -e, or without what replaces the code."""
+    launch = launch_at(script, one)
+    line = script.lines[one.line - 1]
+    stopped = next(
+        (at for at, text in enumerate(script.lines, 1) if re.match(r"\s*set \+(?:e|o pipefail)\s*$", text)), None
+    )
+    if stopped is not None and stopped < one.line:
+        return with_line(script, stopped, None)
+    if re.search(r"\|\|\s*(?:true|:)\s*$", line):
+        return with_line(script, one.line, re.sub(r"\s*\|\|\s*(?:true|:)\s*$", "", line))
+    waits = next(
+        (at for at, text in enumerate(script.lines, 1) if at > one.line and re.fullmatch(r"\s*wait\s*", text)), None
+    )
+    if (
+        waits is not None
+        and launch is not None
+        and launch.command.background
+        and sum(each.command.background for each in script.training) == 1
+    ):
+        return with_line(script, waits, script.lines[waits - 1].replace("wait", 'wait "$!"'))
+    tests = next((node for node in nodes_of(script.root, "if_statement") if node.start_point.row + 1 == one.line), None)
+    if tests is not None and re.match(r"\s*if\s+!", line):
+        last = tests.end_point.row + 1
+        return with_line(
+            script,
+            last,
+            re.sub(
+                r"^(\s*)fi\b|;\s*fi\b",
+                lambda m: f"{m[1]}  exit 1\n{m[1]}fi" if m[1] is not None else "; exit 1; fi",
+                script.lines[last - 1],
+                count=1,
+            ),
+        )
+    if launch is None or "e" not in launch.command.options or "pipefail" not in launch.command.options:
+        return _set_e(script, one)
+    return None
+
+
+def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
+    match = re.search(r"writes (\S+)$", one.text)
+    if match is None:
+        return None
+    name = re.escape(match[1].removeprefix("./"))
+    return re.sub(
+        rf"(?<![\w.-]){name}(?![\w.-])", f"{match[1].removeprefix('./')}.$SLURM_JOB_ID", "\n".join(script.lines)
+    )
+
+
+def _only_if_set(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"(--?[A-Za-z][\w-]*) \$\{?(\w+)\}?(?=\s|$)", r'${\2:+\1 "$\2"}')(script, one)
+
+
+def _behind_script(script: BatchScript, one: Finding) -> str | None:
+    match = re.match(r"--(\S+) stands before (\S+)", one.text)
+    line = script.lines[one.line - 1]
+    if match is None or match[2] not in line:
+        return None
+    name = match[1].replace("_", "[-_]")
+    moved = re.search(rf" (--{name}(?:=\S+| (?!-)(?!{re.escape(match[2])})\S+)?)(?= )", line)
+    if moved is None:
+        return None
+    rest = line.replace(moved[0], "", 1)
+    return with_line(script, one.line, rest.replace(match[2], f"{match[2]} {moved[1]}", 1))
+
+
+def _slots(script: BatchScript, one: Finding) -> str | None:
+    match = re.match(r"([0-9]+) processes", one.text)
+    stated = next((each for each in script.header.directives if each.name in ("ntasks", "ntasks-per-node")), None)
+    if match is None:
+        return None
+    if stated is None:
+        return directive_added(script, f"--ntasks={match[1]}")
+    wanted, nodes = int(match[1][:9]), (script.request.nodes or 1) if stated.name == "ntasks-per-node" else 1
+    line = script.lines[stated.line - 1]
+    return with_line(script, stated.line, line.replace(stated.value or "", str(-(-wanted // nodes)), 1))
+
+
+def _switched_off(script: BatchScript, one: Finding) -> str | None:
+    line = script.lines[one.line - 1]
+    return with_line(script, one.line, f"#{line}" if line.startswith("#SBATCH") else f"# {line}")
+
+
+def _with_srun(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
+
+
+def _on_each_node(script: BatchScript, one: Finding) -> str | None:
+    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --ntasks-per-node=1 ")(script, one)
+
+
+SAFE: dict[str, Edit] = {
+    "crlf": _line_ends,
+    "shebang-not-first": _shebang_first,
+    "shebang-wrong": _shebang,
+    "bash-under-sh": lambda script, _one: with_line(script, 1, "#!/bin/bash"),
+    "hostfile-name-shared": _own_hostfile,
+    "empty-argument": _only_if_set,
+    "option-before-script": _behind_script,
+    "array-quoted": _elements,
+    "broken-continuation": _continued,
+    "command-not-found": _command,
+    "unset-variable": _variable,
+    "wait-interrupted": _waited,
+    "nothing-waits": lambda script, _one: "\n".join([*script.lines, 'wait "$!"', ""]),
+    "temp-dir-on-first-node-only": _on_each_node,
+    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
+}
+UNSAFE: dict[str, Edit] = {
+    "exit-code-lost": _exit_code,
+    "no-set-e": _set_e,
+    "mpirun-beyond-tasks": _slots,
+    "sets-visible-devices": _switched_off,
+    "nccl-slow-path": _switched_off,
+    "nodelist-pinned": _switched_off,
+    "debug-left-on": _switched_off,
+    "workdir-on-first-node-only": replaced(
+        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", r"\1srun --ntasks-per-node=1 "
+    ),
+    "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", r"\1until ray status >/dev/null 2>&1; do sleep 1; done"),
+    "no-srun": _with_srun,
+    "script-dir-is-spool": replaced(r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)", "$SLURM_SUBMIT_DIR"),
+}

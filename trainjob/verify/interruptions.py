@@ -1,0 +1,141 @@
+"""The interruptions of a run that is verified, of a task or of a script: which comes when, and how a site makes it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import signal
+from collections.abc import Container, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from trainjob.backends import registry
+from trainjob.contract import clock
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
+from trainjob.machines import processes
+from trainjob.machines.access import HERE
+from trainjob.machines.processes import StartedScript
+from trainjob.observe.seen import look
+from trainjob.records import submission as submissions
+from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE
+
+TIME_LIMIT, PREEMPTION, KILL = "time-limit", "preemption", "kill"
+WAYS = (TIME_LIMIT, PREEMPTION, KILL)
+NEAR_END = "near the end"
+# How a run is interrupted at each of its moments, in this order, one attempt each.
+_AT_MOMENTS = (
+    (TIME_LIMIT, AT_UPDATE),
+    (KILL, AT_SAVE),
+    (PREEMPTION, AT_UPDATE),
+    (KILL, AT_START),
+    (TIME_LIMIT, AT_EVALUATION),
+    (KILL, NEAR_END),
+)
+_MOMENTS = (AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION)
+_POLL_S = 0.01
+# Between USR1 and TERM, for a run whose ranks handle USR1.
+MARGIN_S = 20.0
+
+
+@dataclass(frozen=True)
+class PlannedStop:
+    """One interruption: how, and at the first such moment after an update of the uninterrupted run."""
+
+    way: str  # of WAYS
+    moment: str  # NEAR_END, or one of records.updates
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.way}@{AT_UPDATE if self.moment == NEAR_END else self.moment}:{self.after}"
+
+
+def parse_stops(text: str) -> list[PlannedStop]:
+    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another."""
+    stops = []
+    for word in text.split(","):
+        match = re.fullmatch(r"([a-z-]+)@([a-z]+):(\d+)", word.strip())
+        if match is None or match[1] not in WAYS or match[2] not in _MOMENTS:
+            raise UserError(
+                f"--stops {word.strip()!r}: expected WAY@MOMENT:UPDATE, with a way of {', '.join(WAYS)}, and a moment "
+                f"of {', '.join(_MOMENTS)}",
+                "For example --stops time-limit@update:7,kill@save:12",
+            )
+        stops.append(PlannedStop(match[1], match[2], int(match[3])))
+    return stops
+
+
+@dataclass(frozen=True)
+class InterruptionPlan:
+    """The interruptions of one run: those that are stated, else `count` of these ways, drawn from the seed."""
+
+    count: int
+    ways: Sequence[str]  # of WAYS
+    seed: int = 0
+    stated: Sequence[PlannedStop] | None = None
+
+    def at_updates(self, most: int) -> list[PlannedStop]:
+        """Return interruptions among the first `most` updates, the ways in turn. Raises UserError for other moments."""
+        if other := [str(stop) for stop in self.stated or () if stop.moment != AT_UPDATE]:
+            raise UserError(f"--stops {other[0]}: of a task, only its updates are moments", "Give WAY@update:UPDATE")
+        ways = itertools.islice(itertools.cycle(self.ways), self.count)
+        return self._drawn([(way, AT_UPDATE) for way in ways], range(1, max(self.count, most) + 1))
+
+    def at_moments(self, total: int, happening: Container[str], inside: Sequence[int]) -> list[PlannedStop]:
+        """Return interruptions at the moments that a run of `total` updates has.
+
+        Seed 0 has all moments in their order, after updates of `inside`; others draw the order, and any update.
+        """
+        planned = [pair for pair in _AT_MOMENTS if pair[0] in self.ways and pair[1] in happening][: self.count]
+        if self.seed:
+            return self._drawn(planned, range(1, max(2, total - 1)), in_order=False)
+        last = max(1, total - 2)
+        drawn = self._drawn(planned, inside)
+        return [PlannedStop(one.way, NEAR_END, last) if one.moment == NEAR_END else one for one in drawn]
+
+    def _drawn(
+        self, planned: list[tuple[str, str]], numbers: Sequence[int], *, in_order: bool = True
+    ) -> list[PlannedStop]:
+        if self.stated is not None:
+            return list(self.stated)
+        chance = random.Random(self.seed)  # noqa: S311 - where to interrupt is no secret
+        if not in_order:
+            chance.shuffle(planned)
+        parts = len(planned)
+        targets = sorted(chance.choice(_part(numbers, number, parts)) for number in range(parts))
+        return [PlannedStop(way, moment, target) for (way, moment), target in zip(planned, targets, strict=True)]
+
+
+def _part(numbers: Sequence[int], index: int, parts: int) -> Sequence[int]:
+    """Return part `index` of the numbers, so that every interruption finds progress since the last one."""
+    begin, end = (len(numbers) * one // parts for one in (index, index + 1))
+    return numbers[begin:end] or numbers[-1:]
+
+
+def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[str]) -> None:
+    """Interrupt the run as a site does; the caller waits for its end. KILL ends the process `rank` alone, if any.
+
+    `handles`: the signals that its ranks handle, of USR1 and TERM.
+    """
+    if way == KILL:
+        with suppress(ProcessLookupError):
+            if rank is not None:
+                os.kill(rank, signal.SIGKILL)
+        return
+    submission = submissions.read(paths)
+    assert submission is not None  # noqa: S101 - it was submitted
+    native = submission.native
+    assert native is not None  # noqa: S101 - and has begun
+    if way == TIME_LIMIT and "USR1" in handles:
+        registry.get(submission.backend).interrupt(native)
+        deadline = clock.monotonic() + MARGIN_S
+        while look(paths).is_open and clock.monotonic() < deadline:
+            clock.sleep(_POLL_S)
+    if look(paths).is_open:
+        # As Slurm does: every process of the step gets it, loaders' workers included.
+        for pid in processes.ranks_of(str(paths.folder)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        processes.running(HERE, [StartedScript(native["pid"], native["started"], native["host"])], signal="TERM")
