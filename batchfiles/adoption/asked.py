@@ -213,8 +213,10 @@ def _time(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]
         r"[0-9]+(:[0-9]{1,2}){0,2}|[0-9]+-[0-9]{1,2}(:[0-9]{1,2}){0,2}|UNLIMITED|INFINITE", one.value or ""
     ):
         return Where.LOST, "no time as Slurm writes it"
-    keys.job["time_limit"] = one.value
     limit_s = slurm_text.seconds(one.value or "")
+    if limit_s == 0:
+        return Where.NOWHERE, "0 is no limit, and neither is none"
+    keys.job["time_limit"] = one.value
     if limit_s is not None and limit_s <= _MARGIN_S and "time_limit_signal" not in keys.cluster:
         keys.cluster["time_limit_signal"] = {"margin_s": max(1, limit_s // 4)}
     return Where.JOB, "time_limit"

@@ -448,7 +448,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         # Of a file that only the cluster has, nobody knows what it sets.
         set_here = {two.name for two in around.script.assignments if not two.source}
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
-        if others and any(two.name in ("source", ".") and not is_site_file(two) for two in one.commands):
+        if others and any(two.name in ("source", ".") and not _is_site_file(two) for two in one.commands):
             after.append(f"export {' '.join(others)}")
     text = around.place.in_copy(text)
     if one.role is not Role.REQUIRED and _MAY_FAIL.match(text) and not any("e" in two.options for two in one.commands):
@@ -473,7 +473,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     return Decision(Where.CLUSTER, "prologue", prologue=[text, *after], in_command=in_command)
 
 
-def is_site_file(source: ShellCommand) -> bool:
+def _is_site_file(source: ShellCommand) -> bool:
     """Return whether what is sourced sets up programs, and no variables of the file."""
     path = source.words[1].text if len(source.words) > 1 else ""
     return path.startswith("/etc/") or path.endswith(("activate", "conda.sh", "mamba.sh", "bashrc", "profile"))

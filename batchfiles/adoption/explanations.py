@@ -18,6 +18,7 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     "sets-visible-devices": ("gpus", "environment"),
     "srun-loses-cpus": ("cpus", "threads"),
     "script-dir-is-spool": ("folder", "command", "environment", "files"),
+    "bash-under-sh": ("grammar of sh",),
     **dict.fromkeys(("crlf", "shebang-not-first"), ("refusal",)),
     **dict.fromkeys(
         (

@@ -32,7 +32,9 @@ from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
-_PROGRAM = "train.py"
+_PROGRAM, _JOB = "train.py", "the job"
+# What dash says of bash.
+_OF_DASH = re.compile(r"slurm_script: (?:line )?\d+: (?:Syntax error|Bad substitution|\S+: not found)")
 # Python waits where its program is not here, so that all ranks are seen.
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
@@ -68,7 +70,11 @@ class Proof:
         found = [] if self.refusal is None else [ProofDifference("refusal", self.refusal)]
         if self.problem is not None:
             started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
-            return [*found, ProofDifference("start", self.problem + started)]
+            of_file = self.problem.startswith("sbatch refuses") and not self.problem.startswith(
+                f"sbatch refuses {_JOB}:"
+            )
+            aspect = "refusal" if of_file else "grammar of sh" if _OF_DASH.search(self.problem) else "start"
+            return [*found, ProofDifference(aspect, self.problem + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
             found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
@@ -190,13 +196,10 @@ def prove(
                 keep=place / "written-by-job",
             )
         )
-        kept = (
-            place / ("written-by-file" if taken is None else "written-by-copy"),
-            place / "written-by-job/code/project",
-        )
-        files = (_written(kept[0]), _written(kept[1]))
+        by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
+        files = (files_written(by_file, logs), files_written(place / "written-by-job/code/project", logs))
     names, asked = requested(script), cpus_asked(script)
-    of_job = _why_no_ranks("the job", adopted)
+    of_job = _why_no_ranks(_JOB, adopted)
     if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
         return Proof((), observe_ranks(adopted, names, asked) if of_job is None else (), problem, refusal)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
@@ -211,10 +214,22 @@ def prove(
     return Proof(theirs, adjusted, refusal=refusal, files=files)
 
 
-def _written(folder: Path) -> frozenset[str]:
-    """Return the files below a folder, without logs, and without what differs between any two jobs."""
+def logs_of(script: BatchScript) -> str:
+    """Return a pattern for the files in which output is kept, as a run keeps it in logs of its own."""
+    stated = [script.header.value(name) or "" for name in ("output", "error")]
+    launch = main_launch(script)
+    while launch.outer is not None:
+        launch = launch.outer
+    stated += [path.text for _, path in launch.command.writes_to]
+    named = (re.sub(r"%\d*[A-Za-z]", HOLE, one).rpartition("/")[2] for one in stated)
+    patterns = [re.escape(one).replace(re.escape(HOLE), ".*") for one in named if one]
+    return "|".join([r".*\.(?:out|err|log|pyc)", *patterns])
+
+
+def files_written(folder: Path, logs: str) -> frozenset[str]:
+    """Return the files below a folder, without `logs`, and without what differs between any two jobs."""
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    own = (name for name in found if not re.search(r"\.(?:out|err|log|pyc)$|(?:^|/)\.git/", name))
+    own = (name for name in found if not re.fullmatch(rf"(?:.*/)?(?:{logs})|(?:.*/)?\.git/.*", name))
     return frozenset(re.sub(r"\d{4,}", "…", name) for name in own)
 
 

@@ -314,3 +314,8 @@ def test_a_role_is_named(tmp_path: Path) -> None:
     assert "--role=trainer" in lost(
         adopted(ONE_GPU + "torchrun --role trainer --nproc-per-node 1 train.py\n", tmp_path)
     )
+
+
+def test_a_time_of_zero_is_no_limit(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "#SBATCH --time=0-00:00:00\npython train.py\n", tmp_path)
+    assert "time_limit" not in job_from_text(adoption.job, "job.yaml").given()

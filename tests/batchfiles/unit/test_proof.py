@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from batchfiles.adoption.explanations import explained
+from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
 from batchfiles.rehearsal.proof import Proof, program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
@@ -55,9 +56,18 @@ def test_a_difference_is_excused_by_what_explains_it_alone() -> None:
     assert len(proof.unexplained(explained(["signal-kills-batch"], []))) == 2
     none = Proof((), [other], "the file started no rank: usage")
     assert none.unexplained(explained(["nnodes-missing", "signal-kills-batch"], ["line 3: srun starts 2 launchers"]))
+    for what, count in (("sbatch refuses x.sh: no node count", 0), ("sbatch refuses the job: no node count", 1)):
+        changed = ["line 4: --nodes= is no number to sbatch; the job takes 1 node"]
+        assert len(Proof((), [one], what).unexplained(explained([], changed))) == count
     refused = Proof([one], [one], refusal="sbatch refuses it")
     assert not refused.unexplained(explained([], ["line 2: sbatch expands no $1; the job takes 2"]))
     assert refused.unexplained(explained(["nnodes-missing"], []))
+
+
+def test_bash_under_sh_explains_what_dash_says_of_it_alone() -> None:
+    for said, count in (("slurm_script: 20: Syntax error: word unexpected", 0), ("usage: x.sh CONFIG", 1)):
+        proof = Proof((), [FIRST], f"x.sh started no rank: /spool/{said}")
+        assert len(proof.unexplained(explained(["bash-under-sh"], []))) == count
 
 
 def test_ranks_that_are_missing_excuse_no_other_program() -> None:
@@ -206,3 +216,11 @@ def test_a_rank_without_a_list_of_gpus_sees_all_of_its_node() -> None:
     free = replace(rank_in("/p", "python train.py", 4), gpus_per_node=4)
     listed = replace(rank_in("/p", "python train.py", 4, CUDA_VISIBLE_DEVICES="2,3"), gpus_per_node=4)
     assert [observe_ranks(one, frozenset())[0].gpus for one in (free, listed)] == [4, 2]
+
+
+def test_logs_are_no_files_that_a_file_writes(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH -o logs/out_%x_%j -e errors\nsrun python train.py > said.txt\n"
+    for name in ("out_a_7", "errors", "said.txt", "slurm-7.out", "made.json", "out_of"):
+        (tmp_path / name).write_text("")
+    script = script_of(Path("x"), text.encode(), SiteFacts())
+    assert proofs.files_written(tmp_path, proofs.logs_of(script)) == {"made.json", "out_of"}
