@@ -16,8 +16,10 @@ _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
 _WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
 _LARGEST_BYTES = 1_000_000
-# A script of the shell that ranks run: ./run.sh, bash run.sh, /code/run.sh.
-_SHELL = re.compile(r"(?:^|[\s;&])(?:exec\s+)?(?:(?:ba)?sh\s+)?((?:\.{0,2}/)?[\w./-]*\w\.(?:sh|bash))(?=\s|$)")
+# A script of the shell that ranks run (./run.sh, bash run.sh, /code/run.sh), not one that a shell sources.
+_SHELL = re.compile(
+    r"(?:^|(?<!\bsource)(?<!\s\.)(?<!^\.)[\s;&])(?:exec\s+)?(?:(?:ba)?sh\s+)?((?:\.{0,2}/)?[\w./-]*\w\.(?:sh|bash))(?=\s|$)"
+)
 _OWN = re.compile(r"(?:.*\bexec\s+)?([\w.-]+)(?=\s|$)", re.DOTALL)
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 

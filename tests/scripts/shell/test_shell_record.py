@@ -143,7 +143,10 @@ def test_a_script_that_is_told_to_end_tells_its_ranks_and_is_cancelled(bash: Bas
     process.send_signal(number)
     assert process.wait(LIMIT_S) == 5
     assert (bash.word("told"), ended(bash)) == ("told", ("1", "CANCELLED", "5"))
-    assert noted(bash)[1:] == [(1, "signal", "TERM"), (1, "ended", "CANCELLED 5")]
+    assert noted(bash)[1:] == [
+        (1, "signal", "TERM"),
+        (1, "ended", "CANCELLED 5 cancelled: trainjob resume starts it again"),
+    ]
 
 
 # As the launcher and srun do it, and as a handler does it.
