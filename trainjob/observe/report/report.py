@@ -32,6 +32,7 @@ from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
 from trainjob.records.metrics import Intervals, MetricsLine
 from trainjob.records.profile import RankProfile
+from trainjob.records.submission import Submission
 
 
 @dataclass(frozen=True)
