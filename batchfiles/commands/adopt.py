@@ -48,7 +48,7 @@ def adopt(
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="With --prove: run a file that somebody else has written.")
+        bool, typer.Option("--yes", help="With --prove: run a file that another user has written.")
     ] = False,
     cluster: Annotated[str | None, cluster_option("Use this cluster file, and write only a job file.")] = None,
     as_json: AsJson = False,

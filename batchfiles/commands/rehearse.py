@@ -74,7 +74,7 @@ def flags_of_files(
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
+        bool, typer.Option("--yes", help="Run a batch file that another user has written.")
     ] = False,
 ) -> FileFlags:
     """Return the flags that `rehearse` has for batch files."""

@@ -9,7 +9,7 @@ if [[ -z "${HOME:-}" ]]; then
   export HOME=~
 fi
 
-# Where others may read the run, nobody but its owner writes in it, whatever the umask is.
+# Where others may read the run, only its owner writes in it, whatever the umask is.
 if [[ $(stat -c %a .) != *00 ]]; then umask 022; fi
 
 # Set by the signal handlers of a script that was told to end.
