@@ -214,7 +214,9 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
     missing = [log.parent for log in logs if not (run.folder / log).parent.exists()]
     elsewhere = [one for one in missing if one.is_absolute() and not any(one.is_relative_to(to) for to in run.maps)]
     if elsewhere or (missing and not run.needs_log_folder):
-        run.say(f"the folder of its log does not exist here: {(elsewhere or missing)[0]}. The log goes to the working folder")
+        run.say(
+            f"the folder of its log is missing here: {(elsewhere or missing)[0]}. The log goes to the working folder"
+        )
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
     # The file can change until sbatch reads it: nothing starts before Slurm reports what it received.
     is_held = run.script.header.value("hold") is not None

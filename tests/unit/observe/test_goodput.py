@@ -190,7 +190,7 @@ def test_a_damaged_first_line_is_counted(run: Folder, broken: dict[str, Any]) ->
     assert report(run.paths).damaged_lines == 1
 
 
-def test_events_are_told_in_order_and_in_words(run: Folder) -> None:
+def test_events_are_listed_in_order_and_in_words(run: Folder) -> None:
     requeued(run)
     run.event(681, 2, "signal", "USR1")
     run.paths.excluded_nodes.write_text("n1\t2\tit did not answer\n")

@@ -31,7 +31,7 @@ def acquire(one: Lock, done: str = "nothing") -> str | None:
     return one.acquire(lambda word: word == done, lambda _who: None)
 
 
-def test_a_second_one_waits_and_is_told_for_whom(tmp_path: Path) -> None:
+def test_a_second_one_waits_and_learns_for_whom(tmp_path: Path) -> None:
     reported: list[str] = []
     assert acquire(lock(tmp_path, FIRST)) is None
     with pytest.raises(WaitedError):

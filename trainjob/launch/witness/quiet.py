@@ -163,10 +163,10 @@ class Outliving:
 
 
 class Stall:
-    """Reports a command that has stopped making progress, and ends it if the job wants that. For the launcher of rank 0.
+    """Reports a command that has stopped making progress, and ends it if the job wants it. For the launcher of rank 0.
 
-    `ask` has all launchers write down the stacks of the `ranks` ranks, and returns those that arrived in time; `end` logs
-    a line and ends rank 0; `devices_work` returns whether devices worked in the last sample.
+    `ask` has all launchers write down the stacks of the `ranks` ranks, and returns those that arrived in time; `end`
+    logs a line and ends rank 0; `devices_work` returns whether devices worked in the last sample.
     """
 
     def __init__(
