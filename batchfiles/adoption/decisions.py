@@ -1,4 +1,4 @@
-"""What becomes of each statement around the training of a batch file.
+"""Decides where each statement around the training of a batch file goes.
 
 The rules stand in order, and the first that has a decision counts. A statement for which none has one is kept.
 """
@@ -61,7 +61,7 @@ _LEAVES_SOMETHING = re.compile(
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a statement, and what it puts into the files."""
+    """The destination of a statement, and what it puts into the files."""
 
     where: Where
     what: str

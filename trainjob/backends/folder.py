@@ -1,4 +1,4 @@
-"""Run directories: created complete under their names or not at all, and used only where nobody else can write.
+"""Run directories: created complete under their names or not at all, and used only where no other user can write.
 
 What is in them is executed.
 """

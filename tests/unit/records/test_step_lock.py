@@ -114,7 +114,7 @@ def test_a_folder_that_is_removed_takes_the_lock_along(tmp_path: Path, monkeypat
     waiter = lock(folder, Owner("run-b", 1, "n2"), removed)
     assert acquire(waiter) is None
     shutil.rmtree(folder)
-    with pytest.raises(LostError, match="somebody removed"):
+    with pytest.raises(LostError, match="another process removed"):
         holder.beat()
     for one in (holder, waiter):
         one.release("done")
