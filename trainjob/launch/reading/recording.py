@@ -158,7 +158,10 @@ class ScriptProgress:
                 if reading.update is not None and self._files is not None and not self._output_counts:
                     # Without a terminal, a bar may be drawn once, at the end, when a file has reported everything.
                     self._look_at_files(self._files, now)
-                self._output_counts |= self._take(reading, counter, now, _label(line), before)
+                # Without numbers and colours, a line says where a value comes from.
+                wording = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
+                label = "printed: %s" % " ".join(wording.split())[:_LONGEST_LABEL]
+                self._output_counts |= self._take(reading, counter, now, label, before)
                 self._output_has_loss = "" in self._losses or len(self._losses) == 1
             if self._output_counts:
                 # All ranks may print the same; the first one that does is enough.
@@ -434,12 +437,6 @@ class ScriptProgress:
             trouble=self._trouble,
             sources={name: text for name, text in self._sources.items() if position is not None or name == "epoch"},
         )
-
-
-def _label(line: str) -> str:
-    """Return what a line is, without its numbers and colours, to say where a value comes from."""
-    text = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
-    return "printed: %s" % re.sub(r"\s+", " ", text).strip()[:_LONGEST_LABEL]
 
 
 def folders_of(folder: Path, command: Sequence[str]) -> List[Path]:

@@ -142,7 +142,10 @@ class _Pass:
         # An iterator ends its worker processes when the program drops it.
         self.loader, self._iterator, self.began_at = id(loader), weakref.ref(iterator), began_at
         self.yielded = 0
-        self.length = _length(loader)
+        samplers = [one for one in (loader.sampler, loader.batch_sampler) if one is not None]
+        is_known = all(type(one).__module__.startswith(_SAMPLERS) for one in samplers)
+        # The batches of a pass; -1 where only code of the user's own knows: we don't run that.
+        self.length = len(loader) if is_known and getattr(loader, "_dataset_kind", 1) == 0 else -1
 
     def has_moved(self) -> bool:
         """Return whether the loader has delivered a batch since the last question."""
@@ -150,13 +153,6 @@ class _Pass:
         if iterator is not None:
             self.yielded = int(iterator._num_yielded)
         return self.yielded != before
-
-
-def _length(loader: Any) -> int:
-    """Return the batches of a pass over a loader; -1 where only code of the user's own knows: we don't run that."""
-    samplers = [one for one in (loader.sampler, loader.batch_sampler) if one is not None]
-    is_known = all(type(one).__module__.startswith(_SAMPLERS) for one in samplers)
-    return len(loader) if is_known and getattr(loader, "_dataset_kind", 1) == 0 else -1
 
 
 _count: Optional[_Count] = None
