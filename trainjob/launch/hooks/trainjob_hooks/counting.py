@@ -1,9 +1,9 @@
-"""Counts the weight updates of rank 0 where they happen, at `Optimizer.step`, and tells the launcher.
+"""Counts the weight updates of rank 0 where they happen, at `Optimizer.step`, and reports them to the launcher.
 
 A process writes one short line, again and again, at its own place in the launcher's file (reading/counts.py reads it).
 A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Optimizers
 with weights of their own that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) make one update.
-Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it says so and counts no further.
+Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it reports that and stops counting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHER_CUTS = re.compile(
 
 
 class _Count:
-    """What this process has counted. `why_not` says why it counts no further."""
+    """The updates that this process has counted. `why_not` is the reason why it counts no further."""
 
     def __init__(self) -> None:
         import fcntl
@@ -255,7 +255,7 @@ def _ended(optimizer: object) -> None:
         if frame is not None and frame.f_globals.get("__name__") == _SAVES:
             return
         frame = frame.f_back if frame is not None else None
-    # A fused optimizer is called although its gradients overflowed, and told so.
+    # A fused optimizer is called even if its gradients overflowed, and gets that as an argument.
     found = getattr(optimizer, "found_inf", None)
     count.stepped(optimizer)
     if found is not None and found.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""What a script does that is recorded: its batches, losses, weight updates and saves. No fault in here reaches it."""
+"""Records a script's batches, losses, weight updates and saves. No fault in here reaches the script."""
 
 from __future__ import annotations
 
