@@ -71,7 +71,7 @@ class AttemptFacts(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What an attempt has come to. `why` is empty where the state says all."""
+    """The outcome of an attempt. `why` is empty where the state explains itself."""
 
     state: str
     next: str = NOTHING

@@ -139,7 +139,7 @@ def _is_shared(lock: int, target: Path) -> bool:
 
 
 def _is_alone(lock: int) -> bool:
-    # Nobody waits for the exclusive lock: whoever has it keeps a shared one for as long as it lives.
+    # No launcher waits for the exclusive lock: its holder keeps a shared one for as long as it lives.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -155,7 +155,7 @@ def _remove_older(disk: Path, family: str, target: Path) -> None:
             continue
         try:
             lock = open_own(Path(name))
-        except OSError:  # somebody else's, under a name of ours
+        except OSError:  # another user's, under a name of ours
             continue
         if _is_alone(lock):
             (folder / "complete").unlink() if _is_complete(folder) else None
@@ -164,7 +164,7 @@ def _remove_older(disk: Path, family: str, target: Path) -> None:
 
 
 class _Making:
-    """How one node gets the environment: from an archive, or on the first node from its source."""
+    """The way in which one node gets the environment: from an archive, or on the first node from its source."""
 
     def __init__(self, kind: str, source: Path, folder: Path, packed: Path, first: Ranking) -> None:
         self._kind, self._source, self._folder, self._packed = kind, source, folder, packed
