@@ -1,4 +1,4 @@
-"""What became of each line of a batch file that was adopted."""
+"""The destination of each line of an adopted batch file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+SECRETS_FILE = "put it into a secrets_file of mode 0600"
+HOLDS_SECRET = f"it holds a secret: {SECRETS_FILE}"
+
 
 class Where(Enum):
-    """Where a line of the file has gone."""
+    """The destination of a line of the file."""
 
     JOB = "job file"
     CLUSTER = "cluster file"

@@ -1,4 +1,4 @@
-"""What becomes of each statement around the training of a batch file.
+"""Decides where each statement around the training of a batch file goes.
 
 The rules stand in order, and the first that has a decision counts. A statement for which none has one is kept.
 """
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchfiles.adoption.account import Where
+from batchfiles.adoption.account import HOLDS_SECRET, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.bash.commands import Assignment, ShellCommand
@@ -23,7 +23,7 @@ from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
 from trainjob.contract.programs.helpers import LEAVES_NOTHING, PRINTERS, WATCHES
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
-from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_file, is_secret_variable
 
 # Set by modules too: where they stand matters.
 _OF_MODULES = re.compile(r"\w*PATH|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS")
@@ -41,12 +41,11 @@ _OF_SLURM = {
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _SIMPLE = (*_ASSIGNS, "command", "redirected_statement", "pipeline")
-_HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
 _MAY_FAIL = re.compile(
     r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
     r"huggingface-cli)\s"
 )
-_PLACE = "each rank is told its place, and where all meet"
+_PLACE = "each rank gets its rank number and the rendezvous"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
 _SUBMITS = ("sbatch", "scontrol")
@@ -61,7 +60,7 @@ _LEAVES_SOMETHING = re.compile(
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a statement, and what it puts into the files."""
+    """The destination of a statement, and what it puts into the files."""
 
     where: Where
     what: str
@@ -158,7 +157,7 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
     if (found := _of_branch(around, one, _NOTHING) or _never(around, one, _NOTHING)) is not None:
         return found
     if one.kind == "function_definition":
-        return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "nothing that is kept calls it")
+        return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
     if any(other.line == two.line and not two.source for other in around.script.training for two in commands):
@@ -208,7 +207,7 @@ def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
         handler, *signals = [word.text for word in trap.words[1:]] or [""]
         if name is not None and name[1] in handler.split():
             return around.of_handler(handler, signals)
-    return Decision(Where.NOWHERE, "nothing that is kept calls it")
+    return Decision(Where.NOWHERE, "no statement that was kept calls it")
 
 
 def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -217,7 +216,11 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
         holds_secret(two.value.text) or (is_secret_variable(two.name) and two.value.known and two.value.text)
         for two in one.assignments
     )
-    return Decision(Where.LOST, _HIDDEN, is_secret=True) if commands or given else None
+    written = [path.text for two in _own(one) for sign, path in two.writes_to if sign != "<"]
+    written += [word.text for two in _own(one) if two.name == "tee" for word in two.words[1:]]
+    if commands or given or any(is_secret_file(path) for path in written):
+        return Decision(Where.LOST, HOLDS_SECRET, is_secret=True)
+    return None
 
 
 def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -445,7 +448,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     elif own and not text.startswith(("export", "declare -x")):
         after.append(f"export {' '.join(own)}")
     if any(two.name in ("source", ".", "eval") for two in one.commands):
-        # Of a file that only the cluster has, nobody knows what it sets.
+        # A file that only the cluster has may set anything.
         set_here = {two.name for two in around.script.assignments if not two.source}
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
         if others and any(two.name in ("source", ".") and not _is_site_file(two) for two in one.commands):

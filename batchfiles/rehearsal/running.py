@@ -76,7 +76,7 @@ def record(run: BatchRun) -> Recording:
         description = imitate(run.cluster, requested_cluster.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
-        files, folders = _not_here(run)
+        files, folders = missing_here(run)
         overlays += [(str(run.folder), target) for target in folders]
         if run.keep is not None:
             run.keep.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def record(run: BatchRun) -> Recording:
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
             slurm.set_job_environment(environment)
-            sent = _submit(run, slurm, environment)
+            sent = submit_held(run, slurm, environment)
             if sent.code != 0:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
                 refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
@@ -123,7 +123,7 @@ def record(run: BatchRun) -> Recording:
         )
 
 
-def _not_here(run: BatchRun) -> tuple[list[str], list[str]]:
+def missing_here(run: BatchRun) -> tuple[list[str], list[str]]:
     """Return the files that sh reads, and the folders in which sbatch and sh start something, that are not here.
 
     bash passes them over (BASH_ENV). sh has no such file, and ends at the first that it should read.
@@ -201,22 +201,28 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     return found
 
 
-def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) -> process.Completed:
+def submit_held(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) -> process.Completed:
+    """Submit the file with plain sbatch; return what sbatch answered. Raises UserError if the file was changed.
+
+    The job is held until Slurm has told that it got the bytes that were read.
+    """
     words = ["sbatch", "--parsable"]
     if (array := run.script.header.value("array")) and (first := _first_elements(array)):
         run.say(f"of the array {array}, elements {first} are rehearsed")
         words.append(f"--array={first}")
     words += [*_fewer_nodes(run), *_names_of_here(run, slurm)]
     if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
-        run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
+        run.say("no directive requests the GPUs that the file uses: --exclusive, as at sites that allocate whole nodes")
         words.append("--exclusive")
     logs = [Path(run.script.header.value(name) or "") for name in ("output", "error")]
     missing = [log.parent for log in logs if not (run.folder / log).parent.exists()]
     elsewhere = [one for one in missing if one.is_absolute() and not any(one.is_relative_to(to) for to in run.maps)]
     if elsewhere or (missing and not run.needs_log_folder):
-        run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
+        run.say(
+            f"the folder of its log is missing here: {(elsewhere or missing)[0]}. The log goes to the working folder"
+        )
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
-    # Whoever may write to the file can change it until sbatch reads it: nothing starts before Slurm tells what it got.
+    # The file can change until sbatch reads it: nothing starts before Slurm reports what it received.
     is_held = run.script.header.value("hold") is not None
     words += [*([] if is_held else ["--hold"]), *run.script.options, str(run.script.path), *run.arguments]
     sent = slurm.run(words, folder=run.folder, environment=environment, check=False)
@@ -256,7 +262,7 @@ def _names_of_here(run: BatchRun, slurm: PrivateSlurm) -> list[str]:
     chosen = {"nodelist": known[0], "exclude": known[-1]}
     options = [f"--{name}={node}" for name, node in chosen.items() if header.value(name)]
     if options:
-        run.say(f"the nodes that the file names are not here: {' '.join(options)} instead")
+        run.say(f"the nodes that the file names do not exist here: {' '.join(options)} instead")
     if reservation := header.value("reservation"):
         facts = [f"ReservationName={reservation}", "StartTime=now", "Duration=UNLIMITED", "Nodes=ALL"]
         slurm.run_as_root(["scontrol", "create", "reservation", *facts, f"Users={root.our_user().pw_name}"])

@@ -49,7 +49,7 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
         for one in known
         if any(part.is_stale or (part.submission is not None and part.submission.native is None) for part in one.parts)
     ]
-    # No pool, which the interpreter would wait for at its end: whoever has seen enough may leave.
+    # No pool, which the interpreter would wait for at its end: a user who has seen enough may leave.
     answers: queue.Queue[list[Snapshot] | Exception] = queue.Queue()
 
     def ask() -> None:
@@ -89,6 +89,7 @@ def _submitted(choice: Choice) -> Iterator[tuple[str, RunPaths]]:
     for paths in index.every_run():
         if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
             continue
+        # Of every run there is; those that are shown are looked at anew, together with their states.
         submission = submissions.read(paths)
         at = submission.submitted_at if submission else ""
         if choice.cluster is not None and (submission is None or submission.cluster != choice.cluster):

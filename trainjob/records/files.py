@@ -95,12 +95,12 @@ def remove_if_there(path: Path) -> None:
         path.unlink()
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     """Write `value` as indented JSON, atomically."""
     write_atomically(path, json_bytes(value), durable=durable)
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """Return `value` as indented JSON."""
     return as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
@@ -113,7 +113,7 @@ def as_bytes(text: str) -> bytes:
 def open_regular(path: Path) -> BinaryIO:
     """Open the regular file `path` for reading. Raises DamagedError for anything else, OSError as `open` does."""
     try:
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without a driver
@@ -126,7 +126,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_first(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of any regular file, whoever named it. Raises DamagedError for anything else, OSError."""
+    """Return the first bytes of any regular file, under any name. Raises DamagedError for anything else, OSError."""
     with open_regular(path) as stream:
         # A file of the kernel calls itself empty: to read /proc/kmsg would wait, and take messages from others.
         return stream.read(most_bytes) if os.fstat(stream.fileno()).st_size else b""
@@ -210,7 +210,7 @@ def read_number(path: Path) -> Optional[int]:
         return None
 
 
-def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
+def append_json_line(path: Path, value: Mapping[str, object]) -> None:
     """Append `value` as one line in one write, so that a kill tears at most the last line."""
     line = as_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
     with open(str(path), "a+b", buffering=0, opener=for_owner) as stream:
@@ -227,7 +227,7 @@ class LineWriter:
         self._path = path
         self._stream: Optional[BinaryIO] = None
 
-    def append(self, value: Mapping[str, Any]) -> None:
+    def append(self, value: Mapping[str, object]) -> None:
         """Append one line in one write. Raises OSError; the next call ends a torn line before it writes its own."""
         if self._stream is None:
             append_json_line(self._path, value)
@@ -248,7 +248,7 @@ class LineWriter:
 class JsonLines:
     """The objects of a JSON-lines file that grows, read in a stream; `damaged` counts the lines that are none.
 
-    A torn last line is not counted: whoever writes it may be about to end it.
+    A torn last line is not counted: its writer may be about to end it.
     """
 
     def __init__(self, path: Path) -> None:

@@ -73,19 +73,31 @@ class Report:
         return {**asdict(self), "events": [event._asdict() for event in self.events]}
 
 
-def report(paths: RunPaths, curves: Series | None = None) -> Report:
+def report(paths: RunPaths, curves: Series | None = None, submission: Submission | None = None) -> Report:
     """Return the report of a run directory; its lines of metrics are added to `curves`, so that they are read once.
 
-    Raises ContractError where there is no job.json.
+    `submission` is the run's, from a caller that has read it. Raises ContractError where there is no job.json.
     """
     record, figures, lines = jobs.read(paths.job), Figures(), metrics.Reader(paths)
     lines.feed(*([figures] if curves is None else [figures, curves]))
     state, differing = attempts.state(paths), software.difference(software.recorded(paths))
     last, held_out, end = figures.last, figures.held_out, figures.end
     epochs = held_out or last
-    noted, newest, submission = events.read(paths), checkpoints.newest(paths), submissions.read(paths)
+    noted, newest, submission = events.read(paths), checkpoints.newest(paths), submission or submissions.read(paths)
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
+    seen = progress.read(paths)
+    resumed_at = None if submission is None else submission.resumed_at
+    facts = GoodputFacts(
+        attempts=events.attempts(noted),
+        trained=list(figures.trained()),
+        evaluation_s=figures.evaluation_s,
+        end_s=None if end is None else end.training_seconds,
+        submitted_at=None if submission is None else submission.submitted_at,
+        resumed=None if submission is None or resumed_at is None else (submission.attempt, resumed_at),
+        heartbeat=seen.heartbeat,
+        saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
+    )
     has_image = isinstance(container, dict) and container.get("runtime") != "none"
     return Report(
         id=paths.id,
@@ -107,7 +119,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         cause=causes.of_run(paths) if state in (states.FAILED, states.LOST) else None,
         packages_differ=None if differing is None else str(differing),
         peak_memory_bytes=None if end is None else end.peak_memory_bytes,
-        goodput=_goodput(paths, submission, noted, figures, state),
+        goodput=goodput(facts, state),
         startups=startups(noted, figures.startups, submission, has_image),
         events=noted,
         damaged_lines=lines.damaged,
@@ -117,25 +129,6 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         checkpoints_written=figures.checkpoints,
         checkpoint_durable_s=figures.durable_s,
     )
-
-
-def _goodput(
-    paths: RunPaths, submission: Submission | None, noted: list[Event], figures: Figures, state: str | None
-) -> Goodput | None:
-    newest, seen = checkpoints.newest(paths), progress.read(paths)
-    facts = GoodputFacts(
-        attempts=events.attempts(noted),
-        trained=list(figures.trained()),
-        evaluation_s=figures.evaluation_s,
-        end_s=None if figures.end is None else figures.end.training_seconds,
-        submitted_at=None if submission is None else submission.submitted_at,
-        resumed=None
-        if submission is None or submission.resumed_at is None
-        else (submission.attempt, submission.resumed_at),
-        heartbeat=seen.heartbeat,
-        saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
-    )
-    return goodput(facts, state)
 
 
 class Figures:

@@ -1,4 +1,4 @@
-"""What a script does that is recorded: its batches, losses, weight updates and saves. No fault in here reaches it."""
+"""Records a script's batches, losses, weight updates and saves. No fault in here reaches the script."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def began_pass(recorder: UpdateRecorder, loader: Any, iterator: Any) -> None:
 
 
 @quietly
-def _pads(recorder: UpdateRecorder, loader: Any) -> None:
+def _pads(recorder: UpdateRecorder, loader: object) -> None:
     """Note a sampler that gives ranks the same held-out samples to fill up their shares."""
     sampler = getattr(loader, "sampler", None)
     taken = getattr(sampler, "total_size", None)
@@ -70,13 +70,12 @@ def calls_model(recorder: UpdateRecorder, model: Any, given: Any) -> None:
     if not recorder.passes:
         recorder.calls += 1
         recorder.batches.append((0, recorder.calls - 1, digests.tried(lambda: digests.of_samples(given), [])))
-    if not model.training and any(_depends_on_mode(one) for one in model.modules()):
-        recorder.is_evaluating = True
-
-
-def _depends_on_mode(module: Any) -> bool:
-    name = type(module).__name__
-    return "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0)
+    # Only what depends on the mode tells that it is the wrong one.
+    for module in [] if model.training else model.modules():
+        name = type(module).__name__
+        if "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0):
+            recorder.is_evaluating = True
+            return
 
 
 @quietly
@@ -111,14 +110,10 @@ def record_loss(recorder: UpdateRecorder, loss: Any) -> None:
         recorder.kept = bool(_norm_of_watched(recorder))
     if loss.numel() == 1:
         recorder.losses.append(loss.detach().clone())
-        recorder.divided = recorder.divided or _is_divided(getattr(loss, "_trainjob_unscaled", loss))
-
-
-def _is_divided(loss: Any) -> bool:
-    """Return whether a loss, or a term of its sum, was divided or multiplied last."""
-    last = [loss.grad_fn] if loss.grad_fn is not None else []
-    before = [node for one in last for node, _ in one.next_functions if node is not None]
-    return any(type(node).__name__.startswith(("Div", "Mul")) for node in last + before)
+        # What was done to it last, or to a term of its sum.
+        last = getattr(loss, "_trainjob_unscaled", loss).grad_fn
+        nodes = [] if last is None else [last, *(node for node, _ in last.next_functions if node is not None)]
+        recorder.divided |= any(type(node).__name__.startswith(("Div", "Mul")) for node in nodes)
 
 
 def _norm_of_watched(recorder: UpdateRecorder) -> Optional[float]:
@@ -144,7 +139,7 @@ def joins(recorder: UpdateRecorder, rank: Optional[int], size: Optional[int]) ->
 
 
 @quietly
-def scales(recorder: UpdateRecorder, scaler: Any) -> None:
+def scales(recorder: UpdateRecorder, scaler: object) -> None:
     """Note the scale of a gradient scaler."""
     scale = getattr(scaler, "_scale", None)
     recorder.scale = None if scale is None else float(scale)
@@ -174,7 +169,7 @@ def begin_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) 
 
 
 @quietly
-def end_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) -> None:
+def end_step(recorder: UpdateRecorder, optimizer: object, found: Dict[str, Any]) -> None:
     """Record the update that a step has made."""
     if not recorder.losses and not any(found["rates"]):
         return  # torch.distributed.checkpoint makes an empty optimizer's state by a step that changes nothing
@@ -202,7 +197,7 @@ def end_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) ->
 
 
 @quietly
-def saves(recorder: UpdateRecorder, path: Optional[str], content: Any) -> None:
+def saves(recorder: UpdateRecorder, path: Optional[str], content: object) -> None:
     """Record the digests of what is about to be saved, by key; of its tensors alone beside those of the weights."""
     inside = content if isinstance(content, dict) and len(content) <= _MOST_KEYS else {"": content}
     content, tensors = digests.tried(lambda: digests.of_saved(inside), ({}, {}))
