@@ -43,7 +43,8 @@ tell("kept out", vars(kept_out).get("_torchdynamo_disable"))
 tell("frames", torch._dynamo.utils.counters["frames"]["ok"])
 tell("file", sys.modules["torch._dynamo"].__file__)
 """
-ENDS = "print(json.dumps(told))\n"
+# gloo's threads may end a process that leaves its group to the interpreter's end.
+ENDS = "print(json.dumps(told), flush=True)\ndist.destroy_process_group()\n"
 
 
 def reported(script: str, *, hook: bool) -> dict[str, Any]:
