@@ -1,4 +1,4 @@
-"""Checks a history against the invariants of docs/protocol.md: by what the world has seen, not by what is told."""
+"""Checks a history against the invariants of docs/protocol.md, by the events of the world."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainjob.records.files import read_json
 # A script may wait this long between its look at `attempt` and its write: longer than any step takes, and far shorter
 # than Slurm takes to give a node up.
 FENCE_S = 5.0
-# How late what is told may be: two looks of a job script at its step, and Slurm's own states.
+# How late a report may be: two looks of a job script at its step, and Slurm's own states.
 TOLD_WITHIN_S = 90.0
 # Calls of the controller: of one look at a run, of one command, and of one job script within a minute.
 MOST_CALLS_OF_A_LOOK = 6
@@ -50,12 +50,12 @@ class Truth:
 
     durable: int = 0
     completed_at: float | None = None
-    told_cancelled_at: float | None = None  # when a cancel told so
+    reported_cancelled_at: float | None = None  # when a cancel reported it
     cancelled_at: float | None = None  # when a cancel returned, unless a resume began later
     resumed_at: float = -1.0  # when a resume began last
     stopped_at: float | None = None  # when a `cancel --stop` returned, unless a resume began later
     claims: dict[int, float] = field(default_factory=dict)  # when each attempt was claimed
-    word: str = ""  # the last state in which a script said that its attempt ended, unless a resume began later
+    word: str = ""  # the last state in which a script recorded the end of its attempt, unless a resume began later
     word_of: str = ""  # that script
 
 
@@ -68,7 +68,7 @@ class Checker:
         self.runs: dict[Path, Truth] = {}
         self.attempt_of: dict[str, int] = {}
         self._training: dict[str, list[float]] = {}  # when each step trained
-        self._told: list[tuple[Command, Snapshot]] = []
+        self._reported: list[tuple[Command, Snapshot]] = []
         self._ended_at: dict[int, float] = {}
         slurm.wrote_file = self._wrote
         slurm.changed = self._changed
@@ -81,7 +81,7 @@ class Checker:
         return self.runs.setdefault(folder, Truth())
 
     def watch(self, step: Step) -> None:
-        """Be told of what a step does."""
+        """Take note of a step."""
         step.on_train, step.on_durable = self._trains, self._is_durable
 
     # An attempt that writes after a newer one began.
@@ -110,7 +110,7 @@ class Checker:
             truth.completed_at = self.world.now
 
     def _judge_claim(self, script: Script, truth: Truth) -> None:
-        """See that no follow-up job continues a run of which a script has said that it has ended."""
+        """Check that no follow-up job continues a run that a script has recorded as ended."""
         job = self._job_of(script)
         if job is None or job.after is None or job.restarts or truth.word not in states.ENDED:
             return
@@ -278,7 +278,7 @@ class Checker:
         """Note that what an administrator has cancelled is to stay so, if its script could see to it."""
         name = f"script {job.id}.{job.starts}"
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
-        # Whoever asks after the cancel is told of it.
+        # Commands after the cancel report it.
         has_asked = any(at > job.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.calls)
         is_in_time = self.world.now - job.ending_at > ANSWERED_WITHIN_S or has_asked
         if not self._was_ever_troubled(name):
@@ -299,9 +299,11 @@ class Checker:
         )
         is_due = truth.word == states.REQUEUED and truth.word_of == script and self._has_returned(script)
         if is_due and job.has_ended and not is_ended and all(one.has_ended for one in self.slurm.of_run(job.folder)):
-            self.world.violate("what is to go on goes on", f"{script} said REQUEUED, and no job is left")
+            self.world.violate(
+                "a run that should continue continues", f"{script} recorded REQUEUED, and no job is left"
+            )
 
-    # What is told.
+    # What commands report.
 
     def _command_ended(self, command: Command) -> None:
         error = command.error
@@ -310,30 +312,36 @@ class Checker:
             self.world.violate("no command breaks", f"{command.name}: {type(error).__name__}: {error}")
         seen = command.result if isinstance(command.result, list) else [command.result]
         shown = [one for one in seen if isinstance(one, Snapshot)]
-        self._told += [(command, one) for one in shown if not self._is_completing(one)]
+        self._reported += [(command, one) for one in shown if not self._is_completing(one)]
         kind = command.name.partition(" ")[0]
         for one in shown:
             truth = self.truth(Path(one.folder))
             if kind == "cancel" and one.state == states.CANCELLED and not (one.is_stale or self._is_being_resumed()):
-                truth.cancelled_at = truth.told_cancelled_at = self.world.now
+                truth.cancelled_at = truth.reported_cancelled_at = self.world.now
             failed = one.failure
             if failed is not None and failed.attempt < one.attempt and not one.is_stale:
+                self.world.violate("the reported failure is the last attempt's", f"{command.name}: {failed.attempt}")
+            reported_at = truth.reported_cancelled_at
+            if (
+                reported_at is not None
+                and command.began_at > reported_at
+                and one.state in (states.LOST, *states.ACTIVE)
+            ):
                 self.world.violate(
-                    "the failure that is told is the last attempt's", f"{command.name}: {failed.attempt}"
-                )
-            told_at = truth.told_cancelled_at
-            if told_at is not None and command.began_at > told_at and one.state in (states.LOST, *states.ACTIVE):
-                self.world.violate(
-                    "the state that is told is true", f"{command.name} told {one.state} of a cancelled run"
+                    "the reported state is true", f"{command.name} reported {one.state} of a cancelled run"
                 )
             if one.state == states.LOST and not one.is_stale and self._is_known(Path(one.folder), command):
-                self.world.violate("the state that is told is true", f"{command.name} told LOST of what Slurm knows")
+                self.world.violate(
+                    "the reported state is true", f"{command.name} reported LOST for a job that Slurm knows"
+                )
             if one.state == states.LOST and self._was_ended_by_cancel(Path(one.folder), truth.resumed_at):
-                self.world.violate("the state that is told is true", f"{command.name} told LOST of what a cancel ended")
+                self.world.violate(
+                    "the reported state is true", f"{command.name} reported LOST for a run that a cancel ended"
+                )
         is_resumed = self._was_resumed_since(command.began_at)
         for one in shown if kind == "cancel" and error is None and not is_resumed else ():
             if one.state in states.ACTIVE and not one.is_stale:
-                self.world.violate("a cancel ends its run", f"{command.name} told {one.state}")
+                self.world.violate("a cancel ends its run", f"{command.name} reported {one.state}")
         if kind == "stop" and error is None and not (command.is_killed or self._is_being_resumed()):
             paths = RunPaths(Path(str(command.result)))
             self.truth(paths.folder).stopped_at = self.world.now if paths.stop.exists() else None
@@ -343,10 +351,10 @@ class Checker:
         if command.calls > most:
             self.world.violate("polite to the controller", f"{command.name} calls it {command.calls} times")
 
-    def _is_completing(self, told: Snapshot) -> bool:
+    def _is_completing(self, reported: Snapshot) -> bool:
         """Return whether nobody can say yet what becomes of a job whose script has recorded an end."""
-        jobs = self.slurm.of_run(Path(told.folder))
-        return told.state in states.ENDED and any(
+        jobs = self.slurm.of_run(Path(reported.folder))
+        return reported.state in states.ENDED and any(
             job.state == "COMPLETING" or (job.state == "RUNNING" and job.script is not None and job.script.is_over)
             for job in jobs
         )
@@ -398,13 +406,13 @@ class Checker:
     def resumes(self, folder: Path) -> None:
         """Note that a resume begins, after which the run may train again."""
         truth = self.truth(folder)
-        truth.cancelled_at = truth.told_cancelled_at = None
+        truth.cancelled_at = truth.reported_cancelled_at = None
         truth.word, truth.stopped_at, truth.resumed_at = "", None, self.world.now
 
     def end(self) -> None:
         """Judge what needs the whole history."""
-        for command, told in self._told:
-            self._judge(command, told)
+        for command, reported in self._reported:
+            self._judge(command, reported)
         troubled = {who for _, who, _ in self.troubles}
         by_script: dict[str, list[float]] = {}
         for at, who, _ in self.calls:
@@ -415,16 +423,16 @@ class Checker:
             if most > (MOST_CALLS_OF_A_TROUBLED_SCRIPT if who in troubled else MOST_CALLS_OF_A_SCRIPT):
                 self.world.violate("polite to the controller", f"{who} calls it {most} times within a minute")
 
-    def _judge(self, command: Command, told: Snapshot) -> None:
-        """Compare what a command told with what was true from a while before it until a while after it."""
-        if told.is_stale or told.elements:
+    def _judge(self, command: Command, reported: Snapshot) -> None:
+        """Compare what a command reported with what was true from a while before it until a while after it."""
+        if reported.is_stale or reported.elements:
             return
         began, ended = command.began_at - TOLD_WITHIN_S, (command.ended_at or command.began_at) + TOLD_WITHIN_S
-        folder = Path(told.folder)
+        folder = Path(reported.folder)
         jobs = self.slurm.of_run(folder)
         truth = self.truth(folder)
-        if told.state == states.COMPLETED and (truth.completed_at is None or truth.completed_at > ended):
-            self.world.violate("the state that is told is true", f"{command.name} told COMPLETED of {told.id}")
+        if reported.state == states.COMPLETED and (truth.completed_at is None or truth.completed_at > ended):
+            self.world.violate("the reported state is true", f"{command.name} reported COMPLETED of {reported.id}")
         trained = [
             at
             for name, times in self._training.items()
@@ -437,18 +445,27 @@ class Checker:
         before = [at for at in trained if began <= at < command.began_at]
         after = [at for at in trained if (command.ended_at or 0.0) < at <= ended]
         is_resumed = any(one.name.startswith("resume") and one.began_at <= ended for one in self.clients.commands)
-        if told.state in states.ENDED and before and after and not is_resumed:
+        if reported.state in states.ENDED and before and after and not is_resumed:
             self.world.violate(
-                "the state that is told is true", f"{command.name} told {told.state}, and {told.id} trains"
+                "the reported state is true", f"{command.name} reported {reported.state}, and {reported.id} trains"
             )
-        is_complete = told.state == states.COMPLETED and truth.completed_at is not None  # whatever its job does then
-        if told.state in states.ENDED and not (is_complete or is_resumed) and self._is_at_work(jobs, began, ended):
+        is_complete = (
+            reported.state == states.COMPLETED and truth.completed_at is not None
+        )  # whatever its job does then
+        if reported.state in states.ENDED and not (is_complete or is_resumed) and self._is_at_work(jobs, began, ended):
             self.world.violate(
-                "the state that is told is true", f"{command.name} told {told.state}, and Slurm has its job"
+                "the reported state is true", f"{command.name} reported {reported.state}, and Slurm has its job"
             )
         alive = [job for job in jobs if job.ended_at is None or job.ended_at >= began]
-        if told.state in states.ACTIVE and not alive and told.submission is not None and told.submission.native:
-            self.world.violate("the state that is told is true", f"{command.name} told {told.state}, and it has no job")
+        if (
+            reported.state in states.ACTIVE
+            and not alive
+            and reported.submission is not None
+            and reported.submission.native
+        ):
+            self.world.violate(
+                "the reported state is true", f"{command.name} reported {reported.state}, and it has no job"
+            )
 
     def _is_at_work(self, jobs: Iterable[Job], began: float, ended: float) -> bool:
         """Return whether one of the jobs waited to run or ran at each moment of a time."""

@@ -1,7 +1,7 @@
 """Faults of a run and the moment of each, recorded from one simulated history and replayed in another world.
 
-A seed's history runs in the simulated world. The faults of its run become a list: which attempt each one meets, and how
-far that attempt has come. What replays the list to a run (`Stage`) lets it come that far, and then injects the fault.
+A seed's history runs in the simulated world. The faults of its run become a list: which attempt each one meets, and the
+progress of that attempt then. A `Replayer` lets a run reach that point, and then injects the fault.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Happening(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What has become of a run. `told`: what commands told of it, and faults that came too late."""
+    """The end of a run. `reported`: what commands reported about it, and faults that were too late."""
 
-    told: tuple[str, ...]
+    reported: tuple[str, ...]
     ended_as: tuple[str, ...]  # the state after each of its ends
     attempts: int
     jobs: int
@@ -60,33 +60,33 @@ class Outcome(NamedTuple):
     is_pruned: bool
 
 
-class Stage(Protocol):
-    """A world with one submitted run, in which no job starts but while it is waited for."""
+class Replayer(Protocol):
+    """A world with one submitted run, in which a job starts only while the replayer waits for it."""
 
     def reaches(self, place: float) -> bool:
-        """Let the run go on until it is there; return False where it gets past it, or does not get there."""
+        """Let the run continue to that point; return False if it passes the point or does not reach it."""
 
     def meets(self, what: str) -> str:
-        """Have it happen, and return once its attempt has ended, if it ends that; return what a command told."""
+        """Inject it, and wait for the end of the attempt if it ends that; return what a command reported."""
 
     def ends(self) -> str:
-        """Let the run go on until nothing of it is left; return the state that `status` tells."""
+        """Let the run continue until nothing of it is left; return the state that `status` reports."""
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
-        """Prune the run; return what has become of it."""
+    def outcome(self, reported: Sequence[str], ended_as: Sequence[str]) -> Outcome:
+        """Prune the run; return its outcome."""
 
 
-def played(stage: Stage, happenings: Sequence[Happening]) -> Outcome:
+def played(replayer: Replayer, happenings: Sequence[Happening]) -> Outcome:
     """Return the end of the run that meets all these faults and is resumed until it is complete."""
-    told = [
-        f"{what}: {stage.meets(what) if stage.reaches(place) else 'the run was elsewhere'}"
+    reported = [
+        f"{what}: {replayer.meets(what) if replayer.reaches(place) else 'the run was elsewhere'}"
         for place, what in happenings
     ]
-    ended_as = [stage.ends()]
+    ended_as = [replayer.ends()]
     while ended_as[-1] != states.COMPLETED and len(ended_as) < _MOST_ROUNDS:
-        stage.meets("resume")
-        ended_as.append(stage.ends())
-    return stage.outcome(told, ended_as)
+        replayer.meets("resume")
+        ended_as.append(replayer.ends())
+    return replayer.outcome(reported, ended_as)
 
 
 def _place(one: history.History, paths: RunPaths) -> float:
@@ -215,7 +215,7 @@ class SimulatedStage:
         return _place(one, self._paths) == place
 
     def meets(self, what: str) -> str:
-        one, paths, told = self._one, self._paths, ""
+        one, paths, reported = self._one, self._paths, ""
         place = _place(one, paths)
         job = next((job for job in one.slurm.of_run(paths.folder) if job.state == "RUNNING"), None)
         if what in COMMANDS:
@@ -226,7 +226,9 @@ class SimulatedStage:
                 "resume": lambda: one._resume_run(paths),
             }
             done = one.do(what, work[what])
-            told = "refused" if done.error else str(getattr(done.result, "state", "")) if what == "status" else "done"
+            reported = (
+                "refused" if done.error else str(getattr(done.result, "state", "")) if what == "status" else "done"
+            )
         elif what == "down":
             one.slurm.down_until = one.world.now + DOWN_S
             one.world.run(limit_s=DOWN_S)
@@ -250,7 +252,7 @@ class SimulatedStage:
         if what in ENDS_ATTEMPT and place % 3:
             settled = 3.0 * -(-place // 3)
             self._run(lambda: _place(one, paths) >= settled, f"the end of an attempt after {what}")
-        return told
+        return reported
 
     def ends(self) -> str:
         self._one.slurm.is_held = False
@@ -258,11 +260,11 @@ class SimulatedStage:
         self._one.slurm.is_held = True
         return self.meets("status")
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
+    def outcome(self, reported: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         one, paths = self._one, self._paths
         last, jobs = attempts.current(paths), len(one.slurm.of_run(paths.folder))
         one.world.run(limit_s=60.0)
         chosen = {"older_than": timedelta(0), "in_states": states.ENDED, "keep": 0}
         one.do("prune", lambda: pruning.remove(pruning.candidates(**chosen)))  # type: ignore[arg-type]
         never_decreases = not any("durable progress" in line for line in one.world.violations)
-        return Outcome(tuple(told), tuple(ended_as), last, jobs, never_decreases, not paths.folder.exists())
+        return Outcome(tuple(reported), tuple(ended_as), last, jobs, never_decreases, not paths.folder.exists())

@@ -411,7 +411,7 @@ class History:
                 world.violate("every run ends", f"status of {paths.id} is refused")
                 return
             if now.state in states.ACTIVE:
-                world.violate("the state that is told is true", f"{paths.id} is {now.state}, and nothing of it is left")
+                world.violate("the reported state is true", f"{paths.id} is {now.state}, and nothing of it is left")
                 return
             if now.state == states.COMPLETED:
                 return

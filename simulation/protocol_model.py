@@ -43,7 +43,7 @@ class Attempt(NamedTuple):
     script: str = ""  # "" before it begins, then the step that it has taken last; "gone"
     number: int = 0  # what it has written into `attempt`
     job: int = NOBODY
-    told: str = ""  # why Slurm ends it: "cancel", "requeue"
+    ended_for: str = ""  # why Slurm ends it: "cancel", "requeue"
     is_cut: bool = False  # Slurm has given up its node, where script and ranks are still at work
     ranks: tuple[str, str] = ("", "")  # of each node: "", "training", "left" with 0 when they were asked to, "ended"
     asked: bool = False  # `.asked`: a handler of theirs got a request to stop
@@ -126,8 +126,8 @@ def explore(without: frozenset[str] = frozenset(), most: int = 10**7) -> tuple[i
 
 def _path(before: dict[State, tuple[State, str] | None], state: State) -> list[str]:
     names = []
-    while (came := before[state]) is not None:
-        state, name = came
+    while (origin := before[state]) is not None:
+        state, name = origin
         names.append(name)
     return names[::-1]
 
@@ -197,10 +197,10 @@ def _slurm(now: State) -> Iterator[Step]:
         if mine is None:
             continue
         attempt = now.attempts[mine]
-        if attempt.told:  # KillWait has passed
+        if attempt.ended_for:  # KillWait has passed
             killed = _with_attempt(now, mine, script="gone", ranks=_dead(attempt))
             yield f"slurm kills attempt {mine + 1}", False, killed
-        if now.faults and job.at == "RUNNING" and not attempt.told:
+        if now.faults and job.at == "RUNNING" and not attempt.ended_for:
             fault = now._replace(faults=now.faults - 1)
             again = _with_job(fault, number, at="PENDING")
             dead = _with_attempt(again, mine, script="gone", ranks=_dead(attempt))
@@ -208,7 +208,7 @@ def _slurm(now: State) -> Iterator[Step]:
             yield f"the nodes of attempt {mine + 1} are cut off", True, _with_attempt(again, mine, is_cut=True)
             half = (attempt.ranks[0], "ended" if attempt.ranks[1] else "")
             yield f"the second node of attempt {mine + 1} dies", True, _with_attempt(fault, mine, ranks=half)
-            yield f"slurm preempts attempt {mine + 1}", True, _with_attempt(again, mine, told="requeue")
+            yield f"slurm preempts attempt {mine + 1}", True, _with_attempt(again, mine, ended_for="requeue")
     for index in ATTEMPTS:
         if now.attempts[index].is_cut and _at_work(now.attempts[index]):
             gone = _with_attempt(now, index, script="gone", ranks=_dead(now.attempts[index]))
@@ -249,7 +249,7 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
         ran = moved("ran", running, ranks=("training", "training"), saved=now.saved)
         yield f"begin_attempt {number}: write state", False, ran
     elif name == "ran":
-        if attempt.told or attempt.ranks.count("training") < 2:
+        if attempt.ended_for or attempt.ranks.count("training") < 2:
             # srun ends the other ranks when one fails; TERM ends all of them.
             left = attempt.ranks == ("left", "left")
             yield f"wait_for_ranks {number}", False, moved("waited", ranks=("left" if left else "ended",) * 2)
@@ -257,8 +257,8 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
         word = _state_under_slurm(now, index, without)
         written = _writes(now._replace(state=word, complete=now.complete or word == "COMPLETED"), index)
         if word == "COMPLETED" and attempt.saved < GOAL:
-            written = written._replace(broken="the run is told to be COMPLETED, and is not")
-        if word == "REQUEUED" and not (attempt.told or attempt.is_cut):
+            written = written._replace(broken="the run is reported as COMPLETED, and is not")
+        if word == "REQUEUED" and not (attempt.ended_for or attempt.is_cut):
             asking = moved("asking", written if "start before record" in without else now)
             yield f"end_attempt {number}: again", False, asking
         else:
@@ -287,7 +287,7 @@ def _script(now: State, index: int, without: frozenset[str]) -> Iterator[Step]: 
 
 def _state_under_slurm(now: State, index: int, without: frozenset[str]) -> str:
     attempt = now.attempts[index]
-    if attempt.told or attempt.is_cut:
+    if attempt.ended_for or attempt.is_cut:
         return _state_by_controller(now, index)
     if attempt.saved == GOAL:
         return "COMPLETED"
@@ -327,8 +327,8 @@ def _ranks(now: State, index: int, without: frozenset[str]) -> Iterator[Step]:
             yield f"ranks {number}: end with 0", False, _with_attempt(now, index, ranks=both)
             yield f"ranks {number}: save, and end with 0", False, _with_attempt(made, index, ranks=both)
             job = now.jobs[attempt.job]
-            if job.at == "RUNNING" and not (job.is_cancelled or attempt.told or attempt.is_cut):
-                again = _with_job(_with_attempt(made, index, told="requeue"), attempt.job, at="PENDING")
+            if job.at == "RUNNING" and not (job.is_cancelled or attempt.ended_for or attempt.is_cut):
+                again = _with_job(_with_attempt(made, index, ended_for="requeue"), attempt.job, at="PENDING")
                 yield f"ranks {number}: save, and scontrol requeue", False, again
     else:
         yield f"ranks {number}: done", False, _with_attempt(now, index, ranks=("ended", "ended"))
@@ -357,7 +357,7 @@ def _client(now: State, without: frozenset[str]) -> Iterator[Step]:
     if client.left:
         fewer = now._replace(client=client._replace(left=client.left - 1))
         yield "cancel", False, _at(fewer, "cancel", "look")
-        if told(now) in ("FAILED", "CANCELLED", "LOST", "STOPPED") and not now.lock:
+        if reported_state(now) in ("FAILED", "CANCELLED", "LOST", "STOPPED") and not now.lock:
             yield "resume", False, _at(fewer._replace(lock="held"), "resume", "look")
 
 
@@ -402,7 +402,7 @@ def _sbatch(now: State, command: str, without: frozenset[str]) -> Iterator[Step]
 
 def _cancel(now: State, without: frozenset[str]) -> Iterator[Step]:
     if now.client.step == "look":
-        if told(now) not in ("PENDING", "RUNNING", "REQUEUED", "LOST"):
+        if reported_state(now) not in ("PENDING", "RUNNING", "REQUEUED", "LOST"):
             yield "cancel: it has ended", False, _at(now, "", "")
         else:
             yield "cancel: scancel", False, _at(_scancelled(now), "cancel", "wait")
@@ -424,13 +424,13 @@ def _scancelled(now: State) -> State:
             now = _with_job(now, number, at="RUNNING" if at_work else "ENDED", is_cancelled=True)
             for index in ATTEMPTS:
                 if now.attempts[index].job == number and at_work:
-                    now = _with_attempt(now, index, told="cancel")
+                    now = _with_attempt(now, index, ended_for="cancel")
     return now
 
 
 def _resume(now: State, without: frozenset[str]) -> Iterator[Step]:
     if now.client.step == "look":
-        if told(now) in ("FAILED", "CANCELLED", "LOST", "STOPPED"):
+        if reported_state(now) in ("FAILED", "CANCELLED", "LOST", "STOPPED"):
             again = now._replace(recorded=now.attempt + 1, native=NOBODY, is_cancelled=False)
             yield "hand_over: record", False, _at(again, "resume", "sbatch")
         else:
@@ -454,15 +454,15 @@ def _administrator(now: State) -> Iterator[Step]:
         yield "the administrator cancels the job", True, _scancelled(done)
     for index in ATTEMPTS:
         attempt = now.attempts[index]
-        if _at_work(attempt) and not attempt.is_cut and not attempt.told and now.jobs[attempt.job].at == "RUNNING":
-            again = _with_attempt(_with_job(done, attempt.job, at="PENDING"), index, told="requeue")
+        if _at_work(attempt) and not attempt.is_cut and not attempt.ended_for and now.jobs[attempt.job].at == "RUNNING":
+            again = _with_attempt(_with_job(done, attempt.job, at="PENDING"), index, ended_for="requeue")
             yield "the administrator requeues the job", True, again
             if attempt.ranks == ("training", "training"):  # as before a time limit
                 yield f"slurm asks attempt {index + 1} to stop", True, _with_attempt(done, index, asked=True)
 
 
-def told(now: State) -> str:
-    """Return the state that `status` tells: by the files, and by the controller where these leave it open."""
+def reported_state(now: State) -> str:
+    """Return the state that `status` reports: by the files, and by the controller where these leave it open."""
     job = _job_of_this_run(now)
     waits = now.attempt < now.recorded
     if not waits and now.state and now.state not in ("RUNNING", "REQUEUED"):
@@ -477,21 +477,21 @@ def told(now: State) -> str:
 
 
 def _why_not_over(now: State) -> str:
-    """Return what is wrong with a state in which nobody has a step left that is no fault; empty for a proper end."""
+    """Return what is wrong with a state in which only faults are left to happen; empty for a proper end."""
     if any(_at_work(one) for one in now.attempts):
         return "something of the run is left running"
     if now.lock:
         return "a lock is left"
     if any(job.at in ("PENDING", "RUNNING") for job in now.jobs):
         return "a job is left"
-    if now.recorded and told(now) in ("PENDING", "RUNNING", "REQUEUED"):
-        return f"the run is told to be {told(now)}, and nothing of it is left"
-    # Of a job whose script was killed before its ranks began, Slurm tells how it ended.
+    if now.recorded and reported_state(now) in ("PENDING", "RUNNING", "REQUEUED"):
+        return f"the run is reported as {reported_state(now)}, and nothing of it is left"
+    # Of a job whose script was killed before its ranks began, Slurm reports how it ended.
     began = all(one.ranks[0] for one in now.attempts if one.script)
-    if told(now) == "CANCELLED" and now.state == "REQUEUED" and began and not now.was_cancelled:
-        return "a run that is REQUEUED has no job, and counts as cancelled, which nobody has done"
-    if told(now) == "COMPLETED" and now.saved < GOAL:
-        return "the run is told to be COMPLETED, and is not"
+    if reported_state(now) == "CANCELLED" and now.state == "REQUEUED" and began and not now.was_cancelled:
+        return "a run that is REQUEUED has no job, and counts as cancelled without a cancel"
+    if reported_state(now) == "COMPLETED" and now.saved < GOAL:
+        return "the run is reported as COMPLETED, and is not"
     return ""
 
 

@@ -225,12 +225,12 @@ class RealStage:
         return "done"
 
     def meets(self, what: str) -> str:
-        place, told = self._place(), ""
+        place, reported = self._place(), ""
         job = next((job for job in self._see() if job.state == "RUNNING"), None)
         if what in ("cancel", "stop"):
             self._set_pace(_WALKS)  # ranks hear of it once they go on, and it waits for them
         if what in COMMANDS:
-            told = self._works(what)
+            reported = self._works(what)
         elif what == "down":
             self._restart_controller(f"sleep {DOWN_S}", "TERM")
         elif job is None:
@@ -246,7 +246,7 @@ class RealStage:
             if what == "time limit" and job is not None:
                 # The limit of a job that was requeued is the one that it had last.
                 faults.set_limit(self._slurm, job.id, TIME_LIMIT)
-        return told
+        return reported
 
     def _nodes_are_empty(self) -> bool:
         return self._slurm.run_as_root(["pgrep", "slurmstepd"], check=False).code != 0
@@ -288,12 +288,12 @@ class RealStage:
         self._hold()
         return self.meets("status")
 
-    def outcome(self, told: Sequence[str], ended_as: Sequence[str]) -> Outcome:
+    def outcome(self, reported: Sequence[str], ended_as: Sequence[str]) -> Outcome:
         last = attempts.current(self._paths)
         self._trainjob("prune", "--older-than-days", "0", "--yes")
         never_decreases = self._durable == sorted(self._durable)
         gone = not self._paths.folder.exists()
-        return Outcome(tuple(told), tuple(ended_as), last, len(self._jobs), never_decreases, gone)
+        return Outcome(tuple(reported), tuple(ended_as), last, len(self._jobs), never_decreases, gone)
 
 
 @contextmanager
@@ -323,10 +323,10 @@ def replayed(seed: int) -> bool:
         found = played(RealStage(slurm, Path(folder), one, forgets=forgets), recorded.happenings)
     asks = "requeues" if site.requeues else "refuses to requeue"
     print(f"seed {seed}, {recorded.theme.name}; preemption {site.preemption}, Slurm {asks}:")
-    for happening, told in zip(recorded.happenings, found.told, strict=True):
-        print(f"  {happening}{told.partition(':')[2]}")
+    for happening, reported in zip(recorded.happenings, found.reported, strict=True):
+        print(f"  {happening}{reported.partition(':')[2]}")
     print(f"  left out: {', '.join(what for what, count in recorded.left_out.items() if count) or 'nothing'}")
-    print(f"  {found._replace(told=())}" if found == expected else f"  {found}\n  simulated: {expected}")
+    print(f"  {found._replace(reported=())}" if found == expected else f"  {found}\n  simulated: {expected}")
     print(f"  {'agree' if found == expected else 'DIFFER'} ({time.monotonic() - began:.0f} s)", flush=True)
     return found == expected
 

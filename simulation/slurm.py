@@ -357,7 +357,7 @@ class Slurm:
         if job.can_requeue:
             job.restarts += 1
         if index != 0 and script is not None and not script.is_over:
-            # The job's first node is well: its script is told, and killed.
+            # The job's first node is well: its script gets a signal, and is killed.
             self._end(job, "REQUEUE" if job.can_requeue else "NODE_FAIL")
             return
         if is_cut and script is not None and not script.is_over:

@@ -1,4 +1,4 @@
-"""What became of each line of a batch file that was adopted."""
+"""The destination of each line of an adopted batch file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Where(Enum):
-    """Where a line of the file has gone."""
+    """The destination of a line of the file."""
 
     JOB = "job file"
     CLUSTER = "cluster file"

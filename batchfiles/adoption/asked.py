@@ -153,7 +153,7 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
     row = OPTIONS.get(name)
     decided_by = row.directive if row is not None and row.of != "srun" else "plan" if name in _INSTEAD else ""
     if value is not None and "$" in value and decided_by not in ("plan", "default"):
-        return Where.LOST, "sbatch expands no variables in directives, and neither does a job"
+        return Where.LOST, "neither sbatch nor trainjob expands variables in directives"
     if value == "":
         return Where.NOWHERE, "it is empty"
     special = _SPECIAL.get(name)

@@ -1,4 +1,4 @@
-"""What becomes of each statement around the training of a batch file.
+"""Decides where each statement around the training of a batch file goes.
 
 The rules stand in order, and the first that has a decision counts. A statement for which none has one is kept.
 """
@@ -47,7 +47,7 @@ _MAY_FAIL = re.compile(
     r"huggingface-cli)\s"
 )
 _CALCULATES = re.compile(r"(?<!\$)\(\(|\blet\s")
-_PLACE = "each rank is told its place, and where all meet"
+_PLACE = "each rank gets its rank number and the rendezvous"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
 _SUBMITS = ("sbatch", "scontrol")
@@ -62,7 +62,7 @@ _LEAVES_SOMETHING = re.compile(
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a statement, and what it puts into the files."""
+    """The destination of a statement, and what it puts into the files."""
 
     where: Where
     what: str
@@ -159,7 +159,7 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
     if (found := _of_branch(around, one, _NOTHING) or _never(around, one, _NOTHING)) is not None:
         return found
     if one.kind == "function_definition":
-        return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "nothing that is kept calls it")
+        return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
     if any(other.line == two.line and not two.source for other in around.script.training for two in commands):
@@ -209,7 +209,7 @@ def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
         handler, *signals = [word.text for word in trap.words[1:]] or [""]
         if name is not None and name[1] in handler.split():
             return around.of_handler(handler, signals)
-    return Decision(Where.NOWHERE, "nothing that is kept calls it")
+    return Decision(Where.NOWHERE, "no statement that was kept calls it")
 
 
 def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -479,7 +479,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     elif own and not text.startswith(("export", "declare -x")):
         after.append(f"export {' '.join(own)}")
     if any(two.name in ("source", ".", "eval") for two in one.commands):
-        # Of a file that only the cluster has, nobody knows what it sets.
+        # A file that only the cluster has may set anything.
         set_here = {two.name for two in around.script.assignments if not two.source}
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
         if others and any(two.name in ("source", ".") and not _is_site_file(two) for two in one.commands):

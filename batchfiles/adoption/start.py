@@ -1,4 +1,4 @@
-"""How many processes a batch file starts, on how many nodes and GPUs, and how a job starts the same."""
+"""The number of processes that a batch file starts, their nodes and GPUs, and how a job starts the same."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def ends(root: Node, failing: Collection[tuple[int, str]]) -> set[ScriptEnd]:
     walk = _Walk(dict(failing))
     try:
         reached = [state for state in walk.block(root.children, [_State()], tested=False) if state.met]
-    except RecursionError:  # brackets inside brackets, or loops inside loops: nobody can tell
+    except RecursionError:  # brackets inside brackets, or loops inside loops: unknown
         return set()
     return {ScriptEnd(state.last, *state.by) for state in reached}
 
@@ -375,7 +375,7 @@ def _loop(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_
     condition = node.children_by_field_name("condition")
     bodies = [child for child in node.children if child.type == "do_group"]
     until = any(child.type == "until" for child in node.children)
-    # A loop that tries again ends with the try that succeeds; one over cases goes on with the next.
+    # A loop that tries again ends with the try that succeeds; one over cases continues with the next.
     kept, walk.once = (
         walk.once,
         not condition or any(text_of(part).lstrip().startswith(("read", "IFS=")) for part in condition),

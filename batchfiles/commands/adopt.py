@@ -47,9 +47,7 @@ def adopt(
             "--map", metavar="FOLDER=HERE", help="With --prove: a folder of the cluster, and the one here for it."
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="With --prove: run a file that somebody else has written.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --prove: run a file that another user has written.")] = False,
     cluster: Annotated[str | None, cluster_option("Use this cluster file, and write only a job file.")] = None,
     as_json: AsJson = False,
 ) -> None:

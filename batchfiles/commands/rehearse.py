@@ -73,9 +73,7 @@ def flags_of_files(
             help="Of a batch file: let its job write there. Default: to folders of temporary files, and to copies.",
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Of a batch file: run one that somebody else has written.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Run a batch file that another user has written.")] = False,
 ) -> FileFlags:
     """Return the flags that `rehearse` has for batch files."""
     return FileFlags(stop_after, tuple(maps or ()), tuple(writable or ()), yes)

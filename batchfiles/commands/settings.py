@@ -24,7 +24,7 @@ class UsageError(typer.BadParameter):
 
 @dataclass(frozen=True)
 class DoctorSettings:
-    """What a file states, and the command line does not."""
+    """The settings that a file has, and the command line does not."""
 
     cluster: str | None = None
     select: tuple[str, ...] = ()

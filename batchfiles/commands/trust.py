@@ -21,8 +21,8 @@ _MOST_BYTES = 4_000_000
 def agree_to_run(path: Path, *, yes: bool) -> bytes:
     """Return the content of a file, which is all that may run, once the user has agreed to it if it is another's.
 
-    Each content is asked about once. With `yes` the user has agreed. Raises UserError where nobody can be asked and for
-    a file that is too large, and typer.Abort for a no.
+    The user agrees to each content once. With `yes` the user has agreed. Raises UserError where no
+    user can be asked and for a file that is too large, and typer.Abort for a no.
     """
     with open_regular(path) as stream:
         owner, raw = os.fstat(stream.fileno()).st_uid, stream.read(LARGEST_BYTES + 1)

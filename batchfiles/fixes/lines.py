@@ -1,4 +1,4 @@
-"""What edits are made of: a line replaced, a directive or an option of srun added."""
+"""The parts of edits: a line replaced, a directive or an option of srun added."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _NOT_HERE = re.compile(
 
 @dataclass(frozen=True)
 class RehearsedAttempt:
-    """What the ranks of one attempt did."""
+    """The actions of the ranks of one attempt."""
 
     recording: Recording
     job: EndedJob

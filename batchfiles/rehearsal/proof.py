@@ -40,7 +40,7 @@ _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
 class ProofDifference(NamedTuple):
-    """What differs between a file and its job. Nothing explains the aspect `start`."""
+    """A difference between a file and its job. Nothing explains the aspect `start`."""
 
     aspect: str
     text: str
@@ -103,7 +103,7 @@ class Proof:
 
     @property
     def compared(self) -> str:
-        """What is compared, in words."""
+        """The compared aspects, in words."""
         return ", ".join((*(name.replace("_", " ") for name in RankObservation._fields), "files written"))
 
     def as_json(self, explained: Collection[str] = ()) -> dict[str, Any]:
@@ -150,12 +150,12 @@ def prove(
         place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
         words, given = read_job(job).command or [], dict(_WAITING)
         if (outside := program_from_outside(script)) is not None:
-            say(f"${outside}, the program, is set nowhere in {path.name}: {_PROGRAM} stands in for it")
+            say(f"${outside}, the program, is not set in {path.name}: {_PROGRAM} replaces it")
             words = [word.replace(f"${outside}", _PROGRAM) for word in words]
             given[outside] = _PROGRAM
         staged = make_placeholders(script, words, here, place, python, arguments)
         if staged is not None:
-            say("the training is not here: a program that only waits stands in for it")
+            say("the training program is missing here: a program that only waits replaces it")
         run = BatchRun(
             script=script,
             folder=here if staged is None else staged.folder,

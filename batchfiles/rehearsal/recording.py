@@ -77,7 +77,7 @@ class RecordedProcess:
 
     @property
     def rank(self) -> int | None:
-        """Its rank in its world, or else the one that it was told."""
+        """Its rank in its world, or else the one in its environment."""
         if self.world is not None:
             return self.world.rank
         asked = self.meeting.rank if self.meeting else None
@@ -85,7 +85,7 @@ class RecordedProcess:
 
     @property
     def world_size(self) -> int | None:
-        """The size of its world, or else the one that it was told."""
+        """The size of its world, or else the one in its environment."""
         if self.world is not None:
             return self.world.size
         asked = self.meeting.world_size if self.meeting else None
@@ -93,7 +93,7 @@ class RecordedProcess:
 
     @property
     def local_rank(self) -> int | None:
-        """Its number on its node, as it was told."""
+        """Its number on its node, from its environment."""
         return _first(self.environment, (*LOCAL_RANK_VARIABLES, SLURM_LOCAL_RANK))
 
     @property
@@ -127,7 +127,7 @@ class RecordedProcess:
         return " ".join([self.words[0].rpartition("/")[2], *self.words[1:]]) if self.words else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a rank was told and did, for `--json`."""
+        """Return a rank's environment and actions, for `--json`."""
         return {
             "node": self.node,
             "rank": self.rank,
@@ -203,7 +203,7 @@ class Recording:
     calls: Sequence[Call]
     gpus_per_node: int
     stopped: str | None = None  # why the rehearsal ended the job; None if it ended by itself
-    refused: str | None = None  # what sbatch said instead of taking the file
+    refused: str | None = None  # the error with which sbatch refused the file
     notes: Sequence[str] = ()  # of the stand-in GPUs: mistakes that raised no error
 
     def ranks(self, job: str, attempt: int = 1, program: str = "") -> list[RecordedProcess]:

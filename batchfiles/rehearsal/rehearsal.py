@@ -29,7 +29,7 @@ STOP_AFTER_S = 10.0
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """What a user asks of the rehearsal of a batch file."""
+    """A user's request for the rehearsal of a batch file."""
 
     path: Path
     raw: bytes | None = None  # what its user has agreed to run; None: what the file holds
@@ -88,7 +88,7 @@ def _cluster(options: BatchOptions) -> SlurmCluster | None:
 
 
 def top_folder(folder: Path) -> Path:
-    """Return the folder in which the job may write what nobody sees. Raises UserError for one that holds all."""
+    """Return the private folder in which the job may write. Raises UserError for one that holds all."""
     top = projects.find(folder).top
     if Path(tempfile.gettempdir()).resolve().is_relative_to(top):
         raise UserError(f"the project would be all of {top}", "Change into its folder")

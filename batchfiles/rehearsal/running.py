@@ -208,15 +208,17 @@ def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) 
         words.append(f"--array={first}")
     words += [*_fewer_nodes(run), *_names_of_here(run, slurm)]
     if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
-        run.say("no directive asks for the GPUs that the file uses: --exclusive, as at sites that give whole nodes")
+        run.say("no directive requests the GPUs that the file uses: --exclusive, as at sites that allocate whole nodes")
         words.append("--exclusive")
     logs = [Path(run.script.header.value(name) or "") for name in ("output", "error")]
     missing = [log.parent for log in logs if not (run.folder / log).parent.exists()]
     elsewhere = [one for one in missing if one.is_absolute() and not any(one.is_relative_to(to) for to in run.maps)]
     if elsewhere or (missing and not run.needs_log_folder):
-        run.say(f"the folder of its log is not here: {(elsewhere or missing)[0]}. The log goes to the working folder")
+        run.say(
+            f"the folder of its log is missing here: {(elsewhere or missing)[0]}. The log goes to the working folder"
+        )
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
-    # Whoever may write to the file can change it until sbatch reads it: nothing starts before Slurm tells what it got.
+    # The file can change until sbatch reads it: nothing starts before Slurm reports what it received.
     is_held = run.script.header.value("hold") is not None
     words += [*([] if is_held else ["--hold"]), *run.script.options, str(run.script.path), *run.arguments]
     sent = slurm.run(words, folder=run.folder, environment=environment, check=False)
@@ -256,7 +258,7 @@ def _names_of_here(run: BatchRun, slurm: PrivateSlurm) -> list[str]:
     chosen = {"nodelist": known[0], "exclude": known[-1]}
     options = [f"--{name}={node}" for name, node in chosen.items() if header.value(name)]
     if options:
-        run.say(f"the nodes that the file names are not here: {' '.join(options)} instead")
+        run.say(f"the nodes that the file names do not exist here: {' '.join(options)} instead")
     if reservation := header.value("reservation"):
         facts = [f"ReservationName={reservation}", "StartTime=now", "Duration=UNLIMITED", "Nodes=ALL"]
         slurm.run_as_root(["scontrol", "create", "reservation", *facts, f"Users={root.our_user().pw_name}"])

@@ -32,7 +32,7 @@ class Confirmation:
 
 @dataclass(frozen=True)
 class BatchVerdict:
-    """What a rehearsal says of a batch file."""
+    """The verdict of a rehearsal about a batch file."""
 
     problems: Sequence[str]
     facts: Sequence[str]
@@ -309,7 +309,7 @@ def _exit_code_lost(seen: _Seen) -> bool | None:
 
 def _threads(seen: _Seen) -> bool | None:
     threads = [rank.environment.get("OMP_NUM_THREADS") for attempt in seen.attempts for rank in attempt.ranks]
-    # torchrun sets 1 where nobody has set anything.
+    # torchrun sets 1 unless a value is set.
     return all(value in (None, "1") for value in threads) if threads else None
 
 

@@ -96,7 +96,7 @@ _ERRORS = {
         "Wait for the training alone (wait $PID), then kill the other; or leave out wait.",
     ),
     "command-not-found": (
-        "bash finds no such command, says so, and goes on with the next line.",
+        "bash finds no such command, reports it, and continues with the next line.",
         "Check the line: a broken continuation, spaces around =, or a typing error. set -e would have ended the job here.",
     ),
     "unset-variable": (
@@ -125,26 +125,26 @@ _ERRORS = {
     ),
     "directive-refused": (
         "sbatch refuses the file: a directive has a value that it does not take, or a word that is neither an option nor a value.",
-        "Write the value as the manual has it: figures, HH:MM:SS, 64G. Variables are for the command line: sbatch --time=$LIMIT FILE.",
+        "Write the value as the manual shows it: a number, HH:MM:SS, 64G. Variables are for the command line: sbatch --time=$LIMIT FILE.",
     ),
     "not-a-batch-file": (
         "sbatch refuses it, or reads none of its options: it is empty, a program of Python without #!, or a file for another scheduler.",
         "Give doctor a batch file for Slurm: #!/bin/bash, then #SBATCH lines, then commands.",
     ),
     "shebang-wrong": (
-        "The first line names an interpreter that there is not, or gives it an option that it does not know: the job ends at once.",
+        "The first line names an interpreter that does not exist, or gives it an unknown option: the job ends at once.",
         "Write #!/bin/bash, or #!/bin/bash -l for a login shell, with an ordinary minus sign.",
     ),
     "broken-continuation": (
-        "A backslash that is not the last sign of its line continues nothing: the blank behind it becomes an argument, and the next line a command.",
-        "End the line with the backslash; put remarks on lines of their own, above the command.",
+        "A backslash that is not the last character of its line continues nothing: the blank after it becomes an argument, and the next line a command.",
+        "End the line with the backslash; put comments on separate lines above the command.",
     ),
     "nothing-waits": (
         "The training runs in the background, and the file ends: Slurm ends the job at once, and the training with it.",
         "Leave out &, or end the file with: wait $!",
     ),
     "wait-interrupted": (
-        "A trap ends wait with 128 + the number of the signal. The script goes on, or set -e ends it, while the training still saves, and Slurm kills the training with it.",
+        "A trap ends wait with 128 + the number of the signal. The script continues, or set -e ends it, while the training still saves, and Slurm kills the training with it.",
         "Wait again until it has ended: while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
     ),
     "mpirun-beyond-tasks": (
@@ -152,11 +152,11 @@ _ERRORS = {
         "Ask for as many tasks (--ntasks or --ntasks-per-node), or start fewer.",
     ),
     "option-before-script": (
-        "An option of the training stands before its script, where the launcher takes it for its own, and refuses to start.",
-        "Write it behind the script: torchrun --nproc-per-node=4 train.py --epochs 10.",
+        "An option of the training precedes its script: the launcher takes it for its own, and refuses to start.",
+        "Write it after the script: torchrun --nproc-per-node=4 train.py --epochs 10.",
     ),
     "not-bash": (
-        "bash can't read the file beyond this line: a quote, a bracket or an if is not closed, and nothing behind it runs.",
+        "bash can't read the file beyond this line: a quote, a bracket or an if is not closed, and nothing after it runs.",
         "bash -n FILE",
     ),
 }
@@ -179,7 +179,7 @@ _WARNINGS = {
         "srun --kill-on-bad-exit=1",
     ),
     "no-mem": (
-        "No memory is asked for: the job gets the site's default, often a few GB a CPU, and is killed when it needs more.",
+        "No memory is requested: the job gets the site's default, often a few GB a CPU, and is killed when it needs more.",
         "#SBATCH --mem=… or --mem-per-gpu=… ; --mem=0 is all of the node.",
     ),
     "no-time": (
@@ -187,7 +187,7 @@ _WARNINGS = {
         "#SBATCH --time=HH:MM:SS",
     ),
     "no-cpus": (
-        "No CPUs are asked for: one a task at most sites, on which data loading and all threads run.",
+        "No CPUs are requested: most sites give one per task, on which data loading and all threads run.",
         "#SBATCH --cpus-per-task=… (the node's CPUs ÷ its GPUs, for one process a GPU).",
     ),
     "log-folder-must-exist": (
@@ -203,7 +203,7 @@ _WARNINGS = {
         "set -eo pipefail at the top, or keep the code at once (code=$?) and end with exit $code",
     ),
     "addr-hostname-ip": (
-        "hostname -i may print 127.0.1.1, several addresses, or IPv6: whichever way, ranks don't find each other.",
+        "hostname -i may print 127.0.1.1, several addresses, or IPv6: in each case ranks don't find each other.",
         "Use the name: $(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1).",
     ),
     "output-overwritten": (
@@ -211,7 +211,7 @@ _WARNINGS = {
         "Put %j into it: --output=train-%j.log; %A_%a in an array.",
     ),
     "requeue-truncates-log": (
-        "A requeued job begins its log anew: what the first attempt said is gone.",
+        "A requeued job overwrites its log: the output of the first attempt is lost.",
         "#SBATCH --open-mode=append",
     ),
     "requeue-without-signal": (
@@ -231,7 +231,7 @@ _WARNINGS = {
         "Install once, before sbatch, into an environment or an image.",
     ),
     "ray-sleep-ready": (
-        "Ray's start is awaited by a fixed sleep: on a slow day the workers or the training find no head.",
+        "A fixed sleep waits for Ray's start: on a slow day the workers or the training find no head.",
         "Wait until it answers: until ray status; do sleep 1; done, with a limit.",
     ),
     "sets-visible-devices": (
@@ -239,7 +239,7 @@ _WARNINGS = {
         "Leave CUDA_VISIBLE_DEVICES to Slurm; choose by local rank in the program.",
     ),
     "secret-in-script": (
-        "A key or token stands in the file. It is in the repository, in Slurm's records, and readable for many.",
+        "The file contains a key or token. It is also in the repository and in Slurm's records, where many can read it.",
         "Revoke it, and read the new one from a file of mode 0600 or the program's own login.",
     ),
     "nodelist-pinned": (
@@ -247,7 +247,7 @@ _WARNINGS = {
         "Ask for a property instead: --constraint or --gres with a type.",
     ),
     "nodelist-longer-than-nodes": (
-        "More nodes are named than asked for. All named nodes are required: Slurm before 23.02 refuses, and later ones give more than the script counts on.",
+        "More nodes are named than requested. All named nodes are required: Slurm before 23.02 refuses, and later ones give more than the script counts on.",
         "Make --nodes and --nodelist agree.",
     ),
     "nccl-slow-path": (
@@ -287,11 +287,11 @@ _WARNINGS = {
         'Add the option only if there is a value: ${resume:+--resume "$resume"}',
     ),
     "cleanup-skipped-by-set-e": (
-        "set -e ends the script when the training fails, and what stands after it never runs.",
+        "set -e ends the script when the training fails, and the lines after it never run.",
         "Put it into a function, and: trap cleanup EXIT",
     ),
     "nnodes-range-on-one-node": (
-        "--nnodes is a range, for elastic training, and the job has one node: nobody ever joins.",
+        "--nnodes is a range, for elastic training, but the job has one node: no other node ever joins.",
         "--standalone, or --nnodes=1.",
     ),
     "srun-may-fan-out": (
@@ -299,7 +299,7 @@ _WARNINGS = {
         "srun --ntasks=1 --nodes=1 … , or without srun.",
     ),
     "no-gpus": (
-        "Processes for GPUs are started, and no directive asks for a GPU, nor for whole nodes: where GPUs have to be asked for, there are none.",
+        "Processes for GPUs are started, but no directive requests GPUs or whole nodes: where GPUs must be requested, the job gets none.",
         "#SBATCH --gpus-per-node=… or --gres=gpu:… , as the site has it.",
     ),
     "bash-under-sh": (
@@ -307,12 +307,12 @@ _WARNINGS = {
         "#!/bin/bash",
     ),
     "mem-in-megabytes": (
-        "A figure without a unit is megabytes, and this is very little for a training.",
+        "A number without a unit is megabytes, and this is very little for a training.",
         "Write the unit: --mem=64G.",
     ),
     "install-races": (
-        "One rank installs packages, and the others start at once: they import what is half there, and other nodes may never get it.",
-        "Install before srun, in a step of its own: srun --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
+        "One rank installs packages, and the others start at once: they import half-installed packages, and other nodes may never get them.",
+        "Install before srun, in a separate step: srun --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
     ),
     "kills-by-name": (
         "Programs are ended by their name: those of your other jobs on this node end, too.",
@@ -322,7 +322,7 @@ _WARNINGS = {
 
 _NOTES = {
     "no-set-e": (
-        "The script goes on after a failed module load, cd or activate, and trains with the wrong Python or in the wrong folder.",
+        "The script continues after a failed module load, cd or activate, and trains with the wrong Python or in the wrong folder.",
         "set -eo pipefail below the directives.",
     ),
     "threads-unset": (
@@ -340,7 +340,7 @@ _NOTES = {
         "scontrol show hostnames $SLURM_JOB_NODELIST | head -n1",
     ),
     "nccl-old-variable": ("torch renamed this variable (2.2), and later releases ignore the old name.", "TORCH_NCCL_ASYNC_ERROR_HANDLING, TORCH_NCCL_BLOCKING_WAIT, …"),
-    "nccl-interface-pinned": ("NCCL uses this interface, and fails on a cluster that has none of this name.", "Leave the choice to NCCL, or set it in a file of the site."),
+    "nccl-interface-pinned": ("NCCL uses this interface, and fails on a cluster without an interface of this name.", "Leave the choice to NCCL, or set it in a file of the site."),
     "debug-left-on": ("Debugging output or synchronous launches are on: long logs, slower training.", "Take it out of the file that trains."),
     "tasks-unused": ("The job has several tasks, and no srun starts them: they only reserve CPUs.", "--ntasks-per-node=1 with --cpus-per-task, for a launcher that starts its own processes."),
     "sources-bashrc": ("~/.bashrc is for interactive shells: most return at once in a batch job, and others change what runs.", "Source conda.sh or the virtualenv itself."),
@@ -349,17 +349,17 @@ _NOTES = {
     "old-launcher": ("torch.distributed.launch is deprecated.", "torchrun"),
     "old-option": ("An option is written in an old way.", "Write it as the manual does."),
     "placeholders": (
-        "A value is a placeholder that somebody has to fill in.",
+        "A value is a placeholder that has to be filled in.",
         "Fill it in.",
     ),
     "exclude-pinned": ("Nodes are excluded by name, also when they have long been repaired.", "Report them, and take it out."),
     "directive-commented": (
         "A directive is commented out with # SBATCH, which looks like a mistake.",
-        "Nothing to do if it is meant so; ##SBATCH says so.",
+        "Nothing to do if this is intended; ##SBATCH makes that clear.",
     ),
     "unused-launcher-variables": ("Variables for ranks are set, and the launcher sets or ignores them.", "Take them out."),
     "time-in-minutes": (
-        "Two figures are minutes and seconds: 24:00 is 24 minutes.",
+        "Two numbers are minutes and seconds: 24:00 is 24 minutes.",
         "Hours are HH:MM:SS: 24:00:00.",
     ),
     "logs-swapped": (
@@ -372,10 +372,10 @@ _NOTES = {
     ),
     "nodes-idle": (
         "The last command runs on one node, and all nodes are held for it.",
-        "Put it into a job of its own: sbatch --dependency=afterok:$SLURM_JOB_ID evaluate.sbatch.",
+        "Put it into a separate job: sbatch --dependency=afterok:$SLURM_JOB_ID evaluate.sbatch.",
     ),
     "ignore-unused": (
-        "A comment wants a fault ignored that is not there, or that doctor does not know.",
+        "A comment ignores a fault that this file does not have, or that doctor does not know.",
         "Take it out, or correct its name: trainjob doctor --explain CODE.",
     ),
 }  # fmt: skip
@@ -399,7 +399,7 @@ class Finding(NamedTuple):
 
     @property
     def link(self) -> str:
-        """Where the documentation explains it."""
+        """The link to its explanation in the documentation."""
         return f"docs/reference/batch-codes.md#{self.code}"
 
     @property

@@ -42,7 +42,7 @@ class BatchScript:
     comments: list[tuple[int, str]]
     site: SiteFacts
     root: Node
-    placeholders: list[tuple[int, str]]  # lines with a <name> that somebody has to fill in
+    placeholders: list[tuple[int, str]]  # lines with a <name> that has to be filled in
     arguments: Sequence[str] | None  # of the file, where they are known
     options: Sequence[str]  # that sbatch is given beside the file's own
     first_error: int | None  # the first line that bash's grammar does not allow

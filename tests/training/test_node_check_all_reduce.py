@@ -63,6 +63,6 @@ def test_a_right_sum_and_the_bandwidth_of_a_pair(tmp_path: Path) -> None:
     assert mb_per_s > 0
 
 
-def test_the_rank_whose_numbers_arrive_wrong_is_told_from_the_others(tmp_path: Path) -> None:
+def test_the_rank_whose_numbers_arrive_wrong_is_distinguished_from_the_others(tmp_path: Path) -> None:
     for report in seen(tmp_path, ["-m", MODULE], ["-c", WRONG]):
         assert (report["wrong"], report["has_wrong_sum"]) == ([1], True)

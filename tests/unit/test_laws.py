@@ -128,7 +128,7 @@ def test_a_test_that_touches_a_private_name(text: str, is_private: bool) -> None
     assert bool(seen(laws.private_names, text, "tests/unit/test_module.py")) == is_private
 
 
-def test_a_break_is_told_unless_the_file_is_an_exception_and_so_is_an_exception_that_nothing_needs() -> None:
+def test_a_break_is_reported_unless_the_file_is_an_exception_and_so_is_an_exception_that_nothing_needs() -> None:
     law = laws.Law("errors have cures", laws.errors_without_cure, exceptions={"a.py": "old", "b.py": "old"})
     wrong = "x = 1\nraise UserError('wrong')"
     assert list(laws.broken([laws.Source("a.py", wrong), laws.Source("c.py", wrong)], [law])) == [

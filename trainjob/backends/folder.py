@@ -1,4 +1,4 @@
-"""Run directories: created complete under their names or not at all, and used only where nobody else can write.
+"""Run directories: created complete under their names or not at all, and used only where no other user can write.
 
 What is in them is executed.
 """
@@ -23,7 +23,7 @@ from trainjob.records.files import only_owner_writes, sync_folder, write_atomica
 if TYPE_CHECKING:
     from trainjob.render.rendered import Rendered
 
-# What `share` in a cluster file gives a run directory. Nobody but its owner ever writes in it.
+# What `share` in a cluster file gives a run directory. Only its owner ever writes in it.
 MODES = {"none": 0o700, "group": 0o750, "all": 0o755}
 
 
@@ -132,7 +132,7 @@ def _why(error: OSError, target: Path) -> tuple[str, str]:
 
 
 class ForeignRunError(UserError):
-    """A run directory in which somebody else has, or could have, put what we would execute."""
+    """A run directory in which another user has put, or could have put, files that we would execute."""
 
     code = "foreign-run"
 
@@ -148,7 +148,7 @@ def refuse_foreign(folder: Path) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise ForeignRunError(
             f"run directory {folder} is a link, and a run is used only under its own path",
-            f"Nobody but you can have put it there, or somebody has replaced your run. Look at it: ls -ld {folder}",
+            f"Either you put it there, or another user has replaced your run. Look at it: ls -ld {folder}",
         )
     if status.st_uid != os.geteuid():
         owner, user = (_user_name(uid) for uid in (status.st_uid, os.geteuid()))
@@ -170,7 +170,7 @@ def refuse_foreign_content(machine: Machine, folder: str) -> None:
         listed = ended.text.strip().splitlines() or [ended.stderr.strip() or "it can't be read"]
         raise ForeignRunError(
             f"run directory {folder} on {machine.name} holds what others can have put there: {'; '.join(listed)}",
-            f"If you trust it: chmod -R go-w {folder}. A link, or what belongs to somebody else, has to go",
+            f"If you trust it: chmod -R go-w {folder}. Remove links, and files of other users",
         )
 
 

@@ -144,7 +144,8 @@ def _parser_of(tree: ast.Module, prog: str) -> Optional[argparse.ArgumentParser]
     unsure = {
         id(child)
         for node in ast.walk(tree)
-        if isinstance(node, (ast.For, ast.While, ast.Try)) or (isinstance(node, ast.If) and not _is_main(node))
+        if isinstance(node, (ast.For, ast.While, ast.Try))
+        or (isinstance(node, ast.If) and "__name__" not in ast.dump(node.test))
         for child in ast.walk(node)
     }
     for node in ast.walk(tree):
@@ -175,10 +176,6 @@ def _parser_of(tree: ast.Module, prog: str) -> Optional[argparse.ArgumentParser]
         if not _added(parser, call):
             return None
     return parser if parses else None
-
-
-def _is_main(node: ast.If) -> bool:
-    return "__name__" in ast.dump(node.test)
 
 
 def _last(function: ast.expr) -> Optional[str]:

@@ -15,7 +15,7 @@ Written = Callable[[KeyPath], str | None]
 
 _OF_ANOTHER_TYPE = ("text", "number", "type")
 _LONGEST_SHOWN = 60
-_MOST_FAULTS = 200  # nobody reads more, and comparing each one with every key takes time
+_MOST_FAULTS = 200  # users don't read more, and comparing each one with every key takes time
 
 
 class Fault(NamedTuple):

@@ -24,7 +24,7 @@ SHIPPED = Path(__file__).resolve().parent
 MADE_UP = "synthetic"
 # Text that comes with Python: where it is not prepared, the runtime reads it from its own Python.
 PYTHON_DOCS = "python-docs"
-# Those that `trainjob data prepare NAME` makes without being told from what.
+# Those that `trainjob data prepare NAME` makes without a named source.
 BUILT_IN = ("digits", "cifar10", MADE_UP, PYTHON_DOCS)
 
 

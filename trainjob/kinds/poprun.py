@@ -65,7 +65,7 @@ class PoprunLine:
             "forwarded": [Sourced(name, origin) for name in (*environment(request), *settings.forward)],
             "poprun_rows": [row for row in map(list, self._rows()) if row],
             "compile_first": bool(request.job.compile_first),
-            # A task can be told to compile and end; a user's command can't.
+            # A task has a setting to compile and end; a user's command has none.
             "compiles_ahead": request.job.command is None and bool(compiles),
             "compile_origin": request.origin("compile_first" if request.job.compile_first else "compile_only"),
         }

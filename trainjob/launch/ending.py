@@ -9,6 +9,7 @@ its table stands in docs/protocol.md.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
@@ -70,7 +71,7 @@ class AttemptFacts(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What an attempt has come to. `why` is empty where the state says all."""
+    """The outcome of an attempt. `why` is empty where the state explains itself."""
 
     state: str
     next: str = NOTHING
@@ -79,7 +80,9 @@ class Ending(NamedTuple):
 
 def decide(facts: AttemptFacts) -> Ending:
     """Return what the end of an attempt means."""
-    if _has_finished(facts):
+    ended_well = facts.code == 0 or (_was_asked(facts) and facts.code in _BY_REQUEST and not facts.trains)
+    starts_again = facts.restarted or facts.job in ("PENDING", "NODE_FAIL")  # by Slurm, though the run is done
+    if ended_well and _is_done(facts) and not (facts.failed or facts.marker or starts_again):
         return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
@@ -112,13 +115,6 @@ def _was_asked(facts: AttemptFacts) -> bool:
 def _is_done(facts: AttemptFacts) -> bool:
     has_all = facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0)
     return facts.done or (has_all and not facts.may_be_of_epoch)
-
-
-def _has_finished(facts: AttemptFacts) -> bool:
-    """Return whether the run is known to be done, whatever came to its ranks then; Slurm may still start it again."""
-    ended_well = facts.code == 0 or (_was_asked(facts) and facts.code in _BY_REQUEST and not facts.trains)
-    starts_again = facts.restarted or facts.job in ("PENDING", "NODE_FAIL")
-    return ended_well and _is_done(facts) and not (facts.failed or facts.marker or starts_again)
 
 
 def _only_the_controller_knows(facts: AttemptFacts) -> bool:
@@ -195,12 +191,16 @@ def _by_script(facts: AttemptFacts) -> Ending:
 def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
     """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
     hint = "trainjob resume continues from its checkpoint" if has_saved else _how_to_go_on(facts)
+    # After a failure, TERM is srun's, to the other ranks: the job is not about to end.
+    is_by_srun = facts.failed and facts.job == "RUNNING"
+    # Else nobody knows why TERM has come to the ranks of a job that goes on, or may be cancelled.
+    is_explained = facts.preemption == "requeue" or facts.preempted or facts.time_limit or is_by_srun
     if not has_saved:
         no_request = "no rank that handles USR1 or TERM was asked"
         refusal = "nothing was written after the request" if _was_asked(facts) else no_request
     elif facts.stop:
         refusal = "it was asked to stop for good (trainjob cancel --stop)"
-    elif _is_ended_from_outside(facts):
+    elif facts.terminated and not is_explained:
         refusal = "the ranks were told to end (TERM), and preempted jobs don't start again here"
     elif _starts_are_used_up(facts):
         refusal = "the last of %d starts (max_attempts) has ended" % facts.max_attempts
@@ -217,14 +217,6 @@ def _how_to_go_on(facts: AttemptFacts) -> str:
         return "trainjob resume continues from its newest checkpoint, at about update {:,}".format(facts.durable)
     has_saved = facts.marker or facts.saved or facts.checkpoint
     return "trainjob resume continues from its checkpoint" if has_saved else "trainjob resume starts it again"
-
-
-def _is_ended_from_outside(facts: AttemptFacts) -> bool:
-    """Return whether TERM has come to the ranks of a job that goes on, or may be cancelled: nobody knows why."""
-    if facts.preemption == "requeue" or not facts.terminated or facts.preempted or facts.time_limit:
-        return False
-    # After a failure, TERM is srun's, to the other ranks: the job is not about to end.
-    return not (facts.failed and facts.job == "RUNNING")
 
 
 def _starts_are_used_up(facts: AttemptFacts) -> bool:
@@ -267,13 +259,14 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
         "done": paths.done.exists(),
         "stop": paths.stop.exists(),
         "saved": paths.saved(number).exists(),
-        "failed": _has_content(paths.failure),
         "terminated": paths.terminated(number).exists(),
         "out_of_memory": paths.out_of_memory.exists(),
         "checkpoint": any(paths.checkpoints.glob("update-*")),
         "trains": _trains(paths),
         "starts": attempts.starts(paths),
     }
+    with contextlib.suppress(OSError):
+        facts["failed"] = paths.failure.stat().st_size > 0
     if request is not None:
         facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())
     read_progress = progress.read(paths)
@@ -284,31 +277,17 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
         facts["checkpoint"] = facts["checkpoint"] or facts["durable"] > 0
     for word in words:
         name, _, value = word.partition("=")
-        facts.update(_shown(value, int(facts.get("restarts", 0))) if name == "shown" else {name: _typed(name, value)})
+        if name == "shown":  # a line of `scontrol show job -o`
+            state, again = re.search(r" JobState=(\w+)", value), re.search(r"Restarts=(\d{1,9})", value)
+            facts["job"] = state.group(1) if state else ""
+            restarts = int(facts.get("restarts", 0))  # so far
+            facts["restarted"] = again is not None and int(again.group(1)) > restarts
+            facts["time_limit"] = " Reason=TimeLimit " in value
+            facts["preempted"] = re.search(r" PreemptTime=\d", value) is not None
+        else:
+            default = AttemptFacts._field_defaults.get(name, 0)
+            facts[name] = True if isinstance(default, bool) else type(default)(value)
     return AttemptFacts(**{name: value for name, value in facts.items() if name in AttemptFacts._fields})
-
-
-def _typed(name: str, value: str) -> Any:
-    default = AttemptFacts._field_defaults.get(name, 0)
-    return True if isinstance(default, bool) else type(default)(value)
-
-
-def _shown(line: str, restarts: int) -> Dict[str, Any]:
-    """Return what a line of `scontrol show job -o` says; `restarts`: how often the job has started again so far."""
-    state, again = re.search(r" JobState=(\w+)", line), re.search(r"Restarts=(\d{1,9})", line)
-    return {
-        "job": state.group(1) if state else "",
-        "restarted": again is not None and int(again.group(1)) > restarts,
-        "time_limit": " Reason=TimeLimit " in line,
-        "preempted": re.search(r" PreemptTime=\d", line) is not None,
-    }
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except OSError:
-        return False
 
 
 def _trains(paths: RunPaths) -> bool:

@@ -73,7 +73,7 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
     target = disk / ("%s-%s" % (family, state))
     try:
         make_own_folder(target)
-        lock = open_own(_lock_of(target))
+        lock = open_own(target.with_name("%s.lock" % target.name))
         made = _Making(kind, source, target / "env", paths.packed_environment(state), first)
         while not _is_shared(lock, target):
             if made.is_possible and _is_alone(lock) and not _is_complete(target):
@@ -125,10 +125,6 @@ def _state(kind: str, source: Path) -> str:
 
 
 # flock works here: the disk is the node's own.
-def _lock_of(target: Path) -> Path:
-    return target.with_name("%s.lock" % target.name)
-
-
 def _is_complete(target: Path) -> bool:
     return (target / "complete").exists()
 
@@ -143,7 +139,7 @@ def _is_shared(lock: int, target: Path) -> bool:
 
 
 def _is_alone(lock: int) -> bool:
-    # Nobody waits for the exclusive lock: whoever has it keeps a shared one for as long as it lives.
+    # No launcher waits for the exclusive lock: its holder keeps a shared one for as long as it lives.
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -159,7 +155,7 @@ def _remove_older(disk: Path, family: str, target: Path) -> None:
             continue
         try:
             lock = open_own(Path(name))
-        except OSError:  # somebody else's, under a name of ours
+        except OSError:  # another user's, under a name of ours
             continue
         if _is_alone(lock):
             (folder / "complete").unlink() if _is_complete(folder) else None
@@ -168,7 +164,7 @@ def _remove_older(disk: Path, family: str, target: Path) -> None:
 
 
 class _Making:
-    """How one node gets the environment: from an archive, or on the first node from its source."""
+    """The way in which one node gets the environment: from an archive, or on the first node from its source."""
 
     def __init__(self, kind: str, source: Path, folder: Path, packed: Path, first: Ranking) -> None:
         self._kind, self._source, self._folder, self._packed = kind, source, folder, packed
@@ -212,7 +208,9 @@ class _Making:
 
     def _unpack(self, archive: Path) -> None:
         unpacked = self._folder.with_name("unpacked")
-        if _is_squashfs(archive):
+        with open(str(archive), "rb") as stream:
+            is_squashfs = stream.read(4) == b"hsqs"
+        if is_squashfs:
             _unpack_image(archive, unpacked)
         else:
             unpacked.mkdir()
@@ -231,11 +229,6 @@ class _Making:
         words = [uv, "sync", "--frozen", "--no-progress", "--project", str(self._source)]
         environ = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "UV_NO_SYNC")}
         _run(words, "install uv.lock", {**environ, "UV_PROJECT_ENVIRONMENT": str(self._folder)})
-
-
-def _is_squashfs(archive: Path) -> bool:
-    with open(str(archive), "rb") as stream:
-        return stream.read(4) == b"hsqs"
 
 
 def _unpack_image(image: Path, folder: Path) -> None:

@@ -259,7 +259,7 @@ class Launch:
         try:
             folder = self.paths.folder / ".ended"
             folder.mkdir(exist_ok=True)
-            # Not fsynced: nobody reads it after a power cut.
+            # Not fsynced: nothing reads it after a power cut.
             write_atomically(folder / ("%d.%04d" % (self.attempt, self.first.rank)), "%d\n" % code, durable=False)
         except OSError as error:
             sys.stderr.write("trainjob: the end of rank %d can't be recorded: %s\n" % (self.first.rank, error.strerror))

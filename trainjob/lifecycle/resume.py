@@ -80,7 +80,7 @@ def resume(now: Snapshot, *, completed: bool = False) -> None:
     paths.stop.unlink(missing_ok=True)
     for folder in (paths.logs, paths.checkpoints):
         try:
-            folder.mkdir(mode=0o755, exist_ok=True)  # somebody may have removed it
+            folder.mkdir(mode=0o755, exist_ok=True)  # a user may have removed it
         except OSError as error:
             raise UserError(f"{folder} can't be created ({error.strerror})", "Remove what is in its place") from None
     hand_over(paths, submission, before=now.submission)
@@ -129,7 +129,7 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
     refuse_uneven(train.micro_batch, train.accumulation * train.replicas, instances)
     stated = {key: value for key, value in record.request.job.items() if key not in ("accumulation", "least_hosts")}
     if instances % (stated.get("hosts") or 1):
-        # --hosts was said of the other number of instances: the plan chooses anew.
+        # --hosts was meant for the other number of instances: the plan chooses anew.
         del stated["hosts"]
     if record.plan.topology.device != "IPU":
         stated.pop("replicas", None)

@@ -34,7 +34,7 @@ from trainjob.records.submission import Remote, Submission
 from trainjob.render.rendered import File, Rendered
 
 _SAME_JOB_WITHIN_S = 60
-# A submission whose outcome nobody knows may be repeated by hand much later.
+# A submission whose outcome is unknown may be repeated by hand much later.
 _UNKNOWN_WITHIN_S = 7 * 24 * 3600
 # What a resume of the run takes, which another command may begin as soon as the folder is there.
 _LOCK_S = 60.0
@@ -72,7 +72,7 @@ def refuse_redirects(environ: Mapping[str, str]) -> None:
 def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     """Return the run, which has begun or waits.
 
-    Raises UserError when the same job was submitted within the last minute and `again` was not asked for.
+    Raises UserError when the same job was submitted within the last minute and `again` is not set.
     """
     project, selection = handover.project.record(), handover.selection
     digest = _digest(handover, project)
@@ -116,7 +116,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
             except UserError as error:
                 raise NotSubmittedError(error.text, error.cure) from None
             recorded = submissions.read(paths)
-            if recorded is None or recorded.native is None:  # nobody has resumed it already
+            if recorded is None or recorded.native is None:  # it has not been resumed already
                 hand_over(paths, submission, before=recorded)
     except (NotSubmittedError, index.IndexUnwritableError):
         # The run certainly never began: it must not be in the way of the next try.
@@ -225,7 +225,7 @@ def hand_over(paths: RunPaths, submission: Submission, *, before: Submission | N
         # What has begun is worth a second try.
         _record(paths, submission.replace(native=native), tries=2)
     except NotSubmittedError:
-        # Nobody could find it again.
+        # No command could find it again.
         backend.cancel(paths, submission.replace(native=native), 0.0)
         raise
 

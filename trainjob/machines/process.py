@@ -179,7 +179,7 @@ def start_detached(arguments: Sequence[str], *, folder: Path, log: Path, environ
             stderr=stream,
             start_new_session=True,
         )
-    # Nobody waits for it; its files record how it ends. Without this, Popen warns when it is garbage-collected.
+    # No process waits for it; its files record how it ends. Without this, Popen warns when it is garbage-collected.
     process.returncode = 0
     return process.pid
 

@@ -20,7 +20,7 @@ SHARED_S = 3.0
 # Between two questions to a scheduler while nothing changes, at most; and while it does not answer, or is slow.
 _LONGEST_S, _LONGEST_IN_TROUBLE_S = 30.0, 120.0
 _SLOW_S = 5.0
-# How much sooner or later somebody looks: commands that were started together must not go on asking together.
+# Random variation of the interval, so that commands that were started together don't keep asking together.
 _JITTER = 0.2
 
 
@@ -49,7 +49,7 @@ class StatusQueries:
     """Asks at every look."""
 
     def adopt_unknown(self, runs: Sequence[Seen]) -> dict[str, str]:
-        """Look for the jobs of submissions whose outcome nobody knows, and write down those that exist.
+        """Look for the jobs of submissions with an unknown outcome, and record those that exist.
 
         Returns why that is not known of a run, by its folder.
         """
@@ -79,7 +79,7 @@ class StatusQueries:
 
 
 class Known(StatusQueries):
-    """Asks nobody: what files and earlier answers say, at once. What they leave open counts as not answered."""
+    """Answers at once from files and earlier answers, without a query. What they leave open counts as not answered."""
 
     def adopt_unknown(self, runs: Sequence[Seen]) -> dict[str, str]:  # noqa: ARG002, D102 - see StatusQueries
         return {}

@@ -64,7 +64,7 @@ def record_of(request: Request) -> JobRecord:
 
 
 def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
-    """Yield a problem if the job is told to stop too late for a checkpoint as slow as those of earlier runs."""
+    """Yield a problem if the job is asked to stop too late for a checkpoint as slow as those of earlier runs."""
     margin_s = request.times.asked_before_s
     if margin_s is None or request.plan.batch is None or request.elements:
         return

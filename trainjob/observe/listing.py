@@ -49,7 +49,7 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
         for one in known
         if any(part.is_stale or (part.submission is not None and part.submission.native is None) for part in one.parts)
     ]
-    # No pool, which the interpreter would wait for at its end: whoever has seen enough may leave.
+    # No pool, which the interpreter would wait for at its end: a user who has seen enough may leave.
     answers: queue.Queue[list[Snapshot] | Exception] = queue.Queue()
 
     def ask() -> None:

@@ -64,7 +64,7 @@ def watch(paths: RunPaths) -> None:
 
 
 def start_if_needed() -> None:
-    """Start the process in the background where runs are watched and none looks. Raises nothing: nobody waits for it.
+    """Start the background process if runs are watched and no such process runs. Raises nothing and doesn't wait.
 
     After a reboot, the next `status`, `list` or `watch` starts it again.
     """
@@ -117,7 +117,7 @@ def required() -> Notify:
 
 
 def events(now: Snapshot, rules: Notify, at_s: float) -> list[Event]:
-    """Return what is to be told of a run as it stands; nothing while nobody could be asked."""
+    """Return the messages about a run in its present state; none while its back end can't be asked."""
     if now.is_stale:
         return []
     if now.state not in states.ACTIVE:

@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether somebody else than trainjob has started the newest attempt."""
+        """Whether something other than trainjob has started the newest attempt."""
         if self.submission is None:
             return True
         return self.attempt > self.submission.attempt and not registry.has_scheduler(self.submission.backend)
@@ -62,7 +62,7 @@ class Seen:
 
     @property
     def _is_known_to_have_ended(self) -> bool:
-        """Whether its back end has said how its newest attempt ended, which its files do not show."""
+        """Whether its back end has reported how its newest attempt ended, which its files do not show."""
         settled = submissions.settled(self.paths, self.newest_attempt)
         return settled is not None and settled.state is not None
 

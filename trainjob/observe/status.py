@@ -53,7 +53,7 @@ class Snapshot:
     failure: Failure | None
     script_tail: list[str]  # the job script's last lines, where the run failed and no rank is to blame
     note: str | None
-    is_stale: bool = False  # nobody could be asked: this is the last state that was seen
+    is_stale: bool = False  # the back end could not be asked: this is the last known state
     is_held: bool = False  # by its files it has ended, and its scheduler still has its job, which may start again
     scheduler: dict[str, str] = field(default_factory=dict)  # job_id, nodes, elapsed, time_limit, time_left
     cause: Cause | None = None  # why it failed, where that is known
@@ -91,7 +91,7 @@ class Snapshot:
 
     @property
     def progress(self) -> str | None:
-        """How far it is: its epoch, as far as it is known, and its update; None before either is known."""
+        """Its progress: its epoch, if known, and its update; None before either is known."""
         epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
         update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
         return ", ".join(epoch + update) or None
@@ -222,7 +222,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
 
 
 def between_looks_s(submission: Submission | None) -> float:
-    """Return the seconds between two looks at a run that was submitted so, and that somebody waits for."""
+    """Return the seconds between two looks at a run that was submitted so, while a command waits for it."""
     if submission is None:
         return _HERE_S
     is_shared = submission.remote is not None or registry.has_scheduler(submission.backend)

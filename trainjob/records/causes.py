@@ -286,7 +286,7 @@ ROWS: List[CauseRow] = [
     CauseRow(
         "killed",
         "%(who)s was killed by signal 9 from outside",
-        "Somebody, a limit of the site or the kernel did it (dmesg on the host tells)",
+        "A user, a limit of the site or the kernel did it (see dmesg on the host)",
         None,
         (signal.SIGKILL,),
     ),

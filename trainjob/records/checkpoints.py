@@ -77,7 +77,7 @@ class Checkpoint(NamedTuple):
 
 
 def is_too_late(durable_s: float, margin_s: float) -> bool:
-    """Return whether the last checkpoint may be lost, if a job is told to stop `margin_s` before its time limit.
+    """Return whether the last checkpoint may be lost, if a job is asked to stop `margin_s` before its time limit.
 
     One takes up to `durable_s` until it is on disk. Before the last can be written, the one under way must be durable.
     """

@@ -75,7 +75,7 @@ def why_ended(paths: RunPaths, attempt: int) -> str:
 
 
 def was_cancelled(paths: RunPaths, attempt: int) -> bool:
-    """Return whether the last that an attempt has noted is that it was told to end (TERM), and not its end."""
+    """Return whether the last event of an attempt is a request to end (TERM), and not its end."""
     # Ranks that were being started when TERM came may have noted that after it.
     noted = (event for event in reversed(read(paths)) if event.attempt == attempt)
     last = next((event for event in noted if event.what not in (LAUNCH, COMPILED)), None)

@@ -113,7 +113,7 @@ def as_bytes(text: str) -> bytes:
 def open_regular(path: Path) -> BinaryIO:
     """Open the regular file `path` for reading. Raises DamagedError for anything else, OSError as `open` does."""
     try:
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write to it.
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.ENODEV):  # a socket, or a device without a driver
@@ -126,7 +126,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_first(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of any regular file, whoever named it. Raises DamagedError for anything else, OSError."""
+    """Return the first bytes of any regular file, under any name. Raises DamagedError for anything else, OSError."""
     with open_regular(path) as stream:
         # A file of the kernel calls itself empty: to read /proc/kmsg would wait, and take messages from others.
         return stream.read(most_bytes) if os.fstat(stream.fileno()).st_size else b""
@@ -248,7 +248,7 @@ class LineWriter:
 class JsonLines:
     """The objects of a JSON-lines file that grows, read in a stream; `damaged` counts the lines that are none.
 
-    A torn last line is not counted: whoever writes it may be about to end it.
+    A torn last line is not counted: its writer may be about to end it.
     """
 
     def __init__(self, path: Path) -> None:

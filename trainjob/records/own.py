@@ -1,6 +1,6 @@
 """What is this user's own in a folder where everybody may write, such as /tmp: looked at before it is used.
 
-Somebody else may have put a link, a pipe or a file of theirs under a name of ours. None of them is followed, waited for
+Another user may have put a link, a pipe or a file of theirs under a name of ours. None of them is followed, waited for
 or locked.
 """
 
@@ -20,7 +20,7 @@ class NotOwnError(PermissionError):
 
 
 def make_own_folder(folder: Path) -> None:
-    """Make `folder`, which nobody else may enter, unless it is there. Raises OSError, such as NotOwnError."""
+    """Make `folder`, which no other user may enter, unless it exists. Raises OSError, such as NotOwnError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if not is_own_folder(folder):
         raise NotOwnError(folder)

@@ -46,7 +46,7 @@ def read(paths: RunPaths) -> ProgressRecord:
 
 def write(paths: RunPaths, record: ProgressRecord) -> None:
     """Replace progress.json: readers see the old file or the new one. Raises OSError."""
-    # Not written through to the disk: it is written once a second, and nobody needs it after a power cut.
+    # Not written through to the disk: it is written once a second, and not needed after a power cut.
     write_atomically(paths.progress, _content(record), durable=False)
 
 

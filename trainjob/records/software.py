@@ -21,7 +21,7 @@ OLDEST_FOR_COMPILE = "2.1"
 def is_older(version: str, oldest: str) -> bool:
     """Return whether `version`, such as 2.5.1+cu124, is older than `oldest`, such as 2.6."""
     numbers, needed = ([int(number) for number in re.findall(r"\d+", text)[:2]] for text in (version, oldest))
-    return bool(numbers) and numbers < needed  # a version that nobody knows may do
+    return bool(numbers) and numbers < needed  # an unknown version may do
 
 
 class HostSoftware(NamedTuple):
@@ -47,7 +47,7 @@ def record(paths: RunPaths, mine: HostSoftware) -> int:
     the square of their number.
     """
     # Every host writes before it looks, so that of two that differ at least one notices.
-    # What nobody needs after a power cut is not written through to the disk: thousands of hosts share it.
+    # Not needed after a power cut, so not written through to the disk: thousands of hosts share it.
     write_json(file_of(paths, mine.rank), mine._asdict(), durable=False)
     folder = paths.folder / "hosts" / "kinds"
     folder.mkdir(exist_ok=True)

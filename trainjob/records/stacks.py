@@ -76,7 +76,7 @@ def parse(content: bytes) -> Optional[RankStacks]:
 def request(paths: RunPaths, prefix: str) -> str:
     """Have all launchers write down the stacks of their ranks, and return the word of the request.
 
-    One that stands already, with this `prefix`, is not made again. On a full disk, nobody answers.
+    An existing one with this `prefix` is not made again. On a full disk, no rank answers.
     """
     asked = attempts.asked_for_stacks(paths) or ""
     if asked.startswith(prefix):

@@ -1,7 +1,7 @@
 """A lock that one process holds over all hosts of a shared file system, where flock may lock nothing.
 
-It is a folder of numbered files. Whoever creates the next number holds the lock: O_EXCL is atomic on NFS and Lustre.
-The number fences: a holder that finds a higher one has lost the lock. Its file says who holds it or how it was
+It is a folder of numbered files. The process that creates the next number holds the lock: O_EXCL is atomic on NFS and
+Lustre. The number fences: a holder that finds a higher one has lost the lock. Its file says who holds it or how it was
 released, and the holder touches it. A waiter that sees no touch for longer than file systems cache attributes takes the
 next number. It compares what it sees with what it saw, never the clocks of two hosts.
 """
@@ -58,7 +58,7 @@ class Lock:
         seen: Tuple[object, ...] = ()
         since, has_reported = clock.monotonic(), False
         while True:
-            self._folder.mkdir(parents=True, exist_ok=True)  # each time: somebody may remove it
+            self._folder.mkdir(parents=True, exist_ok=True)  # each time: a user may remove it
             number, word, touched = self.newest()
             if number == 0 or (word and not word.startswith(_HELD)):
                 if word and is_settled(word):
@@ -85,7 +85,7 @@ class Lock:
         try:
             os.utime(str(self._file(self._number)))
         except FileNotFoundError:
-            raise LostError("somebody removed %s" % self._folder) from None
+            raise LostError("another process removed %s" % self._folder) from None
         except OSError:  # the next one may succeed; waiters are patient
             pass
         self._beaten_at = clock.monotonic()

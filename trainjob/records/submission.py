@@ -1,4 +1,4 @@
-"""submission.json: how the newest attempt was submitted; and .settled.json: how its back end said that it ended."""
+"""submission.json: how the newest attempt was submitted; and .settled.json: the end that its back end reported."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Submission:
     remote: Optional[Remote] = None  # None: the run directory is the one that contains this file
     earlier: Sequence[Native] = ()  # the native ids of earlier attempts
     after: Sequence[str] = ()  # the ids of the runs for which it waits
-    is_unknown: bool = False  # nobody knows whether its job arrived: ask the scheduler
+    is_unknown: bool = False  # unknown whether its job arrived: ask the scheduler
     folder: Optional[str] = None  # the run directory that it was written to; None in records of earlier versions
     resumed_at: Optional[str] = None  # when this attempt was asked for, if it is not the first
     copy_of: Optional[str] = None  # the run directory to which what was submitted belongs, if this one is a copy of it
@@ -151,7 +151,7 @@ def settled(paths: RunPaths, attempt: int) -> Optional[Settled]:
 
 def settle(paths: RunPaths, answer: Settled) -> None:
     """Write down how a job has ended, or that there is none any more, unless that is written already."""
-    # The record of a run may be on a full disk, or somebody else's.
+    # The record of a run may be on a full disk, or belong to another user.
     with contextlib.suppress(OSError):
         if paths.folder.is_dir() and read_json(paths.folder / _SETTLED) != typed.to_json(answer):
             write_json(paths.folder / _SETTLED, typed.to_json(answer))

@@ -186,11 +186,13 @@ def absolute_paths_in(file: Path) -> List[Path]:
 
 def newest_checkpoint(folders: Sequence[Path]) -> float:
     """Return when saved state below `folders` was written last, in seconds since 1970; 0.0 if there is none."""
-    return max((_modified(entry) for entry in _entries(folders) if _is_saved_state(entry.name)), default=0.0)
-
-
-def _is_saved_state(name: str) -> bool:
-    return name.endswith(_WEIGHTS) or (any(word in name.lower() for word in _NAMED) and not name.endswith(_NEVER_STATE))
+    saved = (
+        entry
+        for entry in _entries(folders)
+        if entry.name.endswith(_WEIGHTS)
+        or (any(word in entry.name.lower() for word in _NAMED) and not entry.name.endswith(_NEVER_STATE))
+    )
+    return max(map(_modified, saved), default=0.0)
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:

@@ -44,7 +44,7 @@ _TYPES: dict[str, tuple[str, float, tuple[int, int], int]] = {
 
 
 def make_ready(python: str, say: Callable[[str], object] = lambda line: sys.stderr.write(line + "\n")) -> Path | None:
-    """Compile what the torch of `python` needs, where that was never done; `say` is told what and how far it is.
+    """Compile what the torch of `python` needs, unless that was done before; `say` gets messages about the progress.
 
     Return the folder with a CPU build of torch that must come before a CUDA build; None if torch is a CPU build.
     Raises UserError, with the cure: no compiler, no torch, a CUDA build whose CPU build can't be installed.

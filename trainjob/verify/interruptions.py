@@ -103,15 +103,12 @@ class InterruptionPlan:
         chance = random.Random(self.seed)  # noqa: S311 - where to interrupt is no secret
         if not in_order:
             chance.shuffle(planned)
-        parts = len(planned)
-        targets = sorted(chance.choice(_part(numbers, number, parts)) for number in range(parts))
+        # Each in a part of its own, so that every interruption finds progress since the last one.
+        count = len(planned)
+        bounds = [len(numbers) * number // max(1, count) for number in range(count + 1)]
+        parts = (numbers[begin:end] or numbers[-1:] for begin, end in itertools.pairwise(bounds))
+        targets = sorted(map(chance.choice, parts))
         return [PlannedStop(way, moment, target) for (way, moment), target in zip(planned, targets, strict=True)]
-
-
-def _part(numbers: Sequence[int], index: int, parts: int) -> Sequence[int]:
-    """Return part `index` of the numbers, so that every interruption finds progress since the last one."""
-    begin, end = (len(numbers) * one // parts for one in (index, index + 1))
-    return numbers[begin:end] or numbers[-1:]
 
 
 def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Prints: aligned rows that can be copied, JSON, and text whose control characters are visible, wherever it is from."""
+"""Prints: aligned rows that can be copied, JSON, and text from any source with its control characters visible."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def be_quiet() -> None:
 
 
 def progress(line: str) -> None:
-    """Print progress where it does not mix with the output of a command, unless nobody wants it."""
+    """Print progress where it does not mix with the output of a command, unless it is not wanted."""
     if not _is_quiet.is_set():
         typer.echo(line, err=True)
 
@@ -188,7 +188,7 @@ def write_lines(lines: Iterable[bytes]) -> None:
 
 
 class OutputLostError(UserError):
-    """What is printed can't be written where standard output goes."""
+    """Standard output can't be written."""
 
     code = "output"
 
@@ -221,7 +221,7 @@ class Visible:
         except BrokenPipeError:
             raise
         except OSError as error:
-            if self.raw is not sys.__stderr__:  # of which nobody could be told
+            if self.raw is not sys.__stderr__:  # whose failure can't be reported
                 cure = "print elsewhere, or make room there"
                 raise OutputLostError(f"standard output can't be written: {error.strerror}", cure) from None
 
@@ -264,7 +264,7 @@ def every(period_s: float, tell: Callable[[], None]) -> Iterator[None]:
     over = threading.Event()
 
     def run() -> None:
-        with contextlib.suppress(OSError):  # whoever read the output has left
+        with contextlib.suppress(OSError):  # the reader of the output has left
             while not over.wait(period_s):
                 tell()
 

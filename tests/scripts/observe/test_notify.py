@@ -78,7 +78,7 @@ def is_at_rest(here: Here) -> bool:
     return not list((here.folder / "data" / "trainjob" / "notify").glob("*.json"))
 
 
-def test_the_end_of_a_run_is_told_once_in_every_way_without_the_command_that_submitted_it(
+def test_the_end_of_a_run_is_reported_once_in_every_way_without_the_command_that_submitted_it(
     here: Here, hook: Any
 ) -> None:
     reported = configure(here, webhook=hook.address)
@@ -99,7 +99,7 @@ def test_the_end_of_a_run_is_told_once_in_every_way_without_the_command_that_sub
     assert SECRET not in log_of(here)
 
 
-def test_a_resumed_run_is_told_of_again(here: Here) -> None:
+def test_a_resumed_run_is_reported_again(here: Here) -> None:
     reported = configure(here)
     here.write("once.py", "import os, sys; sys.exit(int(os.environ['TRAINJOB_ATTEMPT']) < 2)")
     run = here.submit("python", "once.py", instances=1)

@@ -73,7 +73,7 @@ def test_an_interpreter_that_the_user_may_not_run_is_named_with_the_key_that_nam
 
 
 @pytest.mark.full
-def test_who_may_not_write_is_told_so_and_becomes_root_when_asked(ordinary: Any, site: Any) -> None:
+def test_a_user_without_permission_gets_an_error_and_becomes_root_on_request(ordinary: Any, site: Any) -> None:
     refused = ordinary.provision("--tags", "sdk", "--json").json["failures"]
     assert "ml may not write to /srv (owner root" in refused[0]["why"]
     assert "or run with --become" in refused[0]["why"]

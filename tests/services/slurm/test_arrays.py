@@ -111,7 +111,7 @@ def test_a_task_that_waits_is_cancelled_alone_and_the_whole_is_one_scheduler_cal
     assert cluster.run("squeue", "--noheader").out == ""
 
 
-def test_a_task_that_fails_is_told_from_the_others(cluster: Site) -> None:
+def test_a_failing_task_is_distinguished_from_the_others(cluster: Site) -> None:
     fails = 'exit "$SLURM_ARRAY_TASK_ID"'
     asked = ("--instances", "1", "--array", "0,3", "--again", "--follow", "--", "sh", "-c", fails)
     ended = cluster.trainjob("submit", "--cluster", "here", *asked)

@@ -140,7 +140,7 @@ def test_one_that_saves_before_the_time_limit_is_continued(login: Login, words: 
     assert ("(TERM)" if words == ("TERM",) else "(USR1)") in job.why()
 
 
-def test_one_that_saves_nothing_is_stopped_and_told_so(login: Login) -> None:
+def test_one_that_saves_nothing_is_stopped_with_the_reason(login: Login) -> None:
     job = at_work(login, "forgets", "USR1", "forgets")
     job.ask()
     job.wait_until_over()

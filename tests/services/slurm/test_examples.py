@@ -58,7 +58,7 @@ for step in range(1, 200):
 """
 
 
-def test_a_script_is_preempted_once_it_trains_and_told_that_it_does_not_catch_the_signal(
+def test_a_script_is_preempted_once_it_trains_and_a_note_says_that_it_does_not_catch_the_signal(
     rehearse: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "project/deaf.py").write_text(_DEAF)

@@ -96,7 +96,7 @@ def test_what_a_start_up_file_prints_is_not_the_answer(login: SshMachine, node: 
     assert login.run(["echo", "answer"]).text == "answer\n"
 
 
-def test_a_command_that_fails_is_told_as_it_was_meant(login: SshMachine) -> None:
+def test_a_failing_command_is_reported_as_it_was_meant(login: SshMachine) -> None:
     with pytest.raises(CommandError, match=r"`sh -c 'echo no >&2; exit 3'` exited with 3: no"):
         login.run(["sh", "-c", "echo no >&2; exit 3"])
     assert login.run(["false"], check=False).code == 1

@@ -45,7 +45,7 @@ def test_a_kill_leaves_nothing_and_the_run_resumes(here: Here, killed: str) -> N
     assert run.word("attempt") == "2"
 
 
-def test_a_killed_script_is_told_and_resume_first_ends_what_it_has_left(here: Here) -> None:
+def test_a_killed_script_is_reported_and_resume_first_ends_what_it_has_left(here: Here) -> None:
     run = here.staying("--deaf")
     kill([run.script])
     until(lambda: run.status()["state"] == "LOST", "LOST")

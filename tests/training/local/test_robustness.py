@@ -88,7 +88,7 @@ def test_a_loss_that_is_no_number_names_no_checkpoint_where_there_is_none_and_ne
     assert "trainjob resume" not in shown
 
 
-def test_damaged_checkpoints_are_reported_and_the_run_starts_over_only_when_told_to(here: Here) -> None:
+def test_damaged_checkpoints_are_reported_and_the_run_starts_over_only_on_request(here: Here) -> None:
     run, _ = failed(here, "NotANumber", "--checkpoint-every", "10")
     for weights in (run.folder / "checkpoints").glob("update-*/model.safetensors"):
         weights.write_bytes(weights.read_bytes()[:-1] + b"?")

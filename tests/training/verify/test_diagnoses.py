@@ -29,7 +29,7 @@ def codes(verdict: InstancesVerdict) -> list[str]:
         "ByRank": "unknown",
     }.items(),
 )
-def test_a_task_that_is_wrong_is_told_what_is_wrong(tmp_path: Path, task: str, code: str) -> None:
+def test_the_mistake_of_a_wrong_task_is_reported(tmp_path: Path, task: str, code: str) -> None:
     assert codes(judge(tmp_path, task)) == [code]
 
 

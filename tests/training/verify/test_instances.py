@@ -105,7 +105,7 @@ def test_parameter_averaging_of_a_resnet_is_shown_wrong(here: Here) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(1200)
-def test_a_net_that_amplifies_rounding_is_not_equal_and_told_so(here: Here) -> None:
+def test_a_net_that_amplifies_rounding_is_reported_as_not_equal(here: Here) -> None:
     """Two samples of 32 × 32 leave two values to normalise over in the last blocks."""
     verdict = verify(here, *_RESNET, "--instances", "4", "--micro-batch", "2", code=1, limit_s=1100)
     assert codes(verdict) == ["amplified-rounding"]
@@ -121,7 +121,7 @@ def test_batch_norm_accumulation_and_a_sum_are_equal_with_buffers_apart_and_the_
     assert runs_left(here) == []
 
 
-def test_a_task_that_is_wrong_is_told_what_is_wrong_and_its_runs_stay(here: Here) -> None:
+def test_the_mistake_of_a_wrong_task_is_reported_and_its_runs_stay(here: Here) -> None:
     verdict = verify_task(here, "Scaled", code=1)
     assert codes(verdict) == ["mean-against-sum"]
     assert verdict["kept"]

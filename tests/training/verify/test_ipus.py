@@ -102,7 +102,7 @@ class Noisy(DigitsCnn):
 """
 
 
-def test_dropout_on_ipus_is_told_apart(here: Here) -> None:
+def test_dropout_on_ipus_is_distinguished(here: Here) -> None:
     here.write("noisy.py", NOISY)
     asked = ("--task", "noisy:Noisy", "--data", "digits", "--samples", "1437", "--micro-batch", "4", "--updates", "2")
     verdict = verify(here, *SMALL, *asked, code=1, limit_s=400)

@@ -387,7 +387,7 @@ def test_an_element_is_cancelled_by_both_numbers(slurm: Slurm, paths: RunPaths) 
     assert slurm.called("scancel") == [("scancel", "7_3")]
 
 
-def test_what_still_runs_in_the_folder_is_told_once_without_a_name(slurm: Slurm, paths: RunPaths) -> None:
+def test_what_still_runs_in_the_folder_is_asked_to_stop_once_without_a_name(slurm: Slurm, paths: RunPaths) -> None:
     alive = listed("20", "RUNNING", str(paths.folder))
     slurm.says["squeue"] = [alive, alive, listed("20", "COMPLETING", str(paths.folder)), ""]
     cancelled(paths)

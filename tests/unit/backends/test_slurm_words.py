@@ -151,7 +151,7 @@ def test_sinfo_of_a_site_with_several_kinds_of_node_is_read() -> None:
         ("sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received", True),
     ],
 )
-def test_a_controller_that_is_down_is_told_from_a_refusal(message: str, is_lost: bool) -> None:
+def test_a_controller_that_is_down_is_distinguished_from_a_refusal(message: str, is_lost: bool) -> None:
     assert commands.DOWN.search(message)
     assert bool(commands.LOST.search(message)) == is_lost
 

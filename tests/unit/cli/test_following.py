@@ -78,7 +78,7 @@ def test_follow_says_why_a_run_waits_whenever_the_reason_changes(
     assert capfd.readouterr().err.splitlines() == [f"PENDING: {first}", f"PENDING: {held}", f"PENDING: {first}"]
 
 
-def test_a_disk_that_stays_full_is_told_once_and_again_after_it_had_room(
+def test_a_disk_that_stays_full_is_reported_once_and_again_after_it_had_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     paths = made(tmp_path, "abcd", state="COMPLETED")

@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_flag_names_the_flag(flags: Any, message: Any) -> N
     assert str(caught.value).startswith(message)
 
 
-def test_all_wrong_flags_are_told_at_once() -> None:
+def test_all_wrong_flags_are_reported_at_once() -> None:
     with pytest.raises(JobError) as caught:
         merge_job(None, {"instances": "2", "epochs": 0})
     assert [line.split(":")[0] for line in str(caught.value).split("\n")] == ["--instances", "--epochs"]

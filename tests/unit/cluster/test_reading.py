@@ -218,7 +218,7 @@ def test_a_cluster_file_is_refused_with_line_and_cure(text: Any, message: Any) -
     assert message in line
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_lines() -> None:
+def test_all_problems_are_reported_at_once_in_the_order_of_lines() -> None:
     text = "kind: slurm\nnodes: {count: four, cpus: 64}\nlimts: {}\ntime_limit: 24:00:00\nrunsdir: x\nenv: {UID: 1}\n"
     assert [line.split(": ")[:2] for line in cluster_errors(text)] == [
         ["c.yaml:2", "nodes.count"],

@@ -35,7 +35,7 @@ def test_a_home_that_is_none_is_looked_up(value: str | None, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("value", ["", None])
-def test_a_user_without_any_is_told_so(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_any_gets_an_error(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 2_000_000_000)
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     if value is None:

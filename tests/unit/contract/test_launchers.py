@@ -133,7 +133,7 @@ def test_deepspeed_reads_its_nodes_from_a_file_and_needs_no_ssh() -> None:
         ("composer -n 2 train.py", ("-n is 2", "4 ranks on each node")),
     ],
 )
-def test_a_contradiction_is_told_with_both_numbers(command: str, both: tuple[str, str]) -> None:
+def test_a_contradiction_is_reported_with_both_numbers(command: str, both: tuple[str, str]) -> None:
     found = launchers.contradiction(command.split(), nodes=2, ranks=4)
     assert found is not None
     values, cure = found

@@ -52,7 +52,7 @@ def test_gpus_come_by_the_engines_own_flag(here: Caller) -> None:
     assert podman[3:] == [*("--userns", "keep-id"), "--ipc", "host", "--device", "nvidia.com/gpu=all", "trainjob:cuda"]
 
 
-def test_podman_keeps_a_users_id_and_is_told_that_root_is_root(here: Caller) -> None:
+def test_podman_keeps_a_users_id_and_root_stays_root(here: Caller) -> None:
     assert run_command("cpu", "podman", "i", [], here)[3:] == ["--userns", "keep-id", "i"]
     root = dataclasses.replace(here, user=0, group=0)
     assert run_command("cpu", "podman", "i", [], root)[3:] == ["--user", "0:0", "i"]

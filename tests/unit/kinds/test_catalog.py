@@ -149,7 +149,7 @@ def test_the_optional_places_hold_what_can_be_read(name: Any) -> None:
     assert cluster_from_text(text, "mine.yaml").stated > CATALOG[name].read().cluster.stated
 
 
-def test_a_place_to_fill_in_is_told_with_its_line() -> None:
+def test_a_place_to_fill_in_is_reported_with_its_line() -> None:
     text = draft("mine", "pod64")
     line, key = places_to_fill_in(text)[0]
     assert key == "hosts"

@@ -54,7 +54,7 @@ def test_a_value_with_a_slash_or_ending_in_yaml_is_a_path(folder: Path) -> None:
     assert find("sites/mine").origin_word == "cluster file sites/mine"
 
 
-def test_an_absolute_path_is_not_told_to_what_is_rendered(folder: Path) -> None:
+def test_an_absolute_path_does_not_reach_what_is_rendered(folder: Path) -> None:
     write(folder / "mine.yaml")
     found = find(str(folder / "mine.yaml"))
     assert found.origin_word == "cluster file mine.yaml"

@@ -32,7 +32,7 @@ def test_every_key_is_explained_and_no_other_is_allowed(schema: Any) -> None:
         assert [key for key, about in each["properties"].items() if not explanation(schema, about)] == [], title
 
 
-def test_a_cluster_file_is_one_kind_told_apart_by_kind() -> None:
+def test_the_key_kind_decides_which_kind_a_cluster_file_is() -> None:
     schema = cluster_schema()
     names = [branch["$ref"].removeprefix("#/$defs/") for branch in schema["oneOf"]]
     assert names == [kind.MODEL.__name__ for kind in KINDS.values()]

@@ -35,7 +35,7 @@ def test_a_variable_that_a_launcher_left_out_is_named(launcher: str, environ: di
             )
 
 
-def test_ranks_get_the_other_names_of_torchrun_where_no_scheduler_has_told_them_its_own() -> None:
+def test_ranks_get_the_other_names_of_torchrun_where_no_scheduler_has_set_its_own() -> None:
     names = rank_environment.torchrun("abcd-train", 3, Ranking(5, 1, 8, 4), {})
     assert (names["TORCHELASTIC_RUN_ID"], names["TORCHELASTIC_RESTART_COUNT"]) == ("abcd-train", "2")
     assert (names["GROUP_RANK"], names["GROUP_WORLD_SIZE"]) == ("1", "2")

@@ -244,7 +244,7 @@ def test_one_damaged_native_id_does_not_hide_the_others(told: Told) -> None:
 
 
 @pytest.mark.usefixtures("told")
-def test_the_schedulers_name_of_a_run_is_told_as_far_as_it_is_known() -> None:
+def test_the_schedulers_name_of_a_run_is_shown_as_far_as_it_is_known() -> None:
     assert registry.identify("detached", NEW) == {"job_id": "9"}
     assert [registry.identify(*words) for words in (("detached", None), ("detached", {}), ("other", NEW))] == [{}] * 3
     assert [registry.has_scheduler(name) for name in ("detached", "other")] == [True, True]

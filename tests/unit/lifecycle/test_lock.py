@@ -25,7 +25,7 @@ def held_by(paths: RunPaths, **changes: Any) -> Path:
     return lock
 
 
-def test_a_second_command_is_told_who_holds_the_lock(tmp_path: Path) -> None:
+def test_a_second_command_learns_who_holds_the_lock(tmp_path: Path) -> None:
     paths = RunPaths(tmp_path)
     with (
         locked(paths, "trainjob resume"),

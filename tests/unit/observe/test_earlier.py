@@ -108,7 +108,7 @@ def test_only_the_newest_runs_count(home: Path) -> None:
     assert earlier.earlier_runs(record()) == EarlierRuns(5, 9.0, 13.0)
 
 
-def test_a_job_that_is_told_to_stop_too_late_for_a_checkpoint(home: Path) -> None:
+def test_a_job_that_is_asked_to_stop_too_late_for_a_checkpoint(home: Path) -> None:
     slurm = find("slurm-gpu").cluster
     job, short = (request(slurm, task="digits-cnn", time_limit=limit) for limit in (None, "00:10:00"))
     paths = complete(home, "aaaa-slow", job_record(short))

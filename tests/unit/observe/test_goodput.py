@@ -134,7 +134,7 @@ def test_time_until_somebody_resumes_is_not_the_queue(run: Folder) -> None:
     run.event(1026, 2, "ended", "COMPLETED 0")
     found = run.goodput("COMPLETED")
     assert (found.queue_s, found.stopped_s, found.lost_updates_s) == pytest.approx((1, 1000, 0))
-    assert found.waits == [("stopped until somebody resumed it", 1000)]
+    assert found.waits == [("stopped until it was resumed", 1000)]
     # Once it was asked for, the attempt waited in the queue.
     asked = {"attempt": 2, "resumed_at": "2023-11-14T22:29:04+00:00"}  # 944 s after the submission
     run.paths.submission.write_text(json.dumps({**submission(None, "2023-11-14T22:13:20+00:00"), **asked}))
@@ -190,7 +190,7 @@ def test_a_damaged_first_line_is_counted(run: Folder, broken: dict[str, Any]) ->
     assert report(run.paths).damaged_lines == 1
 
 
-def test_events_are_told_in_order_and_in_words(run: Folder) -> None:
+def test_events_are_listed_in_order_and_in_words(run: Folder) -> None:
     requeued(run)
     run.event(681, 2, "signal", "USR1")
     run.paths.excluded_nodes.write_text("n1\t2\tit did not answer\n")
@@ -201,10 +201,10 @@ def test_events_are_told_in_order_and_in_words(run: Folder) -> None:
         ("22:19:44", 1, "killed without a word: this is its last sign of life"),
         ("22:21:40", 2, "attempt 2 begins on n[2-3]"),
         ("22:24:40", 2, "ends: COMPLETED, exit code 0"),
-        ("22:24:41", 2, "told to write a checkpoint and stop (USR1)"),
+        ("22:24:41", 2, "asked to write a checkpoint and stop (USR1)"),
         ("", 2, "avoids node n1: it did not answer"),
         ("", 2, "continued from the checkpoint of update 15"),
-        ("", 2, "checkpoint passed over: update-20 is torn"),
+        ("", 2, "checkpoint skipped: update-20 is torn"),
     ]
 
 

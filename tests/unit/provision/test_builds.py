@@ -128,7 +128,7 @@ def test_a_failure_that_no_sign_tells_apart_has_the_cure_of_its_task() -> None:
     assert message[1:] == ["ERROR: as another pip says it", "Add the wheel there"]
 
 
-def test_next_to_no_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_to_no_room_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cures.of_room(str(tmp_path / "not/yet")) == ""
     monkeypatch.setattr(cures, "LITTLE_ROOM_MB", float("inf"))
     assert f"MB are left at {tmp_path}: make room there" in cures.of_room(str(tmp_path / "not/yet"))

@@ -152,7 +152,7 @@ def test_json_names_the_host_the_role_and_the_reason() -> None:
     assert made.reasons == {"sdk_venv: no room": ["b"]}
 
 
-def test_a_reason_that_holds_for_several_hosts_is_told_once_and_the_first_of_a_host_counts() -> None:
+def test_a_reason_that_holds_for_several_hosts_is_reported_once_and_the_first_of_a_host_counts() -> None:
     full, later = done("b", status="failed", why="no room"), done("b", status="unreachable", why="gone")
     made = outcome(full, later, done("a", status="failed", why="no room"))
     assert made.reasons == {"sdk_venv: no room": ["a", "b"]}

@@ -101,7 +101,7 @@ def test_a_signal_tells_the_cause_whether_seen_or_in_an_exit_code(number: int, c
 
 
 @pytest.mark.parametrize(("number", "crash"), [(signal.SIGABRT, "aborted"), (signal.SIGSEGV, "crashed")])
-def test_a_crash_after_the_scripts_own_end_is_told_apart_from_one_at_work(number: int, crash: str) -> None:
+def test_a_crash_after_the_scripts_own_end_is_distinguished_from_one_at_work(number: int, crash: str) -> None:
     lines = ["terminate called without an active exception"]
     at_work = cause(lines, signal=number)
     after = cause(lines, signal=number, script_has_ended=True)
@@ -176,7 +176,7 @@ TypeError: no model
 """.splitlines()
 
 
-def test_of_chained_exceptions_the_first_is_told_as_well() -> None:
+def test_of_chained_exceptions_the_first_is_reported_as_well() -> None:
     first = "it began with RuntimeError: operator torchvision::nms does not exist"
     assert cause(CHAIN).text == f"rank 1 raised TypeError: no model; {first}"
     # Also where the last one is a cause of its own: what is to be mended is the first.
@@ -189,7 +189,7 @@ def test_of_chained_exceptions_the_first_is_told_as_well() -> None:
     assert cause(alone).text == "rank 1 raised TypeError: no model"
 
 
-def test_a_rank_that_waits_for_a_lock_of_torchs_extensions_is_told_which() -> None:
+def test_the_lock_of_torchs_extensions_that_a_rank_waits_for_is_named() -> None:
     report = [
         "trainjob: rank 1 has shown no sign of life for 600 s (--stall-timeout-s): no output, no CPU time and no work",
         '    File "/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 49 in wait',

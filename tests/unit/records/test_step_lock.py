@@ -31,7 +31,7 @@ def acquire(one: Lock, done: str = "nothing") -> str | None:
     return one.acquire(lambda word: word == done, lambda _who: None)
 
 
-def test_a_second_one_waits_and_is_told_for_whom(tmp_path: Path) -> None:
+def test_a_second_one_waits_and_learns_for_whom(tmp_path: Path) -> None:
     reported: list[str] = []
     assert acquire(lock(tmp_path, FIRST)) is None
     with pytest.raises(WaitedError):
@@ -114,7 +114,7 @@ def test_a_folder_that_is_removed_takes_the_lock_along(tmp_path: Path, monkeypat
     waiter = lock(folder, Owner("run-b", 1, "n2"), removed)
     assert acquire(waiter) is None
     shutil.rmtree(folder)
-    with pytest.raises(LostError, match="somebody removed"):
+    with pytest.raises(LostError, match="another process removed"):
         holder.beat()
     for one in (holder, waiter):
         one.release("done")

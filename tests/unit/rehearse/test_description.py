@@ -123,5 +123,5 @@ def test_an_interface_that_is_not_here_is_redirected_and_a_whole_job_is_not_cut(
 
 
 @pytest.mark.parametrize(("installed", "is_written"), [("22.05", False), ("23.02", True), ("24.11", True)])
-def test_a_slurm_that_looks_for_cgroups_is_told_that_there_are_none(installed: str, is_written: bool) -> None:
+def test_a_slurm_that_looks_for_cgroups_learns_that_there_are_none(installed: str, is_written: bool) -> None:
     assert ("cgroup.conf" in files(Description(nodes=2), Path("/f"), None, installed)) == is_written

@@ -94,7 +94,7 @@ def test_without_a_cpu_build_there_are_still_cpus(tmp_path: Path, monkeypatch: p
     assert refusal.value.problem.cure.startswith("Rehearse with --no-gpus, on CPUs.")
 
 
-def test_what_is_compiled_is_told_as_it_goes_and_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_is_reported_as_it_proceeds_and_a_refusal_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def lines_of(*_: object, **__: object) -> Generator[str, None, int]:
         yield '{"say": "compiling"}\n'
         yield '{"say": "half of it"}\n'

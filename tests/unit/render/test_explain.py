@@ -88,7 +88,7 @@ def test_an_origin_is_one_line_whatever_a_file_is_called(odd: str) -> None:
     assert shown in of_line(asked, "exec ")
 
 
-def test_flag_job_file_cluster_file_and_default_are_told_apart() -> None:
+def test_flag_job_file_cluster_file_and_default_are_distinguished() -> None:
     asked = REQUESTS["local-command"]
     assert of_line(asked, "# Job mine on full") == "job file mine.yaml"
     assert of_line(asked, "# Ranks run") == "flag -- command"

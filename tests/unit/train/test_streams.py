@@ -27,7 +27,7 @@ def test_every_instance_keeps_its_share_of_each_global_batch() -> None:
     assert rows(4) == rows(1)
 
 
-def test_an_epoch_has_each_sample_once_less_the_remainder_and_the_next_is_told_its_number() -> None:
+def test_an_epoch_has_each_sample_once_less_the_remainder_and_the_next_gets_its_number() -> None:
     numbers = [int(row[0]) for update in rows(1) for row in update]
     first, second, third = numbers[:16], numbers[16:32], numbers[32:]
     assert len(set(first)) == 16

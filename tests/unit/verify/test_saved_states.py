@@ -127,7 +127,7 @@ def test_what_a_checkpoint_would_execute_is_only_remembered(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("kept", [0, 100, -100])
-def test_a_torn_file_is_told(tmp_path: Path, kept: int) -> None:
+def test_a_torn_file_is_reported(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "last.pt"
     torch.save({"model": torch.ones(1000)}, path)
     path.write_bytes(path.read_bytes()[:kept])
@@ -146,7 +146,7 @@ def test_safetensors_and_counters_of_a_trainer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[1]", "null", "7", '{"epoch": [1]}', "", "{"])
-def test_counters_that_are_none_are_told(tmp_path: Path, content: str) -> None:
+def test_counters_that_are_none_are_reported(tmp_path: Path, content: str) -> None:
     (tmp_path / "trainer_state.json").write_text(content)
     with pytest.raises(DamagedError):
         read(tmp_path)
@@ -243,7 +243,7 @@ def twice(levels: int, make: Any) -> Any:
     ],
     ids=range(12),
 )
-def test_a_pickle_made_to_harm_is_read_or_told_soon(tmp_path: Path, pickled: bytes) -> None:
+def test_a_pickle_made_to_harm_is_read_or_reported_soon(tmp_path: Path, pickled: bytes) -> None:
     archive(tmp_path / "bomb.pt", pickled)
     with contextlib.suppress(DamagedError):
         read(tmp_path)
@@ -260,7 +260,7 @@ def test_a_large_number_and_a_compressed_archive_are_no_bombs(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("shape", "stride", "offset"), [((10**9, 10**9), (1, 1), 0), ((3,), (1,), 0), ((1,), (1,), 2), ((-1,), (1,), 0)]
 )
-def test_a_tensor_that_ends_behind_its_storage_is_told(
+def test_a_tensor_that_ends_behind_its_storage_is_reported(
     tmp_path: Path, shape: tuple[int, ...], stride: tuple[int, ...], offset: int
 ) -> None:
     torch.save({"w": torch.zeros(2)}, tmp_path / "last.pt")

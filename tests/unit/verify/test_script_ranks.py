@@ -71,7 +71,7 @@ def test_what_two_ranks_show_is_named(second: AttemptLog, code: str) -> None:
     assert codes(rank(0, events=[passing(0), saving("last.pt")]), second) == [code]
 
 
-def test_ranks_without_loaders_are_told_apart_by_their_losses() -> None:
+def test_ranks_without_loaders_are_distinguished_by_their_losses() -> None:
     def with_losses(*losses: float) -> AttemptLog:
         made = (dataclasses.replace(update(one), batches=(), losses=(loss,)) for one, loss in enumerate(losses))
         return AttemptLog(1, tuple(made))
@@ -125,7 +125,7 @@ def test_what_one_rank_shows_is_named(change: dict[str, Any], code: str) -> None
     assert [one.code for one in with_one(several, ONE)] == [code]
 
 
-def test_random_draws_are_told_apart_from_mistakes() -> None:
+def test_random_draws_are_distinguished_from_mistakes() -> None:
     drawing = dataclasses.replace(
         ONE, updates=tuple(dataclasses.replace(one, random_before=one.weights) for one in ONE.updates)
     )
@@ -134,17 +134,17 @@ def test_random_draws_are_told_apart_from_mistakes() -> None:
     assert [one.code for one in with_one([rank(0, norm=2.0), rank(1, norm=2.0)], drawing)] == ["mean-against-sum"]
 
 
-def test_an_all_reduce_without_gradient_is_told_apart_from_a_sum() -> None:
+def test_an_all_reduce_without_gradient_is_distinguished_from_a_sum() -> None:
     short = rank(0, norm=0.5, events=[ScriptEvent(updates.REDUCES_LOSS, 0, {})]), rank(1, norm=0.5)
     assert [one.code for one in with_one(short, ONE)] == ["reduced-without-gradient"]
 
 
-def test_another_learning_rate_is_told() -> None:
+def test_another_learning_rate_is_reported() -> None:
     scaled = [rank(number, rates=(0.8,)) for number in range(RANKS)]
     assert [one.code for one in with_one(scaled, ONE)] == ["learning-rate"]
 
 
-def test_ranks_that_a_script_starts_itself_are_told() -> None:
+def test_ranks_that_a_script_starts_itself_are_reported() -> None:
     assert codes(rank(0, events=[meeting(0, 0), meeting(1, 0)]), rank(1)) == ["command-per-node"]
 
 
@@ -162,7 +162,7 @@ def test_ranks_that_a_script_starts_itself_are_told() -> None:
         ({"losses": (float("inf"),), "scale": 65536.0}, None),
     ],
 )
-def test_mistakes_that_pass_in_silence_are_told(changes: dict[str, Any], code: str | None) -> None:
+def test_mistakes_that_raise_no_error_are_reported(changes: dict[str, Any], code: str | None) -> None:
     found = codes(rank(0, **changes), rank(1, **changes))
     assert found == ([] if code is None else [code])
 

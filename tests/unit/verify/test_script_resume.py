@@ -188,7 +188,7 @@ def test_a_second_resume_that_is_wrong_says_that_the_first_was_right() -> None:
     assert "from the beginning of the epoch" in found.cure
 
 
-def test_an_epoch_after_the_resumed_one_that_is_short_is_told() -> None:
+def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
     later = [
         dataclasses.replace(update(number), batches=(LoadedBatch(epoch, place, update(taken).batches[0].samples),))
         for number, epoch, place, taken in ((3, 1, 0, 3), (4, 2, 0, 6), (5, 2, 1, 7), (6, 3, 0, 8))
@@ -201,7 +201,7 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_told() -> None:
     assert "this epoch has 2 batches" in found.evidence
 
 
-def test_averaged_weights_in_a_checkpoint_are_told() -> None:
+def test_averaged_weights_in_a_checkpoint_are_reported() -> None:
     ours = changed(6, weights_before="average")
     first = lost_module.FirstApart(AttemptLog(2, (ours,)), 0, 7, ours, WHOLE.updates[6])
     reported = lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="average", ema="average")])
@@ -234,7 +234,7 @@ def test_samples_that_nobody_sees_are_not_said_to_be_the_same(drawn: str, code: 
         ({"ema": "1", "step": "9"}, ["step-counter"]),
     ],
 )
-def test_a_value_that_is_saved_otherwise_after_the_same_update_is_told(
+def test_a_value_that_is_saved_otherwise_after_the_same_update_is_reported(
     content: dict[str, str], codes: list[str]
 ) -> None:
     before = AttemptLog(1, WHOLE.updates[:8], (saving(8, "step8.pt", ema="1", step="2"),))
@@ -246,7 +246,7 @@ def test_a_value_that_is_saved_otherwise_after_the_same_update_is_told(
 @pytest.mark.parametrize(
     ("taken", "codes"), [((6, 7), []), ((4, 7), ["sampler-position"]), ((7, 5), ["sampler-epoch"])]
 )
-def test_an_epoch_whose_rest_has_samples_of_its_beginning_is_told(taken: tuple[int, ...], codes: list[str]) -> None:
+def test_an_epoch_whose_rest_has_samples_of_its_beginning_is_reported(taken: tuple[int, ...], codes: list[str]) -> None:
     # Stopped after update 6 of 8, in the middle of the second epoch, by a signal: nothing went on past the checkpoint.
     rest = [dataclasses.replace(update(6 + at), **taken_from(one)) for at, one in enumerate(taken)]  # type: ignore[arg-type] # by name
     attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(rest))]

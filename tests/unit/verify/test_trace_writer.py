@@ -33,7 +33,7 @@ NESTED: dict[str, Any] = {
 }
 
 
-def test_samples_are_told_by_all_their_values_wherever_they_stand(tmp_path: Path) -> None:
+def test_samples_are_identified_by_all_their_values_in_any_place(tmp_path: Path) -> None:
     targets = torch.tensor([0, 1, 0])
     ((first, second, third),) = write(tmp_path / "a", NESTED, targets).samples
     assert len({first, second, third}) == 3

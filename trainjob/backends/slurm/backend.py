@@ -166,7 +166,7 @@ class Order:
                 raise ControllerDownError(message, is_lost=True) from None
             raise
         except CommandError as error:
-            # It was killed, and nobody knows when.
+            # It was killed at an unknown time.
             raise ControllerDownError(str(error), is_lost=True) from None
         job_id = queue.submitted_id(ended.text)
         if job_id is None:

@@ -210,7 +210,7 @@ def submitted_id(output: str) -> str | None:
 def answer(jobs: Sequence[QueuedJob], after: Sequence[str] = ()) -> Answer:
     """Return what Slurm says of a run that has these jobs (elements of an array, attempts), at least one.
 
-    `after` are the runs that it was told to wait for.
+    `after` are the runs that it waits for.
     """
     at_work = [job for job in jobs if not job.has_ended]
     if not at_work:

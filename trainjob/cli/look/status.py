@@ -65,7 +65,14 @@ def list_command(
         elif not chosen and is_answered:
             typer.echo("no runs: `trainjob submit --cluster local --instances 2 --follow` starts one")
         else:
-            rows = {one.id: _row(one) for one in chosen}
+            rows: dict[str, tuple[str, ...]] = {
+                one.id: (
+                    *(one.id, one.state, one.cluster or "-", str(one.attempt), str(one.update or "-")),
+                    show.age(one.submitted_at) or "-",
+                    f"damaged: {one.damage[0]}" if one.damage else "",
+                )
+                for one in chosen
+            }
             # After what is known, what the answers change.
             changed = [row for run, row in rows.items() if shown.get(run) != row]
             if changed:
@@ -74,12 +81,6 @@ def list_command(
         if not is_answered:
             unsure = sum(one.is_stale for one in chosen)
             show.progress(f"… this is what is known here; asking where {quantity(unsure, 'run')} may have gone on")
-
-
-def _row(one: Snapshot) -> tuple[str, ...]:
-    damage = f"damaged: {one.damage[0]}" if one.damage else ""
-    update = str(one.update or "-")
-    return (one.id, one.state, one.cluster or "-", str(one.attempt), update, show.age(one.submitted_at) or "-", damage)
 
 
 @command(app, "trainjob status last", "trainjob status k3xq --json")

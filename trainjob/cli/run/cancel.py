@@ -21,7 +21,7 @@ def cancel(
         str | None,
         typer.Argument(
             metavar="[RUN]",
-            help="Run id, a unique prefix of one, last, or a path. Without it, you are asked about the last.",
+            help="Run id, a unique prefix of one, last, or a path. Without it, trainjob asks about the last.",
             autocompletion=complete.runs,
         ),
     ] = None,

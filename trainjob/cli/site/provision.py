@@ -67,7 +67,7 @@ class Teller:
         self._printed_at, self._lock = clock.monotonic(), threading.Lock()
 
     def hear(self, event: Event) -> None:
-        """Print what is to be said of an event."""
+        """Print the message about an event."""
         with self._lock:
             self._print(self._story.heard(event))
         if self._on_terminal:

@@ -39,7 +39,7 @@ class LaunchNode(NamedTuple):
 
 
 class NodeLauncher(NamedTuple):
-    """A launcher: the words that start it, and how it is told about its node."""
+    """A launcher: the words that start it, and how it learns about its node."""
 
     name: str
     starts: Tuple[Tuple[str, ...], ...]  # each a program and its sub-command, or a module of `python -m`

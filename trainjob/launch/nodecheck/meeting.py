@@ -49,7 +49,7 @@ class NoWayError(UserError):
 
 
 class LauncherMeeting:
-    """The launchers of a run; `parties` is what each of them said of itself, that of the first one first.
+    """The launchers of a run; `parties` is each one's description of itself, the first launcher's first.
 
     `address` is this host's own in the network in which they meet; empty if it may have several.
     """
@@ -136,7 +136,7 @@ def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_
                     "the first node can't be reached at %s:%d within %g s: %s"
                     % (address, port, limit_s, error.strerror or "no answer")
                 ) from None
-            raise NobodyMetError("nobody answers at %s:%d: %s" % (address, port, error.strerror)) from None
+            raise NobodyMetError("no answer from %s:%d: %s" % (address, port, error.strerror)) from None
     send(link, {**mine, "token": token})
     return LauncherMeeting(link.getsockname()[0], [link], [])
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import resource
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, List, Mapping, NamedTuple, Optional
 
@@ -90,18 +91,15 @@ def _is_everywhere(paths: RunPaths, fault: str, ranking: Ranking, attempt: int) 
     until = clock.monotonic() + _OTHERS_S
     while True:
         see_anew(paths.node_faults)
-        if [_fault_in(one) for one in paths.node_faults.glob("%d.*" % attempt)].count(fault) >= nodes:
+        same = 0
+        for one in paths.node_faults.glob("%d.*" % attempt):
+            with contextlib.suppress(OSError):  # another attempt's, removed meanwhile
+                same += read_first(one, 4096).decode("utf-8", "replace") == fault
+        if same >= nodes:
             return True
         if clock.monotonic() > until:
             return False
         clock.sleep(_OTHERS_S / 20)
-
-
-def _fault_in(path: Path) -> str:
-    try:
-        return read_first(path, 4096).decode("utf-8", "replace")
-    except OSError:  # another attempt's, removed meanwhile
-        return ""
 
 
 def all_reduce_fails(paths: RunPaths, work: Work, attempt: int, restarts: bool) -> bool:
@@ -148,11 +146,11 @@ def _blame(paths: RunPaths, node: str, rank: int, why: str, attempt: int, restar
 def first_finding(paths: RunPaths, need: Requirements) -> Optional[NodeFault]:
     """Return the first fault of this node; None for a sound node."""
     folder = need.data_dir or ""
-    looks: List["tuple[str, Callable[[], Iterator[NodeFault]]]"] = [("the run directory", lambda: _storage(paths))]
+    looks: List["tuple[str, Callable[[], Iterator[NodeFault]]]"] = [("the run directory", partial(_storage, paths))]
     if folder:
-        looks.insert(0, ("the data folder %s" % folder, lambda: _data(folder)))
+        looks.insert(0, ("the data folder %s" % folder, partial(_data, folder)))
     if need.gpus:
-        looks.insert(0, ("its GPUs", lambda: _gpus(need)))
+        looks.insert(0, ("its GPUs", partial(_gpus, need)))
     for what, look in looks:
         finding = _within_limit(what, look)
         if finding is not None:

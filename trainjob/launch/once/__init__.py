@@ -1,1 +1,1 @@
-"""What a job does once before its ranks start."""
+"""Runs what a job needs once before its ranks start."""

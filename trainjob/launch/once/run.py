@@ -31,7 +31,7 @@ _TIMED_OUT = 124
 
 
 class StepPlace(NamedTuple):
-    """Where steps run: the attempt, the host by its scheduler's name, and what their processes get."""
+    """The place of steps: the attempt, the host by its scheduler's name, and the environment of their processes."""
 
     paths: RunPaths
     attempt: int
@@ -103,7 +103,7 @@ class _Runner:
             code = self._run(step)
             word = "%s%d" % (failed, code) if code else done
         finally:
-            # Of a lock that was lost as well: its own number tells nobody anything any more.
+            # Also for a lock that was lost: nothing reads its number any more.
             for lock, last in zip(reversed(self._held), ["released"] * (len(self._held) - 1) + [word]):
                 lock.release(last)
             self._held = []

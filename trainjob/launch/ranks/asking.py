@@ -1,4 +1,4 @@
-"""Hands a request to stop on to the ranks: to each once, by a signal that it handles, and to nobody else."""
+"""Forwards a request to stop to the ranks: to each once, by a signal that it handles, and to no other process."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class StopRequests:
             self._asked.setdefault(one.started, number)
 
     def note(self, pid: int, number: signal.Signals, rank: Rank) -> None:
-        """Record that a handler of this rank gets the request, whoever has sent it."""
+        """Record that a handler of this rank gets the request, from any sender."""
         self._asked.setdefault(pid, number)
         folder: Path = rank.folder
         with contextlib.suppress(OSError):  # it has just ended

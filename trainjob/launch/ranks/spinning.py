@@ -42,7 +42,12 @@ def let_spin(ranks: Sequence[Rank], environ: Mapping[str, str], stat: Path = _ST
     for _ in range(_LOOKS if threads <= len(cpus) else 0):
         before = _times(stat)
         clock.sleep(_LOOK_S)
-        if _idle(before, _times(stat), cpus) >= threads:
+        after = _times(stat)
+        idle = 0  # for more than half of the time
+        for cpu in cpus.intersection(before, after):
+            idle_s, watched_s = (now - then for then, now in zip(before[cpu], after[cpu]))
+            idle += 2 * idle_s > watched_s
+        if idle >= threads:
             for rank in ranks:
                 rank.environment.update(SPINNING)
             return
@@ -53,9 +58,3 @@ def _times(stat: Path) -> Dict[int, Tuple[int, int]]:
     rows = [line.split() for line in text(stat).splitlines() if line.startswith("cpu")]
     times = {int(name[3:]): list(map(int, counts)) for name, *counts in rows if name != "cpu"}
     return {cpu: (sum(counts[_IDLE]), sum(counts[_ALL])) for cpu, counts in times.items()}
-
-
-def _idle(before: Mapping[int, Tuple[int, int]], after: Mapping[int, Tuple[int, int]], cpus: FrozenSet[int]) -> int:
-    """Return how many of `cpus` were idle for more than half of the time between two looks."""
-    both = [(before[cpu], after[cpu]) for cpu in cpus if cpu in before and cpu in after]
-    return sum(2 * (idle - idle_before) > whole - before_whole for (idle_before, before_whole), (idle, whole) in both)

@@ -150,7 +150,7 @@ class Supervisor:
         signal_to_pass = PASSED_ON.get(signal.Signals(number)) if number is not None else None
         reaped = processes.reap()
         for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
-            # Slurm may have told the rank as well, which was faster.
+            # Slurm may have signalled the rank as well, and earlier.
             self._ended(started, ended, was_terminated=self._is_terminating or signal_to_pass == signal.SIGTERM)
         if signal_to_pass is not None:
             self._pass_on(signal_to_pass, is_direct=is_direct)
@@ -206,7 +206,7 @@ class Supervisor:
         if self._first_failure is not None:
             return
         self._first_failure = exits.from_wait_status(ended.returncode)
-        # Told at this moment, it is to blame unless it ended by that signal.
+        # A rank that was signalled at this moment is to blame unless it ended by that signal.
         if not (self._is_terminating or (was_terminated and self._first_failure in _BY_REQUEST)):
             from trainjob.launch.witness import failing
 
@@ -257,7 +257,7 @@ def _in_the_child(cpus: FrozenSet[int]) -> None:
         os.sched_setaffinity(0, cpus)
     # A background job of a shell starts with SIGINT ignored, and would pass that on to all its descendants.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # As srun starts it: libraries look whether somebody else handles it, and a shell can't trap what was ignored.
+    # As srun starts it: libraries check whether it has a handler, and a shell can't trap what was ignored.
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     processes.end_with_parent(signal.SIGKILL)

@@ -31,7 +31,7 @@ class Counted(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What is known of the updates. `is_awaited`: torch is loaded, and none has been made."""
+    """The known updates. `is_awaited`: torch is loaded, and no update has been made."""
 
     counted: Optional[Counted] = None
     is_awaited: bool = False

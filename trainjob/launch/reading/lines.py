@@ -1,4 +1,4 @@
-"""One printed line: how far a training is, and its figures. A line is text that nobody has checked.
+"""One printed line: the progress of a training, and its figures. A line is unchecked text.
 
 Programs print progress in few shapes: a bar of tqdm, Rich or Keras; `name value` pairs such as `step 10/100 loss 2.3`,
 which also make up JSON and Python's dictionaries; and counts in brackets behind an epoch, as in `Epoch: [0][10/500]`.
@@ -107,7 +107,7 @@ _RATES = {"lr", "learning_rate"}
 
 
 class Reading(NamedTuple):
-    """What one line says. Readings of the same `source` count the same thing."""
+    """The values in one line. Readings of the same `source` count the same thing."""
 
     source: str
     update: Optional[int] = None

@@ -40,7 +40,7 @@ _LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
 _WITH_PATHS = (".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf")
 _MANY_TIMES = 1.5
 _COUNTED = "counted"  # the source of positions that the hook has counted
-# The key under which the seconds of an interval are recorded, which nobody can divide into phases from outside.
+# The key under which the seconds of an interval are recorded, which can't be divided into phases from outside.
 _UNDIVIDED = "training"
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z")
 _TOTALS = re.compile(r"(?:(?:num|n|max|total|train|training)_){1,3}(?:steps|iters|iterations|updates)\Z")
@@ -156,9 +156,12 @@ class ScriptProgress:
             self._known = self._counts() if printed else self._known
             for reading, line in printed:
                 if reading.update is not None and self._files is not None and not self._output_counts:
-                    # Without a terminal, a bar may be drawn once, in the end, when a file has told all.
+                    # Without a terminal, a bar may be drawn once, at the end, when a file has reported everything.
                     self._look_at_files(self._files, now)
-                self._output_counts |= self._take(reading, counter, now, _label(line), before)
+                # Without numbers and colours, a line says where a value comes from.
+                wording = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
+                label = "printed: %s" % " ".join(wording.split())[:_LONGEST_LABEL]
+                self._output_counts |= self._take(reading, counter, now, label, before)
                 self._output_has_loss = "" in self._losses or len(self._losses) == 1
             if self._output_counts:
                 # All ranks may print the same; the first one that does is enough.
@@ -190,7 +193,7 @@ class ScriptProgress:
             for logged in file.new():
                 reading = lines.of_values(str(key), logged)
                 if self._output_counts:
-                    # What the output counts stands. A file adds figures, if no other has, at about that time.
+                    # The count of the output wins. A file only adds figures that nothing else had around that time.
                     reading = Reading("figures", figures=reading.figures, held_out=reading.held_out)
                 elif self._position is not None and (logged.step or 0) > self._position.update:
                     # With all that was logged before this step. Rows without a time come many at once.
@@ -434,12 +437,6 @@ class ScriptProgress:
             trouble=self._trouble,
             sources={name: text for name, text in self._sources.items() if position is not None or name == "epoch"},
         )
-
-
-def _label(line: str) -> str:
-    """Return what a line is, without its numbers and colours, to say where a value comes from."""
-    text = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
-    return "printed: %s" % re.sub(r"\s+", " ", text).strip()[:_LONGEST_LABEL]
 
 
 def folders_of(folder: Path, command: Sequence[str]) -> List[Path]:

@@ -9,12 +9,12 @@ if [[ -z "${HOME:-}" ]]; then
   export HOME=~
 fi
 
-# Where others may read the run, nobody but its owner writes in it, whatever the umask is.
+# Where others may read the run, only its owner writes in it, whatever the umask is.
 if [[ $(stat -c %a .) != *00 ]]; then umask 022; fi
 
-# Set by the signal handlers of a script that was told to end.
+# Set by the signal handlers of a script that got a signal to end.
 cancelled=''
-# Set once the disk has refused a word, which is told once.
+# Set once the disk has refused a word, which is reported once.
 disk_refuses=''
 # The process that starts the ranks; empty until there is one.
 launcher=''
@@ -83,7 +83,7 @@ note_begin() {
   note_event began "${SLURM_JOB_NODELIST:-}"
 }
 
-# The last attempt's state is removed before the new number is written: nobody may read one next to the other.
+# The last attempt's state is removed before the new number is written: no reader may see one next to the other.
 begin_attempt() {
   local last
   if ! last=$(number_in attempt); then
@@ -110,11 +110,11 @@ end_attempt() {
   judge "$@"
   # To ask takes a moment, in which a newer attempt may have begun.
   if is_stale; then return 0; fi
-  # Slurm may kill the script while it sees to another start: nobody calls a run REQUEUED that nothing starts again.
+  # Slurm may kill the script while it sees to another start: a run that nothing starts again is never called REQUEUED.
   if [[ "$next" != @(again|more*) ]]; then record_end "$1"; fi
 }
 
-# end_script CODE: whoever waits for this script's 0 waits for a complete run.
+# end_script CODE: a job that waits for this script's 0 waits for a complete run.
 end_script() {
   if [[ "$1" == 0 ]] && ! is_stale && [[ "$(<state)" != COMPLETED ]]; then exit 75; fi
 }

@@ -80,7 +80,7 @@ progress_so_far() {
   printf '%s\n' "$newest"
 }
 
-# count_start AUTOMATIC PROGRESS. Only starts that nobody asked for are counted: a run may be resumed by hand at any time.
+# count_start AUTOMATIC PROGRESS. Only starts without a user's request are counted: a run may be resumed by hand at any time.
 count_start() {
   local starts=0 same=0 last=''
   if [[ -n "$1" && -s .starts ]]; then read -r starts same last <.starts || true; fi
@@ -248,7 +248,7 @@ queue_follow_up() {
   fi
 }
 
-# Prints the job that was queued before the work started; nothing if there is none. Fails where nobody can tell.
+# Prints the job that was queued before the work started; nothing if there is none. Fails where that is unknown.
 known_follow_up() {
   local queued='' code=0
   if [[ -s .follow_up ]]; then queued=$(<.follow_up); fi
@@ -281,7 +281,7 @@ follow_up_continues() {
   [[ "$(show_job "$(<.follow_up)")" == *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
 }
 
-# A run that nobody is to continue leaves no job behind. One that has begun already stays: it continues the run.
+# A run that must not continue leaves no job behind. One that has begun already stays: it continues the run.
 drop_follow_up() {
   local queued tries
   queued=$(known_follow_up) || return 0
@@ -322,7 +322,7 @@ submit_follow_up() {
 }
 
 # waiting_job_of_run NAME ELEMENT: prints the newest job of this run that waits and was submitted after this one. The
-# controller may have taken a job although its answer was lost: nobody would know of that job, and it would start. An
+# controller may have taken a job although its answer was lost: that job would be unknown, and would start. An
 # empty list is no proof of the contrary. Fails with 2 where fewer than two questions were answered.
 waiting_job_of_run() {
   local tries listed empty=0

@@ -46,12 +46,8 @@ def pids_below(pid: int) -> List[int]:
     A command that starts no ranks is itself the one that signals are for.
     """
     tree = processes.trees([pid]).get(pid, [])
-    with_rank = {process.pid for process in tree if _has_rank(process.pid)}
+    with_rank = {process.pid for process in tree if environment.RANK in _environment_of(process.pid)}
     return [process.pid for process in tree if process.pid in with_rank and process.parent not in with_rank] or [pid]
-
-
-def _has_rank(pid: int) -> bool:
-    return environment.RANK in _environment_of(pid)
 
 
 def _environment_of(pid: int) -> Dict[str, str]:

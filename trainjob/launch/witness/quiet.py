@@ -37,7 +37,7 @@ TakeStacks = Callable[[str], Dict[int, RankStacks]]
 
 
 class SampledRanks:
-    """Tells once of each rank of this launcher that shows no sign of life, and of devices that nobody uses.
+    """Reports once each rank of this launcher that shows no sign of life, and unused devices.
 
     `tell` reports a rank; None for a task, whose ranks watch themselves.
     """
@@ -163,10 +163,10 @@ class Outliving:
 
 
 class Stall:
-    """Tells of a command that has stopped making progress, and ends it if the job says so. For the launcher of rank 0.
+    """Reports a command that has stopped making progress, and ends it if the job wants it. For the launcher of rank 0.
 
-    `ask` has all launchers write down the stacks of the `ranks` ranks, and returns those that came in time; `end` notes
-    a line and ends rank 0; `devices_work` says whether devices worked in the last sample.
+    `ask` has all launchers write down the stacks of the `ranks` ranks, and returns those that arrived in time; `end`
+    logs a line and ends rank 0; `devices_work` returns whether devices worked in the last sample.
     """
 
     def __init__(

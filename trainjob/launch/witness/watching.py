@@ -246,7 +246,7 @@ class _Observer:
             return {}
 
     def _report_silent(self, rank: int, silence: Silence) -> None:
-        """Report the rank in its log, keep the stacks of all ranks, and end it if the job says so."""
+        """Report the rank in its log, keep the stacks of all ranks, and end it if the job wants that."""
         word = stack_records.request(self._paths, "stall-%d-" % self._ranks[0].attempt)
         mine = self._answer(word).get(rank)
         with open(str(self._paths.rank_log(rank)), "a") as log:

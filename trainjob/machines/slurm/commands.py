@@ -47,7 +47,7 @@ class SlurmRefusedError(UserError):
         self.output = output
 
 
-# Slurm is installed, and not told of any cluster: the usual state of a laptop.
+# Slurm is installed, but configured for no cluster: the usual state of a laptop.
 _NO_CLUSTER = re.compile(
     r"Could not establish a configuration source|Unable to open.*slurm\.conf|DNS SRV lookup failed"
 )

@@ -119,7 +119,11 @@ def _denied(target: SshTarget, stderr: str) -> str:
     present = [path for path in target.identity_files if os.path.isfile(path)]
     for path in present:
         opened = process.run(["ssh-keygen", "-y", "-P", "", "-f", path], check=False)
-        if opened.code != 0 and "passphrase" in opened.stderr and not _agent_has(path):
+        if opened.code == 0 or "passphrase" not in opened.stderr:
+            continue
+        fingerprint = process.run(["ssh-keygen", "-l", "-f", path], check=False).text.split()[1:2]
+        held = process.run(["ssh-add", "-l"], check=False).text.split()
+        if not fingerprint or fingerprint[0] not in held:
             return (
                 f"key {path} has a passphrase, no agent holds it, and {target.host} accepts no other key of yours. "
                 f'Run: eval "$(ssh-agent)"; ssh-add {shlex.quote(path)}'
@@ -134,9 +138,3 @@ def _denied(target: SshTarget, stderr: str) -> str:
         f"{target.settings.get('user', 'of your configuration')}: install your public key there, or name the "
         "right one (IdentityFile in ~/.ssh/config)"
     )
-
-
-def _agent_has(path: str) -> bool:
-    public = process.run(["ssh-keygen", "-l", "-f", path], check=False).text.split()
-    held = process.run(["ssh-add", "-l"], check=False).text.split()
-    return len(public) > 1 and public[1] in held

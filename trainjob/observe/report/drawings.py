@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # matplotlib writes each color as it is; this one becomes the page's own text color.
 _INK = "#010203"
-# Told apart by people who are color-blind too (Okabe and Ito, without yellow and black).
+# Distinguishable with color blindness (Okabe and Ito, without yellow and black).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _WIDTH_IN, _HEIGHT_IN = 6.0, 3.2
 _STYLE: Any = {
@@ -66,7 +66,7 @@ def of_run(series: Series) -> list[Drawing]:
         Drawing(title, draw(name, lines, starts)) for name, title, lines in parts if any(line.points for line in lines)
     ]
     phases = list(training.shares(PHASES))
-    # Nobody times the parts of a command's update.
+    # The parts of a command's update are not timed.
     if any(sum(shares) for _, shares in phases):
         ends, shares = zip(*phases, strict=True)
 
@@ -200,7 +200,7 @@ def _svg(
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
     # As part of a page: as wide as its place, in the page's color, with ids of its own, and without the metadata and
-    # namespaces, which name addresses that nobody needs.
+    # namespaces, which name addresses that are not needed.
     svg = written.getvalue()
     svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)

@@ -22,7 +22,7 @@ class Goodput:
     Waiting is no part of it: nothing was allocated.
     """
 
-    share: float | None  # of allocated_s in the final weights; None: nobody saw how long updates took (a command)
+    share: float | None  # of allocated_s in the final weights; None: unknown how long updates took (a command)
     allocated_s: float
     final_weights_s: float
     lost_updates_s: float  # trained, then trained again by a later attempt, or in no checkpoint at the end
@@ -32,7 +32,7 @@ class Goodput:
     ending_s: float  # after the last update: the last evaluation's barrier, processes that end, a checkpoint on request
     unrecorded_s: float  # of attempts that recorded no updates
     queue_s: float | None  # waiting for the scheduler; None: not known when it was submitted
-    stopped_s: float  # between an attempt that nobody continued by itself and the next one
+    stopped_s: float  # between an attempt that was not continued automatically and the next one
 
     @property
     def parts(self) -> list[tuple[str, float]]:
@@ -51,7 +51,7 @@ class Goodput:
     @property
     def waits(self) -> list[tuple[str, float]]:
         """The time between attempts, in words, when nothing was allocated."""
-        named = (("in the queue", self.queue_s or 0.0), ("stopped until somebody resumed it", self.stopped_s))
+        named = (("in the queue", self.queue_s or 0.0), ("stopped until it was resumed", self.stopped_s))
         return [(name, seconds) for name, seconds in named if seconds >= _LEAST_WAIT_S]
 
 
@@ -166,7 +166,7 @@ def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:
 
 
 def _between(facts: GoodputFacts) -> tuple[float | None, float]:
-    """Return the seconds in a queue, and those during which nobody had asked for a further attempt."""
+    """Return the seconds in a queue, and the seconds before a further attempt was requested."""
     queue, stopped = 0.0, 0.0
     for before, after in pairwise(facts.attempts):
         gap = max(0.0, after.began_at - facts.end_of(before))

@@ -141,7 +141,7 @@ def _notes(curves: Series, report: Report) -> list[str]:
     if curves.repeated_updates:
         notes.append(f"{curves.repeated_updates} updates were trained again after interruptions")
     if report.damaged_lines:
-        notes.append(f"{report.damaged_lines} damaged lines of metrics.jsonl were passed over")
+        notes.append(f"{report.damaged_lines} damaged lines of metrics.jsonl were skipped")
     spread = curves.speed()
     if spread is not None:
         speed = "median {1:,.0f}, 90 % of intervals in {0:,.0f} to {2:,.0f}".format(*spread)
@@ -216,9 +216,9 @@ def _instance(plan: Plan, index: int, local: int) -> Instance:
     return Instance(name, f"D[{first}:{end}]", 100 * first / whole, 100 * (end - first) / whole, replicas)
 
 
-# -- the events of a run, in order and in words: attempts, signals, nodes avoided, checkpoints passed over ------------
+# -- the events of a run, in order and in words: attempts, signals, nodes avoided, checkpoints skipped ------------
 
-_SIGNALS = {"TERM": "told to end (TERM)", "USR1": "told to write a checkpoint and stop (USR1)"}
+_SIGNALS = {"TERM": "asked to end (TERM)", "USR1": "asked to write a checkpoint and stop (USR1)"}
 
 _CONTINUED = "continued from the checkpoint of update {}"
 _FORMAT = "%Y-%m-%d %H:%M:%S"  # UTC
@@ -255,7 +255,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
     with contextlib.suppress(DamagedError):
         progress, failed = progress_record.load(paths), failure.load(paths)
         if progress is not None:
-            texts = [f"checkpoint passed over: {line}" for line in progress.passed_over]
+            texts = [f"checkpoint skipped: {line}" for line in progress.passed_over]
             if progress.began_at and progress.attempt not in {mark.attempt for mark in marks}:
                 texts.insert(0, _CONTINUED.format(progress.began_at))
             if progress.checkpoints_not_written:

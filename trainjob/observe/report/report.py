@@ -32,7 +32,6 @@ from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
 from trainjob.records.metrics import Intervals, MetricsLine
 from trainjob.records.profile import RankProfile
-from trainjob.records.submission import Submission
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,18 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
     noted, newest, submission = events.read(paths), checkpoints.newest(paths), submissions.read(paths)
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
+    seen = progress.read(paths)
+    resumed_at = None if submission is None else submission.resumed_at
+    facts = GoodputFacts(
+        attempts=events.attempts(noted),
+        trained=list(figures.trained()),
+        evaluation_s=figures.evaluation_s,
+        end_s=None if end is None else end.training_seconds,
+        submitted_at=None if submission is None else submission.submitted_at,
+        resumed=None if submission is None or resumed_at is None else (submission.attempt, resumed_at),
+        heartbeat=seen.heartbeat,
+        saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
+    )
     has_image = isinstance(container, dict) and container.get("runtime") != "none"
     return Report(
         id=paths.id,
@@ -107,7 +118,7 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         cause=causes.of_run(paths) if state in (states.FAILED, states.LOST) else None,
         packages_differ=None if differing is None else str(differing),
         peak_memory_bytes=None if end is None else end.peak_memory_bytes,
-        goodput=_goodput(paths, submission, noted, figures, state),
+        goodput=goodput(facts, state),
         startups=startups(noted, figures.startups, submission, has_image),
         events=noted,
         damaged_lines=lines.damaged,
@@ -117,25 +128,6 @@ def report(paths: RunPaths, curves: Series | None = None) -> Report:
         checkpoints_written=figures.checkpoints,
         checkpoint_durable_s=figures.durable_s,
     )
-
-
-def _goodput(
-    paths: RunPaths, submission: Submission | None, noted: list[Event], figures: Figures, state: str | None
-) -> Goodput | None:
-    newest, seen = checkpoints.newest(paths), progress.read(paths)
-    facts = GoodputFacts(
-        attempts=events.attempts(noted),
-        trained=list(figures.trained()),
-        evaluation_s=figures.evaluation_s,
-        end_s=None if figures.end is None else figures.end.training_seconds,
-        submitted_at=None if submission is None else submission.submitted_at,
-        resumed=None
-        if submission is None or submission.resumed_at is None
-        else (submission.attempt, submission.resumed_at),
-        heartbeat=seen.heartbeat,
-        saved_update=(seen.durable_update or 0) if newest is None else checkpoints.update_of(newest),
-    )
-    return goodput(facts, state)
 
 
 class Figures:

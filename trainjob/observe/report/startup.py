@@ -1,4 +1,4 @@
-"""Where the time of each start went, from the submission to the end of the first update."""
+"""The phases of each start and their seconds, from the submission to the end of the first update."""
 
 from __future__ import annotations
 

@@ -114,11 +114,23 @@ def imitate(
 
     Of another release than the installed one if given. With `accounting` where this machine can have it.
     """
-    groups = tuple(_group(cluster.of_group(one)) for one in cluster.groups)
+    by_group = [cluster.of_group(one) for one in cluster.groups]
+    groups = tuple(
+        NodeGroup(
+            count=one.node.count,
+            cpus=one.node.cpus,
+            memory_mb=_PLENTY_MB if one.node.memory_gb is None else one.node.memory_gb * _MB_PER_GB,
+            threads_per_core=one.node.threads_per_core,
+            gres_type=one.node.type,
+            gres_count=one.node.accelerators,
+            features=tuple(dict.fromkeys(_WORDS.findall(_text(one, "constraint") or ""))),
+        )
+        for one in by_group
+    )
     limits, count = cluster.limits, sum(group.count for group in groups)
     mode, user_signal = _PREEMPTION[cluster.preemption]
     has_cpus = max(group.cpus for group in groups) <= (os.cpu_count() or 1)
-    texts = [_text(cluster.of_group(group), "partition") or DEFAULT_PARTITION for group in cluster.groups]
+    texts = [_text(one, "partition") or DEFAULT_PARTITION for one in by_group]
     partitions = [
         SlurmPartition(name, limits.min_nodes, limits.max_nodes, limits.max_time, preempt_mode=mode, grace_s=_GRACE_S)
         for name in dict.fromkeys(name for text in texts for name in text.split(","))
@@ -148,19 +160,6 @@ def imitate(
 def binds(cluster: SlurmCluster) -> bool:
     """Return whether the site's Slurm binds tasks to CPUs."""
     return cluster.slurm.task_plugin != "none"
-
-
-def _group(cluster: SlurmCluster) -> NodeGroup:
-    nodes = cluster.node
-    return NodeGroup(
-        count=nodes.count,
-        cpus=nodes.cpus,
-        memory_mb=_PLENTY_MB if nodes.memory_gb is None else nodes.memory_gb * _MB_PER_GB,
-        threads_per_core=nodes.threads_per_core,
-        gres_type=nodes.type,
-        gres_count=nodes.accelerators,
-        features=tuple(dict.fromkeys(_WORDS.findall(_text(cluster, "constraint") or ""))),
-    )
 
 
 def _text(cluster: SlurmCluster, option: str) -> str | None:

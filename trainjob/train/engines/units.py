@@ -36,12 +36,17 @@ def units_of(task: Task, model: nn.Module) -> List[str]:
 
 
 def _named(patterns: List[str], model: nn.Module) -> List[str]:
-    modules = [name for name, module in model.named_modules() if name and _has_weights(module)]
+    parts = {name: name.split(".") for name, module in model.named_modules() if name and _has_weights(module)}
     names: List[str] = []
     for pattern in patterns:
-        matching = [name for name in modules if _matches(name, pattern)]
+        wanted = pattern.split(".")  # a star stands for a part, or some of it, without a dot
+        matching = [
+            name
+            for name, own in parts.items()
+            if len(own) == len(wanted) and all(map(fnmatch.fnmatchcase, own, wanted))
+        ]
         if not matching:
-            shown = ", ".join(modules[:8]) + (" and %d more" % (len(modules) - 8) if len(modules) > 8 else "")
+            shown = ", ".join(list(parts)[:8]) + (" and %d more" % (len(parts) - 8) if len(parts) > 8 else "")
             raise UserError(
                 "shard_units of the task names %s, and no module with parameters has that name; there are: %s"
                 % (pattern, shown),
@@ -49,12 +54,6 @@ def _named(patterns: List[str], model: nn.Module) -> List[str]:
             )
         names += [name for name in matching if name not in names]
     return names
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Return whether `name` has the form of `pattern`, in which a star stands for a part without a dot."""
-    words, wanted = name.split("."), pattern.split(".")
-    return len(words) == len(wanted) and all(map(fnmatch.fnmatchcase, words, wanted))
 
 
 def _repeated(module: nn.Module, prefix: str, leaves: bool) -> List[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -164,7 +165,10 @@ def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
     if not steps:
         return
     first, weights = steps[0], {one.weights_before for one in steps[0]}
-    has_same_samples = len(ranks) > 1 and _has_same_samples(steps)
+    # Their losses tell where no loader delivers any.
+    taken = [[one.samples or one.losses for one in step] for step in steps]
+    is_alike = len(ranks) > 1 and all(len(set(step)) == 1 for step in taken)
+    has_same_samples = is_alike and len({step[0] for step in taken}) > len(taken) / 2
     is_sharded = any(one.sharded for one in first)
     # With other weights for the same samples, ranks are parts of one model.
     if len(weights) == 1 or is_sharded or not has_same_samples:
@@ -183,12 +187,6 @@ def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
         if len(of_ranks) > 1 and path != "None":
             yield _finding("all-save", f"{path}, by ranks {', '.join(map(str, sorted(of_ranks)))}")
             return
-
-
-def _has_same_samples(steps: Sequence[Sequence[ScriptUpdate]]) -> bool:
-    """Return whether all ranks take the same samples; by their losses where no loader delivers any."""
-    taken = [[one.samples or one.losses for one in step] for step in steps]
-    return all(len(set(step)) == 1 for step in taken) and len({step[0] for step in taken}) > len(taken) / 2
 
 
 def _replicas(first: Sequence[ScriptUpdate]) -> Iterator[LikelyCause]:
@@ -232,7 +230,13 @@ def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[Like
 
 def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCause]:
     """Yield how the updates of several ranks differ from one rank's: all in their samples, the first in its result."""
-    draws = any(_draws(log) for log in (*ranks, one))
+    draws = any(
+        before.random_before != after.random_before
+        for log in (*ranks, one)
+        for before, after in itertools.pairwise(log.updates)
+        if _pass(before) == _pass(after)
+    )
+    has_workers = any(event.fields.get("workers") for event in one.named(updates.PASS))
     for number, (alone, *ours) in enumerate(zip(one.updates, *(log.updates for log in ranks), strict=False), start=1):
         together, single = _samples(ours), _samples([alone])
         if together.total() != single.total():
@@ -244,7 +248,7 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
         if together != single:
             shared = (together & single).total()
             text = f"update {number}: {shared} of {single.total()} samples are the same"
-            yield _finding(RANDOM if not shared and (draws or _has_workers(one)) else "other-samples", text)
+            yield _finding(RANDOM if not shared and (draws or has_workers) else "other-samples", text)
             return
         if ours[0].rates != alone.rates:
             rates = f"update {number}: {_shown(ours[0].rates)}, one rank {_shown(alone.rates)}"
@@ -269,18 +273,8 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
         yield _finding(RANDOM if draws else "other-result", shown)
 
 
-def _draws(log: AttemptLog) -> bool:
-    """Return whether random numbers are drawn from update to update of one pass over the data."""
-    pairs = zip(log.updates, log.updates[1:], strict=False)
-    return any(one.random_before != two.random_before for one, two in pairs if _pass(one) == _pass(two))
-
-
 def _pass(update: ScriptUpdate) -> int:
     return update.batches[-1].loader_pass if update.batches else 0
-
-
-def _has_workers(log: AttemptLog) -> bool:
-    return any(event.fields.get("workers") for event in log.named(updates.PASS))
 
 
 def _shown(rates: Sequence[float]) -> str:

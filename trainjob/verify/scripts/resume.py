@@ -106,7 +106,8 @@ def verify_script(
     found += by_states(compared, evidence, found)
     runs, judged_by = [whole, broken.paths], "an uninterrupted run"
     if any(one.code not in _OF_SIGNALS for one in found):
-        noise = _noise_of_first(logs, theirs)
+        first = first_apart(logs[0][0], theirs[0][:1]) if theirs else None  # before anything has interrupted it
+        noise = None if first is None or first.expected is None else _noise_of(first)
         if noise is None:
             workbench.say("  they differ: does the script differ from itself when nothing interrupts it?")
             control = workbench.run(request)
@@ -136,13 +137,18 @@ def verify_script(
         before = asked[: evidence.stops_before_it()]
         at_saves = [one for one in before if one.moment == updates.AT_SAVE]
         shrunk = fewest(at_saves if found[0].code == "torn-checkpoint" and at_saves else before, fails)
+    mistaken = mistakes.in_ranks([log[0] for log in logs])  # interrupted or not
     return ScriptVerdict(
         updates=len(logs[0][0].updates),
         stops=[str(one) for one in shrunk],
         interruptions=evidence.interruptions(),
         compared=compared,
         findings=found,
-        notes=[*_mistakes(logs), *evidence.notes(), *_notes_of_states(compared, explained=bool(found))],
+        notes=[
+            *(f"{one.text} ({one.evidence}). {one.cure}" for one in mistaken),
+            *evidence.notes(),
+            *_notes_of_states(compared, explained=bool(found)),
+        ],
         judged_by=judged_by,
         runs=runs,
     )
@@ -155,11 +161,6 @@ def fewest(stops: Sequence[PlannedStop], fails: Callable[[Sequence[PlannedStop]]
             if fails([stop]):
                 return [stop]
     return list(stops)
-
-
-def _mistakes(logs: Sequence[Sequence[AttemptLog]]) -> list[str]:
-    """Return what is wrong with the training itself, interrupted or not."""
-    return [f"{one.text} ({one.evidence}). {one.cure}" for one in mistakes.in_ranks([log[0] for log in logs])]
 
 
 # Findings that no noise can cause.
@@ -493,12 +494,6 @@ def _notes_of_states(compared: Compared | None, *, explained: bool) -> Iterator[
     for one in compared.apart:
         if one.kind == final_states.TRACKER:
             yield f"another run of the tracker was begun: {_described([one])}"
-
-
-def _noise_of_first(logs: Sequence[Sequence[AttemptLog]], others: Sequence[Sequence[AttemptLog]]) -> LikelyCause | None:
-    """Return how the first attempt differs from the other run before anything has interrupted it; None if not."""
-    first = first_apart(logs[0][0], others[0][:1]) if others else None
-    return None if first is None or first.expected is None else _noise_of(first)
 
 
 def _noise(

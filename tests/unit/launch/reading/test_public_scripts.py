@@ -353,7 +353,7 @@ def test_a_silent_script_is_read_by_the_files_that_it_writes(tmp_path: Path, clo
     assert [line.loss for line in lines if line.kind == "evaluation"] == [2.5]
 
 
-def test_a_bar_that_is_drawn_once_in_the_end_completes_what_a_file_has_told(tmp_path: Path, clock: Clock) -> None:
+def test_a_bar_that_is_drawn_once_in_the_end_completes_what_a_file_has_reported(tmp_path: Path, clock: Clock) -> None:
     """Lightning without a terminal: Rich draws its bar in the end, and the logger has written a CSV file before."""
     paths, out = RunPaths(tmp_path / "run"), tmp_path / "project" / "lightning_logs"
     paths.logs.mkdir(parents=True)

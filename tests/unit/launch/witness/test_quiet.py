@@ -201,7 +201,7 @@ class Training:
         return progress.read(self.paths).trouble or ""
 
 
-def test_silence_is_told_with_the_odd_rank_first(
+def test_silence_is_reported_with_the_odd_rank_first(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ranks = [Rank(clock, rank) for rank in range(4)]
@@ -367,7 +367,7 @@ def test_output_cpu_time_and_work_of_the_device_are_signs_of_life(tmp_path: Path
     ]
 
 
-def test_unused_gpus_are_told_once(tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unused_gpus_are_reported_once(tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     ranks, said = SampledRanks(started(tmp_path), StallLimits()), []
     for second, use in [(0, 0.9), (60, 0.0), (360, 0.005), (661, 0.0), (900, 0.0), (960, 0.5), (990, 0.0), (1600, 0.0)]:
         clock.now = 1.75e9 + second

@@ -1,4 +1,4 @@
-"""What we do in the Python processes of other people's programs: one place, switched on by environment variables.
+"""Our code in the Python processes of other people's programs: one place, switched on by environment variables.
 
 | module | switched on by | what it does |
 |---|---|---|
@@ -15,10 +15,10 @@ What it promises:
   us, and so are sys.path and the sitecustomize that ours hides. A fault of ours is not raised in it. What its own
   signal handler raises while our code runs is: whatever of ours catches an `Exception` asks `is_of_handler` first.
 - **The finder is in front of all others**, also of one that the hidden sitecustomize installs, such as the one of the
-  stand-in GPUs, which asks nobody behind it. It has the others find each module, so a module is loaded as without us,
+  stand-in GPUs, which asks no finder after it. It has the others find each module, so a module is loaded as without us,
   with stand-ins where there are some, and then our modules act on it, in the order of `ACTORS`. Of several wrappers of
   one function the first is innermost; those of `startup` are outermost, because they take themselves out again.
-- **Each module is acted on once**, when it is imported, not when somebody only looks for it.
+- **Each module is acted on once**, when it is imported, not when a program only looks for it.
 - **A Python that imports nothing of this reads two or three small files more.** The others are imported when one of
   their modules is.
 - Python 3.7 and later, the standard library, torch 1.10 and later or none. An older Python runs undisturbed.

@@ -31,7 +31,7 @@ _RENDEZVOUS = "torch.distributed.elastic.rendezvous.utils"
 
 
 class Record:
-    """What this process has seen so far."""
+    """The observations of this process so far."""
 
     def __init__(self) -> None:
         self.process = os.getpid()

@@ -25,7 +25,7 @@ _ASKED_BY = (_DDP, "torch._compile", "torch.optim.optimizer")  # anybody else wa
 
 
 def spec() -> Optional[ModuleSpec]:
-    """Return where the module comes from, if somebody asks for it who needs little of it."""
+    """Return the module's source, if the importer needs little of it."""
     if _asked_by() not in _ASKED_BY:
         return None
     from importlib.machinery import ModuleSpec

@@ -1,9 +1,9 @@
-"""Counts the weight updates of rank 0 where they happen, at `Optimizer.step`, and tells the launcher.
+"""Counts the weight updates of rank 0 where they happen, at `Optimizer.step`, and reports them to the launcher.
 
 A process writes one short line, again and again, at its own place in the launcher's file (reading/counts.py reads it).
 A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Optimizers
 with weights of their own that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) make one update.
-Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it says so and counts no further.
+Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it reports that and stops counting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHER_CUTS = re.compile(
 
 
 class _Count:
-    """What this process has counted. `why_not` says why it counts no further."""
+    """The updates that this process has counted. `why_not` is the reason why it counts no further."""
 
     def __init__(self) -> None:
         import fcntl
@@ -142,7 +142,10 @@ class _Pass:
         # An iterator ends its worker processes when the program drops it.
         self.loader, self._iterator, self.began_at = id(loader), weakref.ref(iterator), began_at
         self.yielded = 0
-        self.length = _length(loader)
+        samplers = [one for one in (loader.sampler, loader.batch_sampler) if one is not None]
+        is_known = all(type(one).__module__.startswith(_SAMPLERS) for one in samplers)
+        # The batches of a pass; -1 where only code of the user's own knows: we don't run that.
+        self.length = len(loader) if is_known and getattr(loader, "_dataset_kind", 1) == 0 else -1
 
     def has_moved(self) -> bool:
         """Return whether the loader has delivered a batch since the last question."""
@@ -150,13 +153,6 @@ class _Pass:
         if iterator is not None:
             self.yielded = int(iterator._num_yielded)
         return self.yielded != before
-
-
-def _length(loader: Any) -> int:
-    """Return the batches of a pass over a loader; -1 where only code of the user's own knows: we don't run that."""
-    samplers = [one for one in (loader.sampler, loader.batch_sampler) if one is not None]
-    is_known = all(type(one).__module__.startswith(_SAMPLERS) for one in samplers)
-    return len(loader) if is_known and getattr(loader, "_dataset_kind", 1) == 0 else -1
 
 
 _count: Optional[_Count] = None
@@ -259,7 +255,7 @@ def _ended(optimizer: Any) -> None:
         if frame is not None and frame.f_globals.get("__name__") == _SAVES:
             return
         frame = frame.f_back if frame is not None else None
-    # A fused optimizer is called although its gradients overflowed, and told so.
+    # A fused optimizer is called even if its gradients overflowed, and gets that as an argument.
     found = getattr(optimizer, "found_inf", None)
     count.stepped(optimizer)
     if found is not None and found.device.type == "cpu":

@@ -1,4 +1,4 @@
-"""What a script does that is recorded: its batches, losses, weight updates and saves. No fault in here reaches it."""
+"""Records a script's batches, losses, weight updates and saves. No fault in here reaches the script."""
 
 from __future__ import annotations
 
@@ -70,13 +70,12 @@ def calls_model(recorder: UpdateRecorder, model: Any, given: Any) -> None:
     if not recorder.passes:
         recorder.calls += 1
         recorder.batches.append((0, recorder.calls - 1, digests.tried(lambda: digests.of_samples(given), [])))
-    if not model.training and any(_depends_on_mode(one) for one in model.modules()):
-        recorder.is_evaluating = True
-
-
-def _depends_on_mode(module: Any) -> bool:
-    name = type(module).__name__
-    return "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0)
+    # Only what depends on the mode tells that it is the wrong one.
+    for module in [] if model.training else model.modules():
+        name = type(module).__name__
+        if "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0):
+            recorder.is_evaluating = True
+            return
 
 
 @quietly
@@ -111,14 +110,10 @@ def record_loss(recorder: UpdateRecorder, loss: Any) -> None:
         recorder.kept = bool(_norm_of_watched(recorder))
     if loss.numel() == 1:
         recorder.losses.append(loss.detach().clone())
-        recorder.divided = recorder.divided or _is_divided(getattr(loss, "_trainjob_unscaled", loss))
-
-
-def _is_divided(loss: Any) -> bool:
-    """Return whether a loss, or a term of its sum, was divided or multiplied last."""
-    last = [loss.grad_fn] if loss.grad_fn is not None else []
-    before = [node for one in last for node, _ in one.next_functions if node is not None]
-    return any(type(node).__name__.startswith(("Div", "Mul")) for node in last + before)
+        # What was done to it last, or to a term of its sum.
+        last = getattr(loss, "_trainjob_unscaled", loss).grad_fn
+        nodes = [] if last is None else [last, *(node for node, _ in last.next_functions if node is not None)]
+        recorder.divided |= any(type(node).__name__.startswith(("Div", "Mul")) for node in nodes)
 
 
 def _norm_of_watched(recorder: UpdateRecorder) -> Optional[float]:

@@ -1,4 +1,4 @@
-"""What a process has done since its last weight update, where that is written, and the wait for an interruption."""
+"""Collects what a process does between weight updates, writes it down, and waits for an interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WAIT_S = 120.0
 
 
 class UpdateRecorder:
-    """What this process has done since its last update, and the file to which it goes."""
+    """The actions of this process since its last update, and the file to which they are written."""
 
     def __init__(self, run_dir: str) -> None:
         self.folder = os.path.join(run_dir, "updates")
@@ -75,7 +75,7 @@ class UpdateRecorder:
             os.close(descriptor)
 
     def note(self, event: str, **fields: Any) -> None:
-        """Write an event that is told once."""
+        """Write an event that is recorded only once."""
         if event not in self.noted:
             self.noted.add(event)
             self.write(event, **fields)
