@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+SECRETS_FILE = "put it into a secrets_file of mode 0600"
+HOLDS_SECRET = f"it holds a secret: {SECRETS_FILE}"
+
 
 class Where(Enum):
     """The destination of a line of the file."""

@@ -153,7 +153,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    take_out(script.raw.decode(errors="replace"), keys, account)
+    take_out(script, keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:
         _leave_to(known, keys, account)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
@@ -20,6 +20,7 @@ from batchfiles.slurm.script import BatchScript, nodes_of, script_of
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import FOR_THE_LOG
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.secret_names import is_secret_variable
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -124,7 +125,9 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
         for name, value in {**launch.command.settings, **launch.settings}.items():
             if name in PLACE_VARIABLES:
                 continue
-            if value.known:
+            if is_secret_variable(name) and value.known and value.text:
+                account.note(Where.LOST, launch.line, f"{name}=…", HOLDS_SECRET)
+            elif value.known:
                 found.setdefault(name, value.text)
             elif all(value.sources) and not takes_arguments(" ".join(value.sources)):
                 lines.append(f"export {name}={_shell_word(value, HOLE)}")

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchfiles.adoption.account import Where
+from batchfiles.adoption.account import HOLDS_SECRET, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.bash.commands import Assignment, ShellCommand
@@ -23,7 +23,7 @@ from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
 from trainjob.contract.programs.helpers import LEAVES_NOTHING, PRINTERS, WATCHES
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
-from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_file, is_secret_variable
 
 # Set by modules too: where they stand matters.
 _OF_MODULES = re.compile(r"\w*PATH|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS")
@@ -41,7 +41,6 @@ _OF_SLURM = {
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _SIMPLE = (*_ASSIGNS, "command", "redirected_statement", "pipeline")
-_HIDDEN = "it holds a secret: put it into a secrets_file of mode 0600"
 _MAY_FAIL = re.compile(
     r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
     r"huggingface-cli)\s"
@@ -219,7 +218,11 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
         for two in one.assignments
     )
     given = given or any(two.name == "printf" and _fills_secret(two) for two in one.commands)
-    return Decision(Where.LOST, _HIDDEN, is_secret=True) if commands or given else None
+    written = [path.text for two in _own(one) for sign, path in two.writes_to if sign != "<"]
+    written += [word.text for two in _own(one) if two.name == "tee" for word in two.words[1:]]
+    if commands or given or any(is_secret_file(path) for path in written):
+        return Decision(Where.LOST, HOLDS_SECRET, is_secret=True)
+    return None
 
 
 def _fills_secret(printf: ShellCommand) -> bool:

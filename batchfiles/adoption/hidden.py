@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.start import AdoptionError
+from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.secret_names import is_placeholder, is_secret_variable, keys_in
 
-CURE = "put it into a secrets_file of mode 0600"
-_LOST = f"it holds a secret: {CURE}"
 # Also within a value, as in --export=ALL,NAME=VALUE; and NAME+=VALUE, ${NAME:=VALUE}.
-_ASSIGNED = re.compile(r"""(?=\b([A-Za-z_]\w*)(?:\+?=|:=)(?:'([^'\n]*)'|"([^"\n]*)"|([^\s'"`;&|]+)))""")
+_ASSIGNED = re.compile(r"""(?=\b([A-Za-z_]\w*)(?:\+?=|:=)(?:'([^'\n]*)'|"((?:[^"\\\n]|\\.)*)"|([^\s'"`;&|]+)))""")
+# A word of bash, of quoted pieces and others.
+_WORD = r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"`;&|\\])+)"""
 # What assigns without a sign of it.
 _READ = re.compile(
     r"""\b(?:printf\s+-v|setenv|read(?:\s+-\w+)*)\s+['"]?(\w+)['"]?\s+(?:<<<\s*|['"]?%\S*\s+)?['"]?([^\s'"`;&|]+)"""
@@ -28,6 +30,8 @@ _PASSWORDS = re.compile(
     r"""\bsshpass\s+-p\s*['"]?([^\s'"$`;&|]+)|\bcurl\s[^\n;&|]*?(?<!\S)(?:-u|--user)[=\s]*['"]?[^\s:'"$`]*:([^\s'"$`]+)"""
 )
 _LOGINS = re.compile(r"""\blogin(?:\s+--?[\w-]+)*\s+['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)""")
+# A line of .netrc, or a part of one.
+_NETRC = re.compile(r"""\blogin\s+\S+\s+(?:account\s+\S+\s+)?(?:password|passwd)\s+([^\s'"]+)""")
 # A registry or a host, to which one logs in.
 _PLACES = re.compile(r"[/.]|\A.{0,7}\Z")
 _IN_ADDRESS = re.compile(r"\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
@@ -39,11 +43,11 @@ def secrets_in(text: str) -> frozenset[str]:
 
 
 def _found(text: str) -> Iterator[str]:
-    for name, *values in _ASSIGNED.findall(text):
-        value = "".join(values)
+    for name, literal, *others in _ASSIGNED.findall(text):
+        value = literal or "".join(others)
         # In --export=ALL,NAME=VALUE a comma ends the value; what a shell puts in is none that stands here.
         for one in {value, value.partition(",")[0]} if is_secret_variable(name) else ():
-            if not is_placeholder(one) and not re.search(r"\$[\w{(]", one):
+            if not is_placeholder(one) and (literal or not re.search(r"\$[\w{(]", one)):
                 yield one
     for name, word in _READ.findall(text):
         if is_secret_variable(name) and not is_placeholder(word):
@@ -54,25 +58,39 @@ def _found(text: str) -> Iterator[str]:
     yield from (word for word in _LOGINS.findall(text) if not _PLACES.search(word) and not is_placeholder(word))
     yield from (one for words in _PASSWORDS.findall(text) for one in words if one)
     yield from _IN_ADDRESS.findall(text)
+    yield from (word for word in _NETRC.findall(text) if not is_placeholder(word))
     yield from keys_in(text)
 
 
-def take_out(text: str, keys: Keys, account: Account) -> None:
-    """Remove what holds a secret of `text` from `keys`, and say so. Raises AdoptionError for one in the command."""
-    secrets = secrets_in(text)
+def _known(script: BatchScript, text: str) -> Iterator[str]:
+    """Yield the values of secret variables, as ranks get them and as they are written: quotes and escapes differ."""
+    settings = [one.command.settings | one.settings for one in script.launches]
+    settings += [one.settings for one in script.commands]
+    given = chain(((one.name, one.value) for one in script.assignments), *(one.items() for one in settings))
+    for name, value in given:
+        if is_secret_variable(name) and value.known and not is_placeholder(value.text):
+            yield value.text
+            written = re.findall(rf"\b{re.escape(name)}\+?={_WORD}", text)
+            yield from (word for word in written if not is_placeholder(word.strip("'\"")))
+
+
+def take_out(script: BatchScript, keys: Keys, account: Account) -> None:
+    """Remove what holds a secret of `script` from `keys`, and say so. Raises AdoptionError for one in the command."""
+    text = script.raw.decode(errors="replace")
+    secrets = secrets_in(text).union(_known(script, text))
     if not secrets:
         return
     lines = text.split("\n")
     if _holds(keys.job.get("command"), secrets):
         raise AdoptionError(
             "the training is started with a secret among its words, and others may read job files and run directories",
-            f"have the script read it from its environment, and {CURE}",
+            f"have the script read it from its environment, and {SECRETS_FILE}",
         )
     for values in (keys.job, keys.cluster):
         _strip(values, secrets)
     keys.comments = {path: text for path, text in keys.comments.items() if not _holds(text, secrets)}
     account.entries = [
-        entry._replace(where=Where.LOST, what=_LOST, text=_hidden(entry.text, secrets))
+        entry._replace(where=Where.LOST, what=HOLDS_SECRET, text=_hidden(entry.text, secrets))
         if _holds([entry.text, entry.what, *lines[entry.line - 1 : entry.last]], secrets)
         else entry
         for entry in account.entries

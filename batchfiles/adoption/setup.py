@@ -198,5 +198,5 @@ def _shown(one: Statement, decision: Decision) -> str:
     if decision.is_secret or any(
         is_secret_variable(two.name) or holds_secret(two.value.text) for two in one.assignments
     ):
-        return f"{text[:24].partition('=')[0]}…"
+        return re.sub(r"(?s)\A([^\s=]*(?:\s+[A-Za-z_]\w*(?==))?).*", r"\1…", text)
     return text

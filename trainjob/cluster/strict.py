@@ -61,7 +61,7 @@ class Key(NamedTuple):
 REQUIRED = object()
 
 
-def key(default: Any, what: str) -> Any:
+def key(default: object, what: str) -> Any:
     """Return a key with a default, as the class attribute that declares it."""
     return Key(default, what)
 

@@ -80,7 +80,7 @@ class Retry(NamedTuple):
     attempts: int
 
 
-def parse_retry(values: Mapping[str, Any]) -> Retry:
+def parse_retry(values: Mapping[str, object]) -> Retry:
     """Return what `retry` states. Raises RuleError."""
     more = {}
     for name in ("mem", "time"):

@@ -95,12 +95,12 @@ def remove_if_there(path: Path) -> None:
         path.unlink()
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+def write_json(path: Path, value: object, *, durable: bool = True) -> None:
     """Write `value` as indented JSON, atomically."""
     write_atomically(path, json_bytes(value), durable=durable)
 
 
-def json_bytes(value: Any) -> bytes:
+def json_bytes(value: object) -> bytes:
     """Return `value` as indented JSON."""
     return as_bytes(json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
@@ -210,7 +210,7 @@ def read_number(path: Path) -> Optional[int]:
         return None
 
 
-def append_json_line(path: Path, value: Mapping[str, Any]) -> None:
+def append_json_line(path: Path, value: Mapping[str, object]) -> None:
     """Append `value` as one line in one write, so that a kill tears at most the last line."""
     line = as_bytes(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
     with open(str(path), "a+b", buffering=0, opener=for_owner) as stream:
@@ -227,7 +227,7 @@ class LineWriter:
         self._path = path
         self._stream: Optional[BinaryIO] = None
 
-    def append(self, value: Mapping[str, Any]) -> None:
+    def append(self, value: Mapping[str, object]) -> None:
         """Append one line in one write. Raises OSError; the next call ends a torn line before it writes its own."""
         if self._stream is None:
             append_json_line(self._path, value)

@@ -64,7 +64,7 @@ def _facts(fields: Mapping[str, Any]) -> JobFacts:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return value

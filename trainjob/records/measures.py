@@ -41,7 +41,7 @@ def read_measurement(paths: RunPaths) -> Optional[Dict[str, Any]]:
     return figures if isinstance(figures, dict) else None
 
 
-def write_measurement(paths: RunPaths, figures: Mapping[str, Any]) -> None:
+def write_measurement(paths: RunPaths, figures: Mapping[str, object]) -> None:
     """Write the figures of a benchmark, atomically."""
     write_json(paths.folder / MEASUREMENT, figures)
 

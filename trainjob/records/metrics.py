@@ -164,7 +164,7 @@ def _numbers(values: object) -> Dict[str, float]:
 
 
 def in_columns(
-    lines: Sequence[Mapping[str, Any]],
+    lines: Sequence[Mapping[str, object]],
 ) -> Tuple[Optional[Intervals], Sequence[Mapping[str, Any]]]:
     """Return the training lines as columns, and the other lines, which must be parsed one by one."""
     kinds = [line.get("kind") for line in lines]
@@ -178,7 +178,7 @@ def in_columns(
     return (None, lines) if intervals is None else (intervals, others)
 
 
-def _intervals(lines: Sequence[Mapping[str, Any]]) -> Optional[Intervals]:
+def _intervals(lines: Sequence[Mapping[str, object]]) -> Optional[Intervals]:
     """Return lines of training as columns; None if they are not all as a rank writes them, one after the other."""
     try:
         attempts, updates, *training, seconds = zip(*map(_of_interval, lines))
@@ -223,7 +223,7 @@ class Writer:
         self._lines = LineWriter(paths.metrics)
         self._attempt = attempt
 
-    def append(self, kind: str, epoch: Optional[int], update: int, values: Mapping[str, Any]) -> None:
+    def append(self, kind: str, epoch: Optional[int], update: int, values: Mapping[str, object]) -> None:
         """Append one line. Raises OSError."""
         self._lines.append({"kind": kind, "attempt": self._attempt, "epoch": epoch, "update": update, **values})
 

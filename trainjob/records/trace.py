@@ -35,11 +35,11 @@ class TracePaths:
         """Return the lines of one rank."""
         return self.folder / ("rank-%04d.jsonl" % rank)
 
-    def append(self, rank: int, line: Mapping[str, Any]) -> None:
+    def append(self, rank: int, line: Mapping[str, object]) -> None:
         """Append the line of an update of one rank."""
         append_json_line(self.rank(rank), line)
 
-    def write_facts(self, facts: Mapping[str, Any]) -> None:
+    def write_facts(self, facts: Mapping[str, object]) -> None:
         """Write model.json."""
         write_json(self.model, facts)
 

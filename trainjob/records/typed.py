@@ -98,7 +98,7 @@ class Lines(Generic[Value]):
                 yield from_json(self._kind, fields)
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Return the dataclass `value` as what `json` can write."""
     if dataclasses.is_dataclass(value):
         return {_key(one): to_json(getattr(value, one.name)) for one in dataclasses.fields(value)}

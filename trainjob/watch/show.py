@@ -78,12 +78,12 @@ def json_text(value: object, indent: int | None = None) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def as_json(value: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+def as_json(value: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
     """Print what a command reports as indented JSON: an object, in which a list stands under `rows`."""
     document(versioned(value if isinstance(value, Mapping) else {"rows": value}))
 
 
-def versioned(values: Mapping[str, Any]) -> dict[str, Any]:
+def versioned(values: Mapping[str, object]) -> dict[str, Any]:
     """Return `values` after the version of their form, which grows when a name changes its meaning or goes."""
     return {"json_version": JSON_VERSION, **values}
 

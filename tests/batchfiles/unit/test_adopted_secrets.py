@@ -52,6 +52,16 @@ def adopted(text: str) -> Adoption:
         (f'cat > c.json <<EOF\n{{"api_key": "{KEY}"}}\nEOF', KEY),
         ("curl --password=hunter2hunter2 https://example.org", "hunter2hunter2"),
         ("export SOME_NAME=hf_abcdefghijklmnopqrstuvwx", "hf_abcdefghijklmnopqrstuvwx"),
+        ("export DB_PASSWORD='pa$word1'", "pa$word1"),
+        ("# export DB_PASSWORD='pa$word1'", "pa$word1"),
+        ("wandb login hf_abcdefghijklmnopqrstuvwx", "hf_abcd"),
+        ("cat > $HOME/.netrc <<EOF\nmachine a.org login me password swordfish\nEOF", "swordfish"),
+        ("cat <<EOF > $NETRC\nmachine a.org\n  login me\n  password swordfish\nEOF", "swordfish"),
+        ("w() {\ncat > $NETRC <<EOF\nmachine a.org login me password swordfish\nEOF\n}\nw", "swordfish"),
+        ("echo 'host:5432:base:me:swordfish' > ~/.pgpass", "swordfish"),
+        ("F=~/.pgpass; echo 'h:1:b:me:swordfish' >> $F", "swordfish"),
+        ("{ echo 'h:1:b:me:swordfish'; } > ~/.pgpass", "swordfish"),
+        ("echo 'h:1:b:me:swordfish' | tee -a ~/.pgpass", "swordfish"),
     ],
 )
 def test_a_secret_beside_the_training_is_left_out_and_said(line: str, secret: str) -> None:
@@ -64,8 +74,30 @@ def test_a_secret_beside_the_training_is_left_out_and_said(line: str, secret: st
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        'DB_PASSWORD=\'pa$word1\' API_TOKEN="abc\\"def123"',
+        'API_TOKEN=abc\\"def123',
+        "DB_PASSWORD=p'a$w'ord1",
+        "DB_PASSWORD=$'pa$word1'",
+    ],
+)
+def test_a_secret_before_the_training_is_left_out_however_it_is_quoted(settings: str) -> None:
+    adoption = adopted(f"{HEAD}{settings} MODE=fast srun python train.py\n")
+    text = adoption.job + (adoption.cluster or "") + json.dumps(adoption.as_json())
+    assert "env: {MODE: fast}" in adoption.job
+    assert not [part for part in ("word1", "ord1", "def123") if part in text]
+    assert "secrets_file" in text
+
+
+@pytest.mark.parametrize(
     "train",
-    [f"python train.py --token={KEY}", f"env HF_TOKEN={KEY} python train.py", f"python train.py --wandb_api_key {KEY}"],
+    [
+        f"python train.py --token={KEY}",
+        f"env HF_TOKEN={KEY} python train.py",
+        f"python train.py --wandb_api_key {KEY}",
+        f"env DB_PASSWORD='a${KEY}' python train.py",
+    ],
 )
 def test_a_secret_among_the_words_of_the_training_is_refused(train: str) -> None:
     with pytest.raises(AdoptionError, match=r"secret among its words.*secrets_file") as refused:

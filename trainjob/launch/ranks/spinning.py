@@ -45,8 +45,8 @@ def let_spin(ranks: Sequence[Rank], environ: Mapping[str, str], stat: Path = _ST
         after = _times(stat)
         idle = 0  # for more than half of the time
         for cpu in cpus.intersection(before, after):
-            idle_s, watched_s = (now - then for then, now in zip(before[cpu], after[cpu]))
-            idle += 2 * idle_s > watched_s
+            idle_ticks, all_ticks = (now - then for then, now in zip(before[cpu], after[cpu]))
+            idle += 2 * idle_ticks > all_ticks
         if idle >= threads:
             for rank in ranks:
                 rank.environment.update(SPINNING)

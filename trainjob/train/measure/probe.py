@@ -125,7 +125,7 @@ def _device(torch: Any) -> int:
     return int(os.environ.get("LOCAL_RANK", "0")) % count
 
 
-def _device_id(properties: object, torch: Any) -> str:
+def _device_id(properties: object, torch: object) -> str:
     """Return what tells this GPU from the others of its node."""
     for name in ("uuid", "pci_bus_id"):
         value = getattr(properties, name, None)

@@ -175,7 +175,7 @@ class ShardGroup:
     Their threads agree through `gather`, which returns what every instance gave, in the order of ranks.
     """
 
-    def __init__(self, rank: int, part: Optional[int], parts: int, gather: Callable[[object], List[Any]]) -> None:
+    def __init__(self, rank: int, part: Optional[int], parts: int, gather: Callable[[object], List[object]]) -> None:
         self.leads = rank == 0
         self.part, self.parts = part, parts
         self._gather = gather

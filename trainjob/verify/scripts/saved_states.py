@@ -108,7 +108,7 @@ class _Remembered:
 
     add = append
 
-    def extend(self, values: Sequence[Any]) -> None:
+    def extend(self, values: Sequence[object]) -> None:
         """Take elements of a list."""
         self.parts.extend(values)
 
@@ -147,7 +147,7 @@ def _tensor_of_newer_type(storage: object, *others: Any) -> Any:
     return _tensor(storage, *others)
 
 
-def _typed(function: object, _kind: object, args: Sequence[Any], state: object) -> Any:
+def _typed(function: object, _kind: object, args: Sequence[object], state: object) -> Any:
     """Return what torch._tensor._rebuild_from_type_v2 would make of these."""
     made = function(*args) if callable(function) else _Remembered(*args)
     return made if isinstance(made, SavedTensor) else _Remembered(made, state)
@@ -187,7 +187,7 @@ class _Unpickler(pickle._Unpickler):
             raise DamagedError(f"names more than {_MOST_CLASSES} classes")
         return self._kinds.setdefault((module, name), type(str(name), (_Remembered,), {}))
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: object) -> Any:
         if not (isinstance(pid, tuple) and len(pid) >= 3 and pid[0] == "storage"):
             raise DamagedError("refers to something that is no tensor")
         kind, key = pid[1], str(pid[2])

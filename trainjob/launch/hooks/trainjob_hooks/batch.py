@@ -230,7 +230,7 @@ def watch_signals() -> None:
     """Record for which signals a process has handlers, and which of them came."""
     set_handler, get_handler = signal.signal, signal.getsignal
 
-    def unwrapped(handler: Any) -> Any:
+    def unwrapped(handler: object) -> Any:
         return getattr(handler, "trainjob_unwrapped", handler)
 
     def set_recorded(signalnum: int, handler: Any) -> Any:

@@ -110,7 +110,7 @@ class _Count:
         elif self._of_training not in moved:
             self._per_pass = 0
 
-    def begin_pass(self, loader: Any, iterator: Any) -> None:
+    def begin_pass(self, loader: object, iterator: object) -> None:
         """Note that a loader begins again."""
         before = next((one for one in self._passes if one.loader == id(loader)), None)
         new = _Pass(loader, iterator, self.updates)
@@ -166,7 +166,7 @@ def _mine() -> _Count:
     return _count
 
 
-def _quietly(call: Callable[..., Any], *args: Any) -> Any:
+def _quietly(call: Callable[..., object], *args: Any) -> Any:
     try:
         return call(*args)
     except Exception as error:  # the program trains on, and its updates are not known
@@ -195,7 +195,7 @@ def _count_optimizers(kind: Any) -> None:
     make = kind.__init__
 
     @functools.wraps(make)
-    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+    def made(self: object, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
         _quietly(_count_steps, type(self))
 
@@ -214,7 +214,7 @@ def _count_steps(kind: Any) -> None:
     is_compiling = next((getattr(compiler, name) for name in names if hasattr(compiler, name)), lambda: False)
 
     @functools.wraps(step)
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def counted(self: object, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             _is_compiled()
             return step(self, *args, **kwargs)
@@ -244,7 +244,7 @@ def _is_compiled() -> bool:
 _is_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined] # as torch.compiler.assume_constant_result does
 
 
-def _ended(optimizer: Any) -> None:
+def _ended(optimizer: object) -> None:
     count, torch = _mine(), sys.modules["torch"]
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         count.why_not = "captured"
@@ -285,7 +285,7 @@ def _watch_passes(kind: Any) -> None:
         return
 
     @functools.wraps(iterate)
-    def watched(self: Any) -> Any:
+    def watched(self: object) -> Any:
         iterator = iterate(self)
         if _count is not None and _count.pid == os.getpid():
             _quietly(_count.begin_pass, self, iterator)

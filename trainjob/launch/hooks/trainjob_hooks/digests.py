@@ -29,7 +29,7 @@ def _values(tensor: Any, most: int) -> bytes:
         return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Return whether a value is a tensor of torch's."""
     return isinstance(value, sys.modules["torch"].Tensor)
 
@@ -47,7 +47,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _digest(value: Any, most: int = _MOST_BYTES) -> str:
+def _digest(value: object, most: int = _MOST_BYTES) -> str:
     """Return the digest of all parts of a value, of tensors with more than `most` elements by some of them."""
     digest = hashlib.blake2b()
     for part in _parts(value):
@@ -60,7 +60,7 @@ def _digest(value: Any, most: int = _MOST_BYTES) -> str:
     return str(digest.hexdigest())[:12]
 
 
-def tried(read: Callable[[], Any], instead: Any) -> Any:
+def tried(read: Callable[[], object], instead: object) -> Any:
     """Return what `read` does, or `instead` where a value of the script's can't be read as ours are."""
     try:
         return read()
@@ -70,7 +70,7 @@ def tried(read: Callable[[], Any], instead: Any) -> Any:
         return instead
 
 
-def of_samples(batch: Any) -> List[str]:
+def of_samples(batch: object) -> List[str]:
     """Return the digest of each sample of a batch; one of all where its tensors have no first dimension in common."""
     tensors = [part for part in _parts(batch) if is_tensor(part)]
     counts = {int(tensor.shape[0]) if tensor.dim() else -1 for tensor in tensors}
@@ -85,12 +85,12 @@ def weights_of(optimizer: Any) -> List[Any]:
     return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
-def of_weights(optimizer: Any) -> str:
+def of_weights(optimizer: object) -> str:
     """Return the digest of an optimizer's parameters."""
     return _digest(weights_of(optimizer), _MOST_ELEMENTS)
 
 
-def of_gradients(optimizer: Any) -> Tuple[str, float]:
+def of_gradients(optimizer: object) -> Tuple[str, float]:
     """Return the digest of the gradients, and their norm."""
     every = [weight.grad for weight in weights_of(optimizer) if weight.grad is not None]
     dense = [gradient for gradient in every if gradient.layout == sys.modules["torch"].strided]

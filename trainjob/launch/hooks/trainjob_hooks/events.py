@@ -46,7 +46,7 @@ def began_pass(recorder: UpdateRecorder, loader: Any, iterator: Any) -> None:
 
 
 @quietly
-def _pads(recorder: UpdateRecorder, loader: Any) -> None:
+def _pads(recorder: UpdateRecorder, loader: object) -> None:
     """Note a sampler that gives ranks the same held-out samples to fill up their shares."""
     sampler = getattr(loader, "sampler", None)
     taken = getattr(sampler, "total_size", None)
@@ -139,7 +139,7 @@ def joins(recorder: UpdateRecorder, rank: Optional[int], size: Optional[int]) ->
 
 
 @quietly
-def scales(recorder: UpdateRecorder, scaler: Any) -> None:
+def scales(recorder: UpdateRecorder, scaler: object) -> None:
     """Note the scale of a gradient scaler."""
     scale = getattr(scaler, "_scale", None)
     recorder.scale = None if scale is None else float(scale)
@@ -169,7 +169,7 @@ def begin_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) 
 
 
 @quietly
-def end_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) -> None:
+def end_step(recorder: UpdateRecorder, optimizer: object, found: Dict[str, Any]) -> None:
     """Record the update that a step has made."""
     if not recorder.losses and not any(found["rates"]):
         return  # torch.distributed.checkpoint makes an empty optimizer's state by a step that changes nothing
@@ -197,7 +197,7 @@ def end_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) ->
 
 
 @quietly
-def saves(recorder: UpdateRecorder, path: Optional[str], content: Any) -> None:
+def saves(recorder: UpdateRecorder, path: Optional[str], content: object) -> None:
     """Record the digests of what is about to be saved, by key; of its tensors alone beside those of the weights."""
     inside = content if isinstance(content, dict) and len(content) <= _MOST_KEYS else {"": content}
     content, tensors = digests.tried(lambda: digests.of_saved(inside), ({}, {}))

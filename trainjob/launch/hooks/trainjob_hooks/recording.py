@@ -20,7 +20,7 @@ from . import digests, events, is_of_handler
 from .recorder import UpdateRecorder, at_work
 
 
-def _path_of(target: Any) -> Optional[str]:
+def _path_of(target: object) -> Optional[str]:
     if isinstance(target, (str, bytes)) or hasattr(target, "__fspath__"):
         return os.path.abspath(os.fsdecode(target))
     name = getattr(target, "name", None)
@@ -34,7 +34,7 @@ class _Slow:
         self._stream = stream
         self._recorder = recorder
 
-    def write(self, data: Any) -> int:
+    def write(self, data: object) -> int:
         written: int = self._stream.write(data)
         if self._recorder.waits("save"):
             self._stream.flush()
@@ -45,7 +45,7 @@ class _Slow:
         return getattr(self._stream, name)
 
 
-def _record_saves(module: Any, name: str, keyword: str) -> None:
+def _record_saves(module: object, name: str, keyword: str) -> None:
     """Record the calls of a function that saves, whose second argument is `keyword`: the file."""
     save = getattr(module, name)
 
@@ -79,13 +79,13 @@ def _record_saves(module: Any, name: str, keyword: str) -> None:
 
 
 def _note_calls(
-    owner: Any, name: str, before: Callable[[Any], None], after: Callable[[], object] = lambda: None
+    owner: object, name: str, before: Callable[[object], None], after: Callable[[], object] = lambda: None
 ) -> None:
     """Have `before` look at the object before each call of a method, and call `after` when it is over."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def recorded(self: object, *args: Any, **kwargs: Any) -> Any:
         before(self)
         answer = method(self, *args, **kwargs)
         after()
@@ -98,13 +98,13 @@ def _in_loader(module: Any) -> None:
     iterate, following = module.DataLoader.__iter__, module._BaseDataLoaderIter.__next__
 
     @functools.wraps(iterate)
-    def recorded_iterate(self: Any) -> Any:
+    def recorded_iterate(self: object) -> Any:
         iterator = iterate(self)
         events.began_pass(self, iterator)
         return iterator
 
     @functools.wraps(following)
-    def recorded_following(self: Any) -> Any:
+    def recorded_following(self: object) -> Any:
         try:
             batch = following(self)
         except StopIteration:
@@ -127,7 +127,7 @@ def _record_steps(optimizer: Any) -> None:
         return
 
     @functools.wraps(step)
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def recorded(self: object, *args: Any, **kwargs: Any) -> Any:
         recorder = at_work()
         if recorder is None or recorder.depth or not recorder.is_here():
             return step(self, *args, **kwargs)
@@ -153,7 +153,7 @@ def _in_modules(module: Any) -> None:
     is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", lambda: False)
 
     @functools.wraps(call)
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def recorded(self: object, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return call(self, *args, **kwargs)
         recorder = at_work()
@@ -169,12 +169,12 @@ def _in_modules(module: Any) -> None:
     module.Module.__call__ = recorded
 
 
-def _in_clipping(module: Any) -> None:
+def _in_clipping(module: object) -> None:
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         _before(module, name, lambda *_args, **_kwargs: events.clips())
 
 
-def _before(owner: Any, name: str, note: Callable[..., None]) -> None:
+def _before(owner: object, name: str, note: Callable[..., None]) -> None:
     """Call `note` with the arguments of each call of a function, before it."""
     function = getattr(owner, name)
 
@@ -190,7 +190,7 @@ def _in_parallel(module: Any) -> None:
     begin = module.DistributedDataParallel.__init__
 
     @functools.wraps(begin)
-    def recorded(self: Any, *args: Any, **kwargs: Any) -> None:
+    def recorded(self: object, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
         recorder = at_work()
         if recorder is not None:
@@ -217,7 +217,7 @@ def _in_scaler(module: Any) -> None:
     scale = module.GradScaler.scale
 
     @functools.wraps(scale)
-    def recorded(self: Any, outputs: Any) -> Any:
+    def recorded(self: object, outputs: object) -> Any:
         scaled = scale(self, outputs)
         if digests.is_tensor(scaled) and scaled is not outputs:
             scaled._trainjob_unscaled = outputs
@@ -226,7 +226,7 @@ def _in_scaler(module: Any) -> None:
                 recorder.is_scaled = True
         return scaled
 
-    def unscaled(_scaler: Any, *_args: Any) -> None:
+    def unscaled(_scaler: object, *_args: Any) -> None:
         recorder = at_work()
         if recorder is not None:
             recorder.is_scaled = False
@@ -236,7 +236,7 @@ def _in_scaler(module: Any) -> None:
     _note_calls(module.GradScaler, "step", events.scales)
 
 
-def _in_torch(_module: Any) -> None:
+def _in_torch(_module: object) -> None:
     recorder = at_work()
     if recorder is not None and recorder.is_here():
         recorder.write("starts", local_rank=os.environ.get("LOCAL_RANK"), node=os.environ.get("SLURM_NODEID"))
@@ -260,7 +260,7 @@ _WRAPPED: Dict[str, Callable[[Any], None]] = {
 }
 
 
-def act(name: str, module: Any) -> None:
+def act(name: str, module: object) -> None:
     """Wrap what is recorded of a module that has been loaded."""
     try:
         _WRAPPED[name](module)

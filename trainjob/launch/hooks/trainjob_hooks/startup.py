@@ -25,7 +25,7 @@ def act(name: str, module: Any) -> None:
         note("imported %d %.3f" % (os.getpid(), time.time()))
 
 
-def _time(owner: Any, name: str, word: str, counts: Callable[..., bool] = lambda *_args: True) -> None:
+def _time(owner: object, name: str, word: str, counts: Callable[..., bool] = lambda *_args: True) -> None:
     """Time the first calls of a function that count, then restore the original, so that it stays out of tracebacks."""
     call, left = getattr(owner, name), [_MOST_NOTES]
 
