@@ -355,8 +355,6 @@ OF_TESTS = Law(
             f"tests/standins/ipu/test_{name}.py": "programs use these names of PopTorch, which has no others"
             for name in ("device", "operations", "options", "statements")
         },
-        "tests/unit/verify/test_interrupted.py": "interrupts nothing: a real run takes minutes",
-        "tests/batchfiles/unit/test_running.py": "submits nothing: that takes a private Slurm",
     },
 )
 

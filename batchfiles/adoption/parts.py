@@ -55,8 +55,13 @@ class Statement:
 
 def names_in(text: str) -> set[str]:
     """Return the variables that a text of shell expands."""
+    calculates = (
+        r"\(\(([\s\S]*?)\)\)|\blet\s([^|;&\n]*)|\b\w+\[(\w[^\]]*)\]|(?:declare|typeset|local)\s+-\w*i\w*\s([^|;&\n]*)"
+    )
     in_arithmetic = {
-        word for body in re.findall(r"\(\((.*?)\)\)", text, re.DOTALL) for word in re.findall(r"[A-Za-z_]\w*", body)
+        word
+        for match in re.finditer(calculates, text)
+        for word in re.findall(r"[A-Za-z_]\w*", "".join(filter(None, match.groups())))
     }
     return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)) | in_arithmetic
 

@@ -101,6 +101,8 @@ def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
     prologue = needs.prologue.union(*(names_in(text) for text in decision.prologue))
     if decision.prologue and one.kind == "declaration_command" and not one.assignments:
         prologue |= set(one.text.split()[1:])
+    if decision.prologue or decision.in_command:  # what adds to a value needs the value
+        prologue |= {two.name for two in one.assignments if re.match(r"\w+(?:\[[^]]*\])?\+=|(?!\w+=)", two.text)}
     if decision.prologue:
         prologue |= {two.words[0].text for two in one.commands if two.words}
     return Needs(prologue, command)
@@ -190,6 +192,9 @@ def _comment(part: Statement) -> str:
 
 def _shown(one: Statement, decision: Decision) -> str:
     text = one.text.split("\n")[0]
+    filled = re.match(r"printf\s+-v\s+\w+", text)
+    if decision.is_secret and filled is not None:
+        return f"{filled[0]} …"
     if decision.is_secret or any(
         is_secret_variable(two.name) or holds_secret(two.value.text) for two in one.assignments
     ):

@@ -76,7 +76,7 @@ def record(run: BatchRun) -> Recording:
         description = imitate(run.cluster, requested_cluster.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
-        files, folders = _not_here(run)
+        files, folders = missing_here(run)
         overlays += [(str(run.folder), target) for target in folders]
         if run.keep is not None:
             run.keep.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def record(run: BatchRun) -> Recording:
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
             slurm.set_job_environment(environment)
-            sent = _submit(run, slurm, environment)
+            sent = submit_held(run, slurm, environment)
             if sent.code != 0:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
                 refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
@@ -123,7 +123,7 @@ def record(run: BatchRun) -> Recording:
         )
 
 
-def _not_here(run: BatchRun) -> tuple[list[str], list[str]]:
+def missing_here(run: BatchRun) -> tuple[list[str], list[str]]:
     """Return the files that sh reads, and the folders in which sbatch and sh start something, that are not here.
 
     bash passes them over (BASH_ENV). sh has no such file, and ends at the first that it should read.
@@ -201,7 +201,11 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     return found
 
 
-def _submit(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) -> process.Completed:
+def submit_held(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, str]) -> process.Completed:
+    """Submit the file with plain sbatch; return what sbatch answered. Raises UserError if the file was changed.
+
+    The job is held until Slurm has told that it got the bytes that were read.
+    """
     words = ["sbatch", "--parsable"]
     if (array := run.script.header.value("array")) and (first := _first_elements(array)):
         run.say(f"of the array {array}, elements {first} are rehearsed")

@@ -15,7 +15,6 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines import remote_files
 from trainjob.machines.machine import Machine
 from trainjob.records import job as jobs
-from trainjob.records import submission as submissions
 from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
 from trainjob.records.submission import Remote, Submission
 
@@ -89,18 +88,23 @@ def _small_files(paths: RunPaths) -> tuple[Path, ...]:
     )
 
 
-def refresh_output(paths: RunPaths) -> None:
+def refresh_output(paths: RunPaths, submission: Submission | None) -> None:
     """Append the new lines of a remote run's metrics and logs. Raises UserError."""
-    _refresh_grown(paths, [paths.metrics, paths.scheduler_log], (paths.rank_log, paths.rank_times))
+    _refresh_grown(paths, submission, [paths.metrics, paths.scheduler_log], (paths.rank_log, paths.rank_times))
 
 
-def refresh_usage(paths: RunPaths) -> None:
+def refresh_usage(paths: RunPaths, submission: Submission | None) -> None:
     """Append the new samples of what a remote run's ranks use. Raises UserError."""
-    _refresh_grown(paths, [], (paths.rank_usage,))
+    _refresh_grown(paths, submission, [], (paths.rank_usage,))
 
 
-def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Callable[[int], Path]]) -> None:
-    there = _there(submissions.read(paths))
+def _refresh_grown(
+    paths: RunPaths,
+    submission: Submission | None,
+    files: Sequence[Path],
+    of_rank: Sequence[Callable[[int], Path]],
+) -> None:
+    there = _there(submission)
     if there is None:
         return
     machine, folder = there
@@ -122,9 +126,9 @@ def _refresh_grown(paths: RunPaths, files: Sequence[Path], of_rank: Sequence[Cal
 
 
 @only_owner_writes()
-def fetch_checkpoints(paths: RunPaths) -> None:
+def fetch_checkpoints(paths: RunPaths, submission: Submission | None) -> None:
     """Fetch the newest checkpoint of a remote run, unless it is here already. Raises UserError."""
-    there = _there(submissions.read(paths))
+    there = _there(submission)
     if there is None:
         return
     machine, names = there[0], _checkpoints_there(paths, *there)

@@ -51,7 +51,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         """Show a status, each trouble with checkpoints once, and why the run waits; return whether it has ended."""
         nonlocal trouble, why
         if not now.elements:
-            mirror.refresh_output(paths)
+            mirror.refresh_output(paths, now.submission)
         # A disk that stays full refuses one checkpoint after the other.
         before, trouble = trouble, re.sub(r"[0-9]+", "", now.trouble or "")
         if trouble and trouble != before:

@@ -104,12 +104,15 @@ def was_interrupted(facts: AttemptFacts) -> bool:
     # While the job goes on, TERM is srun's, to the other ranks after one has failed.
     were_signalled = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
     ended_for_it = facts.code == 0 or were_signalled or facts.code in _BY_REQUEST
-    return _was_asked(facts) and ended_for_it and not facts.failed and not facts.trains and not _is_done(facts)
+    # A task leaves the marker if it is not done, where the disk takes it.
+    by_itself = facts.trains and facts.code != exits.UNRECORDED_REQUEST
+    return _was_asked(facts) and ended_for_it and not facts.failed and not by_itself and not _is_done(facts)
 
 
 def _was_asked(facts: AttemptFacts) -> bool:
     """Return whether a handler of a rank got a request, which a full disk may have kept out of the files."""
-    return bool(facts.asked) or facts.code == exits.UNRECORDED_REQUEST
+    # A command may have an exit code 77 of its own.
+    return bool(facts.asked) or (facts.code == exits.UNRECORDED_REQUEST and not facts.failed)
 
 
 def _is_done(facts: AttemptFacts) -> bool:
@@ -232,7 +235,7 @@ def _by_code(facts: AttemptFacts) -> Ending:
 
 def _with_request(facts: AttemptFacts, what: str) -> str:
     """Return `what` behind how the ranks were asked, and how they ended."""
-    if not facts.asked and facts.code == exits.UNRECORDED_REQUEST:
+    if not facts.asked and _was_asked(facts):
         return "%s, which the run directory's disk did not take: %s" % (states.ASKED_TO_STOP, what)
     if not facts.asked:
         return what

@@ -204,7 +204,7 @@ class Launch:
         import gc
 
         from trainjob.launch import processes
-        from trainjob.launch.ranks.guard import guarded, requests_by_input
+        from trainjob.launch.ranks.guard import guarded, is_closed, requests_by_input
         from trainjob.launch.ranks.supervise import Supervisor
         from trainjob.launch.witness.stacks import Stacks
 
@@ -235,9 +235,8 @@ class Launch:
             # Slurm kills the job script as well, KillWait after TERM, and it has the end to record.
             grace_s = max(grace_s / 2, grace_s - _RECORDING_S)
         requests = requests_by_input() if is_slurm else None
-        supervisor = Supervisor(
-            self.paths, ranks, grace_s, self.restarts, watch, looks_for_request=is_slurm and requests is None
-        )
+        looks_for_request = (lambda: is_closed(requests)) if is_slurm else None
+        supervisor = Supervisor(self.paths, ranks, grace_s, self.restarts, watch, looks_for_request=looks_for_request)
         return guarded(supervisor.run, requests)
 
     def _orders(self, answered: Optional[str]) -> Orders:

@@ -12,6 +12,7 @@ from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import checkpoints
+from trainjob.records import submission as submissions
 from trainjob.records.safetensors import header, pieces, whole_shape
 
 
@@ -44,7 +45,7 @@ def export(
 
     `warn` is called for each damaged checkpoint. Raises UserError without a sound one, or if `target` can't be written.
     """
-    mirror.fetch_checkpoints(paths)
+    mirror.fetch_checkpoints(paths, submissions.read(paths))
     newest = checkpoints.newest_sound(paths.checkpoints, warn)
     if newest is None and checkpoints.newest(paths):
         raise UserError(

@@ -115,7 +115,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
                 held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))
             except UserError as error:
                 raise NotSubmittedError(error.text, error.cure) from None
-            recorded = submissions.read(paths)
+            recorded = submissions.read(paths)  # anew, under the lock
             if recorded is None or recorded.native is None:  # it has not been resumed already
                 hand_over(paths, submission, before=recorded)
     except (NotSubmittedError, index.IndexUnwritableError):

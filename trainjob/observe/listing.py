@@ -89,6 +89,7 @@ def _submitted(choice: Choice) -> Iterator[tuple[str, RunPaths]]:
     for paths in index.every_run():
         if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
             continue
+        # Of every run there is; those that are shown are looked at anew, together with their states.
         submission = submissions.read(paths)
         at = submission.submitted_at if submission else ""
         if choice.cluster is not None and (submission is None or submission.cluster != choice.cluster):

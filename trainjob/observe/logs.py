@@ -12,6 +12,7 @@ from typing import BinaryIO
 from trainjob.backends import mirror
 from trainjob.contract.paths import RunPaths
 from trainjob.records import job as jobs
+from trainjob.records import submission as submissions
 from trainjob.records.files import DamagedError, open_regular
 
 _RANK_LOG = re.compile(r"rank-(\d{4,})\.log\Z")
@@ -135,7 +136,7 @@ def tails(paths: RunPaths, rank: int | None, last_lines: int | None = None) -> l
 
 def read(paths: RunPaths, rank: int | None, last_lines: int | None = None) -> Iterator[bytes]:
     """Yield what was printed so far, or the last lines of each log, log after log, in pieces of any length."""
-    mirror.refresh_output(paths)
+    mirror.refresh_output(paths, submissions.read(paths))
     for tail in tails(paths, rank, last_lines):
         yield from tail.new()
         yield from tail.finish()
@@ -150,10 +151,11 @@ def follow(
 ) -> Iterator[bytes]:
     """Yield what is printed until the run has ended, from the beginning or the last lines of each log on."""
     together = Together()
+    submission = submissions.read(paths)  # once: a run stays on its machine
     while True:
         # Before reading: once a run has ended, all that it printed is there.
         is_last = ended()
-        mirror.refresh_output(paths)
+        mirror.refresh_output(paths, submission)
         yield from together.new(tails(paths, rank, last_lines))
         if is_last:
             break

@@ -21,6 +21,7 @@ from trainjob.observe.status import between_looks_s, status
 from trainjob.records import attempts, usage
 from trainjob.records import job as jobs
 from trainjob.records import stacks as stack_records
+from trainjob.records import submission as submissions
 from trainjob.records.stacks import RankStacks
 from trainjob.records.usage import UsageRecord
 
@@ -58,7 +59,7 @@ def usage_of(paths: RunPaths) -> list[RankUsage]:
 
     Raises UserError where nothing was recorded.
     """
-    mirror.refresh_usage(paths)
+    mirror.refresh_usage(paths, submissions.read(paths))
     listed = [_summed_up(samples) for rank in _ranks(paths) if (samples := list(usage.lines(paths, rank).new()))]
     if not listed:
         raise UserError(

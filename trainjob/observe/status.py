@@ -119,7 +119,7 @@ def status(paths: RunPaths, asking: StatusQueries | None = None) -> Snapshot:
     if now.elements or now.state not in _UNEXPLAINED or now.failure is not None:
         return now
     with contextlib.suppress(UserError):
-        mirror.refresh_output(paths)
+        mirror.refresh_output(paths, now.submission)
     cause = causes.of_run(paths, now.note)
     return replace(now, script_tail=tail_of_attempt(paths.scheduler_log), cause=cause)
 

@@ -143,17 +143,20 @@ class Run:
         """
         from trainjob.backends import mirror
         from trainjob.records import metrics
+        from trainjob.records import submission as submissions
 
-        mirror.refresh_output(self.paths)
+        mirror.refresh_output(self.paths, submissions.read(self.paths))
         return metrics.raw(self.paths)
 
     def report(self) -> Report:
         """Return the figures of the run so far: epochs, losses, accuracy, samples/s, seconds by phase."""
         from trainjob.backends import mirror
         from trainjob.observe.report.report import report
+        from trainjob.records import submission as submissions
 
-        mirror.refresh_output(self.paths)
-        return report(self.paths)
+        submission = submissions.read(self.paths)
+        mirror.refresh_output(self.paths, submission)
+        return report(self.paths, submission=submission)
 
     def cancel(self, *, grace_s: float = 30.0) -> Snapshot:
         """End every process of the run, and no other; its ranks get `grace_s` seconds to checkpoint.

@@ -121,7 +121,7 @@ def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[
             if rank is not None:
                 os.kill(rank, signal.SIGKILL)
         return
-    submission = submissions.read(paths)
+    submission = submissions.read(paths)  # anew: each attempt has a process of its own
     assert submission is not None  # noqa: S101 - it was submitted
     native = submission.native
     assert native is not None  # noqa: S101 - and has begun

@@ -29,11 +29,13 @@ from trainjob.observe.report.series import Series
 from trainjob.observe.status import Snapshot, status
 from trainjob.records import job as jobs
 from trainjob.records import metrics
+from trainjob.records import submission as submissions
 from trainjob.records import usage as usage_records
 from trainjob.records.failure import tail_of_attempt
 from trainjob.records.files import DamagedError
 from trainjob.records.job import ContractError
 from trainjob.records.measures import RankTimes, rank_times
+from trainjob.records.submission import Submission
 from trainjob.records.usage import UsageRecord
 from trainjob.requests import interface
 from trainjob.watch import show, views
@@ -247,8 +249,10 @@ class Ranks:
         self._paths = RunPaths(Path(folder))
         self._fetched_at: float | None = None
         self._ranks = 0
+        self._submission: Submission | None = None
         with contextlib.suppress(ContractError, DamagedError, OSError):
             self._ranks = jobs.read(self._paths.job).plan.topology.ranks
+            self._submission = submissions.read(self._paths)  # once: a run stays on its machine
         ranks = range(min(self._ranks, _MOST_RANKS))
         self._usage_lines = {rank: usage_records.lines(self._paths, rank) for rank in ranks}
         self._times_lines = {rank: rank_times(self._paths, rank) for rank in ranks}
@@ -259,7 +263,7 @@ class Ranks:
         """Return a row for each rank that has recorded anything in the newest attempt: its name, and its use."""
         if self._fetched_at is None or clock.monotonic() - self._fetched_at >= _FETCHED_EVERY_S:
             with contextlib.suppress(UserError, ContractError, DamagedError, OSError):
-                mirror.refresh_usage(self._paths)
+                mirror.refresh_usage(self._paths, self._submission)
             self._fetched_at = clock.monotonic()
         self._usage.update((rank, one) for rank, file in self._usage_lines.items() for one in file.new())
         self._times.update((rank, line) for rank, file in self._times_lines.items() for line in file.new())

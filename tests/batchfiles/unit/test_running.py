@@ -52,7 +52,7 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
         run=lambda words, **_: sent.append(words) or SimpleNamespace(code=1),
         description=SimpleNamespace(node_names=["node1"]),
     )
-    running._submit(run, slurm, {})
+    running.submit_held(run, slurm, {})
     assert (f"--output={tmp_path}/slurm-%j.out" in sent[0]) == moved
 
 
@@ -70,4 +70,4 @@ def test_what_only_the_cluster_has_is_known_before_sh_would_end(
 ) -> None:
     script = script_of(Path("train.sbatch"), text.encode(), SiteFacts())
     run = running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script), maps={"/nowhere/here": tmp_path})
-    assert running._not_here(run) == missing
+    assert running.missing_here(run) == missing

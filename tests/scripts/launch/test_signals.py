@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,7 +149,9 @@ while not heard:
 """
 
 
-def test_under_slurm_without_an_input_of_the_jobs_a_file_asks(tmp_path: Path) -> None:
+# srun gives a task a pipe, and closes it, where it has no input itself.
+@pytest.mark.parametrize("has_pipe", [False, True])
+def test_under_slurm_without_an_input_of_the_jobs_a_file_asks(tmp_path: Path, has_pipe: bool) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "attempt").write_text("1\n")
     names = ("PROCID", "LOCALID", "NODEID")
@@ -158,7 +161,8 @@ def test_under_slurm_without_an_input_of_the_jobs_a_file_asks(tmp_path: Path) ->
     words = ["-m", "trainjob.launch", "--launcher", "slurm", str(tmp_path), "--", sys.executable, "-c", HEARS]
     environ = {**os.environ, **job, "TRAINJOB_RUN_DIR": str(tmp_path)}
     launcher = [sys.executable, *words, str(tmp_path)]
-    subprocess.run(launcher, env=environ, stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=True)
+    closed: dict[str, Any] = {"input": b""} if has_pipe else {"stdin": subprocess.DEVNULL}
+    subprocess.run(launcher, env=environ, timeout=LIMIT_S, check=True, **closed)
     assert (tmp_path / ".asked.1").read_text().startswith("USR1")
 
 

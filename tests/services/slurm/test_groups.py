@@ -11,6 +11,8 @@ import pytest
 from tests.support.local_runs import Here
 from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
 from tests.support.waiting import until
+from trainjob.contract.paths import RunPaths
+from trainjob.records import events
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import imitate
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
@@ -24,6 +26,16 @@ GROUPS: dict[str, Any] = {
     ]
 }
 SAYS = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $SLURM_CPUS_PER_TASK CPUs, $SLURMD_NODENAME"'
+# Rank 0 alone takes the request; USR1 would end the others.
+ASKED = """\
+import os, pathlib, signal, time
+run, rank = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]), os.environ["RANK"]
+if rank == "0":
+    signal.signal(signal.SIGUSR1, lambda *_: (run / "last.pt").touch())
+(run / f"ready-{rank}").touch()
+while not (run / "last.pt").exists():
+    time.sleep(0.2)
+"""
 LEAVES_FIRST = 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then echo 5 >$TRAINJOB_RUN_DIR/requeue; fi'
 
 
@@ -58,3 +70,14 @@ def test_ranks_are_numbered_through_all_groups_and_come_back_after_a_requeue(slu
         "3 of 4, 0 of 1, 1 CPUs, node3",
     ]
     assert [[line for line in lines if "CPUs" in line] for lines in output] == [[line] * 2 for line in expected]
+
+
+def test_a_request_reaches_a_rank_and_ends_none_that_has_no_handler_for_it(slurm: PrivateSlurm, here: Here) -> None:
+    login = Login(here, slurm, **GROUPS)
+    here.write("asked.py", ASKED)
+    run, job = login.submit("--", "python", "asked.py")
+    until(lambda: len([*run.folder.glob("ready-*")]) == 4, "the ranks to start", LIMIT_S, POLL_S)
+    slurm.run(["scancel", "--signal=USR1", "--batch", job])
+    until(lambda: run.word("state") not in ("", "RUNNING"), "the request to be taken", LIMIT_S, POLL_S)
+    slurm.run(["scancel", job])
+    assert "(USR1), ended with 0" in events.why_ended(RunPaths(run.folder), 1), everything_printed(run)

@@ -33,7 +33,9 @@ while step < 300:
 if "elsewhere.yaml" in sys.argv:
     open(open("elsewhere.yaml").read().split()[-1] + "/last.pt", "w").write(str(step))
 elif "nothing" not in sys.argv:
-    open("last.pt", "w").write(str(step))
+    part = f"last.{os.getpid()}"
+    open(part, "w").write(str(step))
+    os.replace(part, "last.pt")
 if "done" in sys.argv:
     open(os.path.join(os.environ["TRAINJOB_RUN_DIR"], "done"), "w").close()
 if "reraise" in sys.argv:

@@ -56,7 +56,7 @@ def test_a_failed_run_shows_the_rank_that_failed_its_last_lines_and_where_the_ot
         json.dumps({"attempt": 2, "rank": 0, "host": "gpu2", "packages": {"torch": "2.4"}})
     )
     again = report(paths)
-    text = page.of_run(page.described(paths, dataclasses.replace(again, exit_code=9), run.curves))
+    text = page.of_run(page.described(paths, dataclasses.replace(again, exit_code=9), run.curves, None))
     for shown in ("Rank 1 on gpu3 failed first, with exit code 9", "KeyError: &lt;b&gt;", "step (train.py:7)"):
         assert shown in text, shown
     for shown in ("version of torch", "<strong>gpu3</strong>"):

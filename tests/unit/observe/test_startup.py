@@ -105,7 +105,7 @@ def test_it_stands_in_the_report_its_json_and_the_page(tmp_path: Path) -> None:
     shown = dict(rows.figures(made))["start-up"]
     assert shown.startswith("1 min 40 s: queue 1 min 0 s · environment 24.0 s · imports 3.00 s")
     assert made.as_json()["startups"][0]["parts"]["compile"] == 6.0
-    html = page.of_run(page.described(paths, made, curves))
+    html = page.of_run(page.described(paths, made, curves, None))
     assert "<th>rendezvous</th>" in html
     assert "<td>100.00</td>" in html
 

@@ -25,7 +25,7 @@ class Bench:
         self.begun: list[RunPaths] = []
         self.stops: list[list[PlannedStop]] = []
         self.state, self.slow = state, slow
-        monkeypatch.setattr(interrupted, "_interrupt", self.interrupt)
+        monkeypatch.setattr(interrupted, "interrupt_at", self.interrupt)
         monkeypatch.setattr(interrupted, "wait", lambda _paths, _say: state)
 
     def begin(self, _request: Any) -> RunPaths:

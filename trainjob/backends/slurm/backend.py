@@ -268,12 +268,12 @@ def next_to(
 ) -> list[str]:
     """Return `words` as one more step of the job on the rank's node, beside the ranks and without taking from them."""
     deadline = clock.monotonic() + NODE_KNOWN_S
-    mirror.refresh_usage(paths)
+    mirror.refresh_usage(paths, submission)
     while (seen := usage.newest(paths, rank)) is None:
         if clock.monotonic() > deadline:
             raise UserError(f"the node of rank {rank} of run {paths.id} is not known yet", "ask again in a moment")
         clock.sleep(POLL_S)
-        mirror.refresh_usage(paths)
+        mirror.refresh_usage(paths, submission)
     group = job_records.read(paths.whole.job).plan.topology.group_of_rank(rank)
     of_group = [] if group is None else [f"--het-group={group}"]
     options = [

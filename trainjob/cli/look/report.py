@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
     from trainjob.observe.report.report import Report
     from trainjob.observe.report.series import Series
+    from trainjob.records.submission import Submission
 
 app = commands()
 
@@ -50,6 +51,7 @@ def _write_page(runs: list[RunPaths], target: Path) -> None:
     from trainjob.observe import arrays
     from trainjob.observe.report import page
     from trainjob.observe.report.series import Series
+    from trainjob.records import submission as submissions
     from trainjob.records.files import write_atomically
 
     if not target.parent.is_dir():
@@ -59,10 +61,11 @@ def _write_page(runs: list[RunPaths], target: Path) -> None:
     described = []
     for run in each:
         curves = Series()
-        report = made(run, curves=curves)
+        submission = submissions.read(run)
+        report = made(run, curves=curves, submission=submission)
         with suppress(UserError):  # a warning has named the machine that can't be reached
-            mirror.refresh_usage(run)
-        described.append(page.described(run, report, curves))
+            mirror.refresh_usage(run, submission)
+        described.append(page.described(run, report, curves, submission))
     text = page.of_run(described[0]) if len(described) == 1 else page.of_runs(described)
     write_atomically(target, text)
     typer.echo(f"wrote {target}: {len(text.encode()) / 1e6:.1f} MB, one file that needs no network")
@@ -99,22 +102,27 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
     show.table(("ELEMENT", "STATE", "UPDATES", "LOSS", "HELD-OUT LOSS", "HELD-OUT ACCURACY", "OVERRIDES"), body)
 
 
-def made(paths: RunPaths, state: str | None = None, curves: Series | None = None) -> Report:
+def made(
+    paths: RunPaths, state: str | None = None, curves: Series | None = None, submission: Submission | None = None
+) -> Report:
     """Return a run's report, with its state by `status`: a script that was killed has left RUNNING in its folder.
 
-    `state` is a state that is known already; `curves` gets the lines of metrics, too.
+    `state` is a state that is known already; `curves` gets the lines of metrics, too; `submission`
+    is the run's, from a caller that has read it.
     """
     from dataclasses import replace
 
     from trainjob.backends import mirror
     from trainjob.observe.report.report import report as from_the_folder
     from trainjob.observe.status import status
+    from trainjob.records import submission as submissions
 
+    submission = submission or submissions.read(paths)
     try:
-        mirror.refresh_output(paths)
+        mirror.refresh_output(paths, submission)
     except UserError as error:
         show.warning(f"this is what was last known: {error}")
-    return replace(from_the_folder(paths, curves), state=state or status(paths).state)
+    return replace(from_the_folder(paths, curves, submission), state=state or status(paths).state)
 
 
 def print_report(report: Report) -> None:

@@ -52,7 +52,7 @@ def submit(
     selection = job.prepared.selection
     for name, reason in () if selection is None else selection.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)
-    submission = submissions.read(run.paths)
+    submission = submissions.read(run.paths)  # anew: the handing over has added what sbatch said
     for line in str(((submission and submission.native) or {}).get(submissions.SBATCH_MESSAGES, "")).splitlines():
         typer.echo(f"the site says: {show.visible(line)}", err=True)
     first = next((element.id for element in arrays.elements(run.paths)), run.id)

@@ -64,12 +64,15 @@ class StopRequests:
     def forget(self, pid: int) -> None:
         """Ask this one no more: it has ended."""
         self._waiting.discard(pid)
+        self._takes_term.pop(pid, None)
 
     def look(self, running: Dict[int, Rank]) -> None:
         """Ask those that can take it by now. A rank that handles neither USR1 nor TERM is left alone."""
+        seen: Set[int] = set()
         for pid in list(self._waiting):
             rank = running[pid]
             ranks = _ranks_of(pid, rank)
+            seen.update(ranks)
             for one in ranks:
                 self._ask(one, rank)
             for one in ranks:
@@ -77,6 +80,8 @@ class StopRequests:
                     self._asked.setdefault(pid, self._asked[one])
             if not rank.ranks_per_node and pid in self._asked:
                 self._waiting.discard(pid)
+        # A launcher like torchrun may have ended a rank, or have started it anew.
+        self._takes_term = {pid: since for pid, since in self._takes_term.items() if pid in seen}
 
     def _ask(self, pid: int, rank: Rank) -> None:
         if pid in self._asked:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import stat
 import sys
@@ -78,6 +79,15 @@ def requests_by_input() -> Optional[int]:
     os.dup2(nothing, 0)
     os.close(nothing)
     return requests
+
+
+def is_closed(requests: Optional[int]) -> bool:
+    """Return whether no request can come by that descriptor: srun has no input to hand on, and has closed its end."""
+    if requests is None:
+        return True
+    looked = select.poll()
+    looked.register(requests, select.POLLRDHUP)
+    return bool(looked.poll(0))
 
 
 def _hand_on(requests: int, worker: int) -> None:

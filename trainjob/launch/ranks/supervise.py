@@ -54,7 +54,7 @@ class Supervisor:
         restarts: bool = False,
         observe: Callable[[List[Watched]], Optional[Observation]] = lambda _: None,
         *,
-        looks_for_request: bool = False,
+        looks_for_request: Optional[Callable[[], bool]] = None,
     ) -> None:
         self._paths = paths
         self._ranks = ranks
@@ -93,13 +93,13 @@ class Supervisor:
                     ]
                 )
             while self._running:
-                timeout_s = _LOOK_FOR_REQUEST_S if self._looks_for_request else 3600.0
+                timeout_s = 3600.0 if self._looks_for_request is None else _LOOK_FOR_REQUEST_S
                 if self._kill_at is not None:
                     timeout_s = min(timeout_s, max(0.0, self._kill_at - clock.monotonic()))
                 received = signal.sigtimedwait(WATCHED, min(timeout_s, self._asking.look_within_s))
                 self._handle(None if received is None else received.si_signo, is_direct=self._is_direct(received))
-                if self._looks_for_request and self._is_requested():
-                    self._looks_for_request = False
+                if self._looks_for_request is not None and self._looks_for_request() and self._is_requested():
+                    self._looks_for_request = None
                     self._handle(signal.SIGUSR1)
             if self._observation is not None:
                 self._observation.finish()
@@ -198,6 +198,8 @@ class Supervisor:
             self._asking.note(pid, signal.SIGTERM, started.rank)
         if code in _BY_REQUEST and self._asking.has_asked(pid):
             code = exits.CHECKPOINTED
+        if code == exits.UNRECORDED_REQUEST and rank.holds_input:
+            self._asking.is_unrecorded, code = True, exits.DONE  # the launcher in a container says so of its ranks
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):
             self._failed(rank, ended, was_terminated=was_terminated)

@@ -215,6 +215,7 @@ class Pace:
     def __init__(self) -> None:
         self.label = ""
         self.total: Optional[int] = None
+        self.may_be_of_epoch = False
         self._first: Optional[Tuple[int, int]] = None
         self._last = (0, 0)
         self._before = 0
@@ -223,6 +224,7 @@ class Pace:
     def add(self, position: Position, before: int, now: int, label: str, *, is_bar: bool) -> None:
         """Take a count that was printed when between `before` and `now` updates had been made."""
         self.label, self.total, self._last = label, position.total, (position.update, now)
+        self.may_be_of_epoch = position.may_be_of_epoch
         self._first = self._first or self._last
         # A bar ends where the next one begins, and is read then.
         earliest, self._before = self._before if is_bar else before, before

@@ -171,7 +171,12 @@ class ScriptProgress:
             self._follow(self._known.counted, is_last)
         if self._position is not None and (now >= self._checkpoint_at or is_last):
             began = clock.monotonic()
-            written = tracked.newest_checkpoint(self._saves_to)
+            # Each for itself: a folder of data holds more names than a look takes.
+            written = (
+                max(tracked.newest_checkpoint([place]) for place in dict.fromkeys(self._saves_to))
+                if self._saves_to
+                else 0.0
+            )
             durable = max((update for at, update in self._made if at <= written), default=None)
             if durable != self._durable_update:
                 self._durable_update, self._is_changed = durable, True
@@ -281,13 +286,17 @@ class ScriptProgress:
         total, self._sources["total_updates"] = self._total(counted, self._base, is_last)
         if total is None or total < update:
             total = None
+        # A bar's total may be that of an epoch, as long as no loader tells how many updates a pass has.
+        may_be_of_epoch = counted.per_pass is None and any(
+            pace.may_be_of_epoch for pace in self._paces.values() if pace.total == total
+        )
         self._sources["update"] = "counted at Optimizer.step"
         if self._position is None or self._position.source != _COUNTED:
             self._position = None
-            self._move(Position(_COUNTED, self._base + 1, total, self._epoch), counted.first_at)
+            self._move(Position(_COUNTED, self._base + 1, total, self._epoch, may_be_of_epoch), counted.first_at)
         self._beat_at = max(self._beat_at, counted.last_at)
         self._is_changed |= self._position is None or update != self._position.update
-        self._move(Position(_COUNTED, update, total, self._epoch), counted.last_at)
+        self._move(Position(_COUNTED, update, total, self._epoch, may_be_of_epoch), counted.last_at)
 
     def _continued_from(self, counted: Counted, earlier: ProgressRecord) -> Optional[int]:
         """Return the update from which this attempt has continued; None while it is unknown."""

@@ -44,7 +44,7 @@ contain_ranks() {
     pyxis) contain_in_pyxis "$2" ;;
     shifter) contain_in_shifter "$2" ;;
     # It passes the environment on, and its file says what is mounted.
-    ce) TRAINJOB_SRUN_OPTIONS=(--environment="$2" "${TRAINJOB_OPTIONS[@]}") ;;
+    ce) TRAINJOB_SRUN_OPTIONS=(--environment="$2" ${TRAINJOB_OPTIONS[@]+"${TRAINJOB_OPTIONS[@]}"}) ;;
     *) contain_in_engine "$@" ;;
   esac
 }
@@ -80,7 +80,7 @@ contain_in_apptainer() {
   if [[ "$2" == gpu ]]; then TRAINJOB_CONTAINED+=("$(option_for_gpus)"); fi
   TRAINJOB_CONTAINED+=(--pwd "$TRAINJOB_RUN_DIR/code")
   bind_mounts
-  TRAINJOB_CONTAINED+=("${TRAINJOB_OPTIONS[@]}" "$1")
+  TRAINJOB_CONTAINED+=(${TRAINJOB_OPTIONS[@]+"${TRAINJOB_OPTIONS[@]}"} "$1")
   # on_each_node.sh gives apptainer the values.
   export TRAINJOB_FOR_APPTAINER="${TRAINJOB_HANDED_IN[*]}"
 }
@@ -102,14 +102,14 @@ contain_in_pyxis() {
   TRAINJOB_SRUN_OPTIONS=(
     --container-image="$1" --container-workdir="$TRAINJOB_RUN_DIR/code" --no-container-entrypoint
     --container-env="${TRAINJOB_HANDED_IN[*]}" --container-mounts="${TRAINJOB_PAIRS[*]}"
-    "${TRAINJOB_OPTIONS[@]}"
+    ${TRAINJOB_OPTIONS[@]+"${TRAINJOB_OPTIONS[@]}"}
   )
 }
 
 # Shifter passes the environment on, and shows the file systems of its site: mounts are for the others.
 contain_in_shifter() {
   local TRAINJOB_FOLDER TRAINJOB_NUMBER
-  TRAINJOB_CONTAINED=(shifter --image="$1" "${TRAINJOB_OPTIONS[@]}")
+  TRAINJOB_CONTAINED=(shifter --image="$1" ${TRAINJOB_OPTIONS[@]+"${TRAINJOB_OPTIONS[@]}"})
   for TRAINJOB_NUMBER in "${!TRAINJOB_MOUNTS[@]}"; do
     TRAINJOB_FOLDER=${TRAINJOB_MOUNTS[TRAINJOB_NUMBER]}
     if [[ "$TRAINJOB_FOLDER" != "$TRAINJOB_SUBMITTED_IN" && "$TRAINJOB_FOLDER" != "${TRAINJOB_DATA_DIR:-}" ]]; then
@@ -133,7 +133,7 @@ contain_in_engine() {
   fi
   bind_mounts
   for TRAINJOB_NAME in "${TRAINJOB_HANDED_IN[@]}"; do TRAINJOB_CONTAINED+=(--env "$TRAINJOB_NAME"); done
-  TRAINJOB_CONTAINED+=("${TRAINJOB_OPTIONS[@]}" "$2")
+  TRAINJOB_CONTAINED+=(${TRAINJOB_OPTIONS[@]+"${TRAINJOB_OPTIONS[@]}"} "$2")
 }
 
 # How long an engine is left alone before it is asked again for an image that it does not have yet.

@@ -122,7 +122,7 @@ class Outliving:
         alive = [rank for rank, process in seen if process is not None and process.state not in "ZX"]
         why = self._work_is_done(alive) if alive else None
         if why is None:
-            self._signs, self._stacks = None, {}
+            self._signs, self._stacks, self._printed = None, {}, -1
             return
         printed = sum(_size(self._paths, number) for one in alive for number in one.numbers)
         if self._signs is None:
@@ -144,7 +144,8 @@ class Outliving:
             return "all other ranks had ended"
         progress = progress_records.read(self._paths)
         total = progress.total_updates
-        if progress.attempt == attempt and total and progress.durable_update == progress.update == total:
+        is_at_end = progress.durable_update == progress.update == total and not progress.may_be_of_epoch
+        if progress.attempt == attempt and total and is_at_end:
             return "the last update was made and its checkpoint written"
         return None
 

@@ -26,11 +26,11 @@ from trainjob.planning.picture import replicas_of
 from trainjob.records import checkpoints, events, failure, software, stacks, usage
 from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
-from trainjob.records import submission as submissions
 from trainjob.records.events import Attempt, Event
 from trainjob.records.files import DamagedError, read_first
 from trainjob.records.job import Plan
 from trainjob.records.measures import PHASES
+from trainjob.records.submission import Submission
 
 Rows = Sequence[tuple[str, str]]
 # As many curves as a drawing has colors.
@@ -51,9 +51,8 @@ class Described:
     curves: Series
 
 
-def described(paths: RunPaths, report: Report, curves: Series) -> Described:
+def described(paths: RunPaths, report: Report, curves: Series, submission: Submission | None) -> Described:
     """Return a run as the page needs it."""
-    submission = submissions.read(paths)
     facts = [("cluster", jobs.read(paths.job).plan.cluster)]
     if submission is not None:
         facts += registry.identify(submission.backend, submission.native).items()

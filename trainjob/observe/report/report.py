@@ -32,6 +32,7 @@ from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
 from trainjob.records.metrics import Intervals, MetricsLine
 from trainjob.records.profile import RankProfile
+from trainjob.records.submission import Submission
 
 
 @dataclass(frozen=True)
@@ -72,17 +73,17 @@ class Report:
         return {**asdict(self), "events": [event._asdict() for event in self.events]}
 
 
-def report(paths: RunPaths, curves: Series | None = None) -> Report:
+def report(paths: RunPaths, curves: Series | None = None, submission: Submission | None = None) -> Report:
     """Return the report of a run directory; its lines of metrics are added to `curves`, so that they are read once.
 
-    Raises ContractError where there is no job.json.
+    `submission` is the run's, from a caller that has read it. Raises ContractError where there is no job.json.
     """
     record, figures, lines = jobs.read(paths.job), Figures(), metrics.Reader(paths)
     lines.feed(*([figures] if curves is None else [figures, curves]))
     state, differing = attempts.state(paths), software.difference(software.recorded(paths))
     last, held_out, end = figures.last, figures.held_out, figures.end
     epochs = held_out or last
-    noted, newest, submission = events.read(paths), checkpoints.newest(paths), submissions.read(paths)
+    noted, newest, submission = events.read(paths), checkpoints.newest(paths), submission or submissions.read(paths)
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
     seen = progress.read(paths)

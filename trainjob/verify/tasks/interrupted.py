@@ -143,7 +143,7 @@ def interrupted(
     for number in range(1, _MOST_TRIES + 1):
         paths = workbench.begin(request)
         # Early: a small net's updates are made before a signal has reached every rank of a busy machine.
-        done = _interrupt(workbench, paths, job, plan.at_updates(job.updates // (2 * number)))
+        done = interrupt_at(workbench, paths, job, plan.at_updates(job.updates // (2 * number)))
         if done:
             return paths, done
         workbench.refuse_incomplete(wait(paths, workbench.say))
@@ -151,10 +151,10 @@ def interrupted(
     raise UserError(f"{_MOST_TRIES} runs ended before they could be interrupted", "give more --updates")
 
 
-def _interrupt(
+def interrupt_at(
     workbench: Workbench, paths: RunPaths, job: InterruptedJob, stops: Sequence[PlannedStop]
 ) -> list[Interruption]:
-    """Interrupt the run. Return what was done; nothing if it ended before that."""
+    """Interrupt a run at each of `stops`, and resume it. Return what was done; nothing if it ended before that."""
     done: list[Interruption] = []
     attempt, instances = 1, job.instances
     for stop in stops:

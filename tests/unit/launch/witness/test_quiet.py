@@ -136,6 +136,20 @@ def test_a_rank_that_does_something_is_not_ended(what: str, tmp_path: Path, cloc
     assert killed == []
 
 
+def test_a_look_that_fails_once_begins_anew(tmp_path: Path, clock: Clock, killed: list[int]) -> None:
+    paths = started(tmp_path)
+    others_end(paths, range(1, 4))
+    one = outliving(paths, [Rank(clock)], 4, [])
+    pass_time(clock, 30, one.look)
+    hidden = (paths.folder / ".ended").rename(paths.folder / "hidden")
+    pass_time(clock, 20, one.look)
+    hidden.rename(paths.folder / ".ended")
+    pass_time(clock, 55, one.look)
+    assert killed == []
+    pass_time(clock, 35, one.look)
+    assert killed == [100]
+
+
 def test_a_long_call_of_a_library_gets_as_long_as_a_stall(tmp_path: Path, clock: Clock, killed: list[int]) -> None:
     paths, rank = started(tmp_path), Rank(clock)
     rank.work(cores=1.0)
@@ -147,12 +161,15 @@ def test_a_long_call_of_a_library_gets_as_long_as_a_stall(tmp_path: Path, clock:
     assert killed == [100]
 
 
-@pytest.mark.parametrize(("durable", "ends"), [(100, True), (90, False), (None, False)])
+@pytest.mark.parametrize(
+    ("durable", "of_epoch", "ends"), [(100, False, True), (90, False, False), (None, False, False), (100, True, False)]
+)
 def test_all_ranks_live_on_after_the_last_checkpoint(
-    durable: int | None, ends: bool, tmp_path: Path, clock: Clock, killed: list[int]
+    durable: int | None, of_epoch: bool, ends: bool, tmp_path: Path, clock: Clock, killed: list[int]
 ) -> None:
     paths = started(tmp_path)
-    progress.write(paths, progress.ProgressRecord(1, update=100, total_updates=100, durable_update=durable))
+    record = progress.ProgressRecord(1, update=100, total_updates=100, durable_update=durable, may_be_of_epoch=of_epoch)
+    progress.write(paths, record)
     one = outliving(paths, [Rank(clock, 2)], 4, [])
     pass_time(clock, 120, one.look)
     assert killed == ([102] if ends else [])
