@@ -225,6 +225,23 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return None
 
 
+_NAMED = ("variable_assignment", "variable_name", "word")
+
+
+def _declared_by_text(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Keep what declares variables whose names only a run knows, or that stand between quotes."""
+    declared = [
+        text_of(child)
+        for node in nodes_of(parse(one.text), "declaration_command")
+        for child in node.named_children
+        if child.type not in _NAMED
+    ]
+    stated = [match for text in declared if (match := re.search(r"([A-Za-z_]\w*)=([^$\"'`]+)", text))]
+    if any(is_secret_variable(match[1]) for match in stated):
+        return Decision(Where.LOST, HOLDS_SECRET, is_secret=True)
+    return kept(around, one, needs) if declared else None
+
+
 def _fills_secret(printf: ShellCommand) -> bool:
     option, name, *words = [*(word.text for word in printf.words[1:]), "", ""][: len(printf.words) + 1]
     return option == "-v" and is_secret_variable(name) and HOLE not in "".join(words)
@@ -529,6 +546,7 @@ _BEFORE: tuple[Rule, ...] = (
         _never,
         _defined,
         _secret,
+        _declared_by_text,
         _assigned,
         _declared,
         _trapped,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
@@ -65,6 +68,8 @@ def read_setup(
         decision = before_training(around, one, needs)
         needs = _with_needs_of(one, decision, needs)
         decided.insert(0, (one, decision))
+    if around.container not in ("docker", "podman"):  # those get only what env states
+        decided = list(_in_order(decided, around.container))
     decided += [(one, after_training(around, one)) for one in parts.after]
     lines: list[tuple[str, str]] = []
     for one, decision in decided:
@@ -84,6 +89,25 @@ def read_setup(
         lines.insert(0, (f'cd "{place.copy}"', ""))
     _fill_prologue(lines, keys)
     _log_in(script, launch, needs, lines, keys, account)
+
+
+def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) -> Iterator[tuple[Statement, Decision]]:
+    """Yield the decisions; what follows a kept statement for the same variable is kept too: env comes before all."""
+    kept: set[str] = set()
+    for one, found in decided:
+        env = dict(found.env or {})
+        decision = found
+        later = {name: env.pop(name) for name in list(env) if name in kept}
+        if later:
+            lines = [f"export {name}={shlex.quote(value)}" for name, value in later.items()]
+            if container == "apptainer":
+                lines += [f'export APPTAINERENV_{name}="${name}"' for name in later]
+            what = "; ".join(["prologue", *(f"env: {name}" for name in env)])
+            decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
+        if decision.prologue:
+            kept |= {two.name for two in one.assignments}
+            kept |= set(re.findall(r"\s([A-Za-z_]\w*)", one.text)) if one.kind == "unset_command" else set()
+        yield one, decision
 
 
 def _fill_prologue(lines: list[tuple[str, str]], keys: Keys) -> None:

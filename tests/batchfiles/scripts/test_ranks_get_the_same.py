@@ -90,3 +90,27 @@ def test_an_array_between_quotes_is_one_word(tmp_path: Path) -> None:
 def test_files_that_a_pattern_stands_for_are_found_when_the_job_runs(tmp_path: Path) -> None:
     words = reached("P=*.py", tmp_path, words="*.py $P \"$P\" '*.py' \\*.py a=[1,2]")
     assert words.startswith("<a.py><b.py><a.py><b.py><*.py><*.py><*.py><a=[1,2]>")
+
+
+@pytest.mark.parametrize(
+    ("setup", "value"),
+    [
+        ("export X=$(basename /a/b)\nexport X=fixed", "fixed"),
+        ("X=$(basename /a/b)\nexport X\nX=fixed", "fixed"),
+        ("unset X\nexport X=1", "1"),
+        ('while read -r k v; do export "$k=$v"; done < kv.txt', "5"),
+        ('for n in X; do export "$n=7"; done', "7"),
+        ("n=X; declare -x $n=3", "3"),
+        ("export \"X=1 2\" R='3'", "1 2"),
+        ("cd sub && export X=1", "1"),
+        ("true && X=4 && export X", "4"),
+        ("X=4 && grep -q 5 kv.txt && export X", "4"),
+    ],
+)
+def test_a_variable_has_its_last_value(setup: str, value: str, tmp_path: Path) -> None:
+    assert reached(setup, tmp_path) == f"<> {value}"
+
+
+def test_a_secret_between_quotes_is_left_out(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'export "API_TOKEN=abc77def"\npython train.py\n', tmp_path)
+    assert "abc77def" not in f"{adoption.job}{adoption.cluster}{adoption.account.entries}"
