@@ -161,6 +161,8 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
         return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
+    if (hidden := _secret(around, one, _NOTHING)) is not None:
+        return hidden
     if any(other.line == two.line and not two.source for other in around.script.training for two in commands):
         return Decision(Where.LOST, "a job trains once")
     if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
