@@ -73,7 +73,7 @@ class Adoption:
     account: Account
     start: AdoptedStart
     cured: tuple[str, ...]
-    explained: Mapping[str, str]  # how ranks of both may differ, and by which fault of the file
+    explained: Mapping[str, Collection[str]]  # how ranks of both may differ, and by which faults of the file
 
     def as_json(self) -> dict[str, Any]:
         """Return the account for `--json`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
-from batchfiles.bash.expansion import Word, text_of
+from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram, option
@@ -76,6 +76,10 @@ def run_of(
         has_mode = "config_file" in launch.launcher.options or start.instances == 1
         words = [*words[:at], *added[has_mode:], *words[at:]]
     text = _shell_words(script, launch, words)
+    for word in words:
+        if any(is_pattern(source) for source in word.value.sources if source[:1] not in ("$", '"', "'")):
+            what = "the shell of the command finds the files, in the copy of the project"
+            account.note(Where.JOB, launch.line, word.source, what)
     body = f"{inner}exec {text}"
     return AdoptedCommand(["bash", "-c", body], names_in(body), env)
 
@@ -327,7 +331,14 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
         # A loop that puts words together has ended: what its variable was is gone.
         looped = names_in(texts[-1]) & set(re.findall(r"^\s*for\s+(\w+)\s+in", "\n".join(script.lines), re.MULTILINE))
         of_file = any(_is_argument(one.value) for one in group)
-        if HOLE in texts[-1] or looped or takes_arguments(texts[-1]) or (of_file and not group[0].value.known):
+        is_joined = re.search(r"\[\*\]|\$\{?\*", texts[-1]) and any(one.name == "IFS" for one in script.assignments)
+        if (
+            HOLE in texts[-1]
+            or is_joined
+            or looped
+            or takes_arguments(texts[-1])
+            or (of_file and not group[0].value.known)
+        ):
             _refuse(script, launch, word)
         at = following
     return " ".join(texts)

@@ -16,7 +16,7 @@ from batchfiles.adoption.places import PathOrigin
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.shell import parse
-from batchfiles.bash.values import Value
+from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.cluster.common import refuse_name
@@ -45,6 +45,7 @@ _MAY_FAIL = re.compile(
     r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
     r"huggingface-cli)\s"
 )
+_CALCULATES = re.compile(r"(?<!\$)\(\(|\blet\s")
 _PLACE = "each rank gets its rank number and the rendezvous"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
@@ -160,6 +161,8 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
         return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
+    if (hidden := _secret(around, one, _NOTHING)) is not None:
+        return hidden
     if any(other.line == two.line and not two.source for other in around.script.training for two in commands):
         return Decision(Where.LOST, "a job trains once")
     if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
@@ -216,6 +219,7 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
         holds_secret(two.value.text) or (is_secret_variable(two.name) and two.value.known and two.value.text)
         for two in one.assignments
     )
+    given = given or any(two.name == "printf" and _fills_secret(two) for two in one.commands)
     written = [path.text for two in _own(one) for sign, path in two.writes_to if sign != "<"]
     written += [word.text for two in _own(one) if two.name == "tee" for word in two.words[1:]]
     if commands or given or any(is_secret_file(path) for path in written):
@@ -223,9 +227,32 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return None
 
 
+_NAMED = ("variable_assignment", "variable_name", "word")
+
+
+def _declared_by_text(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Keep what declares variables whose names only a run knows, or that stand between quotes."""
+    declared = [
+        text_of(child)
+        for node in nodes_of(parse(one.text), "declaration_command")
+        for child in node.named_children
+        if child.type not in _NAMED
+    ]
+    stated = [match for text in declared if (match := re.search(r"([A-Za-z_]\w*)=([^$\"'`]+)", text))]
+    if any(is_secret_variable(match[1]) for match in stated):
+        return Decision(Where.LOST, HOLDS_SECRET, is_secret=True)
+    return kept(around, one, needs) if declared else None
+
+
+def _fills_secret(printf: ShellCommand) -> bool:
+    option, name, *words = [*(word.text for word in printf.words[1:]), "", ""][: len(printf.words) + 1]
+    return option == "-v" and is_secret_variable(name) and HOLE not in "".join(words)
+
+
 def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Put variables into the environment, or leave them out where they are only words of the command."""
-    if not one.assignments or (one.commands and one.kind not in _ASSIGNS):
+    sets = all(two.name in ("let", "printf") for two in one.commands)
+    if not one.assignments or (one.commands and one.kind not in _ASSIGNS and not sets):
         return None
     fates = [_of_variable(around, one, two, needs) for two in one.assignments]
     found = [fate for fate in fates if fate is not None]
@@ -300,12 +327,19 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     """Keep what takes a variable away, or gives it to programs or another kind, if anything needs it."""
     if one.assignments or one.commands or one.kind not in ("declaration_command", "unset_command"):
         return None
-    names = set(re.findall(r"(?<=\s)[A-Za-z_]\w*", one.text))
+    names = _declared_names(one.text)
     if names and all(tells_place(name) for name in names) and not names & needs.all:
         return Decision(Where.TRAINJOB, _PLACE)
+    if around.has_shell and names & needs.command and re.search(r"\s-\w*[aA]", one.text):
+        return Decision(Where.CLUSTER, "prologue", prologue=[one.text], in_command=one.text)
     if one.kind == "unset_command" or one.text.startswith(("export", "declare -x")) or names & needs.all:
         return kept(around, one, needs)
     return Decision(Where.NOWHERE, "nothing uses it")
+
+
+def _declared_names(text: str) -> set[str]:
+    """Return the names that a declaration without values has."""
+    return set(re.findall(r"(?<=\s)[A-Za-z_]\w*", text))
 
 
 def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -336,7 +370,7 @@ def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision
 def _moved(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     commands = _own(one)
     moves = [two for two in commands if two.name in ("cd", "pushd", "popd")]
-    if not moves or any(two not in moves and not _prints(two) for two in commands):
+    if not moves or _exports(one) or any(two not in moves and not _prints(two) for two in commands):
         return None
     target = moves[-1].words[1] if len(moves[-1].words) > 1 else None
     origins = target.value.origins if target is not None else frozenset()
@@ -378,10 +412,18 @@ def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
         return None  # it gives a variable its value
     if not all(_prints_in(around, two) for two in commands):
         return None
+    if _exports(one):
+        return None
     ends = any(two.name in ("exit", "return") for two in commands) or re.search(r"\$\{\w+:?\?", one.text)
     if (ends or _calls_leaving(around, commands)) and not takes_arguments(one.text):
         return None
     return Decision(Where.NOWHERE, "it only prints or checks")
+
+
+def _exports(one: Statement) -> bool:
+    """Return whether a part of a statement gives a variable to programs."""
+    declared = [text_of(node) for node in nodes_of(parse(one.text), "declaration_command")]
+    return any(re.match(r"export\b|\w+\s+-\w*x", text) for text in declared)
 
 
 def _calls_leaving(around: Surroundings, commands: Sequence[ShellCommand]) -> bool:
@@ -428,6 +470,17 @@ def _prints(command: ShellCommand) -> bool:
     return name in LEAVES_NOTHING and name != "local"
 
 
+def _unless_it_fails(around: Surroundings, one: Statement, text: str) -> str:
+    """Return what keeps a statement from ending the job where it has not ended the file."""
+    if one.role is not Role.REQUIRED and _MAY_FAIL.match(text):
+        return "" if any("e" in two.options for two in one.commands) else " || true"
+    is_strict = any("e" in two.options and two.at < one.span[1] for two in around.script.commands)
+    calculates = one.assignments and "<<" not in text and _CALCULATES.search(text)
+    if calculates and one.kind != "function_definition" and not is_strict:
+        return " || true"  # of a result of 0
+    return ""
+
+
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     """Keep a statement in the prologue."""
     text, after = one.text, []
@@ -443,7 +496,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         # bash does not export array elements either, and a name once declared as an array stays one.
         name = one.assignments[0].name
         text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
-    elif own and one.kind in _ASSIGNS and not text.startswith(("export", "declare -x")):
+    elif own and re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
         text = f"export {text.removeprefix('readonly ')}"
     elif own and not text.startswith(("export", "declare -x")):
         after.append(f"export {' '.join(own)}")
@@ -454,8 +507,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         if others and any(two.name in ("source", ".") and not _is_site_file(two) for two in one.commands):
             after.append(f"export {' '.join(others)}")
     text = around.place.in_copy(text)
-    if one.role is not Role.REQUIRED and _MAY_FAIL.match(text) and not any("e" in two.options for two in one.commands):
-        text += " || true"  # it would end the job, and has not ended the file
+    text += _unless_it_fails(around, one, text)
     if takes_arguments(text) and len(one.assignments) == 1 and one.assignments[0].value.known:
         given = one.assignments[0]
         text = f"{'export ' if given.exported or own else ''}{given.name}={shlex.quote(given.value.text)}"
@@ -496,6 +548,7 @@ _BEFORE: tuple[Rule, ...] = (
         _never,
         _defined,
         _secret,
+        _declared_by_text,
         _assigned,
         _declared,
         _trapped,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 
 _PLACES = ("ranks", "rank", "world size", "local rank", "node", "gpus")
 _BY_CODE: dict[str, tuple[str, ...]] = {
@@ -28,17 +29,48 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
         ("command", "environment"),
     ),
 }
+_MEETS_AT = (
+    r"(?i)((?:addr|address|host|hostname|ip|master)[ =]|://)[^\s:/=]*(?=[:/]|\Z)|"
+    r"\A(?:localhost|the-first-node|node[\d\[][\w.,\[\]-]*|\d+(?:\.\d+){3})(?=:|\Z)"
+)
+# What a fault changes in a word of a command, or in NAME=VALUE of an environment; the word before is part of it.
+_CHANGES: dict[str, str] = {
+    "port-fixed": r"(?i)(port[ =]|:)\d{4,5}\b",
+    **dict.fromkeys(
+        (
+            *("addr-undefined", "addr-localhost", "addr-hostname-ip", "addr-from-compressed-list"),
+            "addr-guessed-from-name",
+        ),
+        _MEETS_AT,
+    ),
+    "rank-expanded-early": r"(?i)((?:rank|world[-_]?size|(?:proc|local|node)[-_]?id|nodes?|procs|machines?)[ =])\d*",
+    "script-dir-is-spool": r"(\A|[=:])(?:\S*/spool-[^/\s]+/[^/\s]+/|\./)",
+    "sets-visible-devices": r"(\A\w*VISIBLE_DEVICES=).*",
+}
 _REFUSED = ("sbatch expands no", "is no number to sbatch")
 
 
-def explained(cured: Collection[str], changes: Collection[str]) -> dict[str, str]:
-    """Return what may differ between the ranks of a file and of its job, and the fault that explains it.
+def explained(cured: Collection[str], changes: Collection[str]) -> dict[str, list[str]]:
+    """Return what may differ between the ranks of a file and of its job, and the faults that explain it.
 
     `cured` are codes of doctor's, and `changes` what the job does otherwise because the file is wrong.
     """
-    found = {aspect: code for code in cured for aspect in _BY_CODE.get(code, ())}
+    found: dict[str, list[str]] = {}
+    for code in cured:
+        for aspect in _BY_CODE.get(code, ()):
+            found.setdefault(aspect, []).append(code)
     for change in changes:
         is_refused = any(one in change for one in _REFUSED)
         for aspect in (*_PLACES, *(("refusal",) if is_refused else ("cpus", "threads"))):
-            found.setdefault(aspect, change)
+            found.setdefault(aspect, [change])
     return found
+
+
+def explains(explanations: Mapping[str, Collection[str]], aspect: str, one: str, other: str) -> bool:
+    """Return whether a fault explains that `one` is `other`: in commands and environments, what it changes alone."""
+    codes = explanations.get(aspect, ())
+    if aspect not in ("command", "environment"):
+        return bool(codes)
+    for code in codes:
+        one, other = (re.sub(_CHANGES[code], r"\1…", text) for text in (one, other))
+    return one == other

@@ -55,8 +55,13 @@ class Statement:
 
 def names_in(text: str) -> set[str]:
     """Return the variables that a text of shell expands."""
+    calculates = (
+        r"\(\(([\s\S]*?)\)\)|\blet\s([^|;&\n]*)|\b\w+\[(\w[^\]]*)\]|(?:declare|typeset|local)\s+-\w*i\w*\s([^|;&\n]*)"
+    )
     in_arithmetic = {
-        word for body in re.findall(r"\(\((.*?)\)\)", text, re.DOTALL) for word in re.findall(r"[A-Za-z_]\w*", body)
+        word
+        for match in re.finditer(calculates, text)
+        for word in re.findall(r"[A-Za-z_]\w*", "".join(filter(None, match.groups())))
     }
     return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)) | in_arithmetic
 
@@ -205,6 +210,9 @@ class _Statements:
         """Yield one statement; of a call without arguments of a function, also those of its body."""
         if node.type == "comment":
             return
+        if node.type == "list" and _only_sets(node):
+            yield from self._chain(node)
+            return
         name = text_of(node)
         body = self.functions.get(name) if node.type == "command" else None
         if node.type == "function_definition":
@@ -244,6 +252,15 @@ class _Statements:
         while first - 1 in self.comments and re.match(r"\s*#(?!SBATCH|!)", self.script.lines[first - 2]):
             first -= 1
         return [self.comments[number] for number in range(first, line) if _says_something(self.comments[number])]
+
+
+def _only_sets(node: Node) -> bool:
+    """Return whether a chain of && only changes the folder and gives variables their values."""
+    if node.type == "list":
+        parts = [child for child in node.named_children if child.type != "comment"]
+        return all(child.type != "||" for child in node.children) and all(_only_sets(part) for part in parts)
+    is_move = node.type == "command" and text_of(node).split()[:1] in (["cd"], ["pushd"], ["popd"], ["true"], [":"])
+    return is_move or node.type in ("declaration_command", "variable_assignment", "variable_assignments")
 
 
 def _calls(node: Node, names: Collection[str]) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
@@ -65,6 +68,8 @@ def read_setup(
         decision = before_training(around, one, needs)
         needs = _with_needs_of(one, decision, needs)
         decided.insert(0, (one, decision))
+    if around.container not in ("docker", "podman"):  # those get only what env states
+        decided = list(_in_order(decided, around.container))
     decided += [(one, after_training(around, one)) for one in parts.after]
     lines: list[tuple[str, str]] = []
     for one, decision in decided:
@@ -86,6 +91,25 @@ def read_setup(
     _log_in(script, launch, needs, lines, keys, account)
 
 
+def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) -> Iterator[tuple[Statement, Decision]]:
+    """Yield the decisions; what follows a kept statement for the same variable is kept too: env comes before all."""
+    kept: set[str] = set()
+    for one, found in decided:
+        env = dict(found.env or {})
+        decision = found
+        later = {name: env.pop(name) for name in list(env) if name in kept}
+        if later:
+            lines = [f"export {name}={shlex.quote(value)}" for name, value in later.items()]
+            if container == "apptainer":
+                lines += [f'export APPTAINERENV_{name}="${name}"' for name in later]
+            what = "; ".join(["prologue", *(f"env: {name}" for name in env)])
+            decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
+        if decision.prologue:
+            kept |= {two.name for two in one.assignments}
+            kept |= set(re.findall(r"\s([A-Za-z_]\w*)", one.text)) if one.kind == "unset_command" else set()
+        yield one, decision
+
+
 def _fill_prologue(lines: list[tuple[str, str]], keys: Keys) -> None:
     if any("$?" in text for text, _ in lines):  # it looks at failures that would end a job
         lines[:] = [("set +e", ""), *lines, ("set -e", "")]
@@ -101,6 +125,8 @@ def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
     prologue = needs.prologue.union(*(names_in(text) for text in decision.prologue))
     if decision.prologue and one.kind == "declaration_command" and not one.assignments:
         prologue |= set(one.text.split()[1:])
+    if decision.prologue or decision.in_command:  # what adds to a value needs the value
+        prologue |= {two.name for two in one.assignments if re.match(r"\w+(?:\[[^]]*\])?\+=|(?!\w+=)", two.text)}
     if decision.prologue:
         prologue |= {two.words[0].text for two in one.commands if two.words}
     return Needs(prologue, command)
@@ -190,6 +216,9 @@ def _comment(part: Statement) -> str:
 
 def _shown(one: Statement, decision: Decision) -> str:
     text = one.text.split("\n")[0]
+    filled = re.match(r"printf\s+-v\s+\w+", text)
+    if decision.is_secret and filled is not None:
+        return f"{filled[0]} …"
     if decision.is_secret or any(
         is_secret_variable(two.name) or holds_secret(two.value.text) for two in one.assignments
     ):

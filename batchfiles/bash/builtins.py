@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
-from batchfiles.bash.values import HOLE, unknown
+from batchfiles.bash.values import HOLE, names_calculated, unknown
 from trainjob.contract.programs.helpers import CONTAINERS, SHELLS
 from trainjob.contract.programs.slurm_options import read_options
 
@@ -83,7 +83,14 @@ def _shift(shell: ShellReader, command: ShellCommand) -> None:
 def _printf(shell: ShellReader, command: ShellCommand) -> None:
     words = [word.text for word in command.words]
     if len(words) > 2 and words[1] == "-v":
-        shell.variables.set(words[2], unknown())
+        name, subscript = words[2].partition("[")[::2]
+        if name.isidentifier():
+            shell.leave_open(name, command.text, command.line, is_array=bool(subscript))
+
+
+def _let(shell: ShellReader, command: ShellCommand) -> None:
+    for name in names_calculated(" ".join(word.text for word in command.words[1:])):
+        shell.leave_open(name, command.text, command.line)
 
 
 def _eval(shell: ShellReader, command: ShellCommand) -> None:
@@ -192,6 +199,7 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "unset": _unset,
     "shift": _shift,
     "printf": _printf,
+    "let": _let,
     "eval": _eval,
     "source": _source,
     ".": _source,

@@ -52,6 +52,8 @@ class Variables:
     exported: set[str] = field(default_factory=set)
     # Whether something outside the file may have set any variable: a sourced file that isn't here, eval.
     open_ended: bool = False
+    # Declared with -i, -u, -l, -c, -n or -A: bash makes something else of what they are given.
+    converted: set[str] = field(default_factory=set)
     in_step: bool = False  # run by srun: the variables of a rank are its own
     kept_back: set[str] = field(default_factory=set)  # set by the parent, and not exported
 
@@ -65,6 +67,7 @@ class Variables:
             others=others,
             exported=set(self.exported),
             kept_back=set(self.kept_back),
+            converted=set(self.converted),
             undecided=set(self.undecided),
         )
 
@@ -105,6 +108,14 @@ class Variables:
             self.undecided.discard(name)
         self.arrays[name] = words
 
+    def leave_open(self, name: str, *, is_array: bool) -> None:
+        """Let a variable be one that only a run knows."""
+        if is_array:
+            self.set_array(name, [Word(unknown(), "")])
+            self.undecided.add(name)
+        else:
+            self.set(name, unknown())
+
     def set_arguments(self, words: list[Word]) -> None:
         """Set $1, $2, … and $@."""
         for name in [name for name in self.values if name.isdigit()]:
@@ -117,10 +128,10 @@ class Variables:
 
 
 class Expander:
-    """Expands words with `variables`; `run` is called with each command substitution."""
+    """Expands words with `variables`; `run` is called with each command substitution, `calculate` with arithmetic."""
 
-    def __init__(self, variables: Variables, run: Callable[[Node], None]) -> None:
-        self.variables, self._run = variables, run
+    def __init__(self, variables: Variables, run: Callable[[Node], None], calculate: Callable[[Node], None]) -> None:
+        self.variables, self._run, self._calculate = variables, run, calculate
         self._written = b""
         self._holes: tuple[str, ...] = ()
 
@@ -150,6 +161,8 @@ class Expander:
         if self.variables.hides_undecided and _is_below_home(node):
             rest = self._literal(_unescaped(text_of(node)[1:]), node.start_byte + 1)
             return joined([Value(HOLE, frozenset({"HOME"}), ('"$HOME"',)), rest])
+        if self.variables.hides_undecided and node.type == "word" and is_pattern(text_of(node)):
+            return Value(HOLE, holes=(text_of(node),))  # the shell that runs it finds the files
         literal = _LITERALS.get(node.type)
         if literal is not None and not node.named_children:
             return self._literal(literal(text_of(node)), node.start_byte)
@@ -168,7 +181,9 @@ class Expander:
                 return self._braces(node, depth)
             case "arithmetic_expansion":
                 self._substitutions_below(node)
-                return arithmetic(text[3:-2], self.variables.look_up)
+                value = arithmetic(text[3:-2], self.variables.look_up)
+                self._calculate(node)
+                return value
             case "command_substitution":
                 return self._output(node)
             case "process_substitution":
@@ -183,7 +198,8 @@ class Expander:
         if array and self.variables.hides_undecided and array[1] in self.variables.undecided:
             yield Word(Value(HOLE, holes=(source,)), source, quoted=True, line=line)
             return
-        if array and (array[1] or "@") in self.variables.arrays:
+        one_word = source.startswith('"') and "*" in source  # "${NAME[*]}"
+        if array and not one_word and (array[1] or "@") in self.variables.arrays:
             yield from self.variables.arrays[array[1] or "@"]
             return
         rest = re.fullmatch(r'"?\$\{([@*]|\w+(?=\[[@*]\]))(?:\[[@*]\])?:(\d{1,4})\}"?', source)
@@ -195,6 +211,9 @@ class Expander:
             yield Word(value, source, quoted=node.type in ("string", "raw_string"), line=line)
             return
         pieces = list(value.pieces())
+        if self.variables.hides_undecided and node.type != "concatenation" and is_pattern(value.text):
+            yield Word(Value(HOLE, value.origins), source, line=line)
+            return
         for piece in pieces:
             yield Word(piece, source, line=line)
         if not pieces:
@@ -299,9 +318,13 @@ class Expander:
         return other
 
     def _element(self, name: str, subscript: str | None) -> Value:
+        if subscript is not None and self.variables.hides_undecided and name in self.variables.undecided:
+            return unknown()
         elements = self.variables.arrays.get(name)
         if elements is None or subscript is None:
             return self.variables.look_up(name)
+        if subscript == "[*]" and "IFS" in self.variables.values:
+            return unknown()
         if subscript in ("[@]", "[*]"):
             return joined((word.value for word in elements), " ")
         index = arithmetic(subscript[1:-1], self.variables.look_up)
@@ -320,6 +343,11 @@ class Expander:
 def text_of(node: Node) -> str:
     """Return the text of a node."""
     return (node.text or b"").decode(errors="replace")
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether bash puts names of files in place of an unquoted text; a=[1,2] is a list for a program."""
+    return re.search(r"(?<!\\)(?:[*?]|(?<!=)\[[^\]]+\])", text) is not None
 
 
 def _is_below_home(node: Node) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchfiles.bash.commands import Assignment, Condition, ShellCommand
 from batchfiles.bash.expansion import Expander, Variables, Word, text_of
-from batchfiles.bash.values import Value, joined
+from batchfiles.bash.values import Value, arithmetic, joined, names_calculated, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -80,7 +80,7 @@ class ShellReader:
         self.at = 0  # the byte of the batch file that leads to what is read
         self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
         self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
-        self.expander = Expander(variables, self._substitution)
+        self.expander = Expander(variables, self._substitution, self._calculate)
 
     def run(self, root: Node) -> None:
         """Read a whole script, then the functions that it never calls by name: handlers of traps are among them."""
@@ -91,7 +91,8 @@ class ShellReader:
     def _line(self, node: Node) -> int:
         return self.only_line or node.start_point.row + 1 + self.first_line
 
-    def _at(self, node: Node) -> int:
+    def byte_of(self, node: Node) -> int:
+        """Return the byte of the batch file that leads to a node, which is read now."""
         if not self.depth and not self.source:
             self.at = node.start_byte
         return self.at
@@ -194,7 +195,7 @@ class ShellReader:
         line = self._line(node)
         command = ShellCommand(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
-            self.source, self.place, self._at(node), dead=self.dead, reads=reads, writes_to=writes,
+            self.source, self.place, self.byte_of(node), dead=self.dead, reads=reads, writes_to=writes,
         )  # fmt: skip
         self.commands.append(command)
         if words and self.first_line:
@@ -273,7 +274,7 @@ class ShellReader:
         target, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if target is None:
             return
-        name = text_of(target).partition("[")[0]
+        name, subscript = text_of(target).partition("[")[::2]
         adds = any(child.type == "+=" for child in node.children)
         array: list[Word] | None = None
         if value is not None and value.type == "array":
@@ -286,7 +287,11 @@ class ShellReader:
             folded = self.expander.value(value)
             if adds:
                 folded = joined([self.variables.look_up(name), folded])
-            if text_of(target) == name:
+            if subscript:
+                array = self._set_element(name, subscript.removesuffix("]"), value, adds=adds)
+            else:
+                if name in self.variables.converted and (adds or not re.fullmatch(r"0|[1-9]\d*", folded.text)):
+                    folded = unknown(*folded.origins)
                 self.variables.set(name, folded)
         if exports or "a" in self.options:
             self.variables.exported.add(name)
@@ -302,6 +307,46 @@ class ShellReader:
                 self.conditions,
                 self.dead,
                 text_of(node),
-                self._at(node),
+                self.byte_of(node),
             )
         )
+
+    def _set_element(self, name: str, subscript: str, value: Node | None, *, adds: bool) -> list[Word]:
+        """Give an element of an array its value, where it is known which one it is; returns the array."""
+        elements = self.variables.arrays.get(name, [])
+        index = arithmetic(subscript, self.variables.look_up)
+        at = int(index.text[:9]) if index.text.isdecimal() else len(elements) + 1
+        is_open = name in self.variables.converted | self.variables.undecided | set(self.variables.values)
+        if is_open or at > len(elements) or not all(word.value.known for word in elements):
+            self.variables.leave_open(name, is_array=True)
+        else:
+            text = self.expander.value(value)
+            if adds and at < len(elements):
+                text = joined([elements[at].value, text])
+            word = Word(text, "" if adds or value is None else text_of(value), quoted=True)
+            self.variables.set_array(name, [*elements[:at], word, *elements[at + 1 :]])
+        return self.variables.arrays[name]
+
+    def leave_open(self, name: str, text: str, line: int, *, is_array: bool = False) -> None:
+        """Give a variable a value that only a run knows: the text of the statement does so in no other way."""
+        is_array = is_array or name in self.variables.arrays
+        self.variables.leave_open(name, is_array=is_array)
+        if "a" in self.options:
+            self.variables.exported.add(name)
+        self.assignments.append(
+            Assignment(
+                name, unknown(), line, name in self.variables.exported, self.source, self.variables.arrays.get(name),
+                self.within, self.conditions, self.dead, text, self.at,
+            )
+        )  # fmt: skip
+
+    def _calculate(self, node: Node) -> None:
+        for name in names_calculated(text_of(node)):
+            self.byte_of(node)
+            self.leave_open(name, text_of(node), self._line(node))
+
+    def compound(self, node: Node) -> None:
+        """Read { …; }, or what (( … )) calculates."""
+        self.block(node.children)
+        if node.children[0].type == "((":
+            self._calculate(node)

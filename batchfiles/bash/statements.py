@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.bash.commands import Condition
 from batchfiles.bash.expansion import Expander, text_of
-from batchfiles.bash.values import Value, joined, unknown
+from batchfiles.bash.values import Value, joined, names_calculated, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -230,8 +230,9 @@ def _loop(shell: ShellReader, node: Node) -> None:
     for part in node.children_by_field_name("condition"):
         shell.inside("condition", part)
     if node.type == "c_style_for_statement":
-        for name in re.findall(r"\b([A-Za-z_]\w*)\s*=[^=]", text_of(node).partition("do")[0]):
-            shell.variables.set(name, unknown())
+        for name in names_calculated(text_of(node).partition("do")[0]):
+            shell.byte_of(node)
+            shell.leave_open(name, text_of(node), node.start_point.row + 1)
     tests = " ".join(text_of(part) for part in node.children_by_field_name("condition")).strip("; ")
     for body in bodies:
         shell.inside("endless" if node.type == "while_statement" and tests in ("true", ":", "[ 1 ]") else "loop", body)
@@ -256,19 +257,28 @@ def _function(shell: ShellReader, node: Node) -> None:
 
 def _declaration(shell: ShellReader, node: Node) -> None:
     keyword = text_of(node.children[0])
-    exports = keyword == "export" or any(
-        text_of(child) == "-x" for child in node.named_children if child.type == "word"
-    )
+    flags = {letter for child in node.named_children if text_of(child)[0] == "-" for letter in text_of(child)[1:]}
+    exports = keyword == "export" or "x" in flags
     for child in node.named_children:
+        name = text_of(child).partition("=")[0].rstrip("+")
+        if child.type in ("variable_assignment", "variable_name") and keyword != "export" and flags & set("iulcnA"):
+            shell.variables.converted.add(name)
         if child.type == "variable_assignment":
             shell.assign(child, exports=exports)
+            if "A" in flags:
+                shell.variables.leave_open(name, is_array=True)
         elif exports and child.type == "variable_name":
             shell.variables.exported.add(text_of(child))
 
 
 def _unset(shell: ShellReader, node: Node) -> None:
     for child in node.named_children:
-        if child.type == "variable_name":
+        at = child.start_byte - node.start_byte
+        element = re.match(rb"['\"]?([A-Za-z_]\w*)\[", (node.text or b"")[at:])
+        if element is not None:
+            shell.byte_of(node)
+            shell.leave_open(element[1].decode(), text_of(node), node.start_point.row + 1, is_array=True)
+        elif child.type == "variable_name":
             shell.variables.values.pop(text_of(child), None)
             shell.variables.arrays.pop(text_of(child), None)
             shell.variables.exported.discard(text_of(child))
@@ -291,6 +301,7 @@ READERS: dict[str, Callable[[ShellReader, Node], None]] = {
     "subshell": lambda shell, node: shell.subshell(node),
     "command_substitution": lambda shell, node: shell.subshell(node),
     "negated_command": _negated,
+    "compound_statement": lambda shell, node: shell.compound(node),
     "if_statement": _if,
     "for_statement": _loop,
     "c_style_for_statement": _loop,

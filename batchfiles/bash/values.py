@@ -83,6 +83,10 @@ _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _LARGEST = 2**63
+_CALCULATED = re.compile(
+    r"(?P<changed>[A-Za-z_]\w*)\s*(?P<subscript>\[[^\]]*\])?\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)|"
+    r"(?:\+\+|--)\s*(?P<stepped>[A-Za-z_]\w*)"
+)
 _FIGURES = re.compile(r"(?:[-+*/%()\s\\]|[0-9])*")
 
 
@@ -105,6 +109,11 @@ def arithmetic(text: str, look_up: Callable[[str], Value]) -> Value:
         return Value(str(_calculated(tree.body)), frozenset(origins))
     except (ArithmeticError, SyntaxError, ValueError, RecursionError, MemoryError):
         return unknown(*origins)
+
+
+def names_calculated(text: str) -> list[str]:
+    """Return the variables to which arithmetic gives values: by =, +=, ++ and their like."""
+    return list(dict.fromkeys(match["changed"] or match["stepped"] for match in _CALCULATED.finditer(text)))
 
 
 def _calculated(node: ast.expr) -> int:

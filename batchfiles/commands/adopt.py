@@ -157,7 +157,7 @@ def _tell_proof(proof: Proof, adoption: Adoption) -> None:
     if rest:
         typer.echo("Not the same, as the file is wrong:")
     for one in rest:
-        typer.echo(f"  {one.text} ({adoption.explained[one.aspect]})")
+        typer.echo(f"  {one.text} ({', '.join(adoption.explained[one.aspect])})")
     typer.echo()
 
 

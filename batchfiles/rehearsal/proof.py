@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from batchfiles.adoption.explanations import explains
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
 from batchfiles.rehearsal import requested_cluster
@@ -44,6 +46,7 @@ class ProofDifference(NamedTuple):
 
     aspect: str
     text: str
+    pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, or variables
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Proof:
                 if one != other:
                     what, sides = name.replace("_", " "), (_only(one, other), _only(other, one))
                     text = f"{what} of rank {ours.rank}: {sides[0]}, and {sides[1]} in the job"
-                    found.append(ProofDifference(what, text))
+                    found.append(ProofDifference(what, text, _pairs(one, other)))
         for names, who in zip(
             (self.files[0] - self.files[1], self.files[1] - self.files[0]), ("file", "job"), strict=True
         ):
@@ -97,22 +100,26 @@ class Proof:
                 found.append(ProofDifference("files", f"only the {who} writes {', '.join(sorted(names))}"))
         return list(dict.fromkeys(found))
 
-    def unexplained(self, explained: Collection[str]) -> list[ProofDifference]:
-        """Return what differs, and is none of the aspects that a fault of the file explains."""
-        return [one for one in self.differences() if one.aspect not in explained]
+    def unexplained(self, explanations: Mapping[str, Collection[str]]) -> list[ProofDifference]:
+        """Return what differs, and is nothing that a fault of the file explains."""
+        return [
+            one
+            for one in self.differences()
+            if not all(explains(explanations, one.aspect, *pair) for pair in one.pairs or [("", "")])
+        ]
 
     @property
     def compared(self) -> str:
         """The compared aspects, in words."""
         return ", ".join((*(name.replace("_", " ") for name in RankObservation._fields), "files written"))
 
-    def as_json(self, explained: Collection[str] = ()) -> dict[str, Any]:
+    def as_json(self, explanations: Mapping[str, Collection[str]] = MappingProxyType({})) -> dict[str, Any]:
         """Return the proof for `--json`."""
         ranks = {"original": self.original, "adopted": self.adopted}
         return {
             "equal": self.is_equal,
             "differences": [one.text for one in self.differences()],
-            "unexplained": [one.text for one in self.unexplained(explained)],
+            "unexplained": [one.text for one in self.unexplained(explanations)],
             **{name: [one._asdict() for one in observed] for name, observed in ranks.items()},
         }
 
@@ -121,6 +128,25 @@ def _ranks_in_words(observed: Sequence[RankObservation]) -> str:
     sizes = " and of ".join(str(size) for size in sorted({one.world_size for one in observed}))
     nodes = quantity(len({one.node for one in observed}), "node")
     return f"{quantity(len(observed), 'rank')} on {nodes}, each of a world of {sizes}"
+
+
+def _pairs(one: object, other: object) -> tuple[tuple[str, str], ...]:
+    """Return the words of two commands that differ, behind an option each, or the variables of two environments."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        theirs, ours = dict(one), dict(other)
+        every = [
+            tuple(f"{name}={of[name]}" if name in of else "" for of in (theirs, ours))
+            for name in dict.fromkeys([*theirs, *ours])
+        ]
+    else:
+        words = [str(text).replace("the first node", "the-first-node").split() for text in (one, other)]
+        if len(words[0]) != len(words[1]):
+            return ((str(one), str(other)),)
+        every = [
+            (f"{before} {left}", f"{before} {right}") if before.startswith("-") else (left, right)
+            for before, left, right in zip(["", *words[1]], *words, strict=False)
+        ]
+    return tuple((left, right) for left, right in every if left != right) or ((str(one), str(other)),)
 
 
 def _only(value: object, other: object) -> str:

@@ -73,6 +73,12 @@ def test_a_secret_beside_the_training_is_left_out_and_said(line: str, secret: st
         assert "secrets_file" in account
 
 
+def test_a_secret_written_behind_the_training_is_not_printed() -> None:
+    account = json.dumps(adopted(f"{HEAD}{TRAIN}echo 'h:1:b:me:swordfish' > ~/.pgpass\n").as_json())
+    assert "swordfish" not in account
+    assert "secrets_file" in account
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -46,7 +46,7 @@ LEAVES_NOTHING = frozenset(
             "return",
             "wait",
         ),
-        *("jobs", "trap", "kill", "shift", "local", "let", "break", "continue", "python", "python3", "git"),
+        *("jobs", "trap", "kill", "shift", "local", "break", "continue", "python", "python3", "git"),
     )
 )
 # What people put around the training of each rank, for the log.
