@@ -43,7 +43,7 @@ class Statement:
     line: int
     last: int
     text: str
-    kind: str  # of its node
+    kind: str  # of its node, without redirections
     commands: Sequence[ShellCommand]
     assignments: Sequence[Assignment]
     span: tuple[int, int] = (0, 0)  # its bytes
@@ -51,6 +51,11 @@ class Statement:
     leads: bool = False  # to the training, by a call
     above: tuple[str, ...] = ()  # the comment lines directly above it
     beside: str = ""  # the comment at its end
+
+    @property
+    def declared(self) -> set[str]:
+        """The names in a declaration without values, or in an `unset`."""
+        return set(re.findall(r"(?<=\s)[A-Za-z_][\w-]*", self.text))
 
 
 def names_in(text: str) -> set[str]:
@@ -241,8 +246,9 @@ class _Statements:
         given = [one for one in self.script.assignments if not one.source and start <= one.at < end]
         here = [one for one in self.script.commands if not one.source and start <= one.at < end]
         beside = self.comments.get(last, "")
+        kind = (node.child_by_field_name("body") or node).type if node.type == "redirected_statement" else node.type
         return Statement(
-            first, last, text_of(node), node.type, here, given, (start, end), role,
+            first, last, text_of(node), kind, here, given, (start, end), role,
             above=tuple(self._above(first)), beside=beside if _says_something(beside) else "",
         )  # fmt: skip
 

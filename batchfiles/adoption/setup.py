@@ -106,7 +106,7 @@ def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) 
             decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
         if decision.prologue:
             kept |= {two.name for two in one.assignments}
-            kept |= set(re.findall(r"\s([A-Za-z_]\w*)", one.text)) if one.kind == "unset_command" else set()
+            kept |= one.declared if one.kind == "unset_command" else set()
         yield one, decision
 
 
@@ -124,7 +124,7 @@ def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
     command = needs.command | names_in(decision.in_command)
     prologue = needs.prologue.union(*(names_in(text) for text in decision.prologue))
     if decision.prologue and one.kind == "declaration_command" and not one.assignments:
-        prologue |= set(one.text.split()[1:])
+        prologue |= one.declared
     if decision.prologue or decision.in_command:  # what adds to a value needs the value
         prologue |= {two.name for two in one.assignments if re.match(r"\w+(?:\[[^]]*\])?\+=|(?!\w+=)", two.text)}
     if decision.prologue:
