@@ -374,8 +374,8 @@ def _moved(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
     ):
         return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit")
-    shown = target.text if target.value.known else target.source
-    return Decision(Where.LOST, f"submit in {shown}: ranks start in a copy of that folder")
+    folder = target.text if target.value.known else target.source
+    return Decision(Where.LOST, f"submit in {folder}: ranks start in a copy of that folder")
 
 
 def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -479,23 +479,8 @@ def _surviving(around: Surroundings, one: Statement, text: str) -> str:
 
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     """Keep a statement in the prologue."""
-    text, after = one.text, []
-    named = [two for two in one.assignments if not two.exported and two.name in needs.command]
-    own = list(dict.fromkeys(two.name for two in named))
-    arrays = {two.name for two in around.script.assignments if two.array is not None}
-    if own and one.kind not in _SIMPLE:
-        scalars = [name for name in own if name not in arrays]
-        after += [f"export {' '.join(scalars)}"] if scalars else []
-    elif own and one.assignments[0].array is not None:
-        pass  # bash exports no array
-    elif own and any(two.name in own and two.array is not None for two in around.script.assignments):
-        # bash does not export array elements either, and a name once declared as an array stays one.
-        name = one.assignments[0].name
-        text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
-    elif own and re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
-        text = f"export {text.removeprefix('readonly ')}"
-    elif own and not text.startswith(("export", "declare -x")):
-        after.append(f"export {' '.join(own)}")
+    own = list(dict.fromkeys(two.name for two in one.assignments if not two.exported and two.name in needs.command))
+    text, after = _exporting(around, one, own)
     if any(two.name in ("source", ".", "eval") for two in one.commands):
         # A file that only the cluster has may set anything.
         set_here = {two.name for two in around.script.assignments if not two.source}
@@ -523,6 +508,24 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     return Decision(Where.CLUSTER, "prologue", prologue=[text, *after], in_command=in_command)
 
 
+def _exporting(around: Surroundings, one: Statement, own: Sequence[str]) -> tuple[str, list[str]]:
+    """Return a statement's text, and what follows it, so that the command gets the variables `own` of it."""
+    text, first = one.text, one.assignments[0] if own else None
+    arrays = {two.name for two in around.script.assignments if two.array is not None}
+    if first is None or (one.kind in _SIMPLE and first.array is not None):
+        return text, []  # bash exports no array
+    if one.kind not in _SIMPLE:
+        scalars = [name for name in own if name not in arrays]
+        return text, [f"export {' '.join(scalars)}"] if scalars else []
+    if not arrays.isdisjoint(own):
+        # bash does not export array elements either, and a name once declared as an array stays one.
+        value = "TRAINJOB_VALUE"
+        return f"{value}={text.partition('=')[2]}; unset {first.name}; export {first.name}=${value}", []
+    if re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
+        return f"export {text.removeprefix('readonly ')}", []
+    return text, [] if text.startswith(("export", "declare -x")) else [f"export {' '.join(own)}"]
+
+
 def _is_site_file(source: ShellCommand) -> bool:
     """Return whether what is sourced sets up programs, and no variables of the file."""
     path = source.words[1].text if len(source.words) > 1 else ""
@@ -538,20 +541,18 @@ _EVERYWHERE = re.compile(
     r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
 )
 _BEFORE: tuple[Rule, ...] = (
-    *(
-        _of_branch,
-        _never,
-        _defined,
-        _secret,
-        _declared_by_text,
-        _assigned,
-        _declared,
-        _trapped,
-        _submitted,
-        _shell_set,
-        _moved,
-        _read,
-        _beside,
-    ),
+    _of_branch,
+    _never,
+    _defined,
+    _secret,
+    _declared_by_text,
+    _assigned,
+    _declared,
+    _trapped,
+    _submitted,
+    _shell_set,
+    _moved,
+    _read,
+    _beside,
     _printed,
 )

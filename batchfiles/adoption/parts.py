@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
+from batchfiles.bash.statements import branch_halves
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -290,10 +291,7 @@ def _halves(node: Node) -> tuple[list[Node], list[Node], list[Node]]:
     """Return the conditions, the body and the other branches of a statement that holds others."""
     children = [child for child in node.children if child.type != "comment"]
     if node.type in ("if_statement", "elif_clause"):
-        then = next((n for n, child in enumerate(children) if child.type == "then"), 0)
-        clauses = [child for child in children if child.type in ("elif_clause", "else_clause")]
-        body = [child for child in children[then + 1 :] if child not in clauses]
-        return [child for child in children[:then] if child.is_named], body, clauses
+        return *branch_halves(node), [child for child in children if child.type in ("elif_clause", "else_clause")]
     if node.type == "case_statement":
         return [], [], [child for child in children if child.type == "case_item"]
     named = ("value", "variable", "initializer", "update")
