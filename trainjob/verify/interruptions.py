@@ -52,8 +52,11 @@ class PlannedStop:
         return f"{self.way}@{AT_UPDATE if self.moment == NEAR_END else self.moment}:{self.after}"
 
 
-def parse_stops(text: str) -> list[PlannedStop]:
-    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another."""
+def parse_stops(text: str, most: int | None = None) -> list[PlannedStop]:
+    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another.
+
+    `most`: of a task, which has no other moments than its updates, up to this one.
+    """
     stops = []
     for word in text.split(","):
         match = re.fullmatch(r"([a-z-]+)@([a-z]+):(\d+)", word.strip())
@@ -63,7 +66,14 @@ def parse_stops(text: str) -> list[PlannedStop]:
                 f"of {', '.join(_MOMENTS)}",
                 "For example --stops time-limit@update:7,kill@save:12",
             )
-        stops.append(PlannedStop(match[1], match[2], int(match[3])))
+        stop = PlannedStop(match[1], match[2], int(match[3]))
+        if most is not None and stop.moment != AT_UPDATE:
+            raise UserError(f"--stops {stop}: of a task, only its updates are moments", "Give WAY@update:UPDATE")
+        if most is not None and stop.after > most:
+            raise UserError(
+                f"--stops {stop}: after update {most} the run ends", "Give an earlier one, or more --updates"
+            )
+        stops.append(stop)
     return stops
 
 
@@ -77,9 +87,7 @@ class InterruptionPlan:
     stated: Sequence[PlannedStop] | None = None
 
     def at_updates(self, most: int) -> list[PlannedStop]:
-        """Return interruptions among the first `most` updates, the ways in turn. Raises UserError for other moments."""
-        if other := [str(stop) for stop in self.stated or () if stop.moment != AT_UPDATE]:
-            raise UserError(f"--stops {other[0]}: of a task, only its updates are moments", "Give WAY@update:UPDATE")
+        """Return interruptions among the first `most` updates, the ways in turn."""
         ways = itertools.islice(itertools.cycle(self.ways), self.count)
         return self._drawn([(way, AT_UPDATE) for way in ways], range(1, max(self.count, most) + 1))
 

@@ -159,7 +159,9 @@ def _interruptions(
 
     if by not in (None, *WAYS):
         raise typer.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
-    stated = None if stops is None else parse_stops(stops)
+    if stops is not None and (by, count) != (None, None):
+        raise typer.BadParameter("--stops states every interruption: leave out --by and --interruptions")
+    stated = None if stops is None else parse_stops(stops, most)
     if stated is not None:
         count = len(stated)
     elif most is not None:

@@ -171,12 +171,7 @@ class ScriptProgress:
             self._follow(self._known.counted, is_last)
         if self._position is not None and (now >= self._checkpoint_at or is_last):
             began = clock.monotonic()
-            # Each for itself: a folder of data holds more names than a look takes.
-            written = (
-                max(tracked.newest_checkpoint([place]) for place in dict.fromkeys(self._saves_to))
-                if self._saves_to
-                else 0.0
-            )
+            written = tracked.newest_checkpoint(self._saves_to)
             durable = max((update for at, update in self._made if at <= written), default=None)
             if durable != self._durable_update:
                 self._durable_update, self._is_changed = durable, True

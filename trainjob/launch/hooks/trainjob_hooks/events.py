@@ -210,7 +210,4 @@ def saved(recorder: UpdateRecorder, path: Optional[str]) -> None:
     recorder.write("saved", path=path)
 
 
-@quietly
-def keep(recorder: UpdateRecorder, path: str) -> None:
-    """Keep the file that a save is about to write over."""
-    recorder.keep(path)
+keep = quietly(UpdateRecorder.keep)
