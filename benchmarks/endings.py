@@ -40,7 +40,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import SlurmPartition, imitate
+from trainjob.rehearse.slurm.description import SlurmPartition, description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 _PROGRAMS = Path(__file__).with_name("ending_programs")
@@ -397,7 +397,7 @@ def _write_programs(here: Here) -> None:
 
 @contextmanager
 def _on_slurm(python: str, modules: str, folder: Path, at_once: int, lost: int) -> Iterator[OnSlurm]:
-    site = imitate(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
+    site = description_of(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
     cancels = dataclasses.replace(site.partitions[0], name=_CANCELS, preempt_mode="CANCEL")
     groups = (dataclasses.replace(site.groups[0], count=2 * at_once + lost),)
     urgent = [SlurmPartition(_urgent(number), priority_tier=10) for number in range(_URGENT)]

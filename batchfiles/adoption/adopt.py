@@ -143,12 +143,12 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
         keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
     read_setup(script, launch, start, parts, run, keys, account, place)
-    shown = parts.launch
-    if shown is not None:
-        note_left_out(shown, launch, account)
-        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last, shown.span)
+    training = parts.launch
+    if training is not None:
+        note_left_out(training, launch, account)
+        account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
         # What explains how ranks start is no longer true.
-        above = "\n".join(shown.above)
+        above = "\n".join(training.above)
         if above and not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", above):
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):

@@ -144,33 +144,33 @@ _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catc
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
 
-def note_left_out(shown: Statement, launch: LaunchedProgram, account: Account) -> None:
+def note_left_out(training: Statement, launch: LaunchedProgram, account: Account) -> None:
     """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
     if (role := option(launch.launcher, "role")) is not None:
-        account.note(Where.LOST, shown.line, f"--role={role.text}", "ranks are started without it")
+        account.note(Where.LOST, training.line, f"--role={role.text}", "ranks are started without it")
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
-        account.note(Where.LOST, shown.line, f"{name} {path}".replace(HOLE, "…"), what)
+        account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
     while launch.outer is not None:
         launch = launch.outer
     names = [layer.name for layer in launch.layers]
     outer = names[: names.index("srun")] if "srun" in names else []
     for name in outer:
         if name not in _QUIET:
-            account.note(Where.LOST, shown.line, name, "srun is started without it")
-    for node in nodes_of(parse(shown.text), "pipeline"):
+            account.note(Where.LOST, training.line, name, "srun is started without it")
+    for node in nodes_of(parse(training.text), "pipeline"):
         for one in node.named_children[1:]:
             name = text_of(one).split()[0]
             if name in _FILTERS:
-                account.note(Where.TRAINJOB, shown.line, f"| {_first_line(one)}", _IN_LOGS)
+                account.note(Where.TRAINJOB, training.line, f"| {_first_line(one)}", _IN_LOGS)
             else:
-                account.note(Where.LOST, shown.line, f"| {_first_line(one)}", "ranks write into logs")
-    for node in nodes_of(parse(shown.text), "file_redirect"):
+                account.note(Where.LOST, training.line, f"| {_first_line(one)}", "ranks write into logs")
+    for node in nodes_of(parse(training.text), "file_redirect"):
         text = text_of(node)
         if re.match(r"\d*<", text):
-            account.note(Where.LOST, shown.line, text, "ranks read no file as their input")
+            account.note(Where.LOST, training.line, text, "ranks read no file as their input")
         elif not re.search(r"&\d$|/dev/null", text):
-            account.note(Where.TRAINJOB, shown.line, text, _IN_LOGS)
+            account.note(Where.TRAINJOB, training.line, text, _IN_LOGS)
 
 
 def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:

@@ -191,7 +191,6 @@ class ShellReader:
         reads: Value | None,
         writes: list[tuple[str, Value]],
     ) -> None:
-        # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
         line = self._line(node)
         command = ShellCommand(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,

@@ -44,7 +44,7 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
 
     A reader that leaves (`submit --follow | head`) ends the output, not the waiting: the exit code is the run's.
     """
-    summary: set[str] = set()
+    printed: set[str] = set()
     trouble, why = "", ""  # the run's last trouble without its numbers, and why it waits
 
     def look(now: Snapshot) -> bool:
@@ -57,8 +57,8 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         if trouble and trouble != before:
             typer.echo(now.at_risk, err=True)
         for line in now.passed_over:
-            if line not in summary:
-                summary.add(line)
+            if line not in printed:
+                printed.add(line)
                 typer.echo(line, err=True)
         if now.note and now.state in (states.PENDING, states.REQUEUED) and not (now.is_stale or now.elements):
             before, why = why, now.note.partition("; may start")[0]

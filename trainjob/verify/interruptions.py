@@ -52,8 +52,11 @@ class PlannedStop:
         return f"{self.way}@{AT_UPDATE if self.moment == NEAR_END else self.moment}:{self.after}"
 
 
-def parse_stops(text: str) -> list[PlannedStop]:
-    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another."""
+def parse_stops(text: str, most: int | None = None) -> list[PlannedStop]:
+    """Return the stops of a text such as `time-limit@update:7,kill@save:12`. Raises UserError for another.
+
+    `most`: of a task, which has no other moments than its updates, up to this one.
+    """
     stops = []
     for word in text.split(","):
         match = re.fullmatch(r"([a-z-]+)@([a-z]+):(\d+)", word.strip())
@@ -63,7 +66,14 @@ def parse_stops(text: str) -> list[PlannedStop]:
                 f"of {', '.join(_MOMENTS)}",
                 "For example --stops time-limit@update:7,kill@save:12",
             )
-        stops.append(PlannedStop(match[1], match[2], int(match[3])))
+        stop = PlannedStop(match[1], match[2], int(match[3]))
+        if most is not None and stop.moment != AT_UPDATE:
+            raise UserError(f"--stops {stop}: of a task, only its updates are moments", "Give WAY@update:UPDATE")
+        if most is not None and stop.after > most:
+            raise UserError(
+                f"--stops {stop}: after update {most} the run ends", "Give an earlier one, or more --updates"
+            )
+        stops.append(stop)
     return stops
 
 
@@ -77,9 +87,7 @@ class InterruptionPlan:
     stated: Sequence[PlannedStop] | None = None
 
     def at_updates(self, most: int) -> list[PlannedStop]:
-        """Return interruptions among the first `most` updates, the ways in turn. Raises UserError for other moments."""
-        if other := [str(stop) for stop in self.stated or () if stop.moment != AT_UPDATE]:
-            raise UserError(f"--stops {other[0]}: of a task, only its updates are moments", "Give WAY@update:UPDATE")
+        """Return interruptions among the first `most` updates, the ways in turn."""
         ways = itertools.islice(itertools.cycle(self.ways), self.count)
         return self._drawn([(way, AT_UPDATE) for way in ways], range(1, max(self.count, most) + 1))
 
@@ -111,10 +119,10 @@ class InterruptionPlan:
         return [PlannedStop(way, moment, target) for (way, moment), target in zip(planned, targets, strict=True)]
 
 
-def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[str]) -> None:
+def interrupt(paths: RunPaths, way: str, rank: int | None, *, takes_usr1: bool) -> None:
     """Interrupt the run as a site does; the caller waits for its end. KILL ends the process `rank` alone, if any.
 
-    `handles`: the signals that its ranks handle, of USR1 and TERM.
+    `takes_usr1`: its ranks handle USR1, which a time limit then sends first.
     """
     if way == KILL:
         with suppress(ProcessLookupError):
@@ -125,7 +133,7 @@ def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[
     assert submission is not None  # noqa: S101 - it was submitted
     native = submission.native
     assert native is not None  # noqa: S101 - and has begun
-    if way == TIME_LIMIT and "USR1" in handles:
+    if way == TIME_LIMIT and takes_usr1:
         registry.get(submission.backend).interrupt(native)
         deadline = clock.monotonic() + MARGIN_S
         while look(paths).is_open and clock.monotonic() < deadline:

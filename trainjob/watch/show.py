@@ -107,7 +107,7 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
         cells = (
-            state(cell, width) if title in ("STATE", "state") else f"{cell:<{width}}"
+            state(cell, width) if title == "STATE" else f"{cell:<{width}}"
             for title, cell, width in zip(head, line, widths, strict=True)
         )
         typer.echo("  ".join(cells).rstrip())

@@ -1,4 +1,4 @@
-"""Cluster files with settings that no job script can have together: each command that reads them says so."""
+"""Settings and flags that exclude each other: each command that reads them says so before anything runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trainjob.cli.plan import plan
+from trainjob.cli.prove import verify
 from trainjob.cli.site import cluster
 from trainjob.contract.errors import UserError
 
@@ -46,3 +47,11 @@ def test_a_file_whose_nodes_are_too_few_for_a_job_is_valid() -> None:
     limits = {"limits": {"min_nodes": 2, "max_nodes": 2}}
     Path("clusters/good.yaml").write_text(json.dumps({"kind": "slurm", "nodes": {**NODES, "cpus": 1}, **limits}))
     assert CliRunner().invoke(cluster.app, ["check", "good"]).exit_code == 0
+
+
+@pytest.mark.parametrize("beside", [("--by", "kill"), ("--interruptions", "2")])
+def test_stated_stops_leave_nothing_to_draw(beside: tuple[str, str]) -> None:
+    words = ["--resume", "--task", "digits-cnn", "--stops", "kill@update:5", *beside]
+    refused = CliRunner().invoke(verify.app, words)
+    assert refused.exit_code == 2
+    assert "--stops states every interruption: leave out --by and --interruptions" in refused.output

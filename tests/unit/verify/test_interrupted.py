@@ -82,7 +82,9 @@ def test_the_interruptions_of_a_task_are_at_updates_of_their_own_and_the_ways_in
 
 
 def test_stops_that_are_stated_are_those_of_a_task_and_only_at_its_updates() -> None:
-    stated = parse_stops("preemption@update:7,kill@update:3")
+    stated = parse_stops("preemption@update:7,kill@update:3", 119)
     assert InterruptionPlan(count=2, ways=WAYS, stated=stated).at_updates(60) == stated
     with pytest.raises(UserError, match=r"--stops kill@save:3: of a task, only its updates are moments"):
-        InterruptionPlan(count=1, ways=WAYS, stated=parse_stops("kill@save:3")).at_updates(60)
+        parse_stops("kill@save:3", 119)
+    with pytest.raises(UserError, match=r"--stops kill@update:120: after update 119 the run ends"):
+        parse_stops("kill@update:120", 119)

@@ -159,12 +159,14 @@ def _interruptions(
 
     if by not in (None, *WAYS):
         raise typer.BadParameter(f"--by {by}: expected {' or '.join(WAYS)}")
-    stated = None if stops is None else parse_stops(stops)
+    if stops is not None and (by, count) != (None, None):
+        raise typer.BadParameter("--stops states every interruption: leave out --by and --interruptions")
+    stated = None if stops is None else parse_stops(stops, most)
     if stated is not None:
         count = len(stated)
     elif most is not None:
         count = min(count or _INTERRUPTIONS, most)
-    ways = WAYS if most is None else interrupted.WAYS
+    ways = WAYS if most is None else interrupted.DEFAULT_WAYS
     return InterruptionPlan(count or _SCRIPT_INTERRUPTIONS, ways if by is None else (by,), seed, stated)
 
 

@@ -238,7 +238,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
     Job scripts note when attempts begin and end, `marks` when their ranks began and stopped to train.
     """
     listed = (event for event in events.read(paths) if event.what not in (events.LAUNCH, events.COMPILED))
-    dated = [(event.attempt, event.at, _described(event)) for event in listed]
+    dated = [(event.attempt, event.at, _sentence(event)) for event in listed]
     for mark in marks:
         begins = _CONTINUED.format(mark.update) if mark.update else "training begins"
         stops = f"stops on request after update {mark.update}; its checkpoint is written"
@@ -265,7 +265,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
     return sorted(rows, key=lambda row: row.attempt or 0)
 
 
-def _described(event: Event) -> str:
+def _sentence(event: Event) -> str:
     if event.what == events.BEGAN:
         return f"attempt {event.attempt} begins" + (f" on {event.detail}" if event.detail else "")
     if event.what == events.SIGNAL:
