@@ -64,7 +64,6 @@ class StopRequests:
     def forget(self, pid: int) -> None:
         """Ask this one no more: it has ended."""
         self._waiting.discard(pid)
-        self._takes_term.pop(pid, None)
 
     def look(self, running: Dict[int, Rank]) -> None:
         """Ask those that can take it by now. A rank that handles neither USR1 nor TERM is left alone."""

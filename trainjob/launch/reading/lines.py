@@ -281,7 +281,7 @@ class _NamedValues:
     def reading(
         self,
         source: str,
-        update: Optional[int] = None,
+        update: Optional[int],
         total: Optional[int] = None,
         epoch: Optional[float] = None,
         epochs: Optional[int] = None,

@@ -357,7 +357,7 @@ class ScriptProgress:
             progress_records.write(self._paths, self._record())
         self._is_changed = False
 
-    def _add_point(self, now: float, *, forced: bool = False) -> None:
+    def _add_point(self, now: float, *, forced: bool) -> None:
         """End an interval with the figures so far if updates were made in it; unless `forced`, not too soon."""
         position, before = self._position, self._points[-1] if self._points else self._last
         if position is None or before is None or position.update <= before.position.update:

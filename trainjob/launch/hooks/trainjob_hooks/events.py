@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from typing import Any, Dict, Optional
 
 from . import digests
@@ -136,6 +137,27 @@ def joins(recorder: UpdateRecorder, rank: Optional[int], size: Optional[int]) ->
             os.environ.get(name) if one in (None, -1) else one for one, name in ((rank, "RANK"), (size, "WORLD_SIZE"))
         ]
         recorder.write("joins", rank=given[0], size=given[1], rank_at_start=recorder.rank_at_start)
+
+
+@quietly
+def wraps_model(recorder: UpdateRecorder, model: object) -> None:
+    """Note a model in DistributedDataParallel."""
+    # One that is kept beyond its script's end takes threads of its group along, and the process aborts.
+    recorder.models.append(weakref.ref(model))
+
+
+@quietly
+def scaled(recorder: UpdateRecorder, loss: object, product: Any) -> None:
+    """Note gradients that are going to be scaled, because their loss was."""
+    if digests.is_tensor(product) and product is not loss:
+        product._trainjob_unscaled = loss
+        recorder.is_scaled = True
+
+
+@quietly
+def unscaled(recorder: UpdateRecorder) -> None:
+    """Note gradients that are scaled no longer."""
+    recorder.is_scaled = False
 
 
 @quietly
