@@ -16,7 +16,7 @@ from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram, option
 from batchfiles.slurm.layers import launcher_options
-from batchfiles.slurm.script import BatchScript, nodes_of, script_of
+from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import FOR_THE_LOG
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
@@ -43,10 +43,18 @@ class AdoptedCommand:
 
 
 def run_of(
-    script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, account: Account, base: str
+    script: BatchScript,
+    undecided: BatchScript,
+    launch: LaunchedProgram,
+    start: AdoptedStart,
+    account: Account,
+    base: str,
 ) -> AdoptedCommand:
-    """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
-    opened = _opened(script, launch)
+    """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError.
+
+    `undecided` is a reading of the file that leaves open what only a run decides.
+    """
+    opened = _in_reading(undecided, script, launch)
     called = launch
     while called.outer is not None and called.command.source:
         called = called.outer
@@ -173,9 +181,10 @@ def note_left_out(training: Statement, launch: LaunchedProgram, account: Account
             account.note(Where.TRAINJOB, training.line, text, _IN_LOGS)
 
 
-def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
-    """Return the launch in a reading that leaves open what only a run decides; as it is, where it can't be read so."""
-    other = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
+def _in_reading(
+    other: BatchScript, script: BatchScript, launch: LaunchedProgram
+) -> tuple[BatchScript, LaunchedProgram]:
+    """Return the launch in another reading of the file; as it is, where that does not have it."""
     for one in other.launches:
         command, name = one.command, [word.source for word in one.program[:1]]
         same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)

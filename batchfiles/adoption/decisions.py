@@ -283,8 +283,6 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
-    if re.match(r"[A-Za-z_]\w*=~", given.text):
-        return None  # bash puts the home in its place
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not can_be_stated(name) or "\0" in value.text:
@@ -331,7 +329,7 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
         return Decision(Where.TRAINJOB, _PLACE)
     if around.has_shell and names & needs.command and re.search(r"\s-\w*[aA]", one.text):
         return Decision(Where.CLUSTER, "prologue", prologue=[one.text], in_command=one.text)
-    if one.kind == "unset_command" or one.text.startswith(("export", "declare -x")) or names & needs.all:
+    if _exports(one) or names & needs.all:
         return kept(around, one, needs)
     return Decision(Where.NOWHERE, "nothing uses it")
 
@@ -379,10 +377,9 @@ def _moved(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
 
 
 def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
-    commands = _own(one)
-    readers = {two.name for two in commands} - {"true", ":"}
-    fills = {word.text for two in commands for word in two.words[1:]}
-    if readers and readers <= {"read", "mapfile", "readarray"} and not fills & needs.all:
+    readers = {two.name for two in _own(one)} - {"true", ":"}
+    is_needed = any(two.exported or two.name in needs.all for two in one.assignments)
+    if readers and readers <= {"read", "mapfile", "readarray"} and not is_needed:
         return Decision(Where.NOWHERE, "nothing that is kept uses it")
     return None
 
@@ -479,7 +476,9 @@ def _surviving(around: Surroundings, one: Statement, text: str) -> str:
 
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     """Keep a statement in the prologue."""
-    own = list(dict.fromkeys(two.name for two in one.assignments if not two.exported and two.name in needs.command))
+    in_branch = one.kind not in _SIMPLE  # which may export it in another one only
+    named = [two for two in one.assignments if in_branch or not two.exported]
+    own = list(dict.fromkeys(two.name for two in named if two.name in needs.command))
     text, after = _exporting(around, one, own)
     if any(two.name in ("source", ".", "eval") for two in one.commands):
         # A file that only the cluster has may set anything.

@@ -244,8 +244,14 @@ class _Statements:
     def part(self, node: Node, role: Role = Role.PLAIN) -> Statement:
         """Return one statement with its commands, assignments and comments."""
         first, last, start, end = _first(node), _last(node), node.start_byte, node.end_byte
-        given = [one for one in self.script.assignments if not one.source and start <= one.at < end]
         here = [one for one in self.script.commands if not one.source and start <= one.at < end]
+        called = [body for one in here if (body := self.functions.get(one.name)) is not None]
+        spans = [(start, end), *((body.start_byte, body.end_byte) for body in called)]
+        given = [
+            one
+            for one in self.script.assignments
+            if not one.source and any(first <= one.at < last for first, last in spans)
+        ]
         beside = self.comments.get(last, "")
         kind = (node.child_by_field_name("body") or node).type if node.type == "redirected_statement" else node.type
         return Statement(

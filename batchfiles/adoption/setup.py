@@ -29,6 +29,7 @@ from trainjob.contract.programs.secret_names import holds_secret, is_secret_vari
 
 _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", "chmod", "make", "ls", "cat")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
+_TESTED = re.compile(r"(?:\[|\btest)\s[^]]*?(?<!\S)-[defhLrswx]\s+['\"]?[\w.]")
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -194,7 +195,7 @@ def _log_in(
 
 def _is_relative(part: Statement) -> bool:
     """Return whether a statement reads or writes files below the working folder."""
-    if re.search(r"[$`]\(?pwd\b|\$\{?PWD\b", part.text):
+    if re.search(r"[$`]\(?pwd\b|\$\{?PWD\b", part.text) or _TESTED.search(part.text):
         return True
     for one in part.commands:
         if (

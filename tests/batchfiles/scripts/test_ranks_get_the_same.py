@@ -114,6 +114,36 @@ def test_a_variable_has_its_last_value(setup: str, value: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("setup", "value"),
     [
+        ("if [ -d sub ]; then export D=/a; else export D=/b; fi\nexport X=$D/c", "/a/c"),
+        ("D=/b\n[ -d sub ] && D=/a\nexport X=$D/c", "/a/c"),
+        ('[ -d sub ] && D=/a\nexport X="${D:-none} x"', "/a x"),
+        ("export X\nread X <<< 28", "28"),
+        ("export X=1\nf() {\n  X=2\n}\nf\nf", "2"),
+        ("X=3\ntypeset -x X", "3"),
+    ],
+)
+def test_a_value_that_only_a_run_decides_is_that_of_the_run(setup: str, value: str, tmp_path: Path) -> None:
+    assert reached(setup, tmp_path) == f"<> {value}"
+
+
+@pytest.mark.parametrize(
+    ("setup", "word", "value"),
+    [
+        ("if [ -d none ]; then export A=7; else A=8; fi", "$A", "8"),
+        ("if [ -d sub ]; then A=7; fi\n: ${A:=9}", "$A", "7"),
+        ("A=$(echo 3)\n: ${A:=9}", "$A", "3"),
+        ("[ -d sub ] && A=--resume", "${A:-}", "--resume"),
+        ('read A B <<< "1 2"', "$B", "2"),
+        ("f() {\n  A=2\n}\nA=1\nf\nf", "$A", "2"),
+    ],
+)
+def test_a_word_that_only_a_run_decides_is_that_of_the_run(setup: str, word: str, value: str, tmp_path: Path) -> None:
+    assert reached(setup, tmp_path, words=word).startswith(f"<{value}>")
+
+
+@pytest.mark.parametrize(
+    ("setup", "value"),
+    [
         ("export -f none 2>/dev/null\nexport X=$(echo 1)", "<> 1"),
         ("set -e\nexport -f none\nexport X=$(echo 1)", ""),
         ("N=0\n((N++))\nexport X=$N", "<> 1"),
