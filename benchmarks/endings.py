@@ -22,9 +22,10 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import SlurmPartition, imitate
+from trainjob.rehearse.slurm.description import SlurmPartition, description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 _PROGRAMS = Path(__file__).with_name("ending_programs")
@@ -136,7 +137,7 @@ def most_lost(program: Program, event: Event) -> int:
     return EVERY + 20 if program.keeps else event.updates
 
 
-class Place:
+class Place(ABC):
     """Where runs are started, ended and resumed."""
 
     def __init__(self, python: str, modules: str) -> None:
@@ -144,14 +145,7 @@ class Place:
 
     def words(self, program: Program, event: Event) -> list[str]:
         """Return the options of a run, and its command."""
-        words = [
-            "--instances",
-            str(program.instances),
-            "--env",
-            f"UPDATES={event.updates}",
-            "--env",
-            "OMP_NUM_THREADS=1",
-        ]
+        words = [f"--instances={program.instances}", "--env", f"UPDATES={event.updates}", "--env", "OMP_NUM_THREADS=1"]
         if self.modules:
             words += ["--env", f"PYTHONPATH={self.modules}"]
         if program.module == "submitit":
@@ -161,17 +155,32 @@ class Place:
         command = [torchrun, *more] if first == "torchrun" else [self.python, first, *more]
         return [*words, "--name", "ending", "--", *command]
 
-    def start(self, program: Program, event: Event) -> Case:
-        raise NotImplementedError
+    def submission(self, cluster: str, program: Program, event: Event) -> list[str]:
+        """Return the command that submits a run where no scheduler keeps its time limit."""
+        return [
+            "submit",
+            "--cluster",
+            cluster,
+            "--again",
+            "--time-limit",
+            "1:30",
+            "--json",
+            *self.words(program, event),
+        ]
 
-    def end(self, case: Case) -> None:
+    @abstractmethod
+    def start(self, program: Program, event: Event) -> Case:
+        """Start a run of the program that the event is to meet."""
+
+    def end(self, case: Case) -> None:  # noqa: B027 - most places need do nothing
         """Have the event happen. Without a scheduler, the time limit comes by itself."""
 
     def is_over(self, case: Case) -> bool:
         return not case.processes()
 
+    @abstractmethod
     def resume(self, case: Case) -> None:
-        raise NotImplementedError
+        """Resume a run by hand."""
 
 
 class OnSlurm(Place):
@@ -252,17 +261,7 @@ class OnThisMachine(Place):
         _write_programs(self.here)
 
     def start(self, program: Program, event: Event) -> Case:
-        words = (
-            "submit",
-            "--cluster",
-            "local",
-            "--again",
-            "--time-limit",
-            "1:30",
-            "--json",
-            *self.words(program, event),
-        )
-        shown = self.here.run(*words).stdout
+        shown = self.here.run(*self.submission("local", program, event)).stdout
         return Case(program, event, self, self.here.at(json.loads(shown)["folder"]))
 
     def resume(self, case: Case) -> None:
@@ -284,17 +283,7 @@ class OnHosts(Place):
         return out
 
     def start(self, program: Program, event: Event) -> Case:
-        words = (
-            "submit",
-            "--cluster",
-            "here",
-            "--again",
-            "--time-limit",
-            "1:30",
-            "--json",
-            *self.words(program, event),
-        )
-        folder = json.loads(self._call(*words))["folder"]
+        folder = json.loads(self._call(*self.submission("here", program, event)))["folder"]
         return Case(program, event, self, Run(None, Path(folder)))  # type: ignore[arg-type]  # it asks nobody
 
     def resume(self, case: Case) -> None:
@@ -408,7 +397,7 @@ def _write_programs(here: Here) -> None:
 
 @contextmanager
 def _on_slurm(python: str, modules: str, folder: Path, at_once: int, lost: int) -> Iterator[OnSlurm]:
-    site = imitate(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
+    site = description_of(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
     cancels = dataclasses.replace(site.partitions[0], name=_CANCELS, preempt_mode="CANCEL")
     groups = (dataclasses.replace(site.groups[0], count=2 * at_once + lost),)
     urgent = [SlurmPartition(_urgent(number), priority_tier=10) for number in range(_URGENT)]
@@ -427,6 +416,13 @@ def _on_slurm(python: str, modules: str, folder: Path, at_once: int, lost: int) 
         finally:
             over.set()
             looking.join()
+
+
+@contextmanager
+def _on_hosts(python: str, modules: str, folder: Path) -> Iterator[OnHosts]:
+    sshd = Path(shutil.which("sshd") or "/usr/sbin/sshd")
+    with network_hosts(sshd, ("gpu-1", "gpu-2", "gpu-3")) as hosts:
+        yield OnHosts(python, modules, OfHosts(hosts, folder, "here"))
 
 
 def _outcome(place: Place, case_of: tuple[Program, Event]) -> str:
@@ -473,20 +469,16 @@ def main() -> int:
                 continue
             own = folder / kind
             own.mkdir(parents=True)
-            with ExitStack() as at_place, ThreadPoolExecutor(asked.at_once) as pool:
-                place: Place
-                if kind == "slurm":
-                    lost = sum(event.name == "node loss" for _, event in cases)
-                    made = _on_slurm(asked.python, asked.modules, own, asked.at_once, lost)
-                    place = at_place.enter_context(made)
-                elif kind == "local":
-                    place = OnThisMachine(asked.python, asked.modules, own)
-                else:
-                    names = ("gpu-1", "gpu-2", "gpu-3")
-                    sshd = Path(shutil.which("sshd") or "/usr/sbin/sshd")
-                    hosts = at_place.enter_context(network_hosts(sshd, names))
-                    place = OnHosts(asked.python, asked.modules, OfHosts(hosts, own, "here"))
-                for done in as_completed([pool.submit(_outcome, place, case) for case in cases]):
+            lost = sum(event.name == "node loss" for _, event in cases)
+            place: AbstractContextManager[Place]
+            if kind == "slurm":
+                place = _on_slurm(asked.python, asked.modules, own, asked.at_once, lost)
+            elif kind == "local":
+                place = nullcontext(OnThisMachine(asked.python, asked.modules, own))
+            else:
+                place = _on_hosts(asked.python, asked.modules, own)
+            with place as made, ThreadPoolExecutor(asked.at_once) as pool:
+                for done in as_completed([pool.submit(_outcome, made, case) for case in cases]):
                     rows.append(done.result())
                     print(rows[-1], flush=True)
     wrong = sum("WRONG" in row for row in rows)

@@ -290,6 +290,19 @@ def harmless(mutant: Mutant) -> str | None:
     return None
 
 
+def _shares(where: str, ends: list[str]) -> str:
+    """Return a line about what became of the faults of a place; of all, if it has no name."""
+    count = max(1, len(ends))
+    by = {kind: sum(one.startswith(kind) for one in ends) for kind in ("unit tests", "histories", "scripts")}
+    goal = by["unit tests"] + by["histories"]
+    return (
+        f"{where or 'together'}: of {len(ends)}, unit tests and histories noticed {goal} ({100 * goal / count:.0f} %), "
+        f"{by['histories']} of them histories alone, and scripts {by['scripts']} more "
+        f"({100 * (goal + by['scripts']) / count:.0f} %); {ends.count('harmless')} are harmless, "
+        f"{ends.count('None')} survive"
+    )
+
+
 def main() -> None:
     """Print a line for each fault that was drawn, and the share of those that were noticed."""
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
@@ -337,15 +350,7 @@ def main() -> None:
         with ThreadPoolExecutor(asked.processes) as pool:
             found = list(zip(chosen, pool.map(try_it, chosen), strict=True))
     for where in (*_PLACES, ""):
-        ends = [str(by) for mutant, by in found if mutant.file.startswith(where)]
-        by = {kind: sum(one.startswith(kind) for one in ends) for kind in ("unit tests", "histories", "scripts")}
-        goal = by["unit tests"] + by["histories"]
-        print(
-            f"{where or 'together'}: of {len(ends)}, unit tests and histories noticed {goal} "
-            f"({100 * goal / max(1, len(ends)):.0f} %), {by['histories']} of them histories alone, and scripts "
-            f"{by['scripts']} more ({100 * (goal + by['scripts']) / max(1, len(ends)):.0f} %); "
-            f"{ends.count('harmless')} are harmless, {ends.count('None')} survive"
-        )
+        print(_shares(where, [str(by) for mutant, by in found if mutant.file.startswith(where)]))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def main() -> int:
         missing = "bash" if sys.platform == "linux" else "Linux"
         parser.error(f"histories run real job scripts, which needs Linux and bash, and here is no {missing}")
     if asked.seed is not None:
-        world, _ = _history(asked.seed, asked.about, asked.program)
+        world = _history(asked.seed, asked.about, asked.program)
         print("\n".join(map(str, world.history)))
         print(f"seed {asked.seed}: " + ("; ".join(world.violations) or "every invariant holds"))
         return int(bool(world.violations))
@@ -66,7 +66,7 @@ def _history(seed: int, about: str, program: str):  # type: ignore[no-untyped-de
     from simulation import history
 
     with history.place() as where:
-        return history.happens(seed, where, about, program), where
+        return history.happens(seed, where, about, program)
 
 
 def _some(seeds: list[int], about: str, program: str, report: int, *, until_found: bool) -> None:

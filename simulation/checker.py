@@ -261,7 +261,7 @@ class Checker:
         def at_work(one: Job) -> bool:
             if one.state == "PENDING":
                 waits = one.after is not None and not self.slurm.jobs[one.after[1]].has_ended
-                return not waits and one.reason != "DependencyNeverSatisfied"
+                return not waits and not one.can_never_start
             return one.state == "RUNNING"
 
         jobs = [one for one in self.slurm.of_run(job.folder) if at_work(one)]
@@ -294,7 +294,7 @@ class Checker:
         """See that what a script has called REQUEUED goes on, if nobody has ended it since."""
         truth = self.truth(job.folder)
         is_ended = truth.cancelled_at is not None or any(
-            one.is_cancelled_by_hand or (one.state == "CANCELLED" and one.reason != "DependencyNeverSatisfied")
+            one.is_cancelled_by_hand or (one.state == "CANCELLED" and not one.can_never_start)
             for one in self.slurm.of_run(job.folder)
         )
         is_due = truth.word == states.REQUEUED and truth.word_of == script and self._has_returned(script)
@@ -435,12 +435,9 @@ class Checker:
             self.world.violate("the reported state is true", f"{command.name} reported COMPLETED of {reported.id}")
         trained = [
             at
-            for name, times in self._training.items()
-            for at in times
-            if any(
-                step.name == name and step.paths.folder == folder and not self._is_out_of_reach(step)
-                for step in self.slurm.steps
-            )
+            for step in self.slurm.steps
+            if step.paths.folder == folder and not self._is_out_of_reach(step)
+            for at in self._training.get(step.name, ())
         ]
         before = [at for at in trained if began <= at < command.began_at]
         after = [at for at in trained if (command.ended_at or 0.0) < at <= ended]
@@ -474,7 +471,7 @@ class Checker:
             first = None if job.after is None else self.slurm.jobs[job.after[1]].ended_at
             begins = job.submitted_at if job.after is None or first is None else max(job.submitted_at, first)
             is_waiting_for_another = job.after is not None and first is None
-            if begins <= reached and not is_waiting_for_another and job.reason != "DependencyNeverSatisfied":
+            if begins <= reached and not is_waiting_for_another and not job.can_never_start:
                 reached = max(reached, float("inf") if job.ended_at is None else job.ended_at)
         return reached > ended
 

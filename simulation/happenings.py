@@ -120,7 +120,7 @@ class Recorded(history.History):
             ("administrator_cancels", "scancel"),
         ):
             setattr(slurm, name, self._noting(what, getattr(slurm, name)))
-        fail_node, near_limit, goes_down = slurm.fail_node, slurm._near_limit, self._controller_goes_down
+        fail_node, near_limit, goes_down = slurm.fail_node, slurm.near_limit, self._controller_goes_down
 
         def fails(job: Job, index: int, *, is_cut: bool) -> None:
             what = next(name for name, fault in NODE_FAULTS.items() if fault == (index, is_cut))
@@ -136,7 +136,7 @@ class Recorded(history.History):
             goes_down()
 
         # Set where they are looked up.
-        slurm.fail_node, slurm._near_limit = fails, nears_limit  # type: ignore[method-assign]
+        slurm.fail_node, slurm.near_limit = fails, nears_limit  # type: ignore[method-assign]
         self._controller_goes_down = down  # type: ignore[method-assign]
 
     def _noting(self, what: str, do: Callable[[Job], None]) -> Callable[[Job], None]:
@@ -240,7 +240,7 @@ class SimulatedStage:
         elif what in LAST_WORDS and job.step is not None:
             job.step.fails_at, job.step.fails_as = job.step.update, LAST_WORDS[what]
         elif what == "time limit":
-            one.slurm._near_limit(job, job.starts)
+            one.slurm.near_limit(job, job.starts)
         else:
             slurm = one.slurm
             {

@@ -354,9 +354,7 @@ class History:
         for candidate in chosen:
             jobs = self.slurm.of_run(Path(candidate.status.folder))
             # One that is COMPLETING has nothing left that writes.
-            if age and any(
-                job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs
-            ):
+            if age and any(job.state in ("PENDING", "RUNNING") and not job.can_never_start for job in jobs):
                 self.world.violate("prune removes what has ended", candidate.status.id)
         kept = pruning.remove(chosen)
         pruning.forget_missing()
@@ -366,7 +364,7 @@ class History:
             jobs = self.slurm.of_run(Path(removed.folder))
             # Slurm learns a moment later that a script has ended.
             jobs = [job for job in jobs if job.script is None or not job.script.is_over]
-            if any(job.state in ("PENDING", "RUNNING") and job.reason != "DependencyNeverSatisfied" for job in jobs):
+            if any(job.state in ("PENDING", "RUNNING") and not job.can_never_start for job in jobs):
                 self.world.violate("prune removes what has ended", f"{removed.id}, which has a job")
 
     # Peace: faults are over.
@@ -387,9 +385,9 @@ class History:
         self._nothing_is_left()
 
     def _is_quiet(self, paths: RunPaths) -> bool:
-        return all(
-            job.has_ended or job.reason == "DependencyNeverSatisfied" for job in self.slurm.of_run(paths.folder)
-        ) and all(script.is_over for script in self.scripts.by_number.values() if script.folder == paths.folder)
+        return all(job.has_ended or job.can_never_start for job in self.slurm.of_run(paths.folder)) and all(
+            script.is_over for script in self.scripts.by_number.values() if script.folder == paths.folder
+        )
 
     def _to_its_end(self, paths: RunPaths) -> None:
         world = self.world

@@ -11,6 +11,8 @@ from simulation.ranks import Step
 from simulation.scripts import Script
 from simulation.world import World
 
+NEVER_SATISFIED = "DependencyNeverSatisfied"  # Slurm's reason
+
 
 @dataclass
 class Site:
@@ -68,6 +70,11 @@ class Job:
     def has_ended(self) -> bool:
         """Whether nothing of it waits, runs or completes."""
         return self.state not in ("PENDING", "RUNNING", "COMPLETING")
+
+    @property
+    def can_never_start(self) -> bool:
+        """Whether the job that it was to follow has ended in another way."""
+        return self.reason == NEVER_SATISFIED
 
 
 class Controller(Protocol):

@@ -15,7 +15,6 @@ from trainjob.machines.process import Completed
 
 MIN_JOB_AGE_S = 300.0
 ASKED_AGAIN_S = 60.0
-_DOWN = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 _LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 _NOT_SENT = "slurm_load_jobs error: Socket timed out on send/recv operation"
 _RATE = "slurm_load_jobs error: Zero Bytes were transmitted or received"

@@ -34,6 +34,7 @@ from simulation.happenings import (
     SimulatedStage,
     played,
 )
+from simulation.jobs import NEVER_SATISFIED
 from simulation.ranks import TASK
 from trainjob.backends.slurm import queue
 from trainjob.contract import states
@@ -173,7 +174,7 @@ class RealStage:
         newest = checkpoints.newest(self._paths)
         if newest is not None:
             self._durable.append(checkpoints.update_of(newest))
-        return [job for job in self._jobs.values() if not job.has_ended and job.reason != "DependencyNeverSatisfied"]
+        return [job for job in self._jobs.values() if not job.has_ended and job.reason != NEVER_SATISFIED]
 
     def _place(self) -> float:
         """Return where the newest attempt is; in between where that can't be seen."""

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from simulation.jobs import Job, Site
+from simulation.jobs import NEVER_SATISFIED, Job, Site
 from simulation.programs import Programs
 from simulation.ranks import TASK, Step
 from simulation.scripts import Script, Scripts
@@ -124,7 +124,7 @@ class Slurm:
         failed = first.state != "COMPLETED"
         if kind == "afterany" or failed == (kind == "afternotok"):
             return True
-        job.reason = "DependencyNeverSatisfied"
+        job.reason = NEVER_SATISFIED
         if job.is_killed_on_invalid_dependency:
             self.cancel(job)
         return False
@@ -138,7 +138,7 @@ class Slurm:
         self.world.note("slurm", "starts job", f"{job.id} on {','.join(nodes)}, restart {job.restarts}")
         pauses, killed_at = self.plan_start(job)
         number = job.starts
-        self.world.after(job.time_limit_s - job.margin_s, lambda: self._near_limit(job, number))
+        self.world.after(job.time_limit_s - job.margin_s, lambda: self.near_limit(job, number))
         self.world.after(job.time_limit_s, lambda: self._at_limit(job, number))
         environment = {
             "PATH": "/usr/bin:/bin",
@@ -171,7 +171,7 @@ class Slurm:
                 return job
         return None
 
-    def _near_limit(self, job: Job, number: int) -> None:
+    def near_limit(self, job: Job, number: int) -> None:
         if job.state == "RUNNING" and job.starts == number:
             self.ask_to_stop(job)
 

@@ -29,7 +29,7 @@ from batchfiles.adoption.start import (
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
-from batchfiles.slurm.script import BatchScript, read_script
+from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.cluster.reading import job_from_text
 from trainjob.contract.programs import launchers
 from trainjob.kinds.lookup import cluster_from_text
@@ -118,7 +118,9 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     path = script.path
     _refuse_carriage_returns(script)
     launch = main_launch(script)
-    parts = parts_of(script, launch)
+    # What only a run decides is no value of a variable, and no word of the command.
+    undecided = script_of(path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
+    parts = parts_of(undecided, launch)
     if "loop" in parts.enclosing and not is_once_per_node(launch):
         raise AdoptionError(
             f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
@@ -129,7 +131,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     start = start_of(script, launch, account)
     read_directives(script, launch, start, keys, account)
     place = place_of(script, parts, folder, below_top)
-    run = run_of(script, launch, start, account, place.base)
+    run = run_of(script, undecided, launch, start, account, place.base)
     read_container(script, launch, keys, account, place.base)
     if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
         keys.job["name"] = path.name  # as sbatch names it
@@ -143,12 +145,12 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
         keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
     read_setup(script, launch, start, parts, run, keys, account, place)
-    shown = parts.launch
-    if shown is not None:
-        note_left_out(shown, launch, account)
-        account.note(Where.JOB, shown.line, shown.text.split("\n")[0], "command", shown.last, shown.span)
+    training = parts.launch
+    if training is not None:
+        note_left_out(training, launch, account)
+        account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
         # What explains how ranks start is no longer true.
-        above = "\n".join(shown.above)
+        above = "\n".join(training.above)
         if above and not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", above):
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):

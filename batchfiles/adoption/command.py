@@ -16,7 +16,7 @@ from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram, option
 from batchfiles.slurm.layers import launcher_options
-from batchfiles.slurm.script import BatchScript, nodes_of, script_of
+from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import FOR_THE_LOG
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
@@ -43,10 +43,18 @@ class AdoptedCommand:
 
 
 def run_of(
-    script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, account: Account, base: str
+    script: BatchScript,
+    undecided: BatchScript,
+    launch: LaunchedProgram,
+    start: AdoptedStart,
+    account: Account,
+    base: str,
 ) -> AdoptedCommand:
-    """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError."""
-    opened = _opened(script, launch)
+    """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError.
+
+    `undecided` is a reading of the file that leaves open what only a run decides.
+    """
+    opened = _in_reading(undecided, script, launch)
     called = launch
     while called.outer is not None and called.command.source:
         called = called.outer
@@ -144,38 +152,39 @@ _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catc
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
 
-def note_left_out(shown: Statement, launch: LaunchedProgram, account: Account) -> None:
+def note_left_out(training: Statement, launch: LaunchedProgram, account: Account) -> None:
     """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
     if (role := option(launch.launcher, "role")) is not None:
-        account.note(Where.LOST, shown.line, f"--role={role.text}", "ranks are started without it")
+        account.note(Where.LOST, training.line, f"--role={role.text}", "ranks are started without it")
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
-        account.note(Where.LOST, shown.line, f"{name} {path}".replace(HOLE, "…"), what)
+        account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
     while launch.outer is not None:
         launch = launch.outer
     names = [layer.name for layer in launch.layers]
     outer = names[: names.index("srun")] if "srun" in names else []
     for name in outer:
         if name not in _QUIET:
-            account.note(Where.LOST, shown.line, name, "srun is started without it")
-    for node in nodes_of(parse(shown.text), "pipeline"):
+            account.note(Where.LOST, training.line, name, "srun is started without it")
+    for node in nodes_of(parse(training.text), "pipeline"):
         for one in node.named_children[1:]:
             name = text_of(one).split()[0]
             if name in _FILTERS:
-                account.note(Where.TRAINJOB, shown.line, f"| {_first_line(one)}", _IN_LOGS)
+                account.note(Where.TRAINJOB, training.line, f"| {_first_line(one)}", _IN_LOGS)
             else:
-                account.note(Where.LOST, shown.line, f"| {_first_line(one)}", "ranks write into logs")
-    for node in nodes_of(parse(shown.text), "file_redirect"):
+                account.note(Where.LOST, training.line, f"| {_first_line(one)}", "ranks write into logs")
+    for node in nodes_of(parse(training.text), "file_redirect"):
         text = text_of(node)
         if re.match(r"\d*<", text):
-            account.note(Where.LOST, shown.line, text, "ranks read no file as their input")
+            account.note(Where.LOST, training.line, text, "ranks read no file as their input")
         elif not re.search(r"&\d$|/dev/null", text):
-            account.note(Where.TRAINJOB, shown.line, text, _IN_LOGS)
+            account.note(Where.TRAINJOB, training.line, text, _IN_LOGS)
 
 
-def _opened(script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
-    """Return the launch in a reading that leaves open what only a run decides; as it is, where it can't be read so."""
-    other = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
+def _in_reading(
+    other: BatchScript, script: BatchScript, launch: LaunchedProgram
+) -> tuple[BatchScript, LaunchedProgram]:
+    """Return the launch in another reading of the file; as it is, where that does not have it."""
     for one in other.launches:
         command, name = one.command, [word.source for word in one.program[:1]]
         same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)

@@ -40,16 +40,15 @@ _OF_SLURM = {
     "HIP_VISIBLE_DEVICES": "Slurm chooses the GPUs",
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
-_SIMPLE = (*_ASSIGNS, "command", "redirected_statement", "pipeline")
+_SIMPLE = (*_ASSIGNS, "command", "pipeline")
 _MAY_FAIL = re.compile(
     r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
-    r"huggingface-cli)\s"
+    r"huggingface-cli)\s|(?:export|declare|typeset)\s+-\w*f"
 )
 _CALCULATES = re.compile(r"(?<!\$)\(\(|\blet\s")
 _PLACE = "each rank gets its rank number and the rendezvous"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
-_SUBMITS = ("sbatch", "scontrol")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
 _ASKED = "ranks that handle USR1 get it before the time limit; when they have saved and ended, the job is requeued"
@@ -284,8 +283,6 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
-    if re.match(r"[A-Za-z_]\w*=~", given.text):
-        return None  # bash puts the home in its place
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not can_be_stated(name) or "\0" in value.text:
@@ -327,19 +324,14 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     """Keep what takes a variable away, or gives it to programs or another kind, if anything needs it."""
     if one.assignments or one.commands or one.kind not in ("declaration_command", "unset_command"):
         return None
-    names = _declared_names(one.text)
+    names = one.declared
     if names and all(tells_place(name) for name in names) and not names & needs.all:
         return Decision(Where.TRAINJOB, _PLACE)
     if around.has_shell and names & needs.command and re.search(r"\s-\w*[aA]", one.text):
         return Decision(Where.CLUSTER, "prologue", prologue=[one.text], in_command=one.text)
-    if one.kind == "unset_command" or one.text.startswith(("export", "declare -x")) or names & needs.all:
+    if _exports(one) or names & needs.all:
         return kept(around, one, needs)
     return Decision(Where.NOWHERE, "nothing uses it")
-
-
-def _declared_names(text: str) -> set[str]:
-    """Return the names that a declaration without values has."""
-    return set(re.findall(r"(?<=\s)[A-Za-z_]\w*", text))
 
 
 def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -380,15 +372,14 @@ def _moved(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
     ):
         return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit")
-    shown = target.text if target.value.known else target.source
-    return Decision(Where.LOST, f"submit in {shown}: ranks start in a copy of that folder")
+    folder = target.text if target.value.known else target.source
+    return Decision(Where.LOST, f"submit in {folder}: ranks start in a copy of that folder")
 
 
 def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
-    commands = _own(one)
-    readers = {two.name for two in commands} - {"true", ":"}
-    fills = {word.text for two in commands for word in two.words[1:]}
-    if readers and readers <= {"read", "mapfile", "readarray"} and not fills & needs.all:
+    readers = {two.name for two in _own(one)} - {"true", ":"}
+    is_needed = any(two.exported or two.name in needs.all for two in one.assignments)
+    if readers and readers <= {"read", "mapfile", "readarray"} and not is_needed:
         return Decision(Where.NOWHERE, "nothing that is kept uses it")
     return None
 
@@ -421,9 +412,9 @@ def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
 
 
 def _exports(one: Statement) -> bool:
-    """Return whether a part of a statement gives a variable to programs."""
-    declared = [text_of(node) for node in nodes_of(parse(one.text), "declaration_command")]
-    return any(re.match(r"export\b|\w+\s+-\w*x", text) for text in declared)
+    """Return whether a part of a statement gives a variable to programs, or takes one away."""
+    declared = [text_of(node) for node in nodes_of(parse(one.text), "declaration_command", "unset_command")]
+    return any(re.match(r"(?:export|unset)\b|\w+\s+-\w*x", text) for text in declared)
 
 
 def _calls_leaving(around: Surroundings, commands: Sequence[ShellCommand]) -> bool:
@@ -470,44 +461,32 @@ def _prints(command: ShellCommand) -> bool:
     return name in LEAVES_NOTHING and name != "local"
 
 
-def _unless_it_fails(around: Surroundings, one: Statement, text: str) -> str:
-    """Return what keeps a statement from ending the job where it has not ended the file."""
-    if one.role is not Role.REQUIRED and _MAY_FAIL.match(text):
-        return "" if any("e" in two.options for two in one.commands) else " || true"
-    is_strict = any("e" in two.options and two.at < one.span[1] for two in around.script.commands)
-    calculates = one.assignments and "<<" not in text and _CALCULATES.search(text)
-    if calculates and one.kind != "function_definition" and not is_strict:
-        return " || true"  # of a result of 0
-    return ""
+def _surviving(around: Surroundings, one: Statement, text: str) -> str:
+    """Return the text of a statement so that its failure ends the job only where it has ended the file."""
+    # A result of 0 is a failure.
+    calculates = one.kind != "function_definition" and one.assignments and _CALCULATES.search(text)
+    may_fail = calculates or (one.role is not Role.REQUIRED and _MAY_FAIL.match(one.text))
+    # The options of a statement without commands are those of the next command.
+    commands = one.commands or [two for two in around.script.commands if two.at >= one.span[1]]
+    is_strict = bool(commands) and "e" in commands[0].options
+    if not may_fail or is_strict or re.search(r"\|\|\s*(?:true|:|exit\b.*)$", text):
+        return text
+    return f"{{ {text}\n}} || true" if "<<" in text else f"{text} || true"
 
 
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     """Keep a statement in the prologue."""
-    text, after = one.text, []
-    named = [two for two in one.assignments if not two.exported and two.name in needs.command]
-    own = list(dict.fromkeys(two.name for two in named))
-    arrays = {two.name for two in around.script.assignments if two.array is not None}
-    if own and one.kind not in _SIMPLE:
-        scalars = [name for name in own if name not in arrays]
-        after += [f"export {' '.join(scalars)}"] if scalars else []
-    elif own and one.assignments[0].array is not None:
-        pass  # bash exports no array
-    elif own and any(two.name in own and two.array is not None for two in around.script.assignments):
-        # bash does not export array elements either, and a name once declared as an array stays one.
-        name = one.assignments[0].name
-        text = f"v={text.partition('=')[2]}; unset {name}; export {name}=$v"
-    elif own and re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
-        text = f"export {text.removeprefix('readonly ')}"
-    elif own and not text.startswith(("export", "declare -x")):
-        after.append(f"export {' '.join(own)}")
+    in_branch = one.kind not in _SIMPLE  # which may export it in another one only
+    named = [two for two in one.assignments if in_branch or not two.exported]
+    own = list(dict.fromkeys(two.name for two in named if two.name in needs.command))
+    text, after = _exporting(around, one, own)
     if any(two.name in ("source", ".", "eval") for two in one.commands):
         # A file that only the cluster has may set anything.
         set_here = {two.name for two in around.script.assignments if not two.source}
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
         if others and any(two.name in ("source", ".") and not _is_site_file(two) for two in one.commands):
             after.append(f"export {' '.join(others)}")
-    text = around.place.in_copy(text)
-    text += _unless_it_fails(around, one, text)
+    text = _surviving(around, one, around.place.in_copy(text))
     if takes_arguments(text) and len(one.assignments) == 1 and one.assignments[0].value.known:
         given = one.assignments[0]
         text = f"{'export ' if given.exported or own else ''}{given.name}={shlex.quote(given.value.text)}"
@@ -528,6 +507,24 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     return Decision(Where.CLUSTER, "prologue", prologue=[text, *after], in_command=in_command)
 
 
+def _exporting(around: Surroundings, one: Statement, own: Sequence[str]) -> tuple[str, list[str]]:
+    """Return a statement's text, and what follows it, so that the command gets the variables `own` of it."""
+    text, first = one.text, one.assignments[0] if own else None
+    arrays = {two.name for two in around.script.assignments if two.array is not None}
+    if first is None or (one.kind in _SIMPLE and first.array is not None):
+        return text, []  # bash exports no array
+    if one.kind not in _SIMPLE:
+        scalars = [name for name in own if name not in arrays]
+        return text, [f"export {' '.join(scalars)}"] if scalars else []
+    if not arrays.isdisjoint(own):
+        # bash does not export array elements either, and a name once declared as an array stays one.
+        value = "TRAINJOB_VALUE"
+        return f"{value}={text.partition('=')[2]}; unset {first.name}; export {first.name}=${value}", []
+    if re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
+        return f"export {text.removeprefix('readonly ')}", []
+    return text, [] if text.startswith(("export", "declare -x")) else [f"export {' '.join(own)}"]
+
+
 def _is_site_file(source: ShellCommand) -> bool:
     """Return whether what is sourced sets up programs, and no variables of the file."""
     path = source.words[1].text if len(source.words) > 1 else ""
@@ -543,20 +540,18 @@ _EVERYWHERE = re.compile(
     r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
 )
 _BEFORE: tuple[Rule, ...] = (
-    *(
-        _of_branch,
-        _never,
-        _defined,
-        _secret,
-        _declared_by_text,
-        _assigned,
-        _declared,
-        _trapped,
-        _submitted,
-        _shell_set,
-        _moved,
-        _read,
-        _beside,
-    ),
+    _of_branch,
+    _never,
+    _defined,
+    _secret,
+    _declared_by_text,
+    _assigned,
+    _declared,
+    _trapped,
+    _submitted,
+    _shell_set,
+    _moved,
+    _read,
+    _beside,
     _printed,
 )

@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+_ADDRESSES = (
+    "addr-undefined",
+    "addr-localhost",
+    "addr-hostname-ip",
+    "addr-from-compressed-list",
+    "addr-guessed-from-name",
+)
 _PLACES = ("ranks", "rank", "world size", "local rank", "node", "gpus")
 _BY_CODE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -21,13 +28,7 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     "script-dir-is-spool": ("folder", "command", "environment", "files"),
     "bash-under-sh": ("grammar of sh",),
     **dict.fromkeys(("crlf", "shebang-not-first"), ("refusal",)),
-    **dict.fromkeys(
-        (
-            *("addr-undefined", "addr-localhost", "addr-hostname-ip", "addr-from-compressed-list"),
-            *("addr-guessed-from-name", "port-fixed"),
-        ),
-        ("command", "environment"),
-    ),
+    **dict.fromkeys((*_ADDRESSES, "port-fixed"), ("command", "environment")),
 }
 _MEETS_AT = (
     r"(?i)((?:addr|address|host|hostname|ip|master)[ =]|://)[^\s:/=]*(?=[:/]|\Z)|"
@@ -36,13 +37,7 @@ _MEETS_AT = (
 # What a fault changes in a word of a command, or in NAME=VALUE of an environment; the word before is part of it.
 _CHANGES: dict[str, str] = {
     "port-fixed": r"(?i)(port[ =]|:)\d{4,5}\b",
-    **dict.fromkeys(
-        (
-            *("addr-undefined", "addr-localhost", "addr-hostname-ip", "addr-from-compressed-list"),
-            "addr-guessed-from-name",
-        ),
-        _MEETS_AT,
-    ),
+    **dict.fromkeys(_ADDRESSES, _MEETS_AT),
     "rank-expanded-early": r"(?i)((?:rank|world[-_]?size|(?:proc|local|node)[-_]?id|nodes?|procs|machines?)[ =])\d*",
     "script-dir-is-spool": r"(\A|[=:])(?:\S*/spool-[^/\s]+/[^/\s]+/|\./)",
     "sets-visible-devices": r"(\A\w*VISIBLE_DEVICES=).*",

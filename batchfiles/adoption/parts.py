@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
+from batchfiles.bash.statements import branch_halves
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -43,7 +44,7 @@ class Statement:
     line: int
     last: int
     text: str
-    kind: str  # of its node
+    kind: str  # of its node, without redirections
     commands: Sequence[ShellCommand]
     assignments: Sequence[Assignment]
     span: tuple[int, int] = (0, 0)  # its bytes
@@ -51,6 +52,11 @@ class Statement:
     leads: bool = False  # to the training, by a call
     above: tuple[str, ...] = ()  # the comment lines directly above it
     beside: str = ""  # the comment at its end
+
+    @property
+    def declared(self) -> set[str]:
+        """The names in a declaration without values, or in an `unset`."""
+        return set(re.findall(r"(?<=\s)[A-Za-z_][\w-]*", self.text))
 
 
 def names_in(text: str) -> set[str]:
@@ -238,11 +244,18 @@ class _Statements:
     def part(self, node: Node, role: Role = Role.PLAIN) -> Statement:
         """Return one statement with its commands, assignments and comments."""
         first, last, start, end = _first(node), _last(node), node.start_byte, node.end_byte
-        given = [one for one in self.script.assignments if not one.source and start <= one.at < end]
         here = [one for one in self.script.commands if not one.source and start <= one.at < end]
+        called = [body for one in here if (body := self.functions.get(one.name)) is not None]
+        spans = [(start, end), *((body.start_byte, body.end_byte) for body in called)]
+        given = [
+            one
+            for one in self.script.assignments
+            if not one.source and any(first <= one.at < last for first, last in spans)
+        ]
         beside = self.comments.get(last, "")
+        kind = (node.child_by_field_name("body") or node).type if node.type == "redirected_statement" else node.type
         return Statement(
-            first, last, text_of(node), node.type, here, given, (start, end), role,
+            first, last, text_of(node), kind, here, given, (start, end), role,
             above=tuple(self._above(first)), beside=beside if _says_something(beside) else "",
         )  # fmt: skip
 
@@ -284,10 +297,7 @@ def _halves(node: Node) -> tuple[list[Node], list[Node], list[Node]]:
     """Return the conditions, the body and the other branches of a statement that holds others."""
     children = [child for child in node.children if child.type != "comment"]
     if node.type in ("if_statement", "elif_clause"):
-        then = next((n for n, child in enumerate(children) if child.type == "then"), 0)
-        clauses = [child for child in children if child.type in ("elif_clause", "else_clause")]
-        body = [child for child in children[then + 1 :] if child not in clauses]
-        return [child for child in children[:then] if child.is_named], body, clauses
+        return *branch_halves(node), [child for child in children if child.type in ("elif_clause", "else_clause")]
     if node.type == "case_statement":
         return [], [], [child for child in children if child.type == "case_item"]
     named = ("value", "variable", "initializer", "update")

@@ -29,6 +29,7 @@ from trainjob.contract.programs.secret_names import holds_secret, is_secret_vari
 
 _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", "chmod", "make", "ls", "cat")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
+_TESTED = re.compile(r"(?:\[|\btest)\s[^]]*?(?<!\S)-[defhLrswx]\s+['\"]?[\w.]")
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -62,15 +63,7 @@ def read_setup(
         consumed=_consumed(script, parts),
         after_modules=min(modules, default=len(script.raw)),
     )
-    needs = Needs(frozenset(), frozenset(run.names))
-    decided: list[tuple[Statement, Decision]] = []
-    for one in reversed(parts.before):  # what is kept needs those before it
-        decision = before_training(around, one, needs)
-        needs = _with_needs_of(one, decision, needs)
-        decided.insert(0, (one, decision))
-    if around.container not in ("docker", "podman"):  # those get only what env states
-        decided = list(_in_order(decided, around.container))
-    decided += [(one, after_training(around, one)) for one in parts.after]
+    decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
     lines: list[tuple[str, str]] = []
     for one, decision in decided:
         comment = _comment(one)
@@ -79,7 +72,7 @@ def read_setup(
             if comment:
                 keys.comments["env", name] = comment
         lines += [(text, comment if not at else "") for at, text in enumerate(decision.prologue)]
-        account.note(decision.where, one.line, _shown(one, decision), decision.what, one.last, one.span)
+        account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
     inner = [decision.in_command for _, decision in decided if decision.in_command]
     if inner:
         run.words[2] = "\n".join([*inner, run.words[2]])
@@ -89,6 +82,18 @@ def read_setup(
         lines.insert(0, (f'cd "{place.copy}"', ""))
     _fill_prologue(lines, keys)
     _log_in(script, launch, needs, lines, keys, account)
+
+
+def _decided(around: Surroundings, needs: Needs) -> tuple[list[tuple[Statement, Decision]], Needs]:
+    """Return each statement with its decision, and what all that is kept needs; `needs` are those of the command."""
+    decided: list[tuple[Statement, Decision]] = []
+    for one in reversed(around.parts.before):  # what is kept needs those before it
+        decision = before_training(around, one, needs)
+        needs = _with_needs_of(one, decision, needs)
+        decided.insert(0, (one, decision))
+    if around.container not in ("docker", "podman"):  # those get only what env states
+        decided = list(_in_order(decided, around.container))
+    return [*decided, *((one, after_training(around, one)) for one in around.parts.after)], needs
 
 
 def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) -> Iterator[tuple[Statement, Decision]]:
@@ -106,7 +111,7 @@ def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) 
             decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
         if decision.prologue:
             kept |= {two.name for two in one.assignments}
-            kept |= set(re.findall(r"\s([A-Za-z_]\w*)", one.text)) if one.kind == "unset_command" else set()
+            kept |= one.declared if one.kind == "unset_command" else set()
         yield one, decision
 
 
@@ -124,7 +129,7 @@ def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
     command = needs.command | names_in(decision.in_command)
     prologue = needs.prologue.union(*(names_in(text) for text in decision.prologue))
     if decision.prologue and one.kind == "declaration_command" and not one.assignments:
-        prologue |= set(one.text.split()[1:])
+        prologue |= one.declared
     if decision.prologue or decision.in_command:  # what adds to a value needs the value
         prologue |= {two.name for two in one.assignments if re.match(r"\w+(?:\[[^]]*\])?\+=|(?!\w+=)", two.text)}
     if decision.prologue:
@@ -190,7 +195,7 @@ def _log_in(
 
 def _is_relative(part: Statement) -> bool:
     """Return whether a statement reads or writes files below the working folder."""
-    if re.search(r"[$`]\(?pwd\b|\$\{?PWD\b", part.text):
+    if re.search(r"[$`]\(?pwd\b|\$\{?PWD\b", part.text) or _TESTED.search(part.text):
         return True
     for one in part.commands:
         if (
@@ -214,7 +219,8 @@ def _comment(part: Statement) -> str:
     return "\n".join([*part.above, *([part.beside] if part.beside else [])])
 
 
-def _shown(one: Statement, decision: Decision) -> str:
+def _without_secret(one: Statement, decision: Decision) -> str:
+    """Return the first line of a statement for the account, without a secret's value."""
     text = one.text.split("\n")[0]
     filled = re.match(r"printf\s+-v\s+\w+", text)
     if decision.is_secret and filled is not None:

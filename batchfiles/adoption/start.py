@@ -56,24 +56,8 @@ class AdoptedStart(NamedTuple):
 
 
 def main_launch(script: BatchScript) -> LaunchedProgram:
-    """Return the launch that is the job's own work. Raises AdoptionError if there is none, or not a single one."""
-    parts = next((number for number, line in enumerate(script.lines, 1) if _PARTS.match(line)), None)
-    if parts is not None:
-        raise AdoptionError(
-            f"{script.path}:{parts} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
-        )
-    for command in script.commands:
-        for pattern, what in _UNLIKE.items():
-            if re.search(pattern, command.text):
-                raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
-        words = [word.text for word in command.words[:6]]
-        helper = next((word for word in words if _STARTS_RAY.fullmatch(word)), None)
-        if helper is not None and command.name not in PRINTERS | {"echo", "printf"}:
-            raise AdoptionError(
-                f"{script.path}:{command.line} starts Ray by {helper}: a job's ranks are alike, and Ray has a head and "
-                "workers",
-                _KEEP,
-            )
+    """Return the launch that is the job's own work. Raises AdoptionError if there is none, or ranks are not alike."""
+    _refuse_unlike(script)
     # A command is recorded once for each value of its variables: the first counts.
     alive = {
         (one.command.source, one.line, one.command.words[0].source if one.command.words else ""): one
@@ -114,6 +98,27 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
         )
     return chosen
+
+
+def _refuse_unlike(script: BatchScript) -> None:
+    """Raise AdoptionError for ranks that differ, each in its own way."""
+    parts = next((number for number, line in enumerate(script.lines, 1) if _PARTS.match(line)), None)
+    if parts is not None:
+        raise AdoptionError(
+            f"{script.path}:{parts} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
+        )
+    for command in script.commands:
+        for pattern, what in _UNLIKE.items():
+            if re.search(pattern, command.text):
+                raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
+        words = [word.text for word in command.words[:6]]
+        helper = next((word for word in words if _STARTS_RAY.fullmatch(word)), None)
+        if helper is not None and command.name not in PRINTERS | {"echo", "printf"}:
+            raise AdoptionError(
+                f"{script.path}:{command.line} starts Ray by {helper}: a job's ranks are alike, and Ray has a head and "
+                "workers",
+                _KEEP,
+            )
 
 
 def _runs_script(launch: LaunchedProgram) -> bool:

@@ -307,8 +307,10 @@ class Expander:
             after = after[1:]
         if sign == "+":
             return unknown(*value.origins)
-        if sign == "-" and not value.known and any(one.startswith("$(") for one in value.origins):
-            return Value(HOLE, value.origins, (text_of(node).strip(),))  # a command may print something, or nothing
+        # A command may print something, or nothing; and a branch may be taken, or not.
+        is_open = value.commands() or (self.variables.hides_undecided and name in self.variables.undecided)
+        if sign in "-=" and not value.known and is_open:
+            return Value(HOLE, value.origins, (text_of(node).strip(),))
         missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))
         if sign == "?" or not (missing or not value.text):
             return value

@@ -191,7 +191,6 @@ class ShellReader:
         reads: Value | None,
         writes: list[tuple[str, Value]],
     ) -> None:
-        # NAME=value that came from a variable, as in LAUNCHER="DEBUG=1 torchrun"
         line = self._line(node)
         command = ShellCommand(
             words, line, settings, self.variables.copy(), frozenset(self.options), self.within, self.conditions,
@@ -329,13 +328,16 @@ class ShellReader:
 
     def leave_open(self, name: str, text: str, line: int, *, is_array: bool = False) -> None:
         """Give a variable a value that only a run knows: the text of the statement does so in no other way."""
-        is_array = is_array or name in self.variables.arrays
-        self.variables.leave_open(name, is_array=is_array)
+        self.variables.leave_open(name, is_array=is_array or name in self.variables.arrays)
+        self.note_assignment(name, unknown(), text, line)
+
+    def note_assignment(self, name: str, value: Value, text: str, line: int) -> None:
+        """Record that a builtin has given a variable its value."""
         if "a" in self.options:
             self.variables.exported.add(name)
         self.assignments.append(
             Assignment(
-                name, unknown(), line, name in self.variables.exported, self.source, self.variables.arrays.get(name),
+                name, value, line, name in self.variables.exported, self.source, self.variables.arrays.get(name),
                 self.within, self.conditions, self.dead, text, self.at,
             )
         )  # fmt: skip

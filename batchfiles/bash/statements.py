@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.bash.commands import Condition
-from batchfiles.bash.expansion import Expander, text_of
+from batchfiles.bash.expansion import Expander, Word, text_of
 from batchfiles.bash.values import Value, joined, names_calculated, unknown
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ def _list(shell: ShellReader, node: Node) -> None:
         # Taken perhaps, or not at all.
         ended, shell.variables.values = shell.variables.values, before
         _merge(shell, dict(before), [(ended, verdict.holds is None)], undecided=True)
-        changed = {name for name, words in shell.variables.arrays.items() if arrays.get(name) != words}
         if verdict.holds is None:
-            shell.variables.undecided |= changed
+            _leave_arrays_open(shell, arrays)
         else:
             shell.variables.arrays = arrays
 
@@ -156,7 +155,7 @@ def _if(shell: ShellReader, node: Node) -> None:
     outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
     taken, tests, undecided = _Truth(holds=False), "", False
     for number, branch in enumerate(branches):
-        condition, body = _halves(branch)
+        condition, body = branch_halves(branch)
         verdict = _Truth(holds=None) if branch.type == "else_clause" else _truth(condition, shell.expander)
         tests += " ".join(text_of(part) for part in condition)
         shell.conditions = (*outer_conditions, Condition(node.start_byte, number, tests))
@@ -171,8 +170,7 @@ def _if(shell: ShellReader, node: Node) -> None:
         if never:
             shell.variables.arrays = dict(arrays)
         elif undecided or verdict.holds is None:
-            changed = {name for name, words in shell.variables.arrays.items() if arrays.get(name) != words}
-            shell.variables.undecided |= changed
+            _leave_arrays_open(shell, arrays)
         shell.variables.values = dict(before)
         taken = verdict if verdict.holds else taken
         undecided = undecided or (verdict.holds is None and branch.type != "else_clause" and not taken.holds)
@@ -196,6 +194,11 @@ def _merge(
             replaced = kept if possible else value
             if replaced is not None and replaced != shell.variables.values.get(name):
                 shell.variables.others.setdefault(name, []).append(replaced)
+
+
+def _leave_arrays_open(shell: ShellReader, before: dict[str, list[Word]]) -> None:
+    """Let only a run know which arrays have changed."""
+    shell.variables.undecided |= {name for name, words in shell.variables.arrays.items() if before.get(name) != words}
 
 
 def _turns(shell: ShellReader, node: Node, bodies: list[Node]) -> list[Value]:
@@ -284,7 +287,7 @@ def _unset(shell: ShellReader, node: Node) -> None:
             shell.variables.exported.discard(text_of(child))
 
 
-def _halves(branch: Node) -> tuple[list[Node], list[Node]]:
+def branch_halves(branch: Node) -> tuple[list[Node], list[Node]]:
     """Return the condition and the body of a branch."""
     inner = [child for child in branch.children if child.type not in ("elif_clause", "else_clause", "fi", "comment")]
     if branch.type == "else_clause":

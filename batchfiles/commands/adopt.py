@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -92,20 +93,27 @@ def adopt(
 
 def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) -> None:
     """Raise UserError if what was adopted can't be planned and rendered: it would be refused when it is submitted."""
+    from trainjob.requests.options import JobOptions
+    from trainjob.requests.prepared import prepare
+
+    with _in_files(texts, cluster) as (job, known):
+        try:
+            prepare(JobOptions(known, job, {})).render()
+        except UserError as error:
+            raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
+
+
+@contextmanager
+def _in_files(texts: dict[str, str], cluster: str | None) -> Iterator[tuple[Path, str]]:
+    """Write what was adopted into a temporary folder; yield its job file, and `cluster` or its cluster file."""
     import tempfile
 
     from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
-    from trainjob.requests.options import JobOptions
-    from trainjob.requests.prepared import prepare
 
     with tempfile.TemporaryDirectory(prefix="trainjob-adopt-") as place:
         for name, text in texts.items():
             (Path(place) / name).write_text(text, encoding="utf-8")
-        known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
-        try:
-            prepare(JobOptions(known, Path(place) / JOB_FILE, {})).render()
-        except UserError as error:
-            raise UserError(f"{file} can't be adopted: the job would be refused. {error.text}", error.cure) from error
+        yield Path(place) / JOB_FILE, str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
 
 
 def _of_sbatch(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -132,17 +140,11 @@ def _proof(
     *,
     quiet: bool,
 ) -> Proof:
-    import tempfile
-
-    from batchfiles.adoption.adopt import CLUSTER_FILE, JOB_FILE
     from batchfiles.rehearsal.proof import prove
 
-    with tempfile.TemporaryDirectory(prefix="trainjob-adopt-") as place:
-        for name, text in texts.items():
-            (Path(place) / name).write_text(text, encoding="utf-8")
-        known = str(Path(place) / CLUSTER_FILE) if cluster is None else cluster
-        say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
-        return prove(file, raw, arguments, Path(place) / JOB_FILE, known, say, options=options, maps=maps)
+    say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
+    with _in_files(texts, cluster) as (job, known):
+        return prove(file, raw, arguments, job, known, say, options=options, maps=maps)
 
 
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import (
-    Edit,
-    directive_added,
-    directive_of,
-    launch_at,
-    replaced,
-    with_line,
-)
+from batchfiles.fixes.lines import Edit, directive_added, directive_of, launch_at, replaced, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import processes_of
 from batchfiles.slurm.script import BatchScript

@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import (
-    Edit,
-    launch_at,
-    replaced,
-    with_line,
-    with_srun_option,
-)
+from batchfiles.fixes.lines import Edit, launch_at, replaced, with_line, with_srun_option
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import (
-    Edit,
-    exported,
-    replaced,
-    with_line,
-)
+from batchfiles.fixes.lines import Edit, exported, replaced, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.script import BatchScript
 

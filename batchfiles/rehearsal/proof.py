@@ -173,60 +173,90 @@ def prove(
     """
     script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
-        place, here, python = Path(name), Path.cwd(), python_of_file(script, None)
+        place = Path(name)
         words, given = read_job(job).command or [], dict(_WAITING)
         if (outside := program_from_outside(script)) is not None:
             say(f"${outside}, the program, is not set in {path.name}: {_PROGRAM} replaces it")
             words = [word.replace(f"${outside}", _PROGRAM) for word in words]
             given[outside] = _PROGRAM
-        staged = make_placeholders(script, words, here, place, python, arguments)
-        if staged is not None:
-            say("the training program is missing here: a program that only waits replaces it")
-        run = BatchRun(
-            script=script,
-            folder=here if staged is None else staged.folder,
-            top=top_folder(here) if staged is None else staged.folder,
-            cluster=requested_cluster.cluster_from(script),
-            arguments=tuple(arguments),
-            maps={**({} if staged is None else staged.maps), **(maps or {})},
-            programs=None if staged is None else staged.programs,
-            python=python,
-            takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
-            needs_log_folder=False,
-            stop_after_s=1.0,
-            # USER and LOGNAME as every login shell has them.
-            environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
-            keep=place / "written-by-file",
-            say=say,
-        )
+        run, project = _run_of_file(script, words, place, given, maps or {}, say)
         original, refusal = record(run), None
         taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
         if taken is not None:
             refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
             say(refusal)
             original = record(replace(run, script=taken, keep=place / "written-by-copy"))
-        project = None if staged is None else staged.folder
         prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
-        rendered = _with_prologue(prepared, place / "templates")
-        paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
-        page = read_script(paths.folder / rendered.script, SiteFacts())
-        redirects = {"TRAINJOB_PROLOGUE": "skip", "TRAINJOB_CONTAINER": "none", "TRAINJOB_PYTHON": python, **given}
-        adopted = record(
-            replace(
-                run,
-                script=page,
-                folder=paths.folder,
-                top=paths.folder,
-                arguments=(),
-                environment=redirects,
-                keep=place / "written-by-job",
-            )
-        )
+        adopted = record(_run_of_job(run, prepared, place, given))
         by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
         files = (files_written(by_file, logs), files_written(place / "written-by-job/code/project", logs))
+    return _compared(script, original, adopted, refusal, files)
+
+
+def _run_of_file(
+    script: BatchScript,
+    words: Sequence[str],
+    place: Path,
+    given: Mapping[str, str],
+    maps: Mapping[str, Path],
+    say: Callable[[str], None],
+) -> tuple[BatchRun, Path | None]:
+    """Return how the file runs here, and the project that `place` has for what is missing; `words` are its job's."""
+    here, python, arguments = Path.cwd(), python_of_file(script, None), tuple(script.arguments or ())
+    made = make_placeholders(script, words, here, place, python, arguments)
+    if made is not None:
+        say("the training program is missing here: a program that only waits replaces it")
+    run = BatchRun(
+        script=script,
+        folder=here if made is None else made.folder,
+        top=top_folder(here) if made is None else made.folder,
+        cluster=requested_cluster.cluster_from(script),
+        arguments=arguments,
+        maps={**({} if made is None else made.maps), **maps},
+        programs=None if made is None else made.programs,
+        python=python,
+        takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
+        needs_log_folder=False,
+        stop_after_s=1.0,
+        # USER and LOGNAME as every login shell has them.
+        environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
+        keep=place / "written-by-file",
+        say=say,
+    )
+    return run, None if made is None else made.folder
+
+
+def _run_of_job(run: BatchRun, prepared: Prepared, place: Path, given: Mapping[str, str]) -> BatchRun:
+    """Return how the job runs: where and as the file does."""
+    rendered = _with_prologue(prepared, place / "templates")
+    paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
+    return replace(
+        run,
+        script=read_script(paths.folder / rendered.script, SiteFacts()),
+        folder=paths.folder,
+        top=paths.folder,
+        arguments=(),
+        environment={
+            "TRAINJOB_PROLOGUE": "skip",
+            "TRAINJOB_CONTAINER": "none",
+            "TRAINJOB_PYTHON": run.python,
+            **given,
+        },
+        keep=place / "written-by-job",
+    )
+
+
+def _compared(
+    script: BatchScript,
+    original: Recording,
+    adopted: Recording,
+    refusal: str | None,
+    files: tuple[frozenset[str], frozenset[str]],
+) -> Proof:
+    """Return what the ranks of both saw, as far as it can be compared."""
     names, asked = requested(script), cpus_asked(script)
     of_job = _why_no_ranks(_JOB, adopted)
-    if (problem := _why_no_ranks(path.name, original) or of_job) is not None:
+    if (problem := _why_no_ranks(script.path.name, original) or of_job) is not None:
         return Proof((), observe_ranks(adopted, names, asked) if of_job is None else (), problem, refusal)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them

@@ -22,7 +22,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.machines import process
 from trainjob.rehearse import gpus
 from trainjob.rehearse.slurm import accepted_options, configuration, ipus, root
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
 _STANDINS = Path(__file__).with_name("programs")
@@ -73,7 +73,7 @@ def record(run: BatchRun) -> Recording:
         seen = place / "seen"
         seen.mkdir(mode=0o700)
         environment = {**_environment(run, place, seen, torch, has_gpus=has_gpus), **run.environment}
-        description = imitate(run.cluster, requested_cluster.nodes_of(run.script), release=run.slurm)
+        description = description_of(run.cluster, requested_cluster.nodes_of(run.script), release=run.slurm)
         overlays = [*((str(here), there) for there, here in run.maps.items()), (str(run.top or run.folder),) * 2]
         settings = {**description.settings, **_settings(run, place)}
         files, folders = missing_here(run)

@@ -5,21 +5,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import random
-import sys
 import time
-from typing import Any
 
-truth: dict[str, Any] = {"updates": None, "total": None, "epochs": None, "training": [], "held_out": []}
+from account import run, shown, truth
 
-
-def shown(value: float, form: str = "%.4f", of: str = "training") -> str:
-    """Return a loss as it is printed, and keep it."""
-    truth[of].append(float(form % value))
-    return form % value
+truth.update(updates=None, epochs=None)  # unless a program says them
 
 
 def _epoch(steps: int = 40) -> tuple[float, float]:
@@ -69,7 +61,4 @@ def haiku_mnist() -> None:
 
 
 if __name__ == "__main__":
-    random.seed(0)
-    globals()[sys.argv[1]]()
-    with open(os.environ["TRUTH"], "w") as stream:
-        json.dump(truth, stream)
+    run(globals())

@@ -16,7 +16,7 @@ import trainjob
 from tests.support.apptainer_under_slurm import unpacked
 from trainjob.kinds.lookup import find
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import private_slurm
 
 _CLUSTER = """
@@ -40,7 +40,7 @@ def main(archive: str, *words: str) -> int:
     file.write_text(_CLUSTER.format(home=home, prefix=sys.base_prefix, checkout=checkout, python=sys.executable))
     cluster = find(str(file)).cluster
     assert isinstance(cluster, SlurmCluster)
-    with private_slurm(imitate(cluster, nodes_needed=2)) as slurm:
+    with private_slurm(description_of(cluster, nodes_needed=2)) as slurm:
         accept = ["trainjob", "cluster", "accept", str(file), "--json", *words]
         environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
         ended = slurm.run(accept, folder=home / "project", environment=environ, timeout_s=_LIMIT_S, check=False)

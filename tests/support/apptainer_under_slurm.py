@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.support.waiting import until
 from trainjob.kinds.lookup import find
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 _CLUSTER = """
@@ -40,7 +40,7 @@ def main(archive: str) -> None:
     file.write_text(_CLUSTER.format(home=home))
     cluster = find(str(file)).cluster
     assert isinstance(cluster, SlurmCluster)
-    with private_slurm(imitate(cluster, nodes_needed=2)) as slurm:
+    with private_slurm(description_of(cluster, nodes_needed=2)) as slurm:
         hostile = "a \"b\" $(touch /tmp/injected) 'c'"
         submit = ["submit", "--cluster", str(file), "--instances", "4", "--hosts", "2", "--env", f"HOSTILE={hostile}"]
         print(_trainjob(slurm, *submit, "--", "sh", "-c", f'echo "{_TELL}"; {_STAY}'))

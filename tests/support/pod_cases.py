@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shlex
 from typing import Any
 
 from trainjob.cluster.job import Job
@@ -117,16 +116,3 @@ def slurm_ipu_requests() -> dict[str, Request]:
             instances=8,
         ),
     }
-
-
-def words_after_poprun(script: str) -> list[str]:
-    """Return the words of a script's last poprun line, as the shell would read them but for variables."""
-    line = script[script.rindex("\nexec poprun ") : script.index("\n) &")]
-    return shlex.split(line.replace("\\\n", " "))[2:]
-
-
-def poprun_options(script: str) -> dict[str, str | None]:
-    """Return the options of a script's last poprun line."""
-    words = words_after_poprun(script)
-    options = words[: words.index("$TRAINJOB_PYTHON")]
-    return {name: value if equals else None for name, equals, value in (word.partition("=") for word in options)}

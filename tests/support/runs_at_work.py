@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import time
@@ -179,11 +178,6 @@ def final_bytes(paths: RunPaths) -> dict[str, str]:
     folder = checkpoints.folders(paths.checkpoints)[0]
     facts = json.loads((folder / checkpoints.INDEX).read_text())["files"]
     return {name: one["sha256"] for name, one in facts.items()}
-
-
-def copy_run(paths: RunPaths, folder: Path) -> RunPaths:
-    shutil.copytree(paths.folder, folder, symlinks=True)
-    return RunPaths(folder)
 
 
 def train_here(paths: RunPaths, attempt: int = 1, **environ: Any) -> int:

@@ -85,8 +85,13 @@ _RULES: Dict[str, Sequence[_Rule]] = {
     DEVICES: [_Rule("unused", {"device": "idle"})],
     PROGRESS: [_Rule(STALLED, {"progress": "stall"}, ends=lambda _: True)],
 }
-_WORDS = {"output": "output", "progress": "progress", "cpu": "CPU time", "device": "work of a device"}
-_WORDS["stacks"] = "change of processes, stacks and files"
+_WORDS = {
+    "output": "output",
+    "progress": "progress",
+    "cpu": "CPU time",
+    "device": "work of a device",
+    "stacks": "change of processes, stacks and files",
+}
 
 
 def silence_of(whose: str, signs: SignsOfLife, now: float, limits: StallLimits) -> Optional[Silence]:

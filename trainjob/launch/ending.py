@@ -52,7 +52,6 @@ class AttemptFacts(NamedTuple):
     failed: bool = False  # a rank has failed, by no request: failure.json
     terminated: bool = False  # launchers have told ranks to end
     trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
-    out_of_memory: bool = False
     blamed: bool = False  # for what this attempt ended of, every node is to blame
     attempt: int = 1
     scheduler: bool = False
@@ -64,8 +63,8 @@ class AttemptFacts(NamedTuple):
     follows: bool = False  # a job that was submitted before continues the run
     starts: int = 1
     max_attempts: int = 0
-    more_mem: bool = False  # the next attempt may ask for more
-    more_time: bool = False
+    more_mem: bool = False  # it ran out of memory, and the next attempt may ask for more
+    more_time: bool = False  # the same of its time limit
     awaited: bool = False  # not every rank has recorded its end
     succeeded: bool = False  # every rank has recorded that it ended with 0
 
@@ -83,7 +82,7 @@ def decide(facts: AttemptFacts) -> Ending:
     ended_well = facts.code == 0 or (_was_asked(facts) and facts.code in _BY_REQUEST and not facts.trains)
     starts_again = facts.restarted or facts.job in ("PENDING", "NODE_FAIL")  # by Slurm, though the run is done
     if ended_well and _is_done(facts) and not (facts.failed or facts.marker or starts_again):
-        return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
+        return _explained(facts, states.COMPLETED, "complete")
     if facts.scheduler and _only_the_controller_knows(facts):
         return _by_controller(facts)
     if facts.signalled:
@@ -102,7 +101,7 @@ def decide(facts: AttemptFacts) -> Ending:
 def was_interrupted(facts: AttemptFacts) -> bool:
     """Return whether ranks that were asked to stop ended for that, as far as anything known says."""
     # While the job goes on, TERM is srun's, to the other ranks after one has failed.
-    were_signalled = facts.terminated and not (facts.scheduler and facts.job == "RUNNING")
+    were_signalled = facts.terminated and facts.job != "RUNNING"
     ended_for_it = facts.code == 0 or were_signalled or facts.code in _BY_REQUEST
     # A task leaves the marker if it is not done, where the disk takes it.
     by_itself = facts.trains and facts.code != exits.UNRECORDED_REQUEST
@@ -116,7 +115,7 @@ def _was_asked(facts: AttemptFacts) -> bool:
 
 
 def _is_done(facts: AttemptFacts) -> bool:
-    has_all = facts.update is not None and bool(facts.total) and facts.update >= (facts.total or 0)
+    has_all = 0 < (facts.total or 0) <= (facts.update or 0)
     return facts.done or (has_all and not facts.may_be_of_epoch)
 
 
@@ -180,7 +179,7 @@ def _by_script(facts: AttemptFacts) -> Ending:
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)
     if is_interrupted:
         return _continued(facts, facts.saved, "interrupted", states.STOPPED)
-    if facts.out_of_memory and facts.more_mem and not _starts_are_used_up(facts):
+    if facts.more_mem and not _starts_are_used_up(facts):
         return Ending(states.REQUEUED, MORE_MEM, "this attempt ran out of memory")
     if facts.code == 0 and facts.job == "" and facts.awaited:
         why = "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
@@ -193,7 +192,6 @@ def _by_script(facts: AttemptFacts) -> Ending:
 
 def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
     """Return that the script starts the run again, or the state `otherwise` and what keeps it from that."""
-    hint = "trainjob resume continues from its checkpoint" if has_saved else _how_to_go_on(facts)
     # After a failure, TERM is srun's, to the other ranks: the job is not about to end.
     is_by_srun = facts.failed and facts.job == "RUNNING"
     # Else nobody knows why TERM has come to the ranks of a job that goes on, or may be cancelled.
@@ -211,7 +209,7 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
         return Ending(
             states.REQUEUED, AGAIN, _with_request(facts, "%s: continued as attempt %d" % (why, facts.attempt + 1))
         )
-    return Ending(otherwise, why=_with_request(facts, "%s; %s: %s" % (why, refusal, hint)))
+    return Ending(otherwise, why=_with_request(facts, "%s; %s: %s" % (why, refusal, _how_to_go_on(facts))))
 
 
 def _how_to_go_on(facts: AttemptFacts) -> str:
@@ -228,22 +226,25 @@ def _starts_are_used_up(facts: AttemptFacts) -> bool:
 
 def _by_code(facts: AttemptFacts) -> Ending:
     if facts.code != 0:
-        why = _with_request(facts, "failed: %s" % _how_to_go_on(facts)) if _was_asked(facts) else ""
-        return Ending(states.FAILED, why=why)
-    return Ending(states.COMPLETED, why=_with_request(facts, "complete") if _was_asked(facts) else "")
+        return _explained(facts, states.FAILED, "failed: %s" % _how_to_go_on(facts))
+    return _explained(facts, states.COMPLETED, "complete")
+
+
+def _explained(facts: AttemptFacts, state: str, what: str) -> Ending:
+    """Return a state that explains itself where no rank was asked to stop."""
+    return Ending(state, why=_with_request(facts, what) if _was_asked(facts) else "")
 
 
 def _with_request(facts: AttemptFacts, what: str) -> str:
     """Return `what` behind how the ranks were asked, and how they ended."""
-    if not facts.asked and _was_asked(facts):
-        return "%s, which the run directory's disk did not take: %s" % (states.ASKED_TO_STOP, what)
-    if not facts.asked:
+    if not _was_asked(facts):
         return what
-    at = "" if facts.asked_at is None else time.strftime(" at %H:%M:%S", time.localtime(facts.asked_at))
-    later = ""
+    if not facts.asked:
+        return "%s, which the run directory's disk did not take: %s" % (states.ASKED_TO_STOP, what)
+    at = later = where = ""
     if facts.asked_at is not None and facts.ended_at is not None:
+        at = time.strftime(" at %H:%M:%S", time.localtime(facts.asked_at))
         later = " %.0f s later" % max(0.0, facts.ended_at - facts.asked_at)
-    where = ""
     if facts.update is not None:
         where = ", at {:,}".format(facts.update) + (" of {:,}".format(facts.total) if facts.total else "")
     end = "ended by it" if facts.code in _BY_REQUEST else "ended with %d" % facts.code
@@ -263,7 +264,6 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
         "stop": paths.stop.exists(),
         "saved": paths.saved(number).exists(),
         "terminated": paths.terminated(number).exists(),
-        "out_of_memory": paths.out_of_memory.exists(),
         "checkpoint": any(paths.checkpoints.glob("update-*")),
         "trains": _trains(paths),
         "starts": attempts.starts(paths),

@@ -73,6 +73,7 @@ def on_this_node(stated: Mapping[str, str], paths: RunPaths, project: Path, firs
     target = disk / ("%s-%s" % (family, state))
     try:
         make_own_folder(target)
+        # flock works here: the disk is the node's own.
         lock = open_own(target.with_name("%s.lock" % target.name))
         made = _Making(kind, source, target / "env", paths.packed_environment(state), first)
         while not _is_shared(lock, target):
@@ -124,7 +125,6 @@ def _state(kind: str, source: Path) -> str:
     return _digest(*("%d %d" % (one.st_mtime_ns, one.st_size) for one in found))
 
 
-# flock works here: the disk is the node's own.
 def _is_complete(target: Path) -> bool:
     return (target / "complete").exists()
 

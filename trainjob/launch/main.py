@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
@@ -230,12 +231,12 @@ class Launch:
             return watching.begin(self.paths, watched, stacks, self._orders(answered))
 
         gc.enable()  # not collected during the start: see __main__.py
-        grace_s, is_slurm = options.grace_s, options.launcher == "slurm"
-        if is_slurm:
+        grace_s, requests, looks_for_request = options.grace_s, None, None
+        if options.launcher == "slurm":
             # Slurm kills the job script as well, KillWait after TERM, and it has the end to record.
             grace_s = max(grace_s / 2, grace_s - _RECORDING_S)
-        requests = requests_by_input() if is_slurm else None
-        looks_for_request = (lambda: is_closed(requests)) if is_slurm else None
+            requests = requests_by_input()
+            looks_for_request = partial(is_closed, requests)
         supervisor = Supervisor(self.paths, ranks, grace_s, self.restarts, watch, looks_for_request=looks_for_request)
         return guarded(supervisor.run, requests)
 

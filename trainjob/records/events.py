@@ -74,8 +74,8 @@ def why_ended(paths: RunPaths, attempt: int) -> str:
     return next((one.why for one in attempts(read(paths)) if one.number == attempt), "")
 
 
-def was_cancelled(paths: RunPaths, attempt: int) -> bool:
-    """Return whether the last event of an attempt is a request to end (TERM), and not its end."""
+def was_signalled(paths: RunPaths, attempt: int) -> bool:
+    """Return whether the last event of an attempt is a signal to end (TERM), and not its end."""
     # Ranks that were being started when TERM came may have noted that after it.
     noted = (event for event in reversed(read(paths)) if event.attempt == attempt)
     last = next((event for event in noted if event.what not in (LAUNCH, COMPILED)), None)

@@ -145,8 +145,8 @@ _SETTLED = ".settled.json"
 
 def settled(paths: RunPaths, attempt: int) -> Optional[Settled]:
     """Return the last answer about the job of this attempt; None where none is written down."""
-    settled = typed.read(Settled, paths.folder / _SETTLED)
-    return settled if settled is not None and settled.attempt == attempt else None
+    answer = typed.read(Settled, paths.folder / _SETTLED)
+    return answer if answer is not None and answer.attempt == attempt else None
 
 
 def settle(paths: RunPaths, answer: Settled) -> None:

@@ -185,10 +185,13 @@ def absolute_paths_in(file: Path) -> List[Path]:
 
 
 def newest_checkpoint(folders: Sequence[Path]) -> float:
-    """Return when saved state below `folders` was written last, in seconds since 1970; 0.0 if there is none."""
+    """Return when saved state below `folders` was written last, in seconds since 1970; 0.0 if there is none.
+
+    Each is searched for itself: a folder of data holds more names than a search takes.
+    """
     saved = (
         entry
-        for entry in _entries(folders)
+        for entry in itertools.chain.from_iterable(_entries([folder]) for folder in dict.fromkeys(folders))
         if entry.name.endswith(_WEIGHTS)
         or (any(word in entry.name.lower() for word in _NAMED) and not entry.name.endswith(_NEVER_STATE))
     )

@@ -65,7 +65,7 @@ def make_ready(python: str, say: Callable[[str], object] = lambda line: sys.stde
 
 
 def _compile(python: str, torch: Path | None, say: Callable[[str], object]) -> dict[str, Any]:
-    """Return nothing once stand-in GPUs are ready, otherwise the last that `python -m trainjob_gpu` told."""
+    """Return nothing once stand-in GPUs are ready, otherwise the last message of `python -m trainjob_gpu`."""
     environ = {**os.environ, "PYTHONPATH": _python_path(torch)}
     lines = process.lines_of([python, "-m", "trainjob_gpu"], folder=Path.cwd(), environment=environ)
     message: dict[str, Any] = {}

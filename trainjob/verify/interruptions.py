@@ -119,10 +119,10 @@ class InterruptionPlan:
         return [PlannedStop(way, moment, target) for (way, moment), target in zip(planned, targets, strict=True)]
 
 
-def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[str]) -> None:
+def interrupt(paths: RunPaths, way: str, rank: int | None, *, takes_usr1: bool) -> None:
     """Interrupt the run as a site does; the caller waits for its end. KILL ends the process `rank` alone, if any.
 
-    `handles`: the signals that its ranks handle, of USR1 and TERM.
+    `takes_usr1`: its ranks handle USR1, which a time limit then sends first.
     """
     if way == KILL:
         with suppress(ProcessLookupError):
@@ -133,7 +133,7 @@ def interrupt(paths: RunPaths, way: str, rank: int | None, *, handles: Sequence[
     assert submission is not None  # noqa: S101 - it was submitted
     native = submission.native
     assert native is not None  # noqa: S101 - and has begun
-    if way == TIME_LIMIT and "USR1" in handles:
+    if way == TIME_LIMIT and takes_usr1:
         registry.get(submission.backend).interrupt(native)
         deadline = clock.monotonic() + MARGIN_S
         while look(paths).is_open and clock.monotonic() < deadline:

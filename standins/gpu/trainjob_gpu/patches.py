@@ -98,13 +98,11 @@ def bind_to_no_node() -> None:
     bound = binding._maybe_wrap_command_args_with_numa_binding
 
     def started(command: Any, *, gpu_index: int, numa_options: Any) -> Any:
-        if numa_options is not None:
-            _say_no_node(numa_options)
+        _say_no_node(numa_options)
         return bound(command, gpu_index=gpu_index, numa_options=None)
 
     def wrapped(function: Any, *, gpu_index: int, numa_options: Any) -> Any:  # noqa: ARG001 - torch's form
-        if numa_options is not None:
-            _say_no_node(numa_options)
+        _say_no_node(numa_options)
         return function
 
     binding._maybe_wrap_command_args_with_numa_binding = started
@@ -112,7 +110,7 @@ def bind_to_no_node() -> None:
 
 
 def _say_no_node(options: Any) -> None:
-    if not _Reported.node:
+    if options is not None and not _Reported.node:
         _Reported.node = True
         sys.stderr.write(
             "trainjob: --numa-binding=%s binds nothing in a rehearsal: stand-in GPUs are near no CPU. On the cluster "

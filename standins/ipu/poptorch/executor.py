@@ -150,10 +150,10 @@ class PoplarExecutor(Inspection):
         program = TrainingProgram(model, *how, self._optimizer) if is_training else Program(model, *how)
         named = dict(model.named_parameters())
         program.hold_apart(grouped_weights(self.per_replica_params, named, self._options))
-        self._mark_settings_read()
+        self._mark_settings_sent()
         return program
 
-    def _mark_settings_read(self) -> None:
+    def _mark_settings_sent(self) -> None:
         """Note that the device has the optimizer's settings as they are."""
         self._read = None
         if isinstance(self._optimizer, Optimizer):
@@ -189,7 +189,7 @@ class PoplarExecutor(Inspection):
             self._follow(optimizer)
         if self._program is not None:
             self._program.optimizer.take(optimizer)
-            self._mark_settings_read()
+            self._mark_settings_sent()
 
     def _follow(self, optimizer: Optimizer) -> None:
         """Let the optimizer's state_dict read the state on the device, without keeping this model alive."""

@@ -16,7 +16,7 @@ _PYTHON = '#!/bin/sh\nshift\nprintf "<%s>" "$@"\nprintf " %s" "${X-}"\n'
 
 
 def reached(text: str, tmp_path: Path, *, words: str = "") -> str:
-    """Return what a rank of the adopted job gets: its words, and the variable X."""
+    """Return what a rank of the adopted job gets: its words, and the variable X; nothing where the job ends before."""
     adoption = adopted(f"{ONE_GPU}{text}\nsrun python train.py {words}\n", tmp_path)
     program = tmp_path / "bin" / "python"
     program.parent.mkdir()
@@ -34,7 +34,7 @@ def reached(text: str, tmp_path: Path, *, words: str = "") -> str:
     (copy / "sub").mkdir()
     lines = ["set -euo pipefail", "set +u", *prologue(adoption), 'cd "$TRAINJOB_RUN_DIR/code/project"', 'exec "$@"']
     return process.run(
-        ["bash", "-c", "\n".join(lines), "job", *command(adoption)], environment=env, timeout_s=20
+        ["bash", "-c", "\n".join(lines), "job", *command(adoption)], environment=env, timeout_s=20, check=False
     ).stdout.decode()
 
 
@@ -109,6 +109,53 @@ def test_files_that_a_pattern_stands_for_are_found_when_the_job_runs(tmp_path: P
 )
 def test_a_variable_has_its_last_value(setup: str, value: str, tmp_path: Path) -> None:
     assert reached(setup, tmp_path) == f"<> {value}"
+
+
+@pytest.mark.parametrize(
+    ("setup", "value"),
+    [
+        ("if [ -d sub ]; then export D=/a; else export D=/b; fi\nexport X=$D/c", "/a/c"),
+        ("D=/b\n[ -d sub ] && D=/a\nexport X=$D/c", "/a/c"),
+        ('[ -d sub ] && D=/a\nexport X="${D:-none} x"', "/a x"),
+        ("export X\nread X <<< 28", "28"),
+        ("export X=1\nf() {\n  X=2\n}\nf\nf", "2"),
+        ("X=3\ntypeset -x X", "3"),
+    ],
+)
+def test_a_value_that_only_a_run_decides_is_that_of_the_run(setup: str, value: str, tmp_path: Path) -> None:
+    assert reached(setup, tmp_path) == f"<> {value}"
+
+
+@pytest.mark.parametrize(
+    ("setup", "word", "value"),
+    [
+        ("if [ -d none ]; then export A=7; else A=8; fi", "$A", "8"),
+        ("if [ -d sub ]; then A=7; fi\n: ${A:=9}", "$A", "7"),
+        ("A=$(echo 3)\n: ${A:=9}", "$A", "3"),
+        ("[ -d sub ] && A=--resume", "${A:-}", "--resume"),
+        ('read A B <<< "1 2"', "$B", "2"),
+        ("f() {\n  A=2\n}\nA=1\nf\nf", "$A", "2"),
+    ],
+)
+def test_a_word_that_only_a_run_decides_is_that_of_the_run(setup: str, word: str, value: str, tmp_path: Path) -> None:
+    assert reached(setup, tmp_path, words=word).startswith(f"<{value}>")
+
+
+@pytest.mark.parametrize(
+    ("setup", "value"),
+    [
+        ("export -f none 2>/dev/null\nexport X=$(echo 1)", "<> 1"),
+        ("set -e\nexport -f none\nexport X=$(echo 1)", ""),
+        ("N=0\n((N++))\nexport X=$N", "<> 1"),
+        ("set -e\nN=0\n((N++))\nexport X=$N", ""),
+        ("set -e\nN=0\ntrue\nset +e\n((N++))\nexport X=$N", "<> 1"),
+        ("cp none /tmp <<END\nEND\nexport X=$(echo 1)", "<> 1"),
+        ("cp none ${SLURM_SUBMIT_DIR%/}/\nexport X=$(echo 1)", "<> 1"),
+        ("cp none /tmp || exit 3\nexport X=$(echo 1)", ""),
+    ],
+)
+def test_a_failure_ends_the_job_where_it_has_ended_the_file(setup: str, value: str, tmp_path: Path) -> None:
+    assert reached(setup, tmp_path) == value
 
 
 def test_a_secret_between_quotes_is_left_out(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ STATEMENTS = (
     ': "${MODE:=offline}"',
     "sbatch next.sbatch",
     "while read -r line; do echo $line; done < list",
+    "export -f setup 2>/dev/null",
+    "unset A 2>/dev/null",
 )
 TRAINING = (
     "{before}python train.py{after}",

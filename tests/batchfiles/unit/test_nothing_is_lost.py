@@ -286,6 +286,31 @@ def test_a_variable_that_is_exported_later_is_exported(tmp_path: Path) -> None:
     assert prologue(adoption) == ["X=5", "export X", "declare -A m", "m[a]=$X", "export Y=${m[a]}"]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "unset A",
+        "unset -f which",
+        "export -f f",
+        "if [[ -d /data ]]; then export HERE=1; fi",
+        "declare -A A",
+        "export A=1",
+    ],
+)
+def test_a_redirection_does_not_change_where_a_statement_goes(statement: str, tmp_path: Path) -> None:
+    plain, redirected = (
+        adopted(f"{ONE_GPU}f() {{\n  touch x\n}}\n{statement}{sign}\nsrun bash -c 'f; python train.py'\n", tmp_path)
+        for sign in ("", " 2>/dev/null")
+    )
+    assert [one.replace(" 2>/dev/null", "") for one in prologue(redirected)] == prologue(plain)
+    assert redirected.job == plain.job
+
+
+def test_a_variable_that_a_condition_takes_away_is_taken_away(tmp_path: Path) -> None:
+    line = "[ -d /data ] && unset LD_PRELOAD"
+    assert prologue(adopted(f"{ONE_GPU}{line}\npython train.py\n", tmp_path)) == [line]
+
+
 def test_what_is_unset_stays_unset(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "export A=1\nunset A LD_LIBRARY_PATH\npython train.py --a ${A:-2}\n", tmp_path)
     assert prologue(adoption) == ["unset A LD_LIBRARY_PATH"]

@@ -23,7 +23,7 @@ from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process
 from trainjob.rehearse.slurm import faults, releases
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -95,7 +95,7 @@ def cell(request: pytest.FixtureRequest) -> Cell:
 @pytest.fixture(scope="module")
 def slurm(cell: Cell, needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm releases")
-    twin = imitate(parsed(site(cell)), nodes_needed=2, release=cell.release, accounting=cell.accounting)
+    twin = description_of(parsed(site(cell)), nodes_needed=2, release=cell.release, accounting=cell.accounting)
     assert twin.task_plugin == cell.task_plugin
     with private_slurm(twin) as made:
         made.set_job_environment(

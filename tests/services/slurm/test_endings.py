@@ -18,7 +18,7 @@ from tests.support.slurm_jobs import ONE_RANK_NODES, POLL_S, Login, cluster_file
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
-from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, imitate
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, description_of
 from trainjob.rehearse.slurm.private import private_slurm
 
 pytestmark = pytest.mark.timeout(1500)
@@ -105,7 +105,7 @@ class Job:
 @pytest.fixture(scope="module")
 def login(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Login]:
     needs("slurm")
-    twin = imitate(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
+    twin = description_of(parsed(cluster_file(nodes=ONE_RANK_NODES, preemption="requeue")), nodes_needed=2)
     cancels = dataclasses.replace(twin.partitions[0], name=CANCELS, preempt_mode="CANCEL")
     groups = (dataclasses.replace(twin.groups[0], count=8),)
     with private_slurm(

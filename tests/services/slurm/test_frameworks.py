@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import report
 from trainjob.records import metrics
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import private_slurm
 
 _MODEL = """
@@ -94,7 +94,7 @@ def test_an_unmodified_script_is_requeued_and_reported(
     values = cluster_file(nodes=ONE_RANK_NODES)
     here = Here(tmp_path)
     here.write("train.py", script)
-    with private_slurm(imitate(parsed(values), nodes_needed=1)) as slurm:
+    with private_slurm(description_of(parsed(values), nodes_needed=1)) as slurm:
         login = Login(here, slurm, **values)
         login.programs = needs("frameworks").parent
         run, job = login.submit("--instances", "1", "--", "python", "train.py")

@@ -14,7 +14,7 @@ from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -42,7 +42,7 @@ LEAVES_FIRST = 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then echo 5 >$TRAINJOB_RUN_DIR/r
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(imitate(parsed(cluster_file(**GROUPS)), nodes_needed=3)) as made:
+    with private_slurm(description_of(parsed(cluster_file(**GROUPS)), nodes_needed=3)) as made:
         yield made
 
 

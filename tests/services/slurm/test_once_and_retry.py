@@ -16,7 +16,7 @@ from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.page import happenings
 from trainjob.records import events
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -50,7 +50,7 @@ if os.environ["TRAINJOB_ATTEMPT"] == "1":
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(imitate(parsed(cluster_file(nodes=NODES)), nodes_needed=2)) as made:
+    with private_slurm(description_of(parsed(cluster_file(nodes=NODES)), nodes_needed=2)) as made:
         yield made
 
 

@@ -18,7 +18,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 from trainjob.machines.process import CommandError
 from trainjob.rehearse.slurm import faults, private, root
-from trainjob.rehearse.slurm.description import Description, imitate
+from trainjob.rehearse.slurm.description import Description, description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(300)
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(imitate(_cluster(), nodes_needed=2)) as made:
+    with private_slurm(description_of(_cluster(), nodes_needed=2)) as made:
         yield made
 
 

@@ -34,7 +34,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import report
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, imitate
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(1500)
@@ -161,7 +161,7 @@ def stand_in(folder: Path) -> tuple[Path, dict[str, Any]]:
 def login(needs: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Login]:
     """Yield the login node of one Slurm with a node for each rank of all jobs, and a spare one."""
     needs("slurm")
-    twin = imitate(parsed(settings(preemption="requeue")), nodes_needed=2)
+    twin = description_of(parsed(settings(preemption="requeue")), nodes_needed=2)
     cancels = dataclasses.replace(twin.partitions[0], name=CANCELS, preempt_mode="CANCEL")
     with private_slurm(
         dataclasses.replace(
@@ -273,7 +273,7 @@ def test_row_4_preempted_with_its_own_signal_and_back(
 ) -> None:
     needs("slurm")
     values = settings(preemption="user-signal", time_limit_signal={"to": to, "margin_s": 60})
-    with private_slurm(imitate(parsed(values), nodes_needed=2)) as slurm:
+    with private_slurm(description_of(parsed(values), nodes_needed=2)) as slurm:
         login = Login(user(tmp_path), slurm, **values)
         watched = begin(login, "signalled", cluster="hpc")
         watched.wait_until_at_work()

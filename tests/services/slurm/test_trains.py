@@ -21,7 +21,7 @@ from tests.support.slurm_jobs import (
 )
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
-from trainjob.rehearse.slurm.description import imitate
+from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 pytestmark = pytest.mark.timeout(900)
@@ -33,7 +33,7 @@ EXACT = ("--precision", "64.64", "--updates", "5", "--log-every", "1")
 @pytest.fixture(scope="module")
 def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
     needs("slurm")
-    with private_slurm(imitate(parsed(cluster_file()), nodes_needed=4)) as made:
+    with private_slurm(description_of(parsed(cluster_file()), nodes_needed=4)) as made:
         yield made
 
 

@@ -77,6 +77,48 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
     assert "preempted by Slurm" in decide(facts_of(f"scheduler job=RUNNING preempted {facts}")).why
 
 
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ("code=1", ""),
+        ("code=77 failed", ""),
+        (
+            "code=77",
+            "asked to stop, which the run directory's disk did not take: interrupted: trainjob resume continues",
+        ),
+        ("asked=TERM code=143 done", "asked to stop (TERM), ended by it: complete"),
+        ("asked=USR1 code=1 failed", "asked to stop (USR1), ended with 1: failed: trainjob resume starts it again"),
+        ("asked=USR1 code=1 failed update=7", "asked to stop (USR1), ended with 1, at 7: failed: {starts}"),
+        ("asked=USR1 trains", "asked to stop (USR1), ended with 0: complete"),
+        ("signalled", "cancelled: {starts}"),
+        ("signalled marker", "cancelled: {continues}"),
+        ("signalled saved", "cancelled: {continues}"),
+        ("signalled checkpoint", "cancelled: {continues}"),
+        ("signalled checkpoint durable=1200", "cancelled: {continues_from} newest checkpoint, at about update 1,200"),
+        ("scheduler job=COMPLETING restarted", "the job was requeued, and Slurm starts it again"),
+        ("scheduler job=COMPLETING restarted preempted", "preempted by Slurm, and Slurm starts it again"),
+        ("scheduler job=RUNNING marker", "its ranks have stopped, and left a checkpoint: continued as attempt 2"),
+        ("scheduler job=RUNNING marker failed code=1", "the failure may not come again: continued as attempt 2"),
+        (
+            "scheduler job=RUNNING preempted code=143 preemption=cancel",
+            "preempted by Slurm; no rank that handles USR1 or TERM was asked: {starts}",
+        ),
+        (
+            "scheduler job=RUNNING preempted code=143 stop",
+            "preempted by Slurm; it was asked to stop for good (trainjob cancel --stop): {starts}",
+        ),
+        (
+            "scheduler job=RUNNING asked=USR1",
+            "asked to stop (USR1), ended with 0: interrupted; nothing was written after the request: {starts}",
+        ),
+    ],
+)
+def test_the_sentence_says_what_happened_and_how_it_goes_on(facts: str, why: str) -> None:
+    resume = "trainjob resume"
+    words = {"starts": f"{resume} starts it again", "continues": f"{resume} continues from its checkpoint"}
+    assert decide(facts_of(facts)).why == why.format(**words, continues_from=f"{resume} continues from its")
+
+
 @pytest.fixture
 def paths(tmp_path: Path) -> RunPaths:
     paths = RunPaths(tmp_path)
@@ -96,6 +138,31 @@ def test_facts_are_read_from_the_files_of_the_newest_attempt(paths: RunPaths) ->
         code=143, asked="USR1", asked_at=12.5, saved=True, update=94, total=1000, attempt=3, scheduler=True,
         job="RUNNING", restarted=True, time_limit=True, preempted=True, starts=4, max_attempts=9,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("durable", "began_at", "has_folder", "expected"),
+    [
+        (80, 60, False, (True, 80)),
+        (None, 60, False, (True, 60)),
+        (None, None, True, (True, 0)),
+        (None, 0, False, (False, 0)),
+    ],
+)
+def test_a_checkpoint_is_known_by_its_folder_or_by_the_progress(
+    paths: RunPaths, durable: int | None, began_at: int | None, has_folder: bool, expected: tuple[bool, int]
+) -> None:
+    progress.write(paths, ProgressRecord(attempt=3, update=94, durable_update=durable, began_at=began_at))
+    if has_folder:
+        (paths.checkpoints / "update-00000080").mkdir(parents=True)
+    found = ending.read(paths, ["code=0"])
+    assert (found.checkpoint, found.durable) == expected
+
+
+@pytest.mark.parametrize("shown", ["", "JobId=7 JobState=RUNNING Restarts=1 "])
+def test_a_job_that_slurm_does_not_start_again_is_read_as_such(paths: RunPaths, shown: str) -> None:
+    found = ending.read(paths, ["scheduler", "restarts=1", f"shown={shown}"])
+    assert (found.job, found.restarted) == ("RUNNING" if shown else "", False)
 
 
 def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunPaths) -> None:

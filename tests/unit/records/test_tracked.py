@@ -240,3 +240,12 @@ def test_saved_state_is_known_by_its_name(tmp_path: Path) -> None:
 def test_what_a_training_has_saved_is_known_by_its_name(name: str, is_state: bool, tmp_path: Path) -> None:
     (tmp_path / name).touch()
     assert (tracked.newest_checkpoint([tmp_path]) > 0) == is_state
+
+
+def test_saved_state_is_found_beside_a_folder_with_very_many_files(tmp_path: Path) -> None:
+    for folder in ("data", "saved"):
+        (tmp_path / folder).mkdir()
+    for number in range(3100):
+        (tmp_path / "data" / f"{number}.jpg").touch()
+    (tmp_path / "saved" / "model.pt").touch()
+    assert tracked.newest_checkpoint([tmp_path / "data", tmp_path / "saved"]) > 0

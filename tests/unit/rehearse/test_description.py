@@ -11,7 +11,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 from trainjob.rehearse.base import redirects
 from trainjob.rehearse.slurm.configuration import files, gres_conf, slurm_conf
-from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, imitate
+from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, Description, description_of
 
 
 def cluster(**changes: Any) -> SlurmCluster:
@@ -22,8 +22,8 @@ def cluster(**changes: Any) -> SlurmCluster:
 
 
 def test_only_the_nodes_that_a_job_needs_get_a_daemon_and_one_to_spare() -> None:
-    assert imitate(cluster(), nodes_needed=2).nodes_at_work == ("node1", "node2", "node3")
-    assert len(imitate(cluster(), nodes_needed=8).nodes_at_work) == 8
+    assert description_of(cluster(), nodes_needed=2).nodes_at_work == ("node1", "node2", "node3")
+    assert len(description_of(cluster(), nodes_needed=8).nodes_at_work) == 8
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,16 @@ def test_only_the_nodes_that_a_job_needs_get_a_daemon_and_one_to_spare() -> None
     ],
 )
 def test_preempts_as_the_site_does(preemption: str, mode: str, settings: dict[str, str]) -> None:
-    made = imitate(cluster(preemption=preemption), 1)
+    made = description_of(cluster(preemption=preemption), 1)
     theirs, urgent = made.partitions
     assert (theirs.preempt_mode, urgent.name, made.settings) == (mode, PREEMPTING_PARTITION, settings)
     assert urgent.priority_tier > theirs.priority_tier
 
 
 def test_what_directives_name_is_there() -> None:
-    made = imitate(cluster(directives={"partition": "a,b", "constraint": "[ib&a100]|v100", "licenses": "x:2"}), 1)
+    made = description_of(
+        cluster(directives={"partition": "a,b", "constraint": "[ib&a100]|v100", "licenses": "x:2"}), 1
+    )
     conf = slurm_conf(made, Path("/f"))
     assert [one.name for one in made.partitions] == ["a", "b", PREEMPTING_PARTITION]
     assert "Features=ib,a100,v100" in conf
@@ -50,7 +52,7 @@ def test_what_directives_name_is_there() -> None:
 
 
 def test_a_disk_is_a_gres_beside_the_gpus() -> None:
-    made = imitate(cluster(request="none", directives={"gres": "nvme:400,gpu:a100:4"}), 1)
+    made = description_of(cluster(request="none", directives={"gres": "nvme:400,gpu:a100:4"}), 1)
     conf = slurm_conf(made, Path("/f"))
     assert "GresTypes=gpu,nvme\n" in conf
     assert "Gres=gpu:4,nvme:400\n" in conf
@@ -63,7 +65,7 @@ def test_groups_of_nodes_have_what_is_theirs() -> None:
         {"name": "small", "count": 2, "accelerators": 4, "memory_gb": 1},
     ]
     nodes = [{"accelerator": "gpu", "type": "a100", "cpus": 64, **group} for group in groups]
-    made = imitate(cluster(nodes=nodes), nodes_needed=3)
+    made = description_of(cluster(nodes=nodes), nodes_needed=3)
     lines = [line for line in slurm_conf(made, Path("/f")).splitlines() if line.startswith("NodeName")]
     assert [line.split()[0] for line in lines] == ["NodeName=node1", "NodeName=node2", "NodeName=node3"]
     assert lines[0].endswith("Gres=gpu:a100:8 Features=nv")
@@ -83,7 +85,7 @@ def test_settings_of_the_description_stand_above_ours() -> None:
 
 
 def test_every_path_lies_in_its_folder_and_every_node_has_a_port() -> None:
-    conf = slurm_conf(imitate(cluster(), 2), Path("/f"))
+    conf = slurm_conf(description_of(cluster(), 2), Path("/f"))
     paths = [word for line in conf.splitlines() for word in line.split("=", 1)[1:] if word.startswith("/")]
     assert paths
     assert [path for path in paths if not path.startswith("/f/private/")] == ["/f/task-prolog"]
@@ -94,7 +96,7 @@ def test_every_path_lies_in_its_folder_and_every_node_has_a_port() -> None:
 
 
 def test_devices_are_files() -> None:
-    made = imitate(cluster(), 2)
+    made = description_of(cluster(), 2)
     assert gres_conf(made, Path("/f")) == "Name=gpu File=/f/private/gpu[0-3]\n"
     assert "devices='gpu0 gpu1 gpu2 gpu3'\n" in files(made, Path("/f"), None, "22.05")["settings"]
     assert gres_conf(Description(), Path("/f")) == ""

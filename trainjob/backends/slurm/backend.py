@@ -322,7 +322,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
     deadline = clock.monotonic() + grace_s + END_S
     while left := _unfinished(paths, machine, folder, recorded | cancelled, timeout_s):
         # The array's own number means all its elements. A site may have renamed the job: what still runs in the run's
-        # folder is told once more, without a name.
+        # folder is cancelled once more, without a name.
         remaining = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}
         if new := remaining - cancelled:
             _scancel(machine, sorted(new), timeout_s)

@@ -166,7 +166,7 @@ def _interruptions(
         count = len(stated)
     elif most is not None:
         count = min(count or _INTERRUPTIONS, most)
-    ways = WAYS if most is None else interrupted.WAYS
+    ways = WAYS if most is None else interrupted.DEFAULT_WAYS
     return InterruptionPlan(count or _SCRIPT_INTERRUPTIONS, ways if by is None else (by,), seed, stated)
 
 

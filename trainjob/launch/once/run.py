@@ -40,7 +40,7 @@ class StepPlace(NamedTuple):
     environment: Dict[str, str]
 
 
-class _InterruptedError(Exception):
+class _SignalledError(Exception):
     """A signal ends the run."""
 
     def __init__(self, number: int) -> None:
@@ -66,8 +66,8 @@ def run(steps: Sequence[OnceStep], place: StepPlace) -> int:
             code = runner.once(step)
             if code:
                 return code
-    except _InterruptedError as interrupted:
-        return interrupted.code
+    except _SignalledError as signalled:
+        return signalled.code
     except LostError as lost:
         _say("%s: this attempt ends" % lost)
         return exits.USER_OR_CLUSTER_CAN_FIX
@@ -130,7 +130,7 @@ class _Runner:
             raise LostError("attempt %d is not the newest" % self._place.attempt)
         received = signal.sigtimedwait(_HEARD, seconds)
         if received is not None and received.si_signo in PASSED_ON:
-            raise _InterruptedError(PASSED_ON[signal.Signals(received.si_signo)])
+            raise _SignalledError(PASSED_ON[signal.Signals(received.si_signo)])
 
     def _run(self, step: OnceStep) -> int:
         place, began_at = self._place, clock.monotonic()

@@ -64,7 +64,6 @@ class StopRequests:
     def forget(self, pid: int) -> None:
         """Ask this one no more: it has ended."""
         self._waiting.discard(pid)
-        self._takes_term.pop(pid, None)
 
     def look(self, running: Dict[int, Rank]) -> None:
         """Ask those that can take it by now. A rank that handles neither USR1 nor TERM is left alone."""
@@ -161,9 +160,8 @@ class StopRequests:
         first, command = self._folders[0], rank.command
         places = [*self._folders, *folders_of(first, command), *stated_in_files(first, command), self._paths.folder]
         with contextlib.suppress(OSError):
-            # By the clock of the file system, where the ranks write as a rule. Each for itself: one may hold much.
-            newest = max(tracked.newest_checkpoint([place]) for place in dict.fromkeys(places))
-            if newest >= asked.stat().st_mtime - _CLOCKS_S:
+            # By the clock of the file system, where the ranks write as a rule.
+            if tracked.newest_checkpoint(places) >= asked.stat().st_mtime - _CLOCKS_S:
                 saved.touch()
 
 

@@ -43,7 +43,8 @@ class Supervisor:
 
     `restarts`: the job script starts the job again if it finds the marker `requeue`, so the marker is
     left after a failure that another attempt may not meet. `observe` is called with the ranks that run, and
-    returns what watches them.
+    returns what watches them. `looks_for_request` returns whether the job script can ask the ranks to stop by a file
+    alone; None: it never does.
     """
 
     def __init__(
@@ -58,13 +59,14 @@ class Supervisor:
     ) -> None:
         self._paths = paths
         self._ranks = ranks
+        self._attempt = int(ranks[0].environment[ATTEMPT])
         self._grace_s = grace_s
         self._restarts = restarts
         self._observe = observe
         self._looks_for_request = looks_for_request
         self._running: Dict[int, Started] = {}
         self._kill_at: Optional[float] = None
-        self._is_terminating = False
+        self._got_term = False
         self._was_asked_to_stop = False
         self._asking = StopRequests(paths)
         self._first_failure: Optional[int] = None
@@ -116,7 +118,7 @@ class Supervisor:
         """Return whether the job script's file asks this attempt to stop."""
         with contextlib.suppress(OSError):
             os.listdir(str(self._paths.folder))  # NFS remembers for a minute that there is no such file
-            return self._paths.request.read_text().strip() == self._ranks[0].environment[ATTEMPT]
+            return self._paths.request.read_text().strip() == str(self._attempt)
         return False
 
     def _start(self) -> None:
@@ -151,7 +153,7 @@ class Supervisor:
         reaped = processes.reap()
         for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
             # Slurm may have signalled the rank as well, and earlier.
-            self._ended(started, ended, was_terminated=self._is_terminating or signal_to_pass == signal.SIGTERM)
+            self._ended(started, ended, got_term=self._got_term or signal_to_pass == signal.SIGTERM)
         if signal_to_pass is not None:
             self._pass_on(signal_to_pass, is_direct=is_direct)
         self._asking.look({pid: started.rank for pid, started in self._running.items()})
@@ -173,15 +175,15 @@ class Supervisor:
         handlers = self._asking.handling(running, signal.SIGTERM)
         if not is_direct:
             self._signal_ranks(number)
-        self._is_terminating = True
+        self._got_term = True
         self._kill_after(self._grace_s)
         # Only now: storage that hangs must not keep the signal from the ranks.
         self._asking.record_signal(handlers, signal.SIGTERM)
         with contextlib.suppress(OSError):
-            for attempt in {int(rank.environment[ATTEMPT]) for rank in running.values()}:
-                self._paths.terminated(attempt).touch()
+            if running:
+                self._paths.terminated(self._attempt).touch()
 
-    def _ended(self, started: Started, ended: Ended, *, was_terminated: bool) -> None:
+    def _ended(self, started: Started, ended: Ended, *, got_term: bool) -> None:
         pid, rank = started.process.pid, started.rank
         started.process.returncode = ended.returncode
         self._asking.forget(pid)
@@ -193,7 +195,7 @@ class Supervisor:
 
             rank, ended = node_start.failed_rank(rank, ended, self._paths)
         code = exits.from_wait_status(ended.returncode)
-        if was_terminated and ended.returncode in (exits.DONE, *_BY_REQUEST):
+        if got_term and ended.returncode in (exits.DONE, *_BY_REQUEST):
             # A rank that no handler kept would have been ended by the signal.
             self._asking.note(pid, signal.SIGTERM, started.rank)
         if code in _BY_REQUEST and self._asking.has_asked(pid):
@@ -202,14 +204,14 @@ class Supervisor:
             self._asking.is_unrecorded, code = True, exits.DONE  # the launcher in a container says so of its ranks
         self._codes.append(code)
         if code not in (exits.DONE, exits.CHECKPOINTED):
-            self._failed(rank, ended, was_terminated=was_terminated)
+            self._failed(rank, ended, got_term=got_term)
 
-    def _failed(self, rank: Rank, ended: Ended, *, was_terminated: bool = False) -> None:
+    def _failed(self, rank: Rank, ended: Ended, *, got_term: bool = False) -> None:
         if self._first_failure is not None:
             return
         self._first_failure = exits.from_wait_status(ended.returncode)
         # A rank that was signalled at this moment is to blame unless it ended by that signal.
-        if not (self._is_terminating or (was_terminated and self._first_failure in _BY_REQUEST)):
+        if not (self._got_term or (got_term and self._first_failure in _BY_REQUEST)):
             from trainjob.launch.witness import failing
 
             failing.record(self._paths, rank, ended, self._witness, self._restarts)

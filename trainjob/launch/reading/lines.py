@@ -168,10 +168,7 @@ def of_values(source: str, logged: Logged) -> Reading:
     named = _NamedValues("")
     for name, value in logged.values.items():
         named.figure(name.lower(), value)
-    counts = (logged.step, logged.total, logged.epoch)
-    return Reading(
-        source, *counts, figures=named.figures, loss_name=named.loss_name, held_out=named.held_out, at=logged.at
-    )
+    return named.reading(source, logged.step, logged.total, logged.epoch)._replace(at=logged.at)
 
 
 def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
@@ -191,18 +188,7 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
     source = "%s %s" % (kind, label[:80] or of or "")
     within = kind == "keras" or epoch is not None
-    return Reading(
-        source,
-        count,
-        of,
-        epoch,
-        epochs,
-        within,
-        is_bar=True,
-        figures=named.figures,
-        loss_name=named.loss_name,
-        held_out=named.held_out,
-    )
+    return named.reading(source, count, of, epoch, epochs, within)._replace(is_bar=True)
 
 
 def _of_pairs(text: str) -> Optional[Reading]:
@@ -211,14 +197,12 @@ def _of_pairs(text: str) -> Optional[Reading]:
         match = shape.search(text)
         if match is not None:
             count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
-            return Reading(
-                "words", count, None, epoch, None, epoch is not None, figures=named.figures, loss_name=named.loss_name
-            )
+            return named.reading("words", count, None, epoch, None, epoch is not None)._replace(held_out={})
     head = text[: named.begins_at].lower()
     is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
     leading = _LEADING.match(text) if named.update is None and named.epoch is None and named.figures else None
     if leading is not None:
-        return Reading("brackets", _whole(_number(leading["count"])), figures=named.figures, loss_name=named.loss_name)
+        return named.reading("brackets", _whole(_number(leading["count"])))._replace(held_out={})
     within_match = None
     if named.update is None and named.epoch is not None:
         within_match = _WITHIN.search(text, named.epoch_at)
@@ -232,47 +216,17 @@ def _of_pairs(text: str) -> Optional[Reading]:
         named.epoch = None
     if within_match is not None:
         count, of = _whole(_number(within_match["count"])), _whole(_number(within_match["of"]))
-        return Reading(
-            "count",
-            count,
-            of,
-            named.epoch,
-            named.epochs,
-            True,
-            figures=named.figures,
-            loss_name=named.loss_name,
-            held_out=named.held_out,
-        )
+        return named.reading("count", count, of, named.epoch, named.epochs, True)
     if named.is_batch and named.total is None and (named.epoch is None or not named.figures):
         named.update = None  # the size of a batch
     if named.update is not None:
         is_weak = named.total is None and not named.figures and not named.held_out
-        source = "line %s" % named.update_name
-        return Reading(
-            *(source, named.update, named.total, named.epoch, named.epochs, named.is_within, False, is_weak),
-            named.figures,
-            named.held_out,
-            named.loss_name,
-        )
-    if (
-        named.epoch is None
-        and named.total is None
-        and named.epochs is None
-        and not named.figures
-        and not named.held_out
-    ):
+        counts = (named.update, named.total, named.epoch, named.epochs, named.is_within)
+        return named.reading("line %s" % named.update_name, *counts)._replace(is_weak=is_weak)
+    if (named.total, named.epoch, named.epochs) == (None, None, None) and not (named.figures or named.held_out):
         return None
     source = "epoch" if named.epoch is not None else "figures"
-    return Reading(
-        source,
-        None,
-        named.total,
-        named.epoch,
-        named.epochs,
-        figures=named.figures,
-        loss_name=named.loss_name,
-        held_out=named.held_out,
-    )
+    return named.reading(source, None, named.total, named.epoch, named.epochs)
 
 
 class _NamedValues:
@@ -323,6 +277,19 @@ class _NamedValues:
             self.figure(name, value / of if of else value, is_share=bool(of), is_percent=bool(match["percent"]))
             if len(self.figures) + len(self.held_out) > before:
                 self.begins_at = min(self.begins_at, match.start())
+
+    def reading(
+        self,
+        source: str,
+        update: Optional[int],
+        total: Optional[int] = None,
+        epoch: Optional[float] = None,
+        epochs: Optional[int] = None,
+        within_epoch: bool = False,
+    ) -> Reading:
+        """Return these figures with the counts to which they belong."""
+        counts = (update, total, epoch, epochs, within_epoch)
+        return Reading(source, *counts, figures=self.figures, held_out=self.held_out, loss_name=self.loss_name)
 
     def figure(self, name: str, value: float, *, is_share: bool = False, is_percent: bool = False) -> None:
         """Note a value, if its lower-case name is that of a figure."""

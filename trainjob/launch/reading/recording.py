@@ -171,12 +171,7 @@ class ScriptProgress:
             self._follow(self._known.counted, is_last)
         if self._position is not None and (now >= self._checkpoint_at or is_last):
             began = clock.monotonic()
-            # Each for itself: a folder of data holds more names than a look takes.
-            written = (
-                max(tracked.newest_checkpoint([place]) for place in dict.fromkeys(self._saves_to))
-                if self._saves_to
-                else 0.0
-            )
+            written = tracked.newest_checkpoint(self._saves_to)
             durable = max((update for at, update in self._made if at <= written), default=None)
             if durable != self._durable_update:
                 self._durable_update, self._is_changed = durable, True
@@ -362,7 +357,7 @@ class ScriptProgress:
             progress_records.write(self._paths, self._record())
         self._is_changed = False
 
-    def _add_point(self, now: float, *, forced: bool = False) -> None:
+    def _add_point(self, now: float, *, forced: bool) -> None:
         """End an interval with the figures so far if updates were made in it; unless `forced`, not too soon."""
         position, before = self._position, self._points[-1] if self._points else self._last
         if position is None or before is None or position.update <= before.position.update:

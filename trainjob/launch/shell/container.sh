@@ -16,8 +16,6 @@ find_engine() {
   TRAINJOB_HOST_PYTHON=$(command -v python3) || TRAINJOB_HOST_PYTHON=python3
 }
 
-is_contained() { [[ "${TRAINJOB_CONTAINER:-}" != none ]]; }
-
 # contain_ranks NAME…: collects in TRAINJOB_CONTAINED the options of `docker run` or `podman run`. The variables NAME…
 # are handed in, by name: no value stands on a command line.
 contain_ranks() {

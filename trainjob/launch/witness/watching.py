@@ -53,7 +53,7 @@ class Orders(NamedTuple):
     answered: Optional[str] = None  # the request for stacks that was there before the ranks began
     command: Sequence[
         str
-    ] = ()  # of the user's own, whose progress is read; none for a task, whose ranks watch themselves
+    ] = ()  # of the user's own, whose progress is read; none for a task: its ranks watch themselves
     progress: str = ""  # the regular expression by which the job has it read
 
 

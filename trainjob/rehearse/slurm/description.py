@@ -107,7 +107,7 @@ class Description:
         return self.node_names[: self.daemons]
 
 
-def imitate(
+def description_of(
     cluster: SlurmCluster, nodes_needed: int, *, release: str | None = None, accounting: bool = False
 ) -> Description:
     """Return the digital twin of a cluster file: its nodes, GRES, partitions and limits.

@@ -207,10 +207,10 @@ def _ended_with_checkpoint(job: RehearsedJob, *ends: str) -> str | None:
 def _was_preempted(job: RehearsedJob) -> str | None:
     if job.cluster.preemption == "cancel":
         return _ended_with_checkpoint(job, states.STOPPED, states.CANCELLED)
-    return _was_restarted(job) or _was_not_asked(job)
+    return _was_restarted(job) or _was_asked(job)
 
 
-def _was_not_asked(job: RehearsedJob) -> str | None:
+def _was_asked(job: RehearsedJob) -> str | None:
     # A job that is started again without having saved may have lost hours.
     why = events.why_ended(job.paths, 1)
     if job.trains or not why or why.startswith(states.ASKED_TO_STOP):

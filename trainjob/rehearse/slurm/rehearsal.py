@@ -19,7 +19,7 @@ from trainjob.records import updates, usage
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
 from trainjob.rehearse.slurm import faults, ipus, releases, root
-from trainjob.rehearse.slurm.description import Description, binds, imitate
+from trainjob.rehearse.slurm.description import Description, binds, description_of
 from trainjob.rehearse.slurm.faults import FAULTS
 from trainjob.rehearse.slurm.job import RehearsedJob
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
@@ -78,7 +78,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Rehearsed
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
-    description = imitate(cluster, topology.host_count, release=release, accounting=accounting)
+    description = description_of(cluster, topology.host_count, release=release, accounting=accounting)
     python = rehearsal.redirects["TRAINJOB_PYTHON"]
     if cluster.ipu_keys is not None:
         with new_folder() as place:

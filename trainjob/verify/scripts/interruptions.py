@@ -27,7 +27,7 @@ from trainjob.verify.scripts.update_log import AttemptLog, resumptions
 class ScriptInterruption:
     """One interruption: how, at which moment of which attempt, and what the script did about it."""
 
-    way: str  # of WAYS
+    way: str  # of verify.interruptions.WAYS
     moment: str
     attempt: int
     after: int  # updates of its attempt
@@ -90,7 +90,7 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
             torn.append(again)
             continue
         handles = tuple(seen["handles"])
-        interrupt(paths, stop.way, seen["pid"], handles=handles)
+        interrupt(paths, stop.way, seen["pid"], takes_usr1="USR1" in handles)
         now = wait(paths, workbench.say)
         done.append(ScriptInterruption(stop.way, moment, attempt, seen["update"], handles, now.state))
         after = f"update {seen['update']} of attempt {attempt}"

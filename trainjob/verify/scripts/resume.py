@@ -75,7 +75,7 @@ def verify_script(
     *,
     instances: int,
     plan: InterruptionPlan,
-    profile: str = "standard",
+    profile: str,
 ) -> ScriptVerdict:
     """Return whether the job's command resumes. Raises UserError when it fails although nothing interrupts it.
 

@@ -26,8 +26,8 @@ from trainjob.verify.tasks.traces import relative
 
 # A run that ends before it is interrupted is started again: the machine may have been busy.
 _MOST_TRIES = 3
-# How a task is interrupted unless it is said: poprun passes on no TERM that all its instances get.
-WAYS = (TIME_LIMIT, KILL)
+# How a task is interrupted unless it is stated: poprun passes on no TERM that all its instances get.
+DEFAULT_WAYS = (TIME_LIMIT, KILL)
 # For another number of instances, which sums in another order from the interruption on: float64's last bit grows,
 # to 3e-8 in 200 updates with BatchNorm over micro batches of 2 (measured); a real mistake is above 1e-3.
 _TOLERANCE = 1e-6
@@ -37,7 +37,7 @@ _TOLERANCE = 1e-6
 class Interruption:
     """One interruption: how, after which update, and with how many instances the run continued."""
 
-    way: str  # of WAYS
+    way: str  # of interruptions.WAYS
     after_update: int
     instances: int
 
@@ -163,7 +163,7 @@ def interrupt_at(
             break
         ranks = sorted(processes.ranks_of(str(paths.folder)))
         chosen = ranks[stop.after % len(ranks)] if ranks else None
-        interrupt(paths, stop.way, chosen, handles=("USR1", "TERM"))
+        interrupt(paths, stop.way, chosen, takes_usr1=True)
         now = wait(paths, workbench.say)
         if now.state == states.COMPLETED:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from typing import Any, Dict, Optional
 
 from . import digests
@@ -139,6 +140,27 @@ def joins(recorder: UpdateRecorder, rank: Optional[int], size: Optional[int]) ->
 
 
 @quietly
+def wraps_model(recorder: UpdateRecorder, model: object) -> None:
+    """Note a model in DistributedDataParallel."""
+    # One that is kept beyond its script's end takes threads of its group along, and the process aborts.
+    recorder.models.append(weakref.ref(model))
+
+
+@quietly
+def scaled(recorder: UpdateRecorder, loss: object, product: Any) -> None:
+    """Note gradients that are going to be scaled, because their loss was."""
+    if digests.is_tensor(product) and product is not loss:
+        product._trainjob_unscaled = loss
+        recorder.is_scaled = True
+
+
+@quietly
+def unscaled(recorder: UpdateRecorder) -> None:
+    """Note gradients that are scaled no longer."""
+    recorder.is_scaled = False
+
+
+@quietly
 def scales(recorder: UpdateRecorder, scaler: object) -> None:
     """Note the scale of a gradient scaler."""
     scale = getattr(scaler, "_scale", None)
@@ -210,7 +232,4 @@ def saved(recorder: UpdateRecorder, path: Optional[str]) -> None:
     recorder.write("saved", path=path)
 
 
-@quietly
-def keep(recorder: UpdateRecorder, path: str) -> None:
-    """Keep the file that a save is about to write over."""
-    recorder.keep(path)
+keep = quietly(UpdateRecorder.keep)

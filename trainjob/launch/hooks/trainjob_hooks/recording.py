@@ -13,10 +13,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import weakref
 from typing import Any, Callable, Dict, Optional
 
-from . import digests, events, is_of_handler
+from . import events, is_of_handler
 from .recorder import UpdateRecorder, at_work
 
 
@@ -192,10 +191,7 @@ def _in_parallel(module: Any) -> None:
     @functools.wraps(begin)
     def recorded(self: object, *args: Any, **kwargs: Any) -> None:
         begin(self, *args, **kwargs)
-        recorder = at_work()
-        if recorder is not None:
-            # One that is kept beyond its script's end takes threads of its group along, and the process aborts.
-            recorder.models.append(weakref.ref(self))
+        events.wraps_model(self)
 
     module.DistributedDataParallel.__init__ = recorded
 
@@ -219,20 +215,11 @@ def _in_scaler(module: Any) -> None:
     @functools.wraps(scale)
     def recorded(self: object, outputs: object) -> Any:
         scaled = scale(self, outputs)
-        if digests.is_tensor(scaled) and scaled is not outputs:
-            scaled._trainjob_unscaled = outputs
-            recorder = at_work()
-            if recorder is not None:
-                recorder.is_scaled = True
+        events.scaled(outputs, scaled)
         return scaled
 
-    def unscaled(_scaler: object, *_args: Any) -> None:
-        recorder = at_work()
-        if recorder is not None:
-            recorder.is_scaled = False
-
     module.GradScaler.scale = recorded
-    _before(module.GradScaler, "unscale_", unscaled)
+    _before(module.GradScaler, "unscale_", lambda *_args: events.unscaled())
     _note_calls(module.GradScaler, "step", events.scales)
 
 

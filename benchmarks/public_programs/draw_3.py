@@ -1,12 +1,10 @@
-"""Thirty more public programs in small, none of which anything was tuned on when they were written down; as programs.py."""
+"""Thirty more, drawn after that (those of JAX and Keras are in without_torch.py)."""
 
 from __future__ import annotations
 
 import datetime
-import json
 import logging
 import math
-import os
 import random
 import sys
 import time
@@ -14,8 +12,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from programs import PAUSE_S, backward, evaluated, net, samples, shown, step, truth
-from torch import nn
+from account import shown, truth
+from toy import PAUSE_S, backward, evaluated, net, random_batch, run, samples, step, update
 from tqdm.auto import tqdm
 
 
@@ -31,8 +29,7 @@ def torchvision_segmentation() -> None:
                 eta = datetime.timedelta(seconds=len(loader) - i)
                 of = f"loss: {shown(total / i)} ({shown(total / i)})"
                 print(f"{header}  [{i:2d}/{len(loader)}]  eta: {eta}  lr: 0.010000  {of}  time: 0.02  data: 0.00")
-            total += backward(model, x, y)
-            step(optimizer)
+            total += update(model, optimizer, x, y)
         print(f"{header} Total time: {datetime.timedelta(seconds=int(time.time() - start))}")
         for i, _ in enumerate(held_out):
             if i % 5 == 0:
@@ -52,8 +49,7 @@ def torchvision_detection() -> None:
     for epoch in range(epochs):
         total = 0.0
         for i, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             total += loss
             if i % 10 == 0:
                 mean = total / (i + 1)
@@ -134,8 +130,7 @@ def ppo() -> None:
                 print(f"global_step={at}, episodic_return=[{random.randrange(10, 200)}.]")
         for _ in range(update_epochs):
             for _ in range(minibatches):
-                backward(model, torch.randn(32, 8), torch.randint(0, 3, (32,)))
-                step(optimizer)
+                update(model, optimizer, *random_batch(32))
         print("SPS:", int(at / (time.time() - start)))
 
 
@@ -148,7 +143,7 @@ def dqn() -> None:
         if random.random() < 0.02:
             print(f"global_step={global_step}, episodic_return={random.randrange(10, 200)}.0")
         if global_step > learning_starts and global_step % train_frequency == 0:
-            backward(model, torch.randn(32, 8), torch.randint(0, 3, (32,)))
+            backward(model, *random_batch(32))
             if global_step % 100 == 0:
                 print("SPS:", int(global_step / (time.time() - start)))
             step(optimizer)
@@ -180,8 +175,7 @@ def baselines() -> None:
             print(f"| {name:24}| {value:11}|")
         print("-" * 40)
         for _ in range(epochs * batches):
-            loss = backward(model, torch.randn(32, 8), torch.randint(0, 3, (32,)))
-            step(optimizer)
+            loss = update(model, optimizer, *random_batch(32))
         updates += epochs
 
 
@@ -196,8 +190,7 @@ def yolo() -> None:
         print(("\n" + "%11s" * 7) % ("Epoch", "GPU_mem", "box_loss", "obj_loss", "cls_loss", "Instances", "Size"))
         bar, mean = tqdm(enumerate(loader), total=len(loader), bar_format="{l_bar}{bar:10}{r_bar}{bar:-10b}"), 0.0
         for i, (x, y) in bar:
-            mean = (mean * i + backward(model, x, y)) / (i + 1)
-            step(optimizer)
+            mean = (mean * i + update(model, optimizer, x, y)) / (i + 1)
             bar.set_description(
                 ("%11s" * 2 + "%11.4g" * 5) % (f"{epoch}/{epochs - 1}", "0G", mean, mean / 2, mean / 4, 31, 64)
             )
@@ -214,8 +207,7 @@ def detectron() -> None:
     truth["total"] = most
     print("[11/26 12:00:00 d2.engine.train_loop]: Starting training from iteration 0")
     for iteration in range(most):
-        loss = backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
-        step(optimizer)
+        loss = update(model, optimizer, *random_batch())
         if (iteration + 1) % 20 == 0:
             of = f"total_loss: {shown(loss, '%.4g')}  loss_cls: {loss / 2:.4g}  loss_box_reg: {loss / 4:.4g}"
             print(
@@ -236,8 +228,7 @@ def fastai() -> None:
     for epoch in range(epochs):
         smooth = 0.0
         for x, y in loader:
-            smooth = 0.9 * smooth + 0.1 * backward(model, x, y)
-            step(optimizer)
+            smooth = 0.9 * smooth + 0.1 * update(model, optimizer, x, y)
         valid, right = evaluated(model, held_out)
         print(f"{epoch:<10}{shown(smooth, '%.6f'):12}{shown(valid, '%.6f', 'held_out'):12}{right:<10.6f}00:01     ")
 
@@ -249,8 +240,7 @@ def ignite() -> None:
     bar = tqdm(initial=0, leave=False, total=len(loader), desc=f"ITERATION - loss: {0:.2f}")
     for epoch in range(1, epochs + 1):
         for i, (x, y) in enumerate(loader, 1):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             if i % 10 == 0:
                 bar.desc = f"ITERATION - loss: {shown(loss, '%.2f')}"
                 bar.update(10)
@@ -269,8 +259,7 @@ def catalyst() -> None:
     for epoch in range(1, epochs + 1):
         bar, total = tqdm(total=len(loader), desc=f"{epoch}/{epochs} * Epoch (train)", leave=True, ncols=0), 0.0
         for x, y in loader:
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             total += loss
             bar.set_postfix(accuracy="0.333", loss=shown(loss, "%3.3f"), lr="2.000e-02", momentum="0.900")
             bar.update()
@@ -291,8 +280,7 @@ def molecules_of_ogb() -> None:
     for epoch in range(1, epochs + 1):
         print(f"=====Epoch {epoch}\nTraining...")
         for x, y in tqdm(loader, desc="Iteration"):
-            backward(model, x, y)
-            step(optimizer)
+            update(model, optimizer, x, y)
         print("Evaluating...")
         for data in (loader, held_out, held_out):
             for _ in tqdm(data, desc="Iteration"):
@@ -312,8 +300,7 @@ def segmentation_models() -> None:
             with tqdm(data, desc=stage, file=sys.stdout) as iterator:
                 for n, (x, y) in enumerate(iterator, 1):
                     if stage == "train":
-                        total += backward(model, x, y)
-                        step(optimizer)
+                        total += update(model, optimizer, x, y)
                     else:
                         with torch.no_grad():
                             total += F.cross_entropy(model(x), y).item()
@@ -373,7 +360,7 @@ def lit_gpt() -> None:
     print("Total parameters: 1,234\nValidating ...\nMeasured TFLOPs: 0.01")
     val: Any = "n/a"
     for at in range(1, most * accumulation + 1):
-        loss = backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)), 1 / accumulation)
+        loss = backward(model, *random_batch(), 1 / accumulation)
         is_step = at % accumulation == 0
         if is_step:
             step(optimizer)
@@ -402,8 +389,7 @@ def nanochat() -> None:
             print(f"Step {at:05d} | Validation bpb: {evaluated(model, samples(160))[0]:.6f}")
         if at == num_iterations:
             break
-        smooth = 0.9 * smooth + 0.1 * backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
-        step(optimizer)
+        smooth = 0.9 * smooth + 0.1 * update(model, optimizer, *random_batch())
         loss = shown(smooth / (1 - 0.9 ** (at + 1)), "%.6f")
         print(
             f"step {at:05d}/{num_iterations:05d} ({100 * at / num_iterations:.2f}%) | loss: {loss} | lrm: 1.00 | dt: 20.12ms | "
@@ -422,7 +408,7 @@ def modded_nanogpt() -> None:
             print(f"step:{at}/{train_steps} val_loss:{val} train_time:{at * 20}ms step_avg:20.00ms")
         if at == train_steps:
             break
-        backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
+        backward(model, *random_batch())
         step(adam, muon)
         print(f"step:{at + 1}/{train_steps} train_time:{(at + 1) * 20}ms step_avg:20.00ms")
     print("peak memory allocated: 0 MiB reserved: 0 MiB")
@@ -458,8 +444,7 @@ def speechbrain() -> None:
         average = 0.0
         with tqdm(loader, initial=0, dynamic_ncols=True) as bar:
             for n, (x, y) in enumerate(bar, 1):
-                average += (backward(model, x, y) - average) / n
-                step(optimizer)
+                average += (update(model, optimizer, x, y) - average) / n
                 bar.set_postfix(train_loss=float(shown(average, "%.3g")))
         for _ in tqdm(held_out, dynamic_ncols=True):
             time.sleep(0.003)
@@ -479,8 +464,7 @@ def coqui() -> None:
         print("\n\033[1m > TRAINING (2026-11-26 12:00:00) \033[0m")
         total = 0.0
         for at, (x, y) in enumerate(loader, 1):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             total, global_step = total + loss, global_step + 1
             if global_step % 20 == 0:
                 print(f"\n\033[1m   --> STEP: {at}/{len(loader)} -- GLOBAL_STEP: {global_step}\033[0m")
@@ -508,8 +492,7 @@ def guided_diffusion() -> None:
     )
     total = 0.0
     for at in range(steps):
-        loss = backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
-        step(optimizer)
+        loss = update(model, optimizer, *random_batch())
         total += loss
         if at % 10 == 0:
             mean = shown(total / (10 if at else 1), "%.3g")
@@ -540,8 +523,7 @@ def open_clip() -> None:
         logging.info("Start epoch %d", epoch)
         total = 0.0
         for i, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             total, count = total + loss, i + 1
             if i % 10 == 0 or count == len(loader):
                 of = f"{shown(loss, '%.5g')} ({shown(total / count, '%.5g')})"
@@ -567,8 +549,7 @@ def yolox() -> None:
     for epoch in range(epochs):
         print(f"2026-11-26 12:00:00 | INFO     | yolox.core.trainer:203 - ---> start train epoch{epoch + 1}")
         for at, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             if (at + 1) % 10 == 0:
                 print(
                     f"2026-11-26 12:00:01 | INFO     | yolox.core.trainer:261 - epoch: {epoch + 1}/{epochs}, iter: {at + 1}/{len(loader)}, "
@@ -585,8 +566,7 @@ def pointnet() -> None:
     print("Namespace(batchSize=16, dataset='.', nepoch=3)\nRandom Seed:  4242\n640 160\nclasses 3")
     for epoch in range(epochs):
         for i, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             print("[%d: %d/%d] train loss: %s accuracy: %f" % (epoch, i, len(loader), shown(loss, "%f"), 0.3125))
             if i % 10 == 0:
                 a, b = next(iter(held_out))
@@ -609,8 +589,7 @@ def monai() -> None:
         print(f"{'-' * 10}\nepoch {epoch + 1}/{epochs}")
         total = 0.0
         for at, (x, y) in enumerate(loader, 1):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             total += loss
             print(f"{at}/{len(loader)}, train_loss: {shown(loss)}")
         print(f"epoch {epoch + 1} average loss: {shown(total / len(loader))}")
@@ -622,8 +601,4 @@ def monai() -> None:
 
 
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    random.seed(0)
-    globals()[sys.argv[1]]()
-    with open(os.environ["TRUTH"], "w") as stream:
-        json.dump(truth, stream)
+    run(globals())

@@ -1,17 +1,10 @@
-"""Thirty public programs in small: their loops, and the lines that they print; what they compute is a toy.
-
-Each was chosen, and written down, before anything read it. The shapes are facts about those programs; names in the table
-of `__main__.py` say whose. A program keeps account of itself in `truth`: the updates that it makes, how many are planned, and
-every loss that it prints of its training or of an evaluation.
-"""
+"""Thirty public programs, drawn in November 2026 before anything read them."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
-import os
 import random
 import sys
 import time
@@ -21,53 +14,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from account import shown, truth
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
+from toy import PAUSE_S, backward, evaluated, net, random_batch, run, samples, step, update
 from tqdm import tqdm
-
-truth: dict[str, Any] = {"updates": 0, "total": None, "training": [], "held_out": []}
-PAUSE_S = 0.02
-
-
-def step(*optimizers: Any) -> None:
-    """Make one update with all of its optimizers."""
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad()
-    truth["updates"] += 1
-    time.sleep(PAUSE_S)
-
-
-def shown(value: float, form: str = "%.4f", of: str = "training") -> str:
-    """Return a loss as it is printed, and keep it."""
-    truth[of].append(float(form % value))
-    return form % value
-
-
-def samples(count: int = 640, batch: int = 16, **more: Any) -> DataLoader:
-    return DataLoader(TensorDataset(torch.randn(count, 8), torch.randint(0, 3, (count,))), batch_size=batch, **more)
-
-
-def net() -> nn.Module:
-    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
-
-
-def evaluated(model: nn.Module, loader: DataLoader) -> tuple[float, float]:
-    """Return the mean loss and the share that is right."""
-    loss, right = 0.0, 0
-    with torch.no_grad():
-        for x, y in loader:
-            out = model(x)
-            loss += F.cross_entropy(out, y, reduction="sum").item()
-            right += int((out.argmax(1) == y).sum())
-    count = len(loader.dataset)  # type: ignore[arg-type]  # of tensors
-    return loss / count, right / count
-
-
-def backward(model: nn.Module, x: Any, y: Any, share: float = 1.0) -> float:
-    loss = F.cross_entropy(model(x), y)
-    (loss * share).backward()
-    return loss.item()
 
 
 def quickstart() -> None:
@@ -79,8 +30,7 @@ def quickstart() -> None:
         print(f"Epoch {t + 1}\n-------------------------------")
         size = len(loader.dataset)  # type: ignore[arg-type]
         for batch, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             if batch % 10 == 0:
                 print(f"loss: {shown(loss, '%7f')}  [{(batch + 1) * len(x):>5d}/{size:>5d}]")
         average, right = evaluated(model, held_out)
@@ -97,8 +47,7 @@ def bar_with_loss_in_its_description() -> None:
         print(f"Epoch {epoch}")
         bar, correct, processed = tqdm(loader), 0, 0
         for batch_idx, (data, target) in enumerate(bar):
-            loss = backward(model, data, target)
-            step(optimizer)
+            loss = update(model, optimizer, data, target)
             scheduler.step()
             correct, processed = correct + 5, processed + len(data)
             bar.set_description(
@@ -113,8 +62,7 @@ def bar_without_a_name() -> None:
     for epoch in range(epochs):
         total_loss = 0.0
         for x, y in tqdm(loader):
-            total_loss += backward(model, x, y)
-            step(optimizer)
+            total_loss += update(model, optimizer, x, y)
         print(f"Epoch {epoch + 1}, Loss: {shown(total_loss / len(loader))}\n")
 
 
@@ -123,8 +71,7 @@ def bar_with_epoch_and_index() -> None:
         loader = samples(480)
         bar = tqdm(loader, total=len(loader))
         for idx, (x, y) in enumerate(bar):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             bar.set_description(f"epoch:{epoch} idx:{idx} loss:{shown(loss, '%.6f')}")
 
     model = net()
@@ -141,20 +88,18 @@ def brackets_and_running_loss() -> None:
     for epoch in range(3):
         running_loss = 0.0
         for i, (inputs, labels) in enumerate(loader, 0):
-            running_loss += backward(model, inputs, labels)
-            step(optimizer)
+            running_loss += update(model, optimizer, inputs, labels)
             if i % 20 == 19:
                 print("[%d, %5d] loss: %s" % (epoch + 1, i + 1, shown(running_loss / 20, "%.3f")))
                 running_loss = 0.0
 
 
 def whole_data_each_epoch() -> None:
-    x, y, model, n_epochs = torch.randn(64, 8), torch.randint(0, 3, (64,)), net(), 150
+    x, y, model, n_epochs = *random_batch(64), net(), 150
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.07)
     truth["total"] = n_epochs
     for it in range(n_epochs):
-        loss = backward(model, x, y)
-        step(optimizer)
+        loss = update(model, optimizer, x, y)
         with torch.no_grad():
             test = F.cross_entropy(model(x[:16]), y[:16]).item()
         print(f"Epoch {it + 1}/{n_epochs}, Train Loss: {shown(loss)}, Test Loss: {shown(test, of='held_out')}")
@@ -187,13 +132,12 @@ def gan_in_words() -> None:
 
 
 def graph() -> None:
-    x, y, model = torch.randn(64, 8), torch.randint(0, 3, (64,)), net()
+    x, y, model = *random_batch(64), net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
 
     def train() -> float:
         model.train()
-        loss = backward(model, x, y)
-        step(optimizer)
+        loss = update(model, optimizer, x, y)
         return loss
 
     truth["total"] = 199
@@ -209,8 +153,7 @@ def molecules() -> None:
     truth["total"] = 30 * len(loader)
     for epoch in range(30):
         for x, y in loader:
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
         if epoch % 10 == 0:
             print(f"Epoch {epoch} | Train Loss {shown(loss, '%.16f')}")
 
@@ -223,8 +166,7 @@ def epochs_with_seconds() -> None:
     for epoch in range(1, 11):
         total = 0.0
         for x, y in loader:
-            total += backward(model, x, y)
-            step(optimizer)
+            total += update(model, optimizer, x, y)
         more = f" | Acc {100 * evaluated(model, loader)[1]:.2f}% | infer 4.4s" if epoch % 5 == 0 else ""
         print(f"Epoch {epoch:02d} loss {shown(total)} | train 2.6s{more}")
 
@@ -235,8 +177,7 @@ def arrows() -> None:
     def train_one_epoch(epoch: int) -> None:
         right = 0
         for idx, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             right += 4
             if idx % printf == 0:
                 share = right / ((idx + 1) * 16)
@@ -269,8 +210,7 @@ def carriage_returns() -> None:
         for e in range(epochs):
             total_loss = 0.0
             for i, (inputs, targets) in enumerate(dataloader):
-                total_loss += backward(model, inputs, targets)
-                step(optimizer)
+                total_loss += update(model, optimizer, inputs, targets)
                 print(f"Epoch {e + 1}/{epochs}, step {i + 1}/{steps}         ", end="\r")
             print(f"Epoch {e + 1}/{epochs}: loss {shown(total_loss / steps)}              ")
 
@@ -288,8 +228,7 @@ def radiance_field() -> None:
             for _ in tqdm(range(20), desc="rendering"):
                 time.sleep(0.01)
             print(f"Iteration {iter_num}  PSNR: {-10 * math.log10(0.3):.3f}")
-        backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
-        step(optimizer)
+        update(model, optimizer, *random_batch())
 
 
 def physics() -> None:
@@ -369,7 +308,7 @@ def reinforce() -> None:
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
     for i_episode in range(1, 181):
         reward = random.randint(5, 60)  # noqa: S311 - a toy
-        backward(policy, torch.randn(8, 8), torch.randint(0, 3, (8,)))
+        backward(policy, *random_batch(8))
         step(optimizer)
         running = 0.05 * reward + 0.95 * running
         if i_episode % 10 == 0:
@@ -386,8 +325,7 @@ def small_gpt() -> None:
     truth["total"] = 200
     while True:
         x, y = next(data)
-        loss = backward(model, x, y)
-        step(optimizer)
+        loss = update(model, optimizer, x, y)
         if iter_num % 20 == 0:
             print(f"iter_dt {21.5:.2f}ms; iter {iter_num}: train loss {shown(loss, '%.5f')}")
         if iter_num % 80 == 0:
@@ -472,8 +410,7 @@ def template_with_a_logger() -> None:
     for epoch in range(1, config["trainer"]["epochs"] + 1):
         total = 0.0
         for batch_idx, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             total += loss
             if batch_idx % 10 == 0:
                 part = f"[{batch_idx * 16}/640 ({100 * batch_idx / len(loader):.0f}%)]"
@@ -586,8 +523,7 @@ def bert() -> None:
         )
         average = 0.0
         for i, (x, y) in data:
-            loss = backward(model, x, y)
-            step(optimizer)
+            loss = update(model, optimizer, x, y)
             average += loss
             if i % 10 == 0:
                 mean, now = shown(average / (i + 1), "%.16f"), shown(loss, "%.16f")
@@ -619,235 +555,5 @@ def voices() -> None:
         epoch += 1
 
 
-# --- Twelve more, chosen and written down after what the first thirty had shown was mended.
-
-
-def steps_over_phases() -> None:
-    loaders, model, step_at = {"train": samples(), "valid": samples(160)}, net(), 0
-    optimizer = torch.optim.Adam(model.parameters())
-    truth["total"] = 4 * 40
-    for epoch in range(1, 5):
-        for phase in ("train", "valid"):
-            print(f"epoch {epoch}, phase {phase}, total step {step_at}")
-            if phase == "valid":
-                loss, right = evaluated(model, loaders[phase])
-                print(f"epoch {epoch} | val_accuracy: {right:.4f}")
-                print(f"epoch {epoch} | val_loss: {shown(loss, '%.16f', 'held_out')}")
-                continue
-            for x, y in loaders[phase]:
-                loss = backward(model, x, y)
-                step(optimizer)
-                step_at += 1
-                if step_at % 10 == 0:
-                    print(f"epoch {epoch}, phase {phase}, step {step_at}, loss_train, {shown(loss, '%.3f')}")
-
-
-def indented_summaries() -> None:
-    train_loader, val_loader, model, num_epochs = samples(), samples(160), net(), 4
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    truth["total"] = num_epochs * len(train_loader)
-    for epoch in range(num_epochs):
-        total = 0.0
-        for x, y in train_loader:
-            total += backward(model, x, y)
-            step(optimizer)
-        loss, right = evaluated(model, val_loader)
-        print(f"Epoch {epoch + 1}/{num_epochs}\n  Train Loss: {shown(total / len(train_loader))}")
-        print(f"  Val Loss:   {shown(loss, of='held_out')}\n  Val Dice:   {right:.4f}\n  LR:         0.000100")
-        print(f"  \u2192 Saved best model (Dice: {right:.4f})\n")
-
-
-def tokens() -> None:
-    model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    print("Using device: cpu\nloaded 338025 tokens\n1 epoch = 2640 batches")
-    truth["total"] = 150
-    for i in range(150):
-        loss = backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
-        step(optimizer)
-        print(f"step {i}, loss: {shown(loss, '%.16f')}")
-
-
-def two_losses_and_their_sum() -> None:
-    args = argparse.Namespace(epoch=3, print_freq=6)
-    loader, model = samples(480), net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    truth["total"] = args.epoch * len(loader)
-    for epoch in range(1, args.epoch + 1):
-        print(f"Epoch {epoch}/{args.epoch}")
-        total = 0.0
-        for i, (x, y) in enumerate(loader, 1):
-            loss = backward(model, x, y)
-            step(optimizer)
-            total += loss
-            if i % args.print_freq == 1:
-                parts = f"CrossEntropyLoss {loss / 2:.4f} ({total / i / 2:.4f})\tCenterLoss {loss / 2:.4f} ({total / i / 2:.4f})"
-                sums = f"Loss {shown(loss)} ({shown(total / i)})\tceAcc@1 33.33 ( 33.33)"
-                print(f"Epoch: [{epoch}][{i:>2d}/{len(loader)}]\t{parts}\t{sums}")
-    print(f"\nTest (Rank):\nACC@1:    {100 * evaluated(model, samples(96))[1]:.4f}%    ACC@5:    100.0000%")
-
-
-def blocks_with_optimizers() -> None:
-    opt = SimpleNamespace(num_epochs=3, start_epoch=0)
-    train_loader, blocks = samples(), [net(), net(), net()]
-    optimizer = [torch.optim.Adam(one.parameters(), lr=2e-4) for one in blocks]
-    total_step = len(train_loader)
-    truth["total"] = opt.num_epochs * total_step
-    for epoch in range(opt.start_epoch, opt.num_epochs + opt.start_epoch):
-        for at, (x, y) in enumerate(train_loader):
-            if at % 10 == 0:
-                place = f"Epoch [{epoch + 1}/{opt.num_epochs + opt.start_epoch}], Step [{at}/{total_step}]"
-                print(f"{place}, Training Block: 3, Time (s): 0.1")
-            for idx, block in enumerate(blocks):
-                loss = backward(block, x, y)
-                optimizer[idx].step()
-                optimizer[idx].zero_grad()
-                if at % 10 == 0:
-                    print(f"\t \t Loss: \t \t {shown(loss)}")
-            step()
-
-
-def forecasting() -> None:
-    args = argparse.Namespace(train_epochs=4, patience=3)
-    train_loader, vali_loader, model = samples(), samples(160), net()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    truth["total"] = args.train_epochs * len(train_loader)
-    for epoch in range(args.train_epochs):
-        total = 0.0
-        for i, (x, y) in enumerate(train_loader):
-            loss = backward(model, x, y)
-            total += loss
-            if (i + 1) % 20 == 0:
-                print(f"\titers: {i + 1}, epoch: {epoch + 1} | loss: {shown(loss, '%.7f')}")
-                print("\tspeed: 0.0210s/iter; left time: 3.3600s")
-            step(optimizer)
-        print(f"Epoch: {epoch + 1} cost time: 0.8")
-        vali, test = evaluated(model, vali_loader)[0], evaluated(model, train_loader)[0]
-        of = f"Vali Loss: {shown(vali, '%.7f', 'held_out')} Test Loss: {shown(test, '%.7f', 'held_out')}"
-        print(
-            f"Epoch: {epoch + 1}, Steps: {len(train_loader)} | Train Loss: {shown(total / len(train_loader), '%.7f')} {of}"
-        )
-        print(f"EarlyStopping counter: {epoch} out of {args.patience}")
-
-
-def contrastive() -> None:
-    epochs, loader, model = 4, samples(), net()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-6)
-    truth["total"] = epochs * len(loader)
-    for epoch in range(1, epochs + 1):
-        total_loss, total_num, train_bar = 0.0, 0, tqdm(loader)
-        for x, y in train_bar:
-            total_loss, total_num = total_loss + 16 * backward(model, x, y), total_num + 16
-            step(optimizer)
-            train_bar.set_description(f"Train Epoch: [{epoch}/{epochs}] Loss: {shown(total_loss / total_num)}")
-        test_bar = tqdm(loader)
-        for _ in test_bar:
-            test_bar.set_description(f"Test Epoch: [{epoch}/{epochs}] Acc@1:33.33% Acc@5:100.00%")
-
-
-def lecture() -> None:
-    max_iters, eval_interval, eval_iters, model = 160, 40, 20, net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    held_out = samples(160)
-    truth["total"] = max_iters
-    print("0.21 M parameters")
-    for at in range(max_iters):
-        if at % eval_interval == 0 or at == max_iters - 1:
-            train, val = evaluated(model, held_out)[0], evaluated(model, held_out)[0]
-            print(f"step {at}: train loss {shown(train)}, val loss {shown(val, of='held_out')}")
-        backward(model, torch.randn(16, 8), torch.randint(0, 3, (16,)))
-        step(optimizer)
-
-
-def images_in_a_bar() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
-    epochs, train_loader, val_loader, model = 3, samples(), samples(160), net()
-    n_train, global_step = 640, 0
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-5)
-    truth["total"] = epochs * len(train_loader)
-    for epoch in range(1, epochs + 1):
-        with tqdm(total=n_train, desc=f"Epoch {epoch}/{epochs}", unit="img") as pbar:
-            for images, masks in train_loader:
-                loss = backward(model, images, masks)
-                step(optimizer)
-                pbar.update(images.shape[0])
-                global_step += 1
-                pbar.set_postfix(**{"loss (batch)": float(shown(loss, "%.3g"))})
-                if global_step % 20 == 0:
-                    for _ in tqdm(
-                        val_loader, total=len(val_loader), desc="Validation round", unit="batch", leave=False
-                    ):
-                        time.sleep(0.01)
-                    logging.info("Validation Dice score: 0.4")
-        logging.info(f"Checkpoint {epoch} saved!")
-
-
-def contrast_with_meters() -> None:
-    opt = argparse.Namespace(epochs=3, print_freq=10)
-    loader, val_loader, model = samples(), samples(160), net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    truth["total"] = opt.epochs * len(loader)
-    for epoch in range(1, opt.epochs + 1):
-        total = 0.0
-        for idx, (x, y) in enumerate(loader):
-            loss = backward(model, x, y)
-            step(optimizer)
-            total += loss
-            if (idx + 1) % opt.print_freq == 0:
-                of = f"loss {shown(loss, '%.3f')} ({shown(total / (idx + 1), '%.3f')})\tAcc@1 33.333 (33.333)"
-                print(f"Train: [{epoch}][{idx + 1}/{len(loader)}]\tBT 0.020 (0.021)\tDT 0.000 (0.001)\t{of}")
-        print(f"epoch {epoch}, total time 0.84")
-        total = 0.0
-        for idx, (x, y) in enumerate(val_loader):
-            with torch.no_grad():
-                loss = F.cross_entropy(model(x), y).item()
-            total += loss
-            if idx % opt.print_freq == 0:
-                of = f"Loss {shown(loss, of='held_out')} ({shown(total / (idx + 1), of='held_out')})\tAcc@1 33.333 (33.333)"
-                print(f"Test: [{idx}/{len(val_loader)}]\tTime 0.020 (0.021)\t{of}")
-        print(" * Acc@1 33.333")
-
-
-def minutes() -> None:
-    N_EPOCHS, train_iterator, valid_iterator, model = 4, samples(), samples(160), net()
-    optimizer = torch.optim.Adam(model.parameters())
-    truth["total"] = N_EPOCHS * len(train_iterator)
-    for epoch in range(N_EPOCHS):
-        total = 0.0
-        for x, y in train_iterator:
-            total += backward(model, x, y)
-            step(optimizer)
-        train, valid = total / len(train_iterator), evaluated(model, valid_iterator)[0]
-        print(f"Epoch: {epoch + 1:02} | Time: 0m 1s")
-        print(f"\tTrain Loss: {shown(train, '%.3f')} | Train PPL: {math.exp(train):7.3f}")
-        print(f"\t Val. Loss: {shown(valid, '%.3f', 'held_out')} |  Val. PPL: {math.exp(valid):7.3f}")
-
-
-def closures() -> None:
-    opt, model = argparse.Namespace(steps=12), net()
-    x, y = torch.randn(64, 8), torch.randint(0, 3, (64,))
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.8, max_iter=8)
-    truth["total"] = opt.steps
-    for i in range(opt.steps):
-        print("STEP: ", i)
-
-        def closure() -> Any:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            print("loss:", shown(loss.item(), "%.16f"))
-            loss.backward()
-            time.sleep(PAUSE_S)
-            return loss
-
-        optimizer.step(closure)
-        truth["updates"] += 1
-        with torch.no_grad():
-            print("test loss:", shown(F.cross_entropy(model(x[:16]), y[:16]).item(), "%.16f", "held_out"))
-
-
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    random.seed(0)
-    globals()[sys.argv[1]]()
-    with open(os.environ["TRUTH"], "w") as stream:
-        json.dump(truth, stream)
+    run(globals())
