@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
+from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
@@ -48,9 +49,9 @@ def run_of(
     launch: LaunchedProgram,
     start: AdoptedStart,
     account: Account,
-    base: str,
+    place: PathOrigin,
 ) -> AdoptedCommand:
-    """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError.
+    """Return the command of the job, in the folder in which the file starts it. Raises AdoptionError.
 
     `undecided` is a reading of the file that leaves open what only a run decides.
     """
@@ -64,7 +65,7 @@ def run_of(
         words = _own_words(opened[1])
         inner = _around(*opened, account, names_in(" ".join(word.source for word in words)))
     env, set_there = _settings(opened[1], account)
-    inner = "".join(f"{line}\n" for line in set_there) + inner
+    inner = "".join(f"{line}\n" for line in [*place.move_of_command, *set_there]) + inner
     while words and _is_around(words):
         words = words[1:]
     if not words:
@@ -72,7 +73,7 @@ def run_of(
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
     if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
         # The copy of a project has no virtualenv.
-        words = [Word(Value(f"{base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
+        words = [Word(Value(f"{place.base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
     if not inner and not any(HOLE in word.text for word in words):
         return AdoptedCommand([word.text for word in words], env=env)
     if launch.launcher is not None and launch.launcher.name == "accelerate":

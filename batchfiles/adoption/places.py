@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchfiles.adoption.parts import Parts
-from batchfiles.bash.expansion import text_of
+from batchfiles.adoption.parts import Parts, Role
+from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import Word, text_of
 from batchfiles.bash.shell import parse
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -28,9 +29,15 @@ class PathOrigin:
     base: str
     copy: str
     of_file: str  # the folder of the batch file, in the job's shell
-    slurm: Mapping[str, str] = field(
-        default_factory=dict
-    )  # variables that Slurm would set, and that a job does not have
+    # Variables that Slurm would set, and that a job does not have.
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    # Statements that move inside of that folder, by their bytes, as a shell does it in the copy.
+    moves: Mapping[tuple[int, int], str] = field(default_factory=dict)
+
+    @property
+    def move_of_command(self) -> list[str]:
+        """The move that leads to where the file starts its training; none if that is where ranks start."""
+        return [move for move in list(self.moves.values())[-1:] if move != f'cd "{self.copy}"']
 
     def in_copy(self, text: str) -> str:
         """Return a text of shell for the job: paths below the folder of the submission are in the copy."""
@@ -61,8 +68,63 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
         if one.name == "cd" and len(one.words) > 1 and one.words[1].value.known and one.words[1].text.startswith("/"):
             base = one.words[1].text.rstrip("/")
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
+    moves = _Moves(folder, copy, 0 if start == "." else len(Path(start).parts)).of(parts)
     below = os.path.relpath(script.path.parent.resolve(), folder.resolve())
     given = {"SLURM_JOB_ACCOUNT": script.header.value("account"), "SLURM_JOB_QOS": script.header.value("qos")}
     given |= {name: value for name, value in script.request.slurm_variables.items() if _OTHERS_OF_SLURM.fullmatch(name)}
     known = {name: value for name, value in given.items() if value}
-    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known)
+    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known, moves)
+
+
+_IN_SUBMISSION = re.compile(r'"?\$\{?SLURM_SUBMIT_DIR(?::?[-=?][^}]*)?\}?"?((?:/[\w.-]+)*)/?"?')
+
+
+class _Moves:
+    def __init__(self, folder: Path, copy: str, depth: int) -> None:
+        self.folder, self.copy, self.depth = folder, copy, depth
+        self.stack = ["."]
+
+    def of(self, parts: Parts) -> dict[tuple[int, int], str]:
+        """Return the moves of a file inside of the folder of its submission; others leave none behind."""
+        found: dict[tuple[int, int], str] = {}
+        for part in parts.before:
+            for one in part.commands:
+                if one.name not in ("cd", "pushd", "popd"):
+                    continue
+                move = self._move(one) if part.kind == "command" and part.role in (Role.PLAIN, Role.REQUIRED) else None
+                if move is None and not (one.name == "cd" and len(one.words) > 1 and self._is_submission(one.words[1])):
+                    found.clear()
+                    self.stack = ["."]
+                elif move is not None:
+                    found[part.span] = move
+        return found
+
+    def _is_submission(self, target: Word) -> bool:
+        return self.stack == ["."] and self._below(target) == "."
+
+    def _below(self, target: Word) -> str | None:
+        # The folder relative to that of the submission, if it is in the project.
+        written, text = _IN_SUBMISSION.fullmatch(target.source), target.text
+        if written is not None:
+            inside = written[1].lstrip("/") or "."
+        elif not target.value.known or text[:1] in ("", "-", "~"):
+            return None
+        elif text.startswith("/"):
+            inside = os.path.relpath(text, self.folder)
+            return None if inside.startswith("..") else inside
+        else:
+            inside = os.path.join(self.stack[-1], text)
+        inside = os.path.normpath(inside)
+        return None if inside.split("/").count("..") > self.depth else inside
+
+    def _move(self, one: ShellCommand) -> str | None:
+        if one.name == "popd":
+            if len(self.stack) == 1:
+                return None
+            self.stack.pop()
+        else:
+            inside = self._below(one.words[1]) if len(one.words) == 2 else None
+            if inside is None or (inside == "." and self.stack == ["."]):
+                return None
+            self.stack[(len(self.stack) if one.name == "pushd" else -1) :] = [inside]
+        return f'cd "{self.copy}"' if self.stack[-1] == "." else f'cd "{self.copy}/{self.stack[-1]}"'
