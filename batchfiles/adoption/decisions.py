@@ -384,7 +384,7 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     if not moves or _exports(one) or any(two not in moves and not _prints(two) for two in commands):
         return None
     if (move := around.place.moves.get(one.span)) is not None:
-        return Decision(Where.JOB, "command", prologue=[move])
+        return Decision(Where.JOB, "command", prologue=[around.place.move(move)])
     target = moves[-1].words[1] if len(moves[-1].words) > 1 else None
     origins = target.value.origins if target is not None else frozenset()
     if (
@@ -507,7 +507,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
         if others and any(two.name in ("source", ".") and not is_site_file(two) for two in one.commands):
             after.append(f"export {' '.join(others)}")
-    text = _surviving(around, one, around.place.in_copy(text))
+    text = _surviving(around, one, around.place.in_copy(text, one.span[0]))
     is_function = one.kind == "function_definition"  # whose arguments are its own
     if takes_arguments(text) and not is_function and len(one.assignments) == 1 and one.assignments[0].value.known:
         given = one.assignments[0]

@@ -31,20 +31,35 @@ class PathOrigin:
     of_file: str  # the folder of the batch file, in the job's shell
     # Variables that Slurm would set, and that a job does not have.
     slurm: Mapping[str, str] = field(default_factory=dict)
-    # Statements that move inside of that folder, by their bytes, as a shell does it in the copy.
+    # The folders inside of that one to which statements move, by the bytes of these.
     moves: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    depth: int = 0  # of that folder in its project
+
+    def is_outside(self, path: str) -> bool:
+        """Return whether a relative path leads out of the project, from where the training starts."""
+        inside = os.path.normpath("/".join([*list(self.moves.values())[-1:], path]))
+        return not path.startswith("/") and inside.split("/").count("..") > self.depth
 
     @property
     def move_of_command(self) -> list[str]:
         """The move that leads to where the file starts its training; none if that is where ranks start."""
-        return [move for move in list(self.moves.values())[-1:] if move != f'cd "{self.copy}"']
+        return [self.move(inside) for inside in list(self.moves.values())[-1:] if inside != "."]
 
-    def in_copy(self, text: str) -> str:
-        """Return a text of shell for the job: paths below the folder of the submission are in the copy."""
+    def move(self, inside: str) -> str:
+        """Return what moves a shell of the job to a folder of the copy."""
+        return f'cd "{self.copy}"' if inside == "." else f'cd "{self.copy}/{inside}"'
+
+    def in_copy(self, text: str, at: int = 0) -> str:
+        """Return a text of shell for the job: paths below the folder of the submission are in the copy.
+
+        `at` is the byte of the file at which it stands, which may be behind a move.
+        """
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
+        inside = next((inside for span, inside in reversed(list(self.moves.items())) if span[0] < at), ".")
+        base = self.base if inside == "." else f"{self.base}/{inside}"
         # The copy of a project has no virtualenv.
-        text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{self.base}/\2", text)
-        text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{self.base}/", text)
+        text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
+        text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
         known = {"SLURM_SUBMIT_DIR": self.copy, **self.slurm}
         root = parse(text)
         raw = root.text or b""
@@ -68,20 +83,21 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
         if one.name == "cd" and len(one.words) > 1 and one.words[1].value.known and one.words[1].text.startswith("/"):
             base = one.words[1].text.rstrip("/")
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
-    moves = _Moves(folder, copy, 0 if start == "." else len(Path(start).parts)).of(parts)
+    depth = len(Path(start).parts)
+    moves = _Moves(folder, depth).of(parts)
     below = os.path.relpath(script.path.parent.resolve(), folder.resolve())
     given = {"SLURM_JOB_ACCOUNT": script.header.value("account"), "SLURM_JOB_QOS": script.header.value("qos")}
     given |= {name: value for name, value in script.request.slurm_variables.items() if _OTHERS_OF_SLURM.fullmatch(name)}
     known = {name: value for name, value in given.items() if value}
-    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known, moves)
+    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known, moves, depth)
 
 
 _IN_SUBMISSION = re.compile(r'"?\$\{?SLURM_SUBMIT_DIR(?::?[-=?][^}]*)?\}?"?((?:/[\w.-]+)*)/?"?')
 
 
 class _Moves:
-    def __init__(self, folder: Path, copy: str, depth: int) -> None:
-        self.folder, self.copy, self.depth = folder, copy, depth
+    def __init__(self, folder: Path, depth: int) -> None:
+        self.folder, self.depth = folder, depth
         self.stack = ["."]
 
     def of(self, parts: Parts) -> dict[tuple[int, int], str]:
@@ -127,4 +143,4 @@ class _Moves:
             if inside is None or (inside == "." and self.stack == ["."]):
                 return None
             self.stack[(len(self.stack) if one.name == "pushd" else -1) :] = [inside]
-        return f'cd "{self.copy}"' if self.stack[-1] == "." else f'cd "{self.copy}/{self.stack[-1]}"'
+        return self.stack[-1]

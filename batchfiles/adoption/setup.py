@@ -72,7 +72,7 @@ def read_setup(
     relative = [
         at
         for at, (one, decision) in enumerate(decided)
-        if decision.prologue and one.span not in place.moves and _is_relative(one)
+        if decision.prologue and one.span not in place.moves and _is_relative(_with_functions(script, parts, one))
     ]
     for at, (one, decision) in enumerate(decided):
         comment = _comment(one)
@@ -150,7 +150,10 @@ def _runs_program(one: ShellCommand) -> bool:
         "read",
     ):
         return False
-    return one.name in ("eval", "pip", "pip3", "uv") or _SITE.fullmatch(one.name) is None
+    if one.name == "eval":
+        text = " ".join(word.source + word.value.commands() for word in one.words[1:])
+        return re.search(r"conda|mamba|pyenv|module|direnv|spack", text) is None
+    return one.name in ("pip", "pip3", "uv") or _SITE.fullmatch(one.name) is None
 
 
 def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[str, str]]) -> list[str]:
@@ -160,7 +163,7 @@ def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[s
     theirs |= {
         name
         for node in nodes_of(script.root, "declaration_command")
-        for name in re.findall(r"\w+", text_of(node))
+        for name in re.findall(r"(?<=\s)([A-Za-z_]\w*)(?==|\s|$)", text_of(node))
         if text_of(node).startswith("export") or re.match(r"\w+\s+-\w*x", text_of(node))
     }
     assigned = {one.name for one in script.assignments if not one.source} - theirs
@@ -243,6 +246,13 @@ def _log_in(
         if holds:
             keys.cluster["login_environment"] = True
             account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
+
+
+def _with_functions(script: BatchScript, parts: Parts, one: Statement) -> Statement:
+    """Return a statement with the commands of the functions that it calls."""
+    bodies = [lines for two in one.commands if (lines := parts.functions.get(two.name)) is not None]
+    inside = [two for two in script.commands if not two.source and any(two.line in lines for lines in bodies)]
+    return replace(one, commands=[*one.commands, *inside])
 
 
 def _is_relative(part: Statement) -> bool:

@@ -128,3 +128,40 @@ def test_variables_of_sruns_export_are_carried_over(tmp_path: Path) -> None:
     assert (job_from_text(adoption.job, "job.yaml").env, lost(adoption)) == ({"A": "1", "B": "x"}, {})
     for words in ("NONE,A=1", "A=1", "ALL,HF_TOKEN=abcdefgh12345"):
         assert lost(adopted(f"{ONE_GPU}srun --export={words} python train.py\n", tmp_path))
+
+
+def test_words_of_a_variable_of_which_only_some_are_known_are_all_given(tmp_path: Path) -> None:
+    text = 'N=$(nproc)\nARGS="train.py --workers $N --lr 1"\ntorchrun --nproc-per-node 1 ${ARGS}\n'
+    assert command(adopted(ONE_GPU + text, tmp_path))[2] == "export -n ARGS\nexec torchrun ${ARGS}\n"
+
+
+def test_a_backslash_at_the_end_of_an_inner_script_is_no_statement(tmp_path: Path) -> None:
+    assert command(adopted(ONE_GPU + "srun bash -c '\npython train.py \\\n  --bf16 \\\n'\n", tmp_path))[-1] == "--bf16"
+
+
+def test_a_virtualenv_is_found_from_where_the_file_has_moved(tmp_path: Path) -> None:
+    assert kept("cd src\nsource venv/bin/activate\n", tmp_path) == ["source /home/me/project/src/venv/bin/activate"]
+
+
+def test_a_function_that_writes_works_in_the_folder_in_which_it_is_called(tmp_path: Path) -> None:
+    found = kept('log() { echo "$@" >>notes.txt; }\ncd sub\nlog inside\n', tmp_path)
+    assert found[-2:] == [f'cd "{COPY}/sub"', "log inside"]
+
+
+def test_what_prepares_conda_reads_no_variables_of_the_job(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'eval "$(conda shell.bash hook)"\nexport A=1\npython train.py\n', tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").env == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("../train.py", ["../train.py"]), ("train.py --out=../o", ["../o"]), ("train.py --like a/../b", [])],
+)
+def test_a_path_out_of_the_project_is_told(words: str, told: list[str], tmp_path: Path) -> None:
+    assert list(lost(adopted(f"{ONE_GPU}python {words}\n", tmp_path))) == told
+    assert not lost(adopted(f"{ONE_GPU}cd src\npython {words}\n", tmp_path))
+
+
+def test_a_container_that_hides_the_home_hides_it(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "apptainer exec --nv --contain /i.sif python train.py\n", tmp_path)
+    assert "options: [--contain]" in str(adoption.cluster)
