@@ -199,7 +199,7 @@ def test_a_script_starts_with_the_path_of_its_ranks_on_this_machine_alone(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = run_on(tmp_path)
-    begun: list[tuple[object, ...]] = []
+    begun: list[tuple[Any, ...]] = []
 
     def start(*words: object) -> StartedScript:
         begun.append(words)

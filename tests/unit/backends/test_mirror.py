@@ -92,7 +92,12 @@ def present_is(monkeypatch: pytest.MonkeyPatch, contents: Mapping[str, bytes]) -
 def test_small_files_are_as_they_are_there(
     paths: RunPaths, submission: Submission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contents = {"/there/abcd": b"", "/there/abcd/state": b"FAILED\n", "/there/abcd/attempt": b"1\n", "/there/abcd/events": b""}
+    contents = {
+        "/there/abcd": b"",
+        "/there/abcd/state": b"FAILED\n",
+        "/there/abcd/attempt": b"1\n",
+        "/there/abcd/events": b"",
+    }
     asked = present_is(monkeypatch, contents)
     paths.exit_code.write_text("0\n")
     old = paths.attempt.stat()

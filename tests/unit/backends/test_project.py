@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -163,7 +164,7 @@ def in_git(top: Path, secrets_file: str | None = None) -> Project:
 def test_git_runs_nothing_that_a_project_names_and_fetches_nothing(git: Git, tmp_path: Path) -> None:
     in_git(tmp_path).record()
     for options in git.options:
-        pairs = [value for flag, value in zip(options, options[1:], strict=False) if flag == "-c"]
+        pairs = [value for flag, value in itertools.pairwise(options) if flag == "-c"]
         assert pairs == [
             *("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "diff.external=", "safe.bareRepository=explicit")
         ]

@@ -492,7 +492,10 @@ def test_a_run_on_another_machine_is_submitted_to_the_slurm_that_its_users_shell
     recorded = recorded_of(paths).replace(remote=submissions.Remote("login", "ml", "/there/abcd"))
     found = backend.start(paths, recorded)
     assert found == {
-        **{"job_id": "101", "folder": "/there/abcd", "host": "login", "user": "ml"},
+        "job_id": "101",
+        "folder": "/there/abcd",
+        "host": "login",
+        "user": "ml",
         "query_timeout_s": asking.QUERY_S,
     }
 
@@ -510,7 +513,8 @@ def test_an_element_of_unknown_outcome_is_looked_for_among_the_jobs_of_its_array
 
 def test_a_job_of_groups_of_nodes_is_entered_at_the_ranks_group(slurm: Slurm, paths: RunPaths) -> None:
     content = paths.job.read_text()
-    groups = '"groups": [{"name": "a", "hosts": 1, "instances_per_host": 1}, {"name": "b", "hosts": 1, "instances_per_host": 1}]'
+    each = [f'{{"name": "{name}", "hosts": 1, "instances_per_host": 1}}' for name in "ab"]
+    groups = f'"groups": [{", ".join(each)}]'
     paths.job.write_text(content.replace('"groups": []', groups))
     recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
     for rank in (0, 1):

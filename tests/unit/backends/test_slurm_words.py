@@ -172,7 +172,9 @@ def test_a_job_that_can_never_begin_names_the_runs_it_waited_for() -> None:
     (job,) = queue.parse("4|4|N/A|PENDING|DependencyNeverSatisfied|N/A|0:00|1:00|1:00||/x")
     own = "waits forever, because the job that it depends on has failed: cancel it (DependencyNeverSatisfied)"
     assert queue.waits(job) == own
-    assert queue.waits(job, ["a"]) == own.replace("the job that it depends on has failed", "run a did not become COMPLETED")
+    assert queue.waits(job, ["a"]) == own.replace(
+        "the job that it depends on has failed", "run a did not become COMPLETED"
+    )
     assert "because runs a, b did not become COMPLETED" in queue.waits(job, ["a", "b"])
     (other,) = queue.parse("4|4|N/A|PENDING|Priority|N/A|0:00|1:00|1:00||/x")
     assert queue.waits(other, ["a"]) == "waits because other jobs have priority (Priority)"
@@ -180,7 +182,9 @@ def test_a_job_that_can_never_begin_names_the_runs_it_waited_for() -> None:
 
 def test_a_job_is_called_by_its_own_number_that_of_its_array_and_by_elements_that_wait() -> None:
     line = "{}|{}|{}|PENDING|None|N/A|0:00|1:00|1:00||/x"
-    element, waiting, alone = queue.parse("\n".join(line.format(*one) for one in ((8, 7, 1), (7, 7, "2-9"), (5, 5, "N/A"))))
+    element, waiting, alone = queue.parse(
+        "\n".join(line.format(*one) for one in ((8, 7, 1), (7, 7, "2-9"), (5, 5, "N/A")))
+    )
     names = ("7_1", "7", "7_3", "8", "5", "5_1", "9_3")
     assert [name for name in names if element.is_called(name)] == ["7_1", "7"]
     assert [name for name in names if waiting.is_called(name)] == ["7_1", "7", "7_3"]
@@ -192,7 +196,11 @@ def test_a_suspended_job_and_a_state_of_another_slurm_are_said() -> None:
     assert queue.answer(list(queue.parse(line.format(1, "SUSPENDED")))).note == "Slurm has suspended it"
     assert queue.answer(list(queue.parse(line.format(1, "RUNNING")))).note is None
     assert queue.ended("ODD").note == "Slurm calls the job ODD"
-    assert [queue.is_end(word) for word in ("FAILED+", "CANCELLED by 5", "RUNNING", "", " ")] == [True, True, *[False] * 3]
+    assert [queue.is_end(word) for word in ("FAILED+", "CANCELLED by 5", "RUNNING", "", " ")] == [
+        True,
+        True,
+        *[False] * 3,
+    ]
     last = line.format(10, "TIMEOUT") + "\n" + line.format(9, "FAILED")
     assert queue.answer(list(queue.parse(last))).state == states.TIMEOUT
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,9 +10,7 @@ import pytest
 from tests.support.run_folders import made
 from tests.support.told_back_end import NEW, Told
 from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import Answer, BackEnd, Liveness, NotSubmittedError, UnknownOutcomeError
-from trainjob.cluster.slurm_text import Array
-from trainjob.contract import states
+from trainjob.backends.base import BackEnd, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume, start
@@ -22,6 +19,7 @@ from trainjob.machines.ssh.failures import SshError
 from trainjob.observe.status import status
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Native, Remote, Submission
+
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:

@@ -83,7 +83,7 @@ def test_a_copy_is_not_resumed(tmp_path: Path) -> None:
     seen = now(tmp_path)
     assert seen.submission is not None
     copy = dataclasses.replace(seen, submission=seen.submission.replace(copy_of="/r/abcd"))
-    with pytest.raises(UserError, match="is a copy of /r/abcd. Resume the original"):
+    with pytest.raises(UserError, match=r"is a copy of /r/abcd\. Resume the original"):
         resume.refuse_unless_ended(copy)
 
 

@@ -69,8 +69,12 @@ def test_a_run_is_whole_recorded_and_in_the_index_when_it_begins(told: Told, han
     now = recorded(paths)
     assert (now.native, now.argv, now.script) == (NEW, ["start", paths.id, "job.sh"], "job.sh")
     assert now.project == {
-        **{"top": str(handover.project.top), "commit": None, "diff": None},
-        **{"start": "sub", "copied": 1, "left_out": [["big", "data"]]},
+        "top": str(handover.project.top),
+        "commit": None,
+        "diff": None,
+        "start": "sub",
+        "copied": 1,
+        "left_out": [["big", "data"]],
     }
     assert (now.remote, list(now.after)) == (None, [])
     assert datetime.fromisoformat(now.submitted_at).tzinfo is not None
@@ -220,7 +224,9 @@ def lost(told: Told, handover: Handover) -> RunPaths:
     return RunPaths(handover.runs_dir / run_id)
 
 
-def test_a_job_that_a_lost_submission_left_is_not_submitted_again(told: Told, handover: Handover, lost: RunPaths) -> None:
+def test_a_job_that_a_lost_submission_left_is_not_submitted_again(
+    told: Told, handover: Handover, lost: RunPaths
+) -> None:
     told.found = {"job_id": "3"}
     with pytest.raises(UserError, match=f"the same job was submitted as run {lost.id}, although"):
         submit(handover)
@@ -246,28 +252,28 @@ def test_a_scheduler_that_does_not_answer_lets_no_second_one_through(
         raise UserError("the controller is down")
 
     monkeypatch.setattr(told, "look_for", silent)
-    with pytest.raises(UserError, match=f"run {lost.id} is the same job, and may have been submitted: the controller") as refused:
+    with pytest.raises(
+        UserError, match=f"run {lost.id} is the same job, and may have been submitted: the controller"
+    ) as refused:
         submit(handover)
     assert refused.value.problem.code == "outcome-unknown"
 
 
 def test_an_earlier_try_that_is_in_the_way_is_seen_behind_those_that_are_not(
-    told: Told, handover: Handover, tmp_path: Path
+    told: Told, handover: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each kind of run that is passed over comes before the one that counts."""
     first = submit(handover)
     digest = recorded(first).digest
-    for name, more in (
-        ("zz-resumed", {"digest": digest, "attempt": 2}),
-        ("zz-other", {"digest": "other"}),
-        ("zz-failed", {"digest": digest, "state": "FAILED"}),
-    ):
-        made(tmp_path, name, submitted_at=recorded(first).submitted_at, **{"state": "RUNNING", **more})
+    at = recorded(first).submitted_at
+    made(tmp_path, "zz-resumed", state="RUNNING", submitted_at=at, digest=digest, attempt=2)
+    made(tmp_path, "zz-other", state="RUNNING", submitted_at=at, digest="other")
+    made(tmp_path, "zz-failed", state="FAILED", submitted_at=at, digest=digest)
     made(tmp_path, "zz-damaged").submission.write_text("{")
     for runs in (index.ids(), index.ids()[::-1]):
         order = [next(paths for paths in index.every_run() if paths.id == name) for name in runs]
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(UserError, match=f"as {first.id}"):
-            patch.setattr(index, "recent", lambda _s, order=order: iter(order))
+        monkeypatch.setattr(index, "recent", lambda _, order=order: iter(order))
+        with pytest.raises(UserError, match=f"as {first.id}"):
             start.refuse_the_same(digest)
     assert len(told.started) == 1
 

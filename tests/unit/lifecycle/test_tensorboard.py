@@ -8,7 +8,7 @@ import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -51,7 +51,7 @@ class Summary(Message):
 class Writer:
     """Fits EventFileWriter: a file for each, with a line an event."""
 
-    every: list[Writer] = []
+    every: ClassVar[list[Writer]] = []
 
     def __init__(self, folder: str) -> None:
         self.path = Path(folder) / f"events.out.tfevents.{len(self.every)}"
@@ -132,11 +132,16 @@ def test_every_number_of_training_and_evaluation_has_a_name_of_its_kind(paths: R
     logged(paths, 1, 20, kind="evaluation", seconds=-4.0)
     train, evaluation, last = history(paths).points()
     assert train.figures == {
-        **{"train/epoch": 1.0, "train/loss": 1.0, "train/f1": 0.5},
+        "train/epoch": 1.0,
+        "train/loss": 1.0,
+        "train/f1": 0.5,
         **{f"train/seconds_{phase}": seconds for phase, seconds in PHASES.items()},
     }
     assert evaluation.figures == {
-        **{"evaluation/epoch": 1.0, "evaluation/loss": 1.0, "evaluation/samples": 360.0, "evaluation/seconds": 4.0}
+        "evaluation/epoch": 1.0,
+        "evaluation/loss": 1.0,
+        "evaluation/samples": 360.0,
+        "evaluation/seconds": 4.0,
     }
     assert (train.elapsed_s, evaluation.elapsed_s, last.elapsed_s) == (2.0, 6.0, 6.0)
 
@@ -170,9 +175,7 @@ def test_settings_of_a_command_have_its_words_and_lists_are_one_text(paths: RunP
 
 def test_places_are_those_that_a_run_has(paths: RunPaths) -> None:
     found = history(paths)
-    assert found.places == {
-        **{"run directory": str(paths.folder), "metrics": str(paths.metrics), "logs": str(paths.logs)}
-    }
+    assert found.places == {"run directory": str(paths.folder), "metrics": str(paths.metrics), "logs": str(paths.logs)}
     assert (found.name, found.state, found.began_at_s) == ("abcd", "COMPLETED", 1767225600.0)
     paths.submission.unlink()
     assert history(paths).began_at_s == paths.job.stat().st_mtime

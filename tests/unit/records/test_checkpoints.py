@@ -28,7 +28,11 @@ def paths(tmp_path: Path) -> RunPaths:
 def test_a_sound_checkpoint_has_its_files_by_name(paths: RunPaths, parts: int, averaged: bool) -> None:
     found = checkpoints.check(saved(paths, 200, parts=parts, averaged=averaged))
     assert (found.update, found.folder) == (200, paths.checkpoint(200))
-    names = ["model.safetensors"] if parts == 1 else ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    names = (
+        ["model.safetensors"]
+        if parts == 1
+        else ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    )
     assert [path.name for path in found.model] == names
     assert [path.name for path in found.training] == [name.replace("model", "training") for name in names]
     assert [path.name for path in found.averaged] == ([name.replace("model", "averaged") for name in names] * averaged)
@@ -39,7 +43,15 @@ def test_a_sound_checkpoint_has_its_files_by_name(paths: RunPaths, parts: int, a
 
 def test_the_newest_comes_first_and_other_names_are_none(paths: RunPaths) -> None:
     assert (checkpoints.folders(paths.checkpoints), checkpoints.newest(paths)) == ([], None)
-    for name in ("update-00000200", "update-00001000", "update-123456789", "update-1", "update-000000001", "x", "set-aside-update-00000300"):
+    for name in (
+        "update-00000200",
+        "update-00001000",
+        "update-123456789",
+        "update-1",
+        "update-000000001",
+        "x",
+        "set-aside-update-00000300",
+    ):
         (paths.checkpoints / name).mkdir(parents=True)
     assert [checkpoints.update_of(one) for one in checkpoints.folders(paths.checkpoints)] == [123456789, 1000, 200]
     assert checkpoints.newest(paths) == paths.checkpoints / "update-123456789"
@@ -163,7 +175,10 @@ def test_a_damaged_index_has_no_files_and_is_an_error_to_who_reads_it(paths: Run
 
 
 def test_the_newest_sound_one_is_taken_and_those_passed_over_are_named(paths: RunPaths) -> None:
-    assert (checkpoints.passed_over(paths.checkpoints), checkpoints.newest_sound(paths.checkpoints, print)) == ([], None)
+    assert (checkpoints.passed_over(paths.checkpoints), checkpoints.newest_sound(paths.checkpoints, print)) == (
+        [],
+        None,
+    )
     for update in (100, 200, 300):
         saved(paths, update)
     cut(paths.checkpoint(300))
@@ -176,7 +191,9 @@ def test_the_newest_sound_one_is_taken_and_those_passed_over_are_named(paths: Ru
     assert "update-00000300 is passed over: model.safetensors has" in warned[0]
     for update in (100, 200):
         cut(paths.checkpoint(update))
-    with pytest.raises(UserError, match=r"update-00000300 .*; .*update-00000100 .*No checkpoint of this run is sound") as refused:
+    with pytest.raises(
+        UserError, match=r"update-00000300 .*; .*update-00000100 .*No checkpoint of this run is sound"
+    ) as refused:
         checkpoints.passed_over(paths.checkpoints)
     assert refused.value.problem.code == checkpoints.DAMAGED
 

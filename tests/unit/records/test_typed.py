@@ -130,7 +130,10 @@ def test_a_file_is_read_or_is_not_there_or_is_damaged(tmp_path: Path) -> None:
     assert typed.load(Inner, tmp_path / "file" / "f.json") is None
     path.write_text('{"size": 3}')
     assert typed.load(Inner, path) == typed.read(Inner, path) == Inner(3)
-    for content, said in (('{"size": ""}', 'f.json: size is "", expected a whole number'), ("{", "f.json: is not JSON")):
+    for content, said in (
+        ('{"size": ""}', 'f.json: size is "", expected a whole number'),
+        ("{", "f.json: is not JSON"),
+    ):
         path.write_text(content)
         assert typed.read(Inner, path) is None
         with pytest.raises(DamagedError) as refused:
