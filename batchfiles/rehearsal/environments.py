@@ -16,6 +16,7 @@ BY_NATURE = {
     r"SLURM\w*|_SLURM\w*|SRUN_\w+|SBATCH_\w+|PMI\w*|SPANK_\w+|ENVIRONMENT": "Slurm tells each of its jobs and steps",
     r"TRAINJOB_\w+": "tells the ranks of their run, or programs of their rehearsal",
     r"BASH_ENV|PWD|OLDPWD|SHLVL|_|LC_CTYPE|COLUMNS|LINES": "shells and Python set them; folders are compared as such",
+    r"MAIL|PYENV_\w+|NVM_\w+|LS_COLORS|XDG_\w+|SSH_\w+": "a login shell sets them",
     r"TORCHELASTIC_\w+|PET_\w+|GROUP_\w+|ROLE_\w+|LOCAL_WORLD_SIZE|TORCH_NCCL_ASYNC_ERROR_HANDLING|NCCL_ASYNC_ERROR_HANDLING|"
     r"OMPI_\w+|PRTE_\w+|CROSS_\w+": "launchers set them",
     r"\w+_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK": "compared as GPUs",
@@ -28,6 +29,7 @@ GIVEN_BY_JOBS = {
     r"OMP_NUM_THREADS|OMP_WAIT_POLICY|KMP_BLOCKTIME|GOMP_SPINCOUNT": "a thread for each CPU; compared as threads",
     r"GLOO_SOCKET_IFNAME|NCCL_SOCKET_IFNAME": "the interface of the cluster file, which a rehearsal replaces",
     "|".join(PLACE_VARIABLES): "a rank's place",
+    r"JAX_LOCAL_DEVICE_IDS": "the devices of a node, for JAX",
     r"UV_PROJECT_ENVIRONMENT": "else uv makes an environment in the copy of the project",
 }
 _BY_NATURE, _GIVEN_BY_JOBS = (re.compile("|".join(table)) for table in (BY_NATURE, GIVEN_BY_JOBS))

@@ -308,8 +308,10 @@ def _compared(
     pairs = zip_longest(ours, theirs)
     ours = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
     both = folders | {*bases}
-    for at, (one, other) in enumerate(zip(theirs, ours, strict=False)):
-        theirs[at], ours[at] = without_what_was_given(one, other, original.given, both)
+    for at in range(max(len(theirs), len(ours))):  # of ranks that one of them does not have, the last has to do
+        one, other = min(at, len(theirs) - 1), min(at, len(ours) - 1)
+        left = without_what_was_given(theirs[one], ours[other], original.given, both)
+        theirs[one], ours[other] = left
     setup = (setup_calls(original, both), setup_calls(adopted, both))
     return Proof(theirs, ours, refusal=refusal, files=files, setup=setup)
 

@@ -135,8 +135,8 @@ def test_what_is_no_secret_stays(line: str) -> None:
 
 def test_a_column_of_a_table_is_no_secret() -> None:
     for words, is_secret in (
-        ("--prompt_key question", False),
+        ("--chosen_key chosen", False),
         ("--api_key questions", True),
-        ("--prompt_key x9f8a7s6d5", True),
+        ("--chosen_key x9f8a7s6d5", True),
     ):
         assert bool(secrets_in(f"python train.py {words}")) == is_secret
