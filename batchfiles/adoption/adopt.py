@@ -83,6 +83,7 @@ class Adoption:
                 for one in self.account.sorted
             ],
             "changes": self.account.changes,
+            "fatal": self.account.fatal,
             "cured": list(self.cured),
         }
 

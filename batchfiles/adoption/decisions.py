@@ -121,6 +121,10 @@ class Surroundings:
 
     def of_handler(self, handler: str, signals: Sequence[str]) -> Decision:
         """Return what becomes of a trap: of what it does at a signal."""
+        if not handler and (ignored := [one for one in signals if one not in ("EXIT", "0", "ERR", "DEBUG", "RETURN")]):
+            if self.launch.srun is not None:
+                return Decision(Where.NOWHERE, "only the batch shell ignores it: srun's tasks are not started by it")
+            return Decision(Where.LOST, f"ranks ignore {' '.join(ignored)}, as their shell does: do it in the program")
         commands = list(dict.fromkeys(self.handler(handler)))
         again = [text for name, text in commands if self._is_again(name, text)]
         works = [
@@ -334,6 +338,14 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     return Decision(Where.NOWHERE, "nothing uses it")
 
 
+def _in_own_shell(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Leave out what is set in the background (`export X=1 &`): bash does so in a shell of its own."""
+    behind = around.script.raw[one.span[1] :].lstrip(b" \t")
+    if one.kind not in _ASSIGNS or not behind.startswith(b"&") or behind.startswith(b"&&"):
+        return None
+    return Decision(Where.NOWHERE, "a shell of its own sets it, because of the &, and nothing sees it")
+
+
 def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     commands = _own(one)
     if {two.name for two in commands} != {"trap"} or len(commands[0].words) < 2:
@@ -495,6 +507,15 @@ def _surviving(around: Surroundings, one: Statement, text: str) -> str:
     return f"{{ {text}\n}} || true" if "<<" in text else f"{text} || true"
 
 
+def ends_the_job_alone(one: Statement, decision: Decision) -> bool:
+    """Return whether a failure of a statement in the prologue ends the job, where it did not end the file."""
+    if one.kind == "function_definition" or one.role is Role.REQUIRED or not decision.prologue:
+        return False
+    can_fail = [two for two in one.commands if two.name not in ("", "cd", "pushd", "popd", "set") and not _prints(two)]
+    is_survived = re.search(r"\|\|\s*(?:true|:|exit\b.*)$", decision.prologue[0]) is not None
+    return bool(can_fail) and not is_survived and all("e" not in two.options for two in can_fail)
+
+
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     """Keep a statement in the prologue."""
     in_branch = one.kind not in _SIMPLE  # which may export it in another one only
@@ -526,7 +547,14 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     elif around.container in ("docker", "podman") and names:
         what = f"{', '.join(names)}: a container gets only what env of the job states"
         return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
+    per_node = around.script.request.tasks_per_node or 1
+    if per_node > 1 and any(two.name == "srun" and not _STATES_TASKS.search(two.text) for two in one.commands):
+        what = f"kept, but srun runs it once on each node, and not {per_node} times: state --ntasks-per-node"
+        return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
     return Decision(Where.CLUSTER, "prologue", prologue=[text, *after], in_command=in_command)
+
+
+_STATES_TASKS = re.compile(r"\s(?:-n\s*\d|--ntasks|-N\s*\d|--nodes)")
 
 
 def _exporting(around: Surroundings, one: Statement, own: Sequence[str]) -> tuple[str, list[str]]:
@@ -566,6 +594,7 @@ _BEFORE: tuple[Rule, ...] = (
     _never,
     _defined,
     _secret,
+    _in_own_shell,
     _reads_secrets,
     _declared_by_text,
     _assigned,

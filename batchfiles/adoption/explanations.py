@@ -16,12 +16,16 @@ _PLACES = ("ranks", "rank", "world size", "local rank", "node", "gpus")
 _BY_CODE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
-            *("nnodes-missing", "tasks-times-torchrun", "more-processes-than-gpus", "gpus-unused", "no-srun"),
+            *("nnodes-missing", "more-processes-than-gpus", "gpus-unused", "no-srun"),
             *("world-size-fixed", "nnodes-range-on-one-node"),
         ),
         (*_PLACES, "cpus", "threads"),
     ),
-    "rank-expanded-early": ("rank", "world size", "local rank", "node", "command", "environment"),
+    "tasks-times-torchrun": (*_PLACES, "cpus", "threads", "meeting of launchers"),
+    "rank-expanded-early": (
+        *("rank", "world size", "local rank", "node", "command", "environment"),
+        "meeting of launchers",
+    ),
     "gpus-per-task-hides-peers": ("gpus",),
     "sets-visible-devices": ("gpus", "environment"),
     "srun-loses-cpus": ("cpus", "threads"),
@@ -29,6 +33,7 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     "bash-under-sh": ("grammar of sh",),
     **dict.fromkeys(("crlf", "shebang-not-first"), ("refusal",)),
     **dict.fromkeys((*_ADDRESSES, "port-fixed"), ("command", "environment")),
+    **dict.fromkeys(("addr-undefined", "addr-localhost"), ("command", "environment", "meeting of launchers")),
 }
 _MEETS_AT = (
     r"(?i)((?:addr|address|host|hostname|ip|master)[ =]|://)[^\s:/=]*(?=[:/]|\Z)|"

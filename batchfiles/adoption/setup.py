@@ -17,6 +17,7 @@ from batchfiles.adoption.decisions import (
     after_training,
     before_training,
     can_be_stated,
+    ends_the_job_alone,
     is_site_file,
     may_be_unset,
 )
@@ -83,6 +84,8 @@ def read_setup(
         if one.span not in place.moves or relative[-1:] > [at]:  # no move is needed behind the last relative path
             lines += [(text, comment if not number else "") for number, text in enumerate(decision.prologue)]
         account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
+        if ends_the_job_alone(one, decision):
+            account.fatal.append(account.entries[-1].lines)
     inner = [decision.in_command for _, decision in decided if decision.in_command]
     if inner:
         run.words[2] = "\n".join([*inner, run.words[2]])

@@ -187,6 +187,10 @@ def _tell(adoption: Adoption, file: Path) -> None:
     for title, lines in (
         ("Not carried over:", [f"{one.lines}: {_short(one.text)}: {one.what}" for one in adoption.account.lost]),
         ("Different, because the file is wrong:", adoption.account.changes),
+        (
+            "A failure ends the job, and did not end the file:",
+            [f"line {', '.join(adoption.account.fatal)}"] if adoption.account.fatal else [],
+        ),
         ("Found by doctor, and cured:", [", ".join(adoption.cured)] if adoption.cured else []),
     ):
         if lines:

@@ -16,7 +16,6 @@ BY_NATURE = {
     r"SLURM\w*|_SLURM\w*|SRUN_\w+|SBATCH_\w+|PMI\w*|SPANK_\w+|ENVIRONMENT": "Slurm tells each of its jobs and steps",
     r"TRAINJOB_\w+": "tells the ranks of their run, or programs of their rehearsal",
     r"BASH_ENV|PWD|OLDPWD|SHLVL|_|LC_CTYPE|COLUMNS|LINES": "shells and Python set them; folders are compared as such",
-    r"MAIL|PYENV_\w+|NVM_\w+|LS_COLORS|XDG_\w+|SSH_\w+": "a login shell sets them",
     r"TORCHELASTIC_\w+|PET_\w+|GROUP_\w+|ROLE_\w+|LOCAL_WORLD_SIZE|TORCH_NCCL_ASYNC_ERROR_HANDLING|NCCL_ASYNC_ERROR_HANDLING|"
     r"OMPI_\w+|PRTE_\w+|CROSS_\w+": "launchers set them",
     r"\w+_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK": "compared as GPUs",
@@ -78,16 +77,21 @@ def below(text: str, folders: Collection[str]) -> str:
 
 
 def differing(
-    theirs: Mapping[str, str], ours: Mapping[str, str], given: Mapping[str, str]
+    theirs: Mapping[str, str],
+    ours: Mapping[str, str],
+    given: Mapping[str, str],
+    login: Collection[tuple[str, str]] = (),
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return what is left of the environments of a file's rank and of the job's, after what both were given.
 
-    A job begins with an empty environment, and adds names of its own: neither is a difference.
+    A job begins with an empty environment, and adds names of its own: neither is a difference. Nor is a value that a
+    login shell sets (`login`), of a name that the other one does not have: not both need to run through such a shell.
     """
     is_given = {name for name in given if theirs.get(name) == given[name] and ours.get(name) in (None, given[name])}
     added = {name for name in ours if name not in theirs and _GIVEN_BY_JOBS.fullmatch(name)}
+    of_login = {name for name, _ in login if all(name not in of or (name, of[name]) in login for of in (theirs, ours))}
     left = [
-        {name: value for name, value in one.items() if name not in is_given | added and value != ""}
+        {name: value for name, value in one.items() if name not in is_given | added | of_login and value != ""}
         for one in (theirs, ours)
     ]
     return left[0], left[1]

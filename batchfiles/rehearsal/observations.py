@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from batchfiles.adoption.decisions import COMMAND_WORDS, tells_place
@@ -57,12 +58,13 @@ def observe_ranks(
     least: int = 0,
     program: str = "",
     base: str = "",
+    elsewhere: Collection[str] = (),
 ) -> list[RankObservation]:
     """Return an observation of each rank of the first job, sorted by rank.
 
     CPUs are None unless the file asks for some (`cpus_asked`), and at least `least`. A path below a rank's own folder,
     or below one of `folders`, is relative in the result. `program` is the training, and `base` the folder in which
-    ranks start unless the file moves.
+    ranks start unless the file moves; that folder is at the paths `elsewhere`, too.
     """
     ranks = recording.ranks(recording.jobs[0].id, program=program)
     # A job passes the address of the first node to its ranks, most batch files its name.
@@ -95,7 +97,7 @@ def observe_ranks(
 
     seen = (
         (one, _observation(one, nodes, names, {one.folder, base or one.folder, *folders}, recording.given, base))
-        for one in ranks
+        for one in (replace(rank, folder=_moved(rank.folder, base, elsewhere)) for rank in ranks)
     )
     return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
 
@@ -132,6 +134,12 @@ def _observation(
     )
 
 
+def _moved(path: str, base: str, elsewhere: Collection[str]) -> str:
+    """Return a path below one of `elsewhere` as it is below `base`."""
+    there = next((one for one in elsewhere if f"{path}/".startswith(f"{one}/")), None)
+    return path if there is None else base + path.removeprefix(there)
+
+
 def _folder(path: str, base: str) -> str:
     if "/spool-" in path:
         return "Slurm's spool folder"
@@ -140,11 +148,19 @@ def _folder(path: str, base: str) -> str:
 
 
 def without_what_was_given(
-    theirs: RankObservation, ours: RankObservation, given: Mapping[str, str], folders: Collection[str]
+    theirs: RankObservation,
+    ours: RankObservation,
+    given: Mapping[str, str],
+    folders: Collection[str],
+    login: Collection[tuple[str, str]] = (),
 ) -> tuple[RankObservation, RankObservation]:
-    """Return the observations of a rank in both, without the variables that neither the file nor the job decides."""
+    """Return the observations of a rank in both, without the variables that neither the file nor the job decides.
+
+    `login` are those that login shells set.
+    """
     known = {name: comparable(name, value, given, folders) for name, value in given.items()}
-    environments = differing(dict(theirs.environment), dict(ours.environment), known)
+    of_login = {(name, comparable(name, value, given, folders)) for name, value in login}
+    environments = differing(dict(theirs.environment), dict(ours.environment), known, of_login)
     limits = differing(dict(theirs.limits), dict(ours.limits), dict(ours.limits))
     one, other = (
         observed._replace(environment=tuple(sorted(own.items())), limits=tuple(sorted(of.items())))

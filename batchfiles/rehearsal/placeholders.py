@@ -56,6 +56,8 @@ def make_placeholders(
     for target in moved:
         if target.startswith("/") and not Path(target).exists():
             made.maps[target.rstrip("/")] = made.folder
+        elif re.match(r"\w", target):
+            _put(made, place, f"{target}/placeholder").touch()  # no copy of a project has an empty folder
     if program is not None:
         _put(made, place, program).write_text(_WAITS)
     elif own is not None:

@@ -30,7 +30,7 @@ from batchfiles.rehearsal.observations import (
     without_what_was_given,
 )
 from batchfiles.rehearsal.placeholders import make_placeholders
-from batchfiles.rehearsal.recording import Recording
+from batchfiles.rehearsal.recording import Call, Recording
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
 from batchfiles.rehearsal.running import BatchRun, record
 from batchfiles.slurm.request import SiteFacts
@@ -48,6 +48,7 @@ from trainjob.requests.prepared import Prepared, prepare
 _PROGRAM, _JOB = "train.py", "the job"
 _LARGEST_TEXT_BYTES = 1 << 20
 # What dash says of bash.
+_LAUNCHERS_WAIT = " started no rank: its launchers wait for each other: "
 _OF_DASH = re.compile(r"slurm_script: (?:line )?\d+: (?:Syntax error|Bad substitution|\S+: not found)")
 # Python waits where its program is not here, so that all ranks are seen.
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
@@ -91,16 +92,15 @@ class Proof:
                 f"sbatch refuses {_JOB}:"
             )
             aspect = "refusal" if of_file else "grammar of sh" if _OF_DASH.search(self.problem) else "start"
+            if _LAUNCHERS_WAIT in self.problem and _JOB + _LAUNCHERS_WAIT not in self.problem:
+                aspect = "meeting of launchers"
             return [*found, ProofDifference(aspect, self.problem + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
             found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
-        # Of ranks that one of them does not have, the last has to do.
-        count = max(len(self.original), len(self.adopted)) if self.original and self.adopted else 0
         is_same_number = len(self.original) == len(self.adopted)
         of_each = RankObservation._fields if is_same_number else ("command", "environment", "folder")
-        for at in range(count):
-            theirs, ours = (one[min(at, len(one) - 1)] for one in (self.original, self.adopted))
+        for theirs, ours in in_pairs(self.original, self.adopted):
             for name in of_each:
                 one, other = getattr(theirs, name), getattr(ours, name)
                 if one != other:
@@ -227,9 +227,10 @@ def prove(
         of_job = place / "written-by-job/code/project"
         begun = [min((one.began_at for one in of.processes), default=0.0) for of in (original, adopted)]
         folders = {str(run.folder), str(place / "run/code/project"), *run.maps}
+        elsewhere = [there for there, here in run.maps.items() if here == run.folder]
         files = (files_written(by_file, logs, begun[0], folders), files_written(of_job, logs, begun[1], folders))
         bases = (str(run.folder), str(place / "run/code/project" / prepared.project.start))
-    return _compared(script, original, adopted, refusal, files, bases)
+    return compared(script, original, adopted, refusal, files, bases, elsewhere)
 
 
 def _run_of_file(
@@ -285,15 +286,16 @@ def _run_of_job(run: BatchRun, prepared: Prepared, place: Path, given: Mapping[s
     )
 
 
-def _compared(
+def compared(
     script: BatchScript,
     original: Recording,
     adopted: Recording,
     refusal: str | None,
     files: tuple[Mapping[str, str], Mapping[str, str]],
     bases: tuple[str, str],
+    elsewhere: Collection[str],
 ) -> Proof:
-    """Return what the ranks of both saw, as far as it can be compared."""
+    """Return what the ranks of both saw, as far as it can be compared. The project is `elsewhere`, too."""
     names, asked = requested(script), cpus_asked(script)
     of_job = _why_no_ranks(_JOB, adopted)
     if (problem := _why_no_ranks(script.path.name, original) or of_job) is not None:
@@ -301,24 +303,38 @@ def _compared(
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
     program = next((word.text for word in main_launch(script).program), "")
-    theirs = observe_ranks(original, names, asked, folders, least=asked or 0, program=program, base=bases[0])
+    theirs = observe_ranks(
+        original, names, asked, folders, least=asked or 0, program=program, base=bases[0], elsewhere=elsewhere
+    )
     ours = observe_ranks(adopted, names, asked, folders, program=program, base=bases[1])
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
-    pairs = zip_longest(ours, theirs)
-    ours = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
-    both = folders | {*bases}
-    for at in range(max(len(theirs), len(ours))):  # of ranks that one of them does not have, the last has to do
-        one, other = min(at, len(theirs) - 1), min(at, len(ours) - 1)
-        left = without_what_was_given(theirs[one], ours[other], original.given, both)
-        theirs[one], ours[other] = left
-    setup = (setup_calls(original, both), setup_calls(adopted, both))
+    ours = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in zip_longest(ours, theirs) if one]
+    projects = {*bases, *elsewhere, str(Path.cwd())}  # paths of the batch file's own folder stand in the job, too
+    both = folders | projects
+    login = original.login | adopted.login
+    pairs = [without_what_was_given(one, other, original.given, both, login) for one, other in in_pairs(theirs, ours)]
+    theirs, ours = [one for one, _ in pairs[: len(theirs)]], [other for _, other in pairs[: len(ours)]]
+    setup = (setup_calls(original, projects), setup_calls(adopted, projects))
     return Proof(theirs, ours, refusal=refusal, files=files, setup=setup)
+
+
+def in_pairs(
+    theirs: Sequence[RankObservation], ours: Sequence[RankObservation]
+) -> list[tuple[RankObservation, RankObservation]]:
+    """Return each rank of the file with that of the job; of ranks that one of them lacks, the last has to do."""
+    count = max(len(theirs), len(ours)) if theirs and ours else 0
+    return [(theirs[min(at, len(theirs) - 1)], ours[min(at, len(ours) - 1)]) for at in range(count)]
 
 
 def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
     """Return the calls of programs that set up an environment, each once, in their order."""
-    calls = (shlex.join(one.words) for one in seen.calls if one.name in (*ENVIRONMENTS, "source"))
+
+    def words(one: Call) -> Sequence[str]:
+        is_path = one.name == "source" and "/" in "".join(one.words[1:2])
+        return (one.name, os.path.join(one.folder, one.words[1]), *one.words[2:]) if is_path else one.words
+
+    calls = (shlex.join(words(one)) for one in seen.calls if one.name in (*ENVIRONMENTS, "source"))
     asks = re.compile(r"\w+ (?:list|avail|show|spider|info|freeze|--version)\b|(?:module|ml)$")
     return list(dict.fromkeys(below(call, folders) for call in calls if not asks.match(call)))
 
@@ -358,6 +374,8 @@ def _why_no_ranks(what: str, seen: Recording) -> str | None:
     if seen.refused is not None:
         return f"sbatch refuses {what}: {seen.refused}"
     if not seen.jobs or not seen.ranks(seen.jobs[0].id):
+        if seen.stopped is not None and seen.processes and all(one.is_launcher for one in seen.processes):
+            return f"{what}{_LAUNCHERS_WAIT}{seen.stopped}"
         printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
         return f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}"
     return None
@@ -387,9 +405,11 @@ def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
 
 
 # A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.
+# Its ranks pass over what is not here as the file's do.
 _PAGE = """\
 {% extends "trainjob/jobs/sbatch.sh.j2" %}
 {% block setting %}{{ super() -}}
+  export BASH_ENV=$TRAINJOB_SEEN_BASH_ENV
   set +u
 {% for line in prologue -%}
 {{ line }}

@@ -93,6 +93,7 @@ def record(run: BatchRun) -> Recording:
         with private_slurm(description, run.say) as slurm:
             run.say(f"a private Slurm is up: {description.in_words}")
             slurm.set_job_environment(environment)
+            login = _set_by_login_shells(slurm)
             sent = submit_held(run, slurm, environment)
             if sent.code != 0:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
@@ -121,7 +122,23 @@ def record(run: BatchRun) -> Recording:
             stopped=stopped,
             notes=notes,
             given={**root.our_environment(), **environment},
+            login=login,
         )
+
+
+_SHOW = r"printf '\0'; env -0"  # the first byte ends what a profile prints
+
+
+def _set_by_login_shells(slurm: PrivateSlurm) -> frozenset[tuple[str, str]]:
+    """Return what a login shell sets in an empty environment: Slurm's own of --export=NONE (`su -`), and `bash -l`."""
+    user = root.our_user()
+    who = [f"HOME={user.pw_dir}", f"USER={user.pw_name}", f"LOGNAME={user.pw_name}", f"SHELL={user.pw_shell}"]
+    shown = (
+        slurm.run_as_root(["su", "-", user.pw_name, "-c", _SHOW], check=False),
+        slurm.run(["env", "-i", *who, "bash", "-lc", _SHOW], check=False),
+    )
+    variables = [text for one in shown for text in one.stdout.decode(errors="replace").split("\0")[1:]]
+    return frozenset((name, value) for name, equals, value in (text.partition("=") for text in variables) if equals)
 
 
 def missing_here(run: BatchRun) -> tuple[list[str], list[str]]:
@@ -171,7 +188,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         **ipus.LOOPBACK,
         "PATH": f"{programs}:{found['PATH']}",
         "PYTHONPATH": python_path,
-        "BASH_ENV": str(_STANDINS / "bash_env.sh"),
+        **dict.fromkeys(("BASH_ENV", "TRAINJOB_SEEN_BASH_ENV"), str(_STANDINS / "bash_env.sh")),
         "TRAINJOB_SEEN": str(seen),
         "TRAINJOB_SEEN_PATH": found["PATH"],
         "TRAINJOB_SEEN_PROGRAMS": str(programs),

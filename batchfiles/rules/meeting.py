@@ -267,7 +267,7 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
             # With a c10d rendezvous torchrun numbers nodes itself.
             # In --rdzv_conf the word has no effect.
             harmless = re.search(
-                r"backend\W*c10d", re.sub(r"--rdzv[-_]conf[= ].*?(?= -|$)", "", text)
+                r"backend\W*c10d", re.sub(r"--rdzv[-_]conf[= ].*?(?= --?[A-Za-z]|$)", "", text)
             ) and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
             lighter = Severity.NOTE if harmless else None
             yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)

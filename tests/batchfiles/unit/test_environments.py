@@ -11,8 +11,10 @@ import pytest
 from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.environments import comparable, decided, differing
 from batchfiles.rehearsal.observations import observe_ranks, without_what_was_given
-from batchfiles.rehearsal.proof import Proof
+from batchfiles.rehearsal.proof import Proof, in_pairs
 from batchfiles.rehearsal.recording import Call
+from batchfiles.slurm.request import SiteFacts
+from batchfiles.slurm.script import script_of
 from tests.batchfiles.unit.test_proof import FIRST, differences, rank_in
 
 GIVEN = {"PATH": "/seen/programs:/usr/bin:/bin", "LANG": "C", "CONDA_PREFIX": "/env"}
@@ -56,6 +58,58 @@ def test_what_a_job_adds_makes_no_difference_unless_the_file_sets_it() -> None:
     assert environments({}, ours) == ({}, {})
     assert environments({"WANDB_RUN_ID": "mine"}, ours) == ({"WANDB_RUN_ID": "mine"}, {"WANDB_RUN_ID": "run"})
     assert environments({"SLURM_CPU_BIND": "none"}, {}, ("SLURM_CPU_BIND",)) == ({"SLURM_CPU_BIND": "none"}, {})
+
+
+def test_only_a_value_that_a_login_shell_sets_here_makes_no_difference() -> None:
+    login = {("MAIL", "/var/mail/me"), ("SITE", "a")}
+    for name, value, is_left in (
+        ("MAIL", "/var/mail/me", False),
+        ("MAIL", "/tmp", True),
+        ("XDG_DATA_HOME", "/x", True),
+    ):
+        for sides in (({name: value}, {}), ({}, {name: value})):
+            assert any(differing(*sides, {}, login)) == is_left
+    assert differing({"SITE": "b"}, {"SITE": "a"}, {}, login) == ({"SITE": "b"}, {"SITE": "a"})
+    ranks = [FIRST._replace(environment=environment) for environment in ((("MAIL", "/var/mail/me"),), ())]
+    assert without_what_was_given(ranks[0], ranks[1], {}, [], login)[0].environment == ()
+
+
+def test_ranks_that_one_of_them_lacks_are_compared_with_the_last_one_there_is() -> None:
+    ranks = [FIRST._replace(rank=at, environment=(("HOME", "/h"), ("A", str(at)))) for at in range(3)]
+    assert [(one.rank, other.rank) for one, other in in_pairs(ranks[:2], ranks)] == [(0, 0), (1, 1), (1, 2)]
+    assert [(one.rank, other.rank) for one, other in in_pairs(ranks, ranks[:1])] == [(0, 0), (1, 0), (2, 0)]
+    assert in_pairs([], ranks) == []
+    found = differences(Proof(ranks[:2], ranks))
+    assert found[1:] == ["environment of rank 2: A=1, and A=2 in the job"]
+
+
+def test_what_was_given_is_taken_from_every_pair_of_ranks() -> None:
+    """Four ranks in the job of a file that starts two: the last one of the file counts three times."""
+    theirs, ours = (
+        replace(
+            recording,
+            processes=[
+                replace(recording.processes[0], pid=at, environment={**environment, "RANK": str(at)})
+                for at in range(count)
+            ],
+            given={"HOME": "/h"},
+        )
+        for count, recording in ((2, rank_in("/p", "python train.py", 2)), (4, rank_in("/p", "python train.py", 2)))
+        for environment in ({**recording.processes[0].environment, "HOME": "/h"},)
+    )
+    script = script_of(Path("/p/x.sbatch"), b"#!/bin/bash\nsrun python train.py\n", SiteFacts())
+    found = proofs.compared(script, theirs, ours, None, ({}, {}), ("/p", "/p"), ())
+    assert differences(found) == [
+        "the file starts 2 ranks on 1 node, each of a world of 1; and the job 4 ranks on 1 node, each of a world of 1"
+    ]
+
+
+def test_a_project_has_the_folder_of_the_cluster_to_which_the_file_moves() -> None:
+    ranks = [
+        observe_ranks(rank_in(folder, "python train.py", 2), frozenset(), base="/p", elsewhere=["/site/code"])[0]
+        for folder in ("/site/code", "/site/code/a", "/site/codes")
+    ]
+    assert [one.folder for one in ranks] == ["the project's", "the project's a", "/site/codes"]
 
 
 def test_secrets_are_not_compared() -> None:
@@ -104,6 +158,14 @@ def test_programs_that_set_up_an_environment_are_compared_in_their_order() -> No
     calls = [
         Call("node1", False, "/p", tuple(words.split()))
         for words in ("module load a", "module list", "pip install /p/x", "module load a")
+    ]
+    activated = [
+        Call("node1", False, folder, ("source", path))
+        for folder, path in (("/p/a", "venv/bin/activate"), ("/p", "/p/a/venv/bin/activate"), ("/p", "activate"))
+    ]
+    assert proofs.setup_calls(replace(seen, calls=activated), ["/p"]) == [
+        "source ./a/venv/bin/activate",
+        "source activate",
     ]
     assert proofs.setup_calls(replace(seen, calls=calls), ["/p"]) == ["module load a", "pip install ./x"]
     both = differences(Proof([FIRST], [FIRST], setup=(["module load a", "module load b"], ["module load a"])))

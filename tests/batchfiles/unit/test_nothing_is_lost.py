@@ -357,3 +357,40 @@ def test_a_role_is_named(tmp_path: Path) -> None:
 def test_a_time_of_zero_is_no_limit(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "#SBATCH --time=0-00:00:00\npython train.py\n", tmp_path)
     assert "time_limit" not in job_from_text(adoption.job, "job.yaml").given()
+
+
+def test_what_is_exported_in_the_background_reaches_nobody(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "export X=5 &\nexport Y=6 && true\npython train.py\n", tmp_path)
+    assert "X" not in (job_from_text(adoption.job, "job.yaml").env or {})
+    assert "Y=6" in str(adoption.job) + str(adoption.cluster) or "Y: 6" in str(adoption.job)
+    assert [one.where for one in adoption.account.sorted if "X=5" in one.text] == [Where.NOWHERE]
+
+
+@pytest.mark.parametrize(("srun", "where"), [("", Where.LOST), ("srun ", Where.NOWHERE)])
+def test_ignored_signals_reach_what_the_shell_starts_itself(srun: str, where: Where, tmp_path: Path) -> None:
+    text = f"trap '' USR1\ntrap \"\" HUP INT\ntrap '' EXIT\n{srun}python train.py\n"
+    found = [one.where for one in adopted(ONE_GPU + text, tmp_path).account.sorted if one.text.startswith("trap")]
+    assert found == [where, where, Where.NOWHERE]
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("python prep.py\n./prepare | cat\nexport A=$(nproc)\necho x > y\nmkdir -p z\nrm a\n", ["+0", "+1", "+4"]),
+        ("set -e\npython prep.py\n", []),
+        ("python prep.py || exit 1\n./a || true\n", []),
+    ],
+)
+def test_failures_that_end_the_job_alone_are_told(text: str, lines: list[str], tmp_path: Path) -> None:
+    first = ONE_GPU.count("\n") + 1
+    found = adopted(f"{ONE_GPU}{text}python train.py\n", tmp_path).account.fatal
+    assert [f"+{int(one) - first}" for one in found] == lines
+
+
+@pytest.mark.parametrize(("options", "count"), [("", 1), ("--ntasks-per-node=2 ", 0), ("-n 4 ", 0), ("-N1 ", 0)])
+def test_a_step_before_the_training_has_other_tasks_in_a_job(options: str, count: int, tmp_path: Path) -> None:
+    head = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=2 --time=10\n"
+    text = f"{head}srun {options}hostname > hosts.txt\nsrun python train.py --hosts hosts.txt\n"
+    adoption = adopted(text, tmp_path)
+    assert f"srun {options}hostname > hosts.txt" in prologue(adoption)
+    assert len(adoption.account.lost) == count

@@ -100,6 +100,23 @@ def test_bash_under_sh_explains_what_dash_says_of_it_alone() -> None:
         assert len(proof.unexplained(explained(["bash-under-sh"], []))) == count
 
 
+def test_launchers_that_wait_are_explained_by_a_fault_of_their_meeting_alone() -> None:
+    launcher = rank_in("/p", "torchrun --nnodes=2 train.py", 2)
+    waits = "its processes have done nothing for 50 s"
+    job = rank_in("/p", "python train.py", 2)
+    script = script_of(Path("/p/x.sbatch"), b"#!/bin/bash\nsrun torchrun --nnodes=2 train.py\n", SiteFacts())
+
+    def left(theirs: Recording, ours: Recording, *codes: str) -> int:
+        found = proofs.compared(script, theirs, ours, None, ({}, {}), ("/p", "/p"), ())
+        return len(found.unexplained(explained(codes, [])))
+
+    waiting = replace(launcher, stopped=waits)
+    for codes, count in ((("rank-expanded-early",), 0), (("tasks-times-torchrun",), 0), (("port-fixed", "no-srun"), 1)):
+        assert left(waiting, job, *codes) == count
+    assert left(launcher, job, "rank-expanded-early") == 1  # it has ended by itself
+    assert left(job, waiting, "rank-expanded-early") == 1
+
+
 def test_ranks_that_are_missing_excuse_no_other_program() -> None:
     more = [FIRST, FIRST._replace(rank=1, command="python other.py")]
     found = Proof([FIRST], more).unexplained(explained(["gpus-unused"], []))
