@@ -32,7 +32,7 @@ from batchfiles.rehearsal.observations import (
 from batchfiles.rehearsal.placeholders import make_placeholders
 from batchfiles.rehearsal.recording import Call, Recording
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
-from batchfiles.rehearsal.running import BatchRun, record
+from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, record
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
@@ -409,7 +409,7 @@ def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
 _PAGE = """\
 {% extends "trainjob/jobs/sbatch.sh.j2" %}
 {% block setting %}{{ super() -}}
-  export BASH_ENV=$TRAINJOB_SEEN_BASH_ENV
+  export BASH_ENV={{ read_by_bash }}
   set +u
 {% for line in prologue -%}
 {{ line }}
@@ -423,7 +423,7 @@ def _with_prologue(prepared: Prepared, templates: Path) -> Rendered:
     """Return the job's files; its script runs the prologue in a rehearsal, too."""
     page = templates / "jobs" / "sbatch.sh.j2"
     page.parent.mkdir(parents=True)
-    page.write_text(_PAGE)
+    page.write_text(_PAGE.replace("{{ read_by_bash }}", shlex.quote(str(READ_BY_BASH))))
     # What nodes are like here proves nothing, and looking takes longer than the ranks.
     request = replace(prepared.request, cluster=prepared.request.cluster.changed(node_check=False))
     return render(request, KINDS[request.cluster.kind], package.companion("templates"), [templates])

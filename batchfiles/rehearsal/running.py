@@ -26,6 +26,7 @@ from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, new_folder, private_slurm
 
 _STANDINS = Path(__file__).with_name("programs")
+READ_BY_BASH = _STANDINS / "bash_env.sh"
 _HOOKS = package.folder() / "launch" / "hooks"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
 _PROGRAMS = (
@@ -188,7 +189,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         **ipus.LOOPBACK,
         "PATH": f"{programs}:{found['PATH']}",
         "PYTHONPATH": python_path,
-        **dict.fromkeys(("BASH_ENV", "TRAINJOB_SEEN_BASH_ENV"), str(_STANDINS / "bash_env.sh")),
+        "BASH_ENV": str(READ_BY_BASH),
         "TRAINJOB_SEEN": str(seen),
         "TRAINJOB_SEEN_PATH": found["PATH"],
         "TRAINJOB_SEEN_PROGRAMS": str(programs),
