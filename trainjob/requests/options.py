@@ -21,6 +21,8 @@ class JobOptions(NamedTuple):
     values: Mapping[str, Any]
     project: Path | None = None
     untracked: bool = False
+    # The job that holds the nodes ("last": the newest reservation), or "none". None: the one that this process is in.
+    inside: str | None = "none"
 
     def on_this_machine(self) -> JobOptions:
         """Return the options with this machine as their cluster, if none is given: for what trains here anyway."""
