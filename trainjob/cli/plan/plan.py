@@ -41,6 +41,7 @@ def plan(
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
     from trainjob.planning.rows import arithmetic
+    from trainjob.requests import proofs
     from trainjob.requests.prepared import prepare
 
     prepared = prepare(flags._replace(inside=inside))
@@ -51,6 +52,7 @@ def plan(
     chosen_by = f"chosen by {prepared.cluster_chosen_by}"
     earlier = _earlier_runs(request)
     where = [] if prepared.inside is None else [("inside", str(prepared.inside))]
+    proof = proofs.known(prepared)
     if as_json:
         from trainjob.records.typed import to_json
 
@@ -63,6 +65,8 @@ def plan(
             record["earlier_runs"] = to_json(earlier)
         if prepared.inside is not None:
             record["inside"] = prepared.inside.allocation._asdict()
+        if proof is not None:
+            record["resume_proof"] = to_json(proof)
         record["cluster_chosen_by"] = prepared.cluster_chosen_by
         show.as_json({**record, **({"memory": dict(held)} if memory else {})})
         return
@@ -71,6 +75,8 @@ def plan(
     show.rows([*arithmetic(planned), *held, *where, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)
+    if proof is not None:
+        typer.echo(f"\n{show.visible(str(proof))}")
     typer.echo()
     for line in picture.picture(planned):
         typer.echo(line)
