@@ -11,6 +11,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.slurm_text import duration
 from trainjob.contract.errors import Problem, ProblemsError, UserError
 from trainjob.machines.slurm.allocations import Allocation, look
+from trainjob.machines.slurm.commands import SlurmMissingError
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 
@@ -51,10 +52,17 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         raise UserError(text, "leave --in out")
     if not _JOB_ID.fullmatch(job_id):
         where = f"{VARIABLE} is" if flag is None else "--in"
-        raise UserError(f"{where} {job_id!r}: expected the number of a job", f"squeue --me lists yours; {_QUEUE}")
+        raise UserError(
+            f"{where} {job_id!r}: expected the number of a job", f"squeue lists the jobs that run; {_QUEUE}"
+        )
     from trainjob.machines.access import machine_of
 
-    allocation = look(machine_of(cluster), job_id)
+    try:
+        allocation = look(machine_of(cluster), job_id)
+    except SlurmMissingError:
+        if flag is None:  # in a container, say: from here no step could start
+            return None
+        raise
     if flag is not None:
         return Held(allocation)
     return Held(allocation, f"inside job {job_id}, which trainjob is called in ({VARIABLE}): {_QUEUE}")

@@ -21,7 +21,7 @@ class JobOptions(NamedTuple):
     values: Mapping[str, Any]
     project: Path | None = None
     untracked: bool = False
-    # The job that holds the nodes ("last": the newest reservation), or "none". None: the one that this process is in.
+    # The job that holds the nodes, or "none". None: the job that this process is in, if any.
     inside: str | None = "none"
 
     def on_this_machine(self) -> JobOptions:

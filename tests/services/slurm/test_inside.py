@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from functools import partial
@@ -27,6 +28,7 @@ def ended(*_):
     sys.exit(143)
 signal.signal(signal.SIGTERM, ended)
 print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], "in", os.environ["SLURM_JOB_ID"], flush=True)
+print("port", os.environ["MASTER_PORT"], flush=True)
 time.sleep(float(sys.argv[1]))
 """
 FOUR = ("--cluster", "here", "--instances", "4", "--hosts", "2")
@@ -40,12 +42,12 @@ def held(cluster: Site, no_stand_ins: None) -> str:
     return allocation(cluster)
 
 
-def allocation(cluster: Site, *options: str, minutes: int = 30) -> str:
+def allocation(cluster: Site, *options: str, minutes: int = 30, running: int = 1) -> str:
     words = ("--nodes=2", "--cpus-per-task=4", "--partition=gpu", f"--time={minutes}", *options)
     made = cluster.run("sbatch", "--parsable", *words, "--wrap=sleep 1800")
     assert made.code == 0, made.err
     job = made.out.strip()
-    until(lambda: state_of(cluster, job) == "RUNNING", "the allocation", poll_s=POLL_S)
+    until(lambda: state_of(cluster, job).split() == ["RUNNING"] * running, "the allocation", poll_s=POLL_S)
     return job
 
 
@@ -110,6 +112,29 @@ def test_a_run_takes_the_first_nodes_and_fewer_cpus_than_the_file_gives(cluster:
     assert '--cpus-per-task="${SLURM_CPUS_PER_TASK:-8}"' in paths.job_script.read_text()  # the job has 4
     assert read_word(paths.folder / ".nodes") == "node1"
     cluster.trainjob("cancel", run)
+
+
+def test_two_runs_of_one_job_do_not_meet_at_one_port(cluster: Site, held: str) -> None:
+    # No rank opens its port, as if both runs had looked for a free one in the same instant.
+    runs = [begun(cluster, held, *ONE[2:], "--again") for _ in range(2)]
+    until(lambda: all("port " in logs(cluster, run) for run in runs), "ports")
+    ports = [re.findall("port ([0-9]+)", logs(cluster, run)) for run in runs]
+    assert set(ports[0]).isdisjoint(ports[1]), ports
+    for run in runs:
+        cluster.trainjob("cancel", run)
+
+
+def test_an_element_of_an_array_holds_nodes_as_any_job_does(cluster: Site, no_stand_ins: None) -> None:
+    (cluster.here / "go.py").write_text(SCRIPT)
+    array = allocation(cluster, "--array=3,4", "--nodes=1", running=2)
+    for element in (3, 4):
+        job = cluster.run("squeue", "--noheader", f"--jobs={array}_{element}", "--format=%A").out.strip()
+        run = begun(cluster, job, *ONE[2:], "--again")
+        assert cluster.json("status", run)["state"] == "RUNNING"
+        assert "CANCELLED" in cluster.trainjob("cancel", run).out
+        assert logs(cluster, run).count("told to end") == 1
+        assert steps(cluster, run) == []
+    assert state_of(cluster, array) == "RUNNING\nRUNNING"
 
 
 def test_within_a_job_a_run_goes_into_it_unless_told_otherwise(cluster: Site, held: str) -> None:

@@ -12,6 +12,7 @@ from trainjob.contract.errors import UserError
 from trainjob.kinds.table import cluster_of, in_allocation
 from trainjob.machines.machine import Machine
 from trainjob.machines.slurm.allocations import Allocation, parse
+from trainjob.machines.slurm.commands import SlurmMissingError
 from trainjob.requests import inside
 
 SHOWN = (
@@ -37,6 +38,8 @@ def test_an_allocation_as_slurm_shows_it() -> None:
     typed = without_accounting.replace("gres:gpu:4", "gres/gpu:a100:4")
     assert parse(typed, "7").gpus_per_node == 4
     assert parse(SHOWN.replace("gres/gpu=8", "gres/gpu:a100=8"), "7").gpus_per_node == 4
+    other_element = SHOWN.replace("JobId=7 ", "JobId=8 ArrayJobId=7 ").replace("NumNodes=2", "NumNodes=1")
+    assert parse(f"{other_element}\n{SHOWN}\n", "7") == HELD
 
 
 @pytest.mark.parametrize("state", ["PENDING", "COMPLETED", "SUSPENDED"])
@@ -103,6 +106,17 @@ def test_which_job_a_run_goes_into(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (job(None, here), job("12", here), job("none", here)) == ("34", "12", None)
     # The job that this process is in belongs to another Slurm, or to none.
     assert job(None, elsewhere) is job(None, local) is None
+
+
+def test_where_slurm_has_no_commands_only_a_job_that_is_named_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(machine: Machine, job_id: str, timeout_s: float = 0) -> Allocation:
+        raise SlurmMissingError(f"no scontrol on {machine.name} for {job_id} within {timeout_s} s", "go elsewhere")
+
+    monkeypatch.setattr(inside, "look", look)
+    monkeypatch.setenv(inside.VARIABLE, "34")
+    assert inside.chosen(None, "hpc", cluster_of(SLURM)) is None
+    with pytest.raises(SlurmMissingError):
+        inside.chosen("34", "hpc", cluster_of(SLURM))
 
 
 @pytest.mark.parametrize("flag", ["", "-1", "1;id", "٣", "1_2", "12345678901"])

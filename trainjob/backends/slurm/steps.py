@@ -71,7 +71,7 @@ def start(paths: RunPaths, submission: Submission) -> Native:
             raise NotSubmittedError(error.text, "Submit it again later") from None
         raise UnknownOutcomeError(f"{error.text}: {lost}", f"`trainjob resume {paths.id}` looks for its step") from None
     except (commands.SlurmRefusedError, commands.SlurmMissingError) as error:
-        cure = error.cure or "squeue --me lists your jobs; --in none goes to the queue"
+        cure = error.cure or "squeue lists your jobs; --in none submits it to the queue"
         raise NotSubmittedError(error.text, cure) from None
     return _native(paths, submission)
 
@@ -140,10 +140,11 @@ def _listed(machine: Machine, timeout_s: float) -> list[tuple[str, str]]:
     """Return the id and the name of every step that runs. Raises as commands.call does."""
     command = package.program_command(__file__, "list_steps")
     printed = commands.call(machine, command, program="squeue", timeout_s=timeout_s).text
-    rows = [line.strip().partition("|") for line in printed.splitlines()]
-    if printed.strip() and not any(bar for _, bar, _ in rows):
+    rows = [words for line in printed.splitlines() if len(words := line.split(maxsplit=2)) == 3]
+    if printed.strip() and not rows:
         raise queue.unreadable("squeue", machine, printed)
-    return [(step, name) for step, bar, name in rows if bar]
+    # Of an element of an array Slurm writes ARRAY_ELEMENT.STEP.
+    return [(f"{job}.{step.rpartition('.')[2]}", name.strip()) for job, step, name in rows]
 
 
 def _listed_or_error(machine: Machine, timeout_s: float) -> Iterable[tuple[str, str]] | UserError:

@@ -10,6 +10,7 @@ own_step=${SLURM_STEP_ID:-}
 unset SLURM_RESTART_COUNT "${!SLURM_ARRAY_@}"
 # shellcheck source=slurm.sh
 . "${BASH_SOURCE[0]%/*}/slurm.sh"
+run_of_job=$own_step
 # How long before the end of the allocation its runs have ended: TERM, a checkpoint, KILL.
 allocation_margin_s=30
 # A signal to a step reaches all processes there: srun, which is one of them, kills its ranks at TERM, and ignores URG.
@@ -36,7 +37,8 @@ shown_allocation() {
   local tries shown
   for ((tries = 0; tries < 30; tries++)); do
     if ((tries > 0)); then sleep 2; fi
-    shown=$(show_job)
+    # The number of an array shows all its elements, one of which has this number itself.
+    shown=$(show_job | grep "^JobId=$job ") || true
     if [[ "$shown" == *' NodeList='* ]]; then
       printf '%s\n' "$shown"
       return 0
@@ -76,8 +78,10 @@ end_before_allocation() {
 when_told() {
   local step name
   while IFS='|' read -r step name; do
-    if [[ "$name" == "$SLURM_JOB_NAME" && "$step" != "$job.$own_step" ]]; then
-      scancel --signal=TERM "$step" 2>/dev/null || true
+    # Of an element of an array Slurm writes ARRAY_ELEMENT.STEP.
+    step=${step##*.}
+    if [[ "$name" == "$SLURM_JOB_NAME" && "$step" != "$own_step" ]]; then
+      scancel --signal=TERM "$job.$step" 2>/dev/null || true
     fi
   done < <(within_limit squeue --steps --noheader --jobs="$job" --format='%i|%j' 2>/dev/null)
 }

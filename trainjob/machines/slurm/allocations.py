@@ -13,6 +13,7 @@ from trainjob.machines.slurm import commands
 _FIELD = re.compile(r"(\S+?)=(\S*)")
 _GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=([0-9]+)")
 _PER_NODE = re.compile(r"(?:gres[:/])?gpu(?:[:=][^:,=]+)*[:=]([0-9]+)")
+_CURE = "Name a job of yours that runs (squeue lists them); --in none submits it to the queue"
 _UNKNOWN = re.compile(r"Invalid job id|not found")
 
 
@@ -35,17 +36,19 @@ def look(machine: Machine, job_id: str, timeout_s: float = ANSWER_S) -> Allocati
     except commands.SlurmRefusedError as error:
         if not _UNKNOWN.search(error.reply):
             raise
-        raise UserError(f"--in {job_id}: Slurm on {machine.name} has no such job", "squeue --me lists yours") from None
+        raise UserError(f"--in {job_id}: Slurm on {machine.name} has no such job", _CURE) from None
     return parse(shown, job_id)
 
 
 def parse(shown: str, job_id: str) -> Allocation:
-    """Return the allocation that a line of `scontrol show job -o` shows. Raises UserError unless it runs."""
-    words = dict(reversed(_FIELD.findall(shown.partition("\n")[0])))  # a comment comes last, and may hold anything
+    """Return the allocation that `scontrol show job -o` shows, a line a job. Raises UserError unless it runs."""
+    # The number of an array shows all its elements, one of which has this number itself.
+    own = next((line for line in shown.splitlines() if line.startswith(f"JobId={job_id} ")), "")
+    words = dict(reversed(_FIELD.findall(own)))  # a comment comes last, and may hold anything
     if words.get("JobState") != "RUNNING":
         raise UserError(
             f"--in {job_id}: the job is {words.get('JobState', 'unknown')}, and only one that runs has nodes",
-            "name another job; --in none goes to the queue",
+            _CURE,
         )
     nodes = int(words.get("NumNodes", "1").partition("-")[0])
     counted = _GPUS.search(words.get("AllocTRES", "") or words.get("TRES", ""))
