@@ -82,10 +82,13 @@ def test_a_run_is_a_step_and_every_command_knows_it(cluster: Site, held: str) ->
     assert (shown["state"], shown["scheduler"]["job_id"]) == ("RUNNING", held)
     assert all(f"rank {rank} of 4 in {held}" in logs(cluster, run) for rank in range(4))
     assert "4 ranks (0, 1, 2, 3)" in cluster.trainjob("stacks", run).out
+    beside = cluster.trainjob("shell", run, "--rank", "3", "--", "sh", "-c", "echo $SLURM_JOB_ID $SLURMD_NODENAME")
+    assert beside.out.split() == [held, "node2"], beside.err
 
     assert "CANCELLED" in cluster.trainjob("cancel", run).out
     assert steps(cluster, run) == []
     assert logs(cluster, run).count("told to end") == 4  # TERM, not KILL
+    assert "CANCELLED" in cluster.trainjob("report", run).out
     assert state_of(cluster, held) == "RUNNING"
 
     # The same allocation takes it once more, and then others.
@@ -187,6 +190,7 @@ def test_the_end_of_the_allocation_is_the_end_of_the_run_and_it_goes_on_in_anoth
     run = begun(cluster, held, *FOUR[2:])
     cluster.run("scancel", held)
     cluster.wait(run, "CANCELLED")
+    assert logs(cluster, run).count("told to end") == 4
     refused = cluster.trainjob("resume", run)
     assert refused.code == 1
     assert "Traceback" not in refused.err
