@@ -50,7 +50,7 @@ _LIMIT_S = 400.0
 _MARGIN_S = 60
 _CANCELS = "cancels"
 _URGENT = 16
-_MOST_RESUMES = 3
+_MOST_RESUMES = 8
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ def expected(program: Program, event: Event) -> str:
     saves = bool({*program.saves_at} & {*event.signals}) and (not program.requeues or requeues)
     if event.name == "scancel":
         return "CANCELLED"
+    if event.name == "node loss" and program.instances == 1:
+        return "LOST"  # with the node of its job script
     if event.name in (REQUEUE, "node loss"):
         return "REQUEUED"
     if event.name == CANCEL:
@@ -370,7 +372,7 @@ class Outcome:
             yield "no sentence"
         if self.last_state != "COMPLETED":
             yield f"ended as {self.last_state}"
-        if self.by_itself != (2 if self.first.state == "REQUEUED" else 1):
+        if self.by_itself != (2 if self.first.state in ("REQUEUED", "LOST") else 1):
             yield f"{self.by_itself} attempts"
         if self.lost < 0:
             yield f"COMPLETED with {-self.lost} updates left"

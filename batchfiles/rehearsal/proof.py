@@ -28,8 +28,11 @@ from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
 from trainjob.cluster.reading import read_job
 from trainjob.contract import package
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
 from trainjob.kinds.table import KINDS
 from trainjob.planning.words import quantity
+from trainjob.records import events
 from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
@@ -49,12 +52,27 @@ class ProofDifference(NamedTuple):
     pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, or variables
 
 
+class InterruptedEnd(NamedTuple):
+    """What became of a file or a job that its time limit has interrupted. `state` is Slurm's, of the last job."""
+
+    state: str
+    starts: int
+    why: str | None  # where it is not COMPLETED: why it was ended, or what its job script says
+    files: frozenset[str]  # in its project
+
+    @property
+    def in_words(self) -> str:
+        """The state and the starts."""
+        return f"{self.state} after {quantity(self.starts, 'start')}" + (f" ({self.why})" if self.why else "")
+
+
 @dataclass(frozen=True)
 class Proof:
     """What the ranks of both saw. `problem` says why one of them could not run.
 
     `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes. `files` are the
-    files that each has written into its project before its training began.
+    files that each has written into its project before its training began. `ends` is what became of each after it was
+    interrupted; None if neither was.
     """
 
     original: Sequence[RankObservation]
@@ -62,6 +80,7 @@ class Proof:
     problem: str | None = None
     refusal: str | None = None
     files: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    ends: tuple[InterruptedEnd, InterruptedEnd] | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -93,11 +112,18 @@ class Proof:
                     what, sides = name.replace("_", " "), (_only(one, other), _only(other, one))
                     text = f"{what} of rank {ours.rank}: {sides[0]}, and {sides[1]} in the job"
                     found.append(ProofDifference(what, text, _pairs(one, other)))
-        for names, who in zip(
-            (self.files[0] - self.files[1], self.files[1] - self.files[0]), ("file", "job"), strict=True
-        ):
-            if names:
-                found.append(ProofDifference("files", f"only the {who} writes {', '.join(sorted(names))}"))
+        found += [ProofDifference("files", text) for text in _files_of_one(*self.files)]
+        if self.ends is not None:
+            one, other = self.ends
+            if (one.state, one.starts) != (other.state, other.starts):
+                text = f"interrupted by its time limit, the file is {one.in_words}, and the job is {other.in_words}"
+                found.append(ProofDifference("end", text))
+            elif one.starts == 1 and one.state == "COMPLETED":
+                found.append(ProofDifference("start", "neither was interrupted: both end before their time limit"))
+            found += [
+                ProofDifference("files at the end", f"at the end, {text}")
+                for text in _files_of_one(one.files, other.files)
+            ]
         return list(dict.fromkeys(found))
 
     def unexplained(self, explanations: Mapping[str, Collection[str]]) -> list[ProofDifference]:
@@ -121,7 +147,14 @@ class Proof:
             "differences": [one.text for one in self.differences()],
             "unexplained": [one.text for one in self.unexplained(explanations)],
             **{name: [one._asdict() for one in observed] for name, observed in ranks.items()},
+            "ends": None if self.ends is None else [{**one._asdict(), "files": sorted(one.files)} for one in self.ends],
         }
+
+
+def _files_of_one(theirs: frozenset[str], ours: frozenset[str]) -> list[str]:
+    """Return which files only the file writes, and which only the job."""
+    of = {"file": theirs - ours, "job": ours - theirs}
+    return [f"only the {who} writes {', '.join(sorted(names))}" for who, names in of.items() if names]
 
 
 def _ranks_in_words(observed: Sequence[RankObservation]) -> str:
@@ -166,10 +199,13 @@ def prove(
     *,
     options: Sequence[str] = (),
     maps: Mapping[str, Path] | None = None,
+    to_the_end: bool = False,
 ) -> Proof:
     """Return what ranks saw of the batch file `path`, which has to hold `raw`, and of its `job` on `cluster`.
 
-    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. Raises UserError.
+    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. `to_the_end`: if both
+    saw the same, both run again, are interrupted once by their time limit, and are followed to their end. Raises
+    UserError.
     """
     script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
@@ -187,10 +223,31 @@ def prove(
             say(refusal)
             original = record(replace(run, script=taken, keep=place / "written-by-copy"))
         prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
-        adopted = record(_run_of_job(run, prepared, place, given))
+        of_job = _run_of_job(run, prepared, place, given)
+        adopted = record(of_job)
         by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
         files = (files_written(by_file, logs), files_written(place / "written-by-job/code/project", logs))
-    return _compared(script, original, adopted, refusal, files)
+        found = _compared(script, original, adopted, refusal, files)
+        if to_the_end and project is not None:
+            raise UserError(f"the program of {path.name} is missing here, and has no end", "prove it where it is")
+        if to_the_end and found.problem is None:
+            theirs = _interrupted_end(
+                run if taken is None else replace(run, script=taken), place / "ends-file", "", logs
+            )
+            ours = _interrupted_end(of_job, place / "ends-job", "code/project", logs)
+            found = replace(found, ends=(theirs, ours))
+    return found
+
+
+def _interrupted_end(run: BatchRun, keep: Path, project: str, logs: str) -> InterruptedEnd:
+    """Return what becomes of a run that its time limit interrupts; its files are in `project`, below its folder."""
+    run.say(f"{run.script.path.name} once more, to its end, with its time limit in between")
+    seen = record(replace(run, inject="timeout", to_the_end=True, keep=keep))
+    jobs = sorted(seen.jobs, key=lambda one: int(one.id.partition("_")[0]))
+    state, why = jobs[-1].state if jobs else "unknown", seen.stopped
+    if project and state != "COMPLETED" and why is None:
+        why = next((one.why for one in reversed(events.attempts(events.read(RunPaths(keep)))) if one.why), None)
+    return InterruptedEnd(state, sum(one.restarts + 1 for one in jobs), why, files_written(keep / project, logs))
 
 
 def _run_of_file(
