@@ -75,7 +75,7 @@ PROGRAMS = (
     Program("Trainer, enable_jit_checkpoint", ("trainer.py", "jit"), "transformers", 1, ("TERM",), keeps=False),
     Program("Trainer", ("trainer.py",), "transformers"),
     Program("Lightning", ("lit.py",), "lightning", saves_at=("USR1",), ends_at=("TERM",), keeps=False, requeues=True),
-    Program("Lightning under torchrun", ("torchrun", "lit.py", "2"), "lightning", ends_at=("TERM",), keeps=False),
+    Program("Lightning under torchrun", ("torchrun", "lit.py"), "lightning", ends_at=("TERM",), keeps=False),
     Program("Fabric", ("fabric.py",), "lightning"),
     Program("accelerate, its example", ("accelerated.py",), "accelerate"),
     Program("nanoGPT", ("gpt_loop.py",)),
@@ -129,8 +129,8 @@ def expected(program: Program, event: Event) -> str:
         return "REQUEUED" if saves or program.keeps else "REQUEUED|STOPPED|CANCELLED"
     if saves:
         return "STOPPED" if event.place != "slurm" else "REQUEUED"
-    if program.ends_at:  # one that handles TERM and does not save at it is asked by it, and fails of it
-        return "FAILED"
+    if program.ends_at:  # one that handles TERM and does not save at it is asked by it, and fails of it in time, or not
+        return "FAILED|REQUEUED" if event.place == "slurm" else "FAILED"
     return "REQUEUED" if event.place == "slurm" and program.keeps else "TIMEOUT"
 
 
