@@ -338,12 +338,15 @@ class Case:
         by_itself, first = self.attempts(), self.attempts()[0]
         # On a slow machine a time limit may end a resumed attempt as well.
         while self.attempts()[-1].state != "COMPLETED" and len(self.attempts()) < len(by_itself) + _MOST_RESUMES:
-            known = len(self.attempts())
-            self.place.resume(self)
-            self.wait(lambda known=known: len(self.attempts()) > known, "the resumed attempt")
-            self.wait(self._has_settled, "the resumed run to end")
+            self._resume()
         ended = self.attempts()
         return Outcome(self, before, first, len(by_itself), len(ended), ended[-1].state or "", self.counted)
+
+    def _resume(self) -> None:
+        known = len(self.attempts())
+        self.place.resume(self)
+        self.wait(lambda: len(self.attempts()) > known, "the resumed attempt")
+        self.wait(self._has_settled, "the resumed run to end")
 
 
 @dataclass

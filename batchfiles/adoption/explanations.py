@@ -30,8 +30,8 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     # What becomes of it after its time limit.
     **dict.fromkeys(
         (
-            *("time-limit-unhandled", "signal-without-requeue", "requeue-without-signal", "trap-deferred"),
-            *("signal-kills-batch", "signal-never-arrives", "wait-interrupted"),
+            *("time-limit-unhandled", "requeue-without-signal", "trap-deferred", "signal-kills-batch"),
+            *("signal-never-arrives", "wait-interrupted"),
         ),
         ("end", "files at the end"),
     ),
