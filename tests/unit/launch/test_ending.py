@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,7 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ("asked=USR1 code=1 failed", "asked to stop (USR1), ended with 1: failed: trainjob resume starts it again"),
         ("asked=USR1 code=1 failed update=7", "asked to stop (USR1), ended with 1, at 7: failed: {starts}"),
         ("asked=USR1 trains", "asked to stop (USR1), ended with 0: complete"),
+        ("asked=USR1 update=1 total=1", "asked to stop (USR1), ended with 0, at 1 of 1: complete"),
         ("signalled", "cancelled: {starts}"),
         ("signalled marker", "cancelled: {continues}"),
         ("signalled saved", "cancelled: {continues}"),
@@ -97,6 +100,11 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ("signalled checkpoint durable=1200", "cancelled: {continues_from} newest checkpoint, at about update 1,200"),
         ("scheduler job=COMPLETING restarted", "the job was requeued, and Slurm starts it again"),
         ("scheduler job=COMPLETING restarted preempted", "preempted by Slurm, and Slurm starts it again"),
+        (
+            "scheduler awaited",
+            "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
+            "a node may have failed",
+        ),
         ("scheduler job=RUNNING marker", "its ranks have stopped, and left a checkpoint: continued as attempt 2"),
         ("scheduler job=RUNNING marker failed code=1", "the failure may not come again: continued as attempt 2"),
         (
@@ -106,6 +114,17 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         (
             "scheduler job=RUNNING preempted code=143 stop",
             "preempted by Slurm; it was asked to stop for good (trainjob cancel --stop): {starts}",
+        ),
+        (
+            "scheduler signalled job=COMPLETING time_limit code=143 durable=1505 advanced",
+            "the time limit has ended this attempt, which has written a checkpoint at about update 1,505: "
+            "continued as attempt 2",
+        ),
+        (
+            "scheduler signalled job=COMPLETING time_limit code=143 checkpoint durable=1505",
+            "the time limit has ended this attempt; no rank that handles USR1 or TERM was asked, and no checkpoint of "
+            "this attempt got further than the attempt before: {continues_from} newest checkpoint, at about update "
+            "1,505",
         ),
         (
             "scheduler job=RUNNING asked=USR1",
@@ -159,6 +178,28 @@ def test_a_checkpoint_is_known_by_its_folder_or_by_the_progress(
     assert (found.checkpoint, found.durable) == expected
 
 
+@pytest.mark.parametrize(
+    ("starts", "durable", "advanced"),
+    [
+        ("1 1 \n", 80, True),
+        ("1 1 \n", None, False),
+        ("2 1 79\n", 80, True),
+        ("2 1 80\n", 80, False),
+        ("2 1 update-00000079\n", 80, True),
+        ("2 1 update-00000080\n", 80, False),
+        ("2 1 some words\n", 80, True),
+    ],
+)
+def test_an_attempt_has_advanced_with_a_checkpoint_further_than_the_one_before_came(
+    paths: RunPaths, starts: str, durable: int | None, advanced: bool
+) -> None:
+    paths.starts.write_text(starts)
+    progress.write(paths, ProgressRecord(attempt=3, update=94, durable_update=durable, began_at=60))
+    assert ending.read(paths, ["code=143"]).advanced == advanced
+    progress.write(paths, ProgressRecord(attempt=2, update=94, durable_update=durable, began_at=60))
+    assert not ending.read(paths, ["code=143"]).advanced
+
+
 @pytest.mark.parametrize("shown", ["", "JobId=7 JobState=RUNNING Restarts=1 "])
 def test_a_job_that_slurm_does_not_start_again_is_read_as_such(paths: RunPaths, shown: str) -> None:
     found = ending.read(paths, ["scheduler", "restarts=1", f"shown={shown}"])
@@ -191,7 +232,7 @@ def test_damaged_records_never_keep_an_attempt_from_its_end(paths: RunPaths) -> 
 
 
 def test_the_job_script_gets_three_lines_by_the_facts_that_it_gives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for words in (["code=0"], ["code=1"], ["code=1", "signalled=TERM"]):
         assert ending.main([str(tmp_path), *words]) == 0
@@ -199,3 +240,7 @@ def test_the_job_script_gets_three_lines_by_the_facts_that_it_gives(
         assert told == ending.printed(tmp_path, words)
         assert told.count("\n") == 3
     assert ending.printed(tmp_path, ["code=0"]) != ending.printed(tmp_path, ["code=1"])
+    monkeypatch.setattr(sys, "argv", ["ending.py", str(tmp_path), "code=1"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(ending.__file__, run_name="__main__")
+    assert capsys.readouterr().out == ending.printed(tmp_path, ["code=1"])
