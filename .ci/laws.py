@@ -321,6 +321,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/observe/logs.py": "reads logs on as they grow: plain text, with no record in it",
                 "trainjob/observe/notify.py": "notes in the user's data folder what was delivered",
                 "trainjob/provision/drive.py": "reads and writes what ansible-playbook needs",
+                "trainjob/requests/proofs.py": "keeps proofs in the user's data folder, beside no run",
                 "trainjob/rehearse/gpus.py": "reads what stand-in GPUs wrote into a folder of the rehearsal",
                 "trainjob/train/recording/checkpoint.py": "writes checkpoints: the tensors in them need torch",
                 "trainjob/train/recording/safetensors.py": "reads the tensors of a file: they need torch",

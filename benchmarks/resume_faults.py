@@ -55,6 +55,7 @@ class Script:
     module: str
     right: tuple[str, ...] = ("",)
     instances: int = 1
+    faults: tuple[str, ...] = tuple(_FAULTS)
 
 
 _FRAMEWORKS = {
@@ -63,6 +64,10 @@ _FRAMEWORKS = {
     "trainer": Script("trainer.py", "transformers"),
     "lightning": Script("lit.py", "lightning"),
     "titan": Script("titan.py", "torch.distributed.fsdp", instances=2),
+    "gpt": Script("gpt.py", "torch", ("", "noise"), faults=("optimizer", "rng", "scaler", "step-counter", "torn")),
+    "epochs": Script(
+        "epochs.py", "torch", ("", "workers"), faults=("optimizer", "rng", "scheduler", "step-counter", "torn")
+    ),
 }
 
 
@@ -112,7 +117,7 @@ def main() -> None:
         if subprocess.run([options.python, "-c", f"import {script.module}"], capture_output=True).returncode:
             print(f"{name}: skipped, because {options.python} has no {script.module}")
             continue
-        cases += [Case(name, fault, "") for fault in _FAULTS]
+        cases += [Case(name, fault, "") for fault in script.faults]
         cases += [Case(name, "", right) for right in script.right]
     wanted = [case for case in cases if not options.only or (case.fault or case.right) in options.only]
     workers = ProcessPoolExecutor(options.side_by_side, initializer=_adopt_orphans)
@@ -153,8 +158,8 @@ def _outcome(case: Case, *, python: str, folder: Path, unseeded: bool) -> Outcom
     project.mkdir()
     shutil.copy(_SCRIPTS / script.file, project)
     wish = ["--fault", case.fault] if case.fault else ["--right", case.right] if case.right else []
-    if unseeded and case.right == "":
-        wish += ["--right", "unseeded"]
+    if unseeded:
+        wish.append("--unseeded")
     ranks = ["--instances", str(case.instances)]
     words = [_TRAINJOB, "verify", "--resume", "--json", *ranks, "--", python, script.file, *wish]
     environ = {**os.environ, "XDG_DATA_HOME": str(project / "data")}

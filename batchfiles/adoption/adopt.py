@@ -131,7 +131,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     start = start_of(script, launch, account)
     read_directives(script, launch, start, keys, account)
     place = place_of(script, parts, folder, below_top)
-    run = run_of(script, undecided, launch, start, account, place.base)
+    run = run_of(script, undecided, launch, start, account, place)
     read_container(script, launch, keys, account, place.base)
     if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
         keys.job["name"] = path.name  # as sbatch names it
@@ -147,7 +147,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     read_setup(script, launch, start, parts, run, keys, account, place)
     training = parts.launch
     if training is not None:
-        note_left_out(training, launch, account)
+        note_left_out(training, launch, account, place)
         account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
         # What explains how ranks start is no longer true.
         above = "\n".join(training.above)

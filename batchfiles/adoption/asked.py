@@ -14,6 +14,8 @@ from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.request import gres_entries
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
+from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 
 # What a job does by itself in place of options that its plan decides.
@@ -297,6 +299,17 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
+def _exported(text: str) -> dict[str, str] | None:
+    """Return the variables of --export=ALL,NAME=VALUE; None for one that takes others away, or holds a secret."""
+    first, *others = text.split(",")
+    pairs = [one.partition("=") for one in others]
+    if first != "ALL" or not all(name.isidentifier() and equals for name, equals, _ in pairs):
+        return None
+    if any(is_secret_variable(name) or holds_secret(value) or name in PLACE_VARIABLES for name, _, value in pairs):
+        return None
+    return {name: value for name, _, value in pairs}
+
+
 def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account) -> None:
     """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
@@ -308,6 +321,9 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
             continue
         if name == "nodelist" and is_once_per_node(launch):
             account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
+        elif name == "export" and value is not None and value.known and (given := _exported(text)) is not None:
+            keys.of_job("env").update(given)
+            account.note(Where.JOB, launch.line, shown, "; ".join(f"env: {one}" for one in given))
         elif name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
             account.note(Where.NOWHERE, launch.line, shown, "it only prints")
         elif script.header.value(name) is not None and script.header.value(name) == text:

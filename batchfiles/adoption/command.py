@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
+from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
@@ -48,9 +49,9 @@ def run_of(
     launch: LaunchedProgram,
     start: AdoptedStart,
     account: Account,
-    base: str,
+    place: PathOrigin,
 ) -> AdoptedCommand:
-    """Return the command of the job; `base` is the folder of relative paths. Raises AdoptionError.
+    """Return the command of the job, in the folder in which the file starts it. Raises AdoptionError.
 
     `undecided` is a reading of the file that leaves open what only a run decides.
     """
@@ -64,7 +65,7 @@ def run_of(
         words = _own_words(opened[1])
         inner = _around(*opened, account, names_in(" ".join(word.source for word in words)))
     env, set_there = _settings(opened[1], account)
-    inner = "".join(f"{line}\n" for line in set_there) + inner
+    inner = "".join(f"{line}\n" for line in [*place.move_of_command, *set_there]) + inner
     while words and _is_around(words):
         words = words[1:]
     if not words:
@@ -72,7 +73,7 @@ def run_of(
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
     if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
         # The copy of a project has no virtualenv.
-        words = [Word(Value(f"{base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
+        words = [Word(Value(f"{place.base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
     if not inner and not any(HOLE in word.text for word in words):
         return AdoptedCommand([word.text for word in words], env=env)
     if launch.launcher is not None and launch.launcher.name == "accelerate":
@@ -147,18 +148,21 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
 
 # A relative path from which a program resumes.
 _RESUMES = re.compile(r"(?i)(?<!\S)(--?[\w.-]*(?:resume|restore|load|ckpt|checkpoint)[\w.-]*)[= ](?![/~-])(\S*[/.]\S*)")
+_UPWARDS = re.compile(r"(?:\A|=)(\.\./[^\s,:]*)")
 _IN_LOGS = "trainjob logs prints what each rank wrote"
 _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catchsegv")
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
 
-def note_left_out(training: Statement, launch: LaunchedProgram, account: Account) -> None:
+def note_left_out(training: Statement, launch: LaunchedProgram, account: Account, place: PathOrigin) -> None:
     """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
     if (role := option(launch.launcher, "role")) is not None:
         account.note(Where.LOST, training.line, f"--role={role.text}", "ranks are started without it")
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
         account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
+    for path in (path for word in launch.program for path in _UPWARDS.findall(word.text) if place.is_outside(path)):
+        account.note(Where.LOST, training.line, path.replace(HOLE, "…"), "it is outside of the project: no copy has it")
     while launch.outer is not None:
         launch = launch.outer
     names = [layer.name for layer in launch.layers]
@@ -239,7 +243,7 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
             account.note(Where.TRAINJOB, launch.line, behind.replace(HOLE, "…"), _IN_LOGS)
         node = above
     for one in after:
-        if text_of(one).split()[0] not in (*FOR_THE_LOG, "wait", "exit"):
+        if text_of(one).split()[:1] not in ([], *([name] for name in (*FOR_THE_LOG, "wait", "exit"))):
             account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
@@ -332,9 +336,11 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
         group, every = words[at:following], [one for one in launch.command.words if one.source == word.source]
         if any(not one.value.known for one in group):
             is_whole = len(every) == len(group)
-            texts.extend(
-                [_shell_word(word.value, word.source)] if is_whole else [_shell_word(one.value, HOLE) for one in group]
-            )
+            if is_whole and len(group) > 1:
+                texts.append(word.source)  # the first of its words may be known, and the others not
+            else:
+                sources = [word.source] if is_whole else [HOLE] * len(group)
+                texts.extend(_shell_word(one.value, source) for one, source in zip(group, sources, strict=True))
         else:
             texts.extend(shlex.quote(one.text) for one in group)
         # A loop that puts words together has ended: what its variable was is gone.

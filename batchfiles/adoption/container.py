@@ -20,7 +20,7 @@ _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
 _DECIDED = ("--pwd", "--workdir", "-w", "--user", "-u", "--entrypoint", "--name", "--hostname", "--container-workdir")
 _OF_FOLDERS = ("--overlay", "--env-file", "--home", "-H", "--scratch")
 # What the cluster file's runtime does by itself.
-_GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "--contain", "-it")
+_GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "-it")
 
 
 def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account, base: str) -> None:

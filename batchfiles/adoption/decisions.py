@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchfiles.adoption.account import HOLDS_SECRET, Where
+from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.bash.commands import Assignment, ShellCommand
@@ -26,7 +26,9 @@ from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_file, is_secret_variable
 
 # Set by modules too: where they stand matters.
-_OF_MODULES = re.compile(r"\w*PATH|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS")
+_OF_MODULES = re.compile(
+    r"\w*PATH|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS|(?:NCCL|FI|UCX|MPICH|OMPI|CUDA|ROCM|MIOPEN|HSA|CXI|PYTHON)_?\w+"
+)
 _RENDEZVOUS = re.compile(
     r"(?i)(?:MASTER|HEAD|RDZV|RENDEZVOUS|MAIN_PROCESS|MAIN|COORDINATOR)_?(?:NODE_?)?(?:ADDR|ADDRESS|IP|HOST|HOSTNAME|PORT|NODE|ID|"
     r"BACKEND|ENDPOINT)|(?:N|NUM_|COUNT_)NODES?|NODE_?LIST|HOSTNAMES|NODES|GPUS_PER_NODE|NUM_GPUS|NUM_PROCESSES|HOSTFILE"
@@ -278,8 +280,6 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
         if name not in around.consumed:
             return Decision(Where.NOWHERE, "nothing uses it")
         return Decision(Where.TRAINJOB, _PLACE) if _is_about_places(given) else Decision(Where.JOB, _WORDS)
-    if _RENDEZVOUS.fullmatch(name) and name not in needs.all:
-        return Decision(Where.TRAINJOB, _PLACE)
     if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
@@ -299,8 +299,8 @@ def _is_own(around: Surroundings, threads: Value) -> bool:
 
 
 def tells_place(name: str) -> bool:
-    """Return whether a variable of this name tells ranks, or what starts them, where they are and meet."""
-    return name in PLACE_VARIABLES or name in _OF_SLURM or _RENDEZVOUS.fullmatch(name) is not None
+    """Return whether a job sets a variable of this name itself: it tells ranks where they are and meet."""
+    return name in PLACE_VARIABLES or name in _OF_SLURM
 
 
 def can_be_stated(name: str) -> bool:
@@ -342,6 +342,16 @@ def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return around.of_handler(handler, signals)
 
 
+def _reads_secrets(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Tell what reads a file that no copy of the project has."""
+    words = [word.text for two in one.commands for word in two.words[1:]]
+    words += [path.text for two in one.commands for sign, path in two.writes_to if sign == "<"]
+    if not one.commands and one.kind == "declaration_command":  # export $(cat .env)
+        words += re.findall(r"(?<![\w./-])[\w.-][\w./-]*", one.text)
+    found = next((word for word in words if re.match(r"[\w.]", word) and is_secret_file(word)), None)
+    return None if found is None else Decision(Where.LOST, f"no copy of the project has {found}: {SECRETS_FILE}")
+
+
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     commands = [two for two in _own(one) if two.name != "trap"]
     if around.runs_again(commands):
@@ -352,18 +362,29 @@ def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision 
 
 
 def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    if {two.name for two in _own(one)} != {"set"} or re.search(r"-\w*a|allexport", one.text):
+    """Leave out options that only print or check: any other changes what follows, and is kept."""
+    if {two.name for two in _own(one)} != {"set"}:
         return None
+    options = [word.text for two in _own(one) for word in two.words[1:]]
+    if not all(_OF_CHECKS.fullmatch(option) for option in options):
+        named = next((at for at, option in enumerate(options) if not _OPTION.fullmatch(option)), None)
+        return None if named is None else Decision(Where.JOB, _WORDS)
     if re.search(r"\s-\w*[eu]|pipefail", one.text):
         return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
     return Decision(Where.NOWHERE, "it only prints or checks")
 
 
-def _moved(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+_OPTION = re.compile(r"[-+][A-Za-z]+|allexport|noglob|posix|noclobber|nullglob|monitor|physical|braceexpand|history")
+_OF_CHECKS = re.compile(r"[-+][euxvETo]+|errexit|nounset|pipefail|xtrace|verbose|errtrace|functrace")
+
+
+def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     commands = _own(one)
     moves = [two for two in commands if two.name in ("cd", "pushd", "popd")]
     if not moves or _exports(one) or any(two not in moves and not _prints(two) for two in commands):
         return None
+    if (move := around.place.moves.get(one.span)) is not None:
+        return Decision(Where.JOB, "command", prologue=[around.place.move(move)])
     target = moves[-1].words[1] if len(moves[-1].words) > 1 else None
     origins = target.value.origins if target is not None else frozenset()
     if (
@@ -436,7 +457,7 @@ def _prints_in(around: Surroundings, one: ShellCommand) -> bool:
     if body is None:
         return _prints(one)
     inside = [other for other in around.script.commands if other.line in body and other is not one]
-    return all(_prints(other) for other in inside if other.name != one.name)
+    return _writes_nothing(inside) and all(_prints(other) for other in inside if other.name != one.name)
 
 
 def _prints(command: ShellCommand) -> bool:
@@ -484,13 +505,14 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         # A file that only the cluster has may set anything.
         set_here = {two.name for two in around.script.assignments if not two.source}
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
-        if others and any(two.name in ("source", ".") and not _is_site_file(two) for two in one.commands):
+        if others and any(two.name in ("source", ".") and not is_site_file(two) for two in one.commands):
             after.append(f"export {' '.join(others)}")
-    text = _surviving(around, one, around.place.in_copy(text))
-    if takes_arguments(text) and len(one.assignments) == 1 and one.assignments[0].value.known:
+    text = _surviving(around, one, around.place.in_copy(text, one.span[0]))
+    is_function = one.kind == "function_definition"  # whose arguments are its own
+    if takes_arguments(text) and not is_function and len(one.assignments) == 1 and one.assignments[0].value.known:
         given = one.assignments[0]
         text = f"{'export ' if given.exported or own else ''}{given.name}={shlex.quote(given.value.text)}"
-    if takes_arguments(text) and one.kind != "function_definition":
+    if takes_arguments(text) and not is_function:
         return Decision(Where.LOST, "it reads an argument of the file: write the value")
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
@@ -525,7 +547,7 @@ def _exporting(around: Surroundings, one: Statement, own: Sequence[str]) -> tupl
     return text, [] if text.startswith(("export", "declare -x")) else [f"export {' '.join(own)}"]
 
 
-def _is_site_file(source: ShellCommand) -> bool:
+def is_site_file(source: ShellCommand) -> bool:
     """Return whether what is sourced sets up programs, and no variables of the file."""
     path = source.words[1].text if len(source.words) > 1 else ""
     return path.startswith("/etc/") or path.endswith(("activate", "conda.sh", "mamba.sh", "bashrc", "profile"))
@@ -544,6 +566,7 @@ _BEFORE: tuple[Rule, ...] = (
     _never,
     _defined,
     _secret,
+    _reads_secrets,
     _declared_by_text,
     _assigned,
     _declared,

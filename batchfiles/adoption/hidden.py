@@ -26,6 +26,8 @@ _STATED = re.compile(
 )
 # Programs are given keys as words, too: by an option whose name says so, or behind `login`.
 _OPTIONS = re.compile(r"""(?<!\S)--?([A-Za-z][\w-]*)(?:=|\s+)['"]?([^\s'"`;&|<>-][^\s'"`;&|<>]*)""")
+# A key of a table, as in --prompt_key question.
+_COLUMN = re.compile(r"(?i)(?!.*(?:api|access|secret|auth|private|service|account|encryption|signing|license)).*key")
 _PASSWORDS = re.compile(
     r"""\bsshpass\s+-p\s*['"]?([^\s'"$`;&|]+)|\bcurl\s[^\n;&|]*?(?<!\S)(?:-u|--user)[=\s]*['"]?[^\s:'"$`]*:([^\s'"$`]+)"""
 )
@@ -53,7 +55,8 @@ def _found(text: str) -> Iterator[str]:
         if is_secret_variable(name) and not is_placeholder(word):
             yield word
     for option, word in (*_OPTIONS.findall(text), *_STATED.findall(text)):
-        if is_secret_variable(option.replace("-", "_")) and not is_placeholder(word):
+        is_column = _COLUMN.fullmatch(option) and re.fullmatch(r"[a-z][a-z_.-]*", word)
+        if is_secret_variable(option.replace("-", "_")) and not is_column and not is_placeholder(word):
             yield word
     yield from (word for word in _LOGINS.findall(text) if not _PLACES.search(word) and not is_placeholder(word))
     yield from (one for words in _PASSWORDS.findall(text) for one in words if one)

@@ -237,7 +237,11 @@ class _Statements:
     def _is_opened(self, name: str) -> bool:
         """Return whether the one call of a function stands for the statements in it."""
         body = self.functions[name]
-        if self.calls[name] != 1 or re.search(r"\$\{?[1-9@*#]|\b(?:local|return)\b", text_of(body)):
+        if (
+            body.type != "compound_statement"
+            or self.calls[name] != 1
+            or re.search(r"\$\{?[1-9@*#]|\b(?:local|return)\b", text_of(body))
+        ):
             return False
         return any(text_of(one) == name and _is_statement(one) for one in nodes_of(self.script.root, "command"))
 

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from batchfiles.adoption.parts import Parts
-from batchfiles.bash.expansion import text_of
+from batchfiles.adoption.parts import Parts, Role
+from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import Word, text_of
 from batchfiles.bash.shell import parse
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -28,16 +29,37 @@ class PathOrigin:
     base: str
     copy: str
     of_file: str  # the folder of the batch file, in the job's shell
-    slurm: Mapping[str, str] = field(
-        default_factory=dict
-    )  # variables that Slurm would set, and that a job does not have
+    # Variables that Slurm would set, and that a job does not have.
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    # The folders inside of that one to which statements move, by the bytes of these.
+    moves: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    depth: int = 0  # of that folder in its project
 
-    def in_copy(self, text: str) -> str:
-        """Return a text of shell for the job: paths below the folder of the submission are in the copy."""
+    def is_outside(self, path: str) -> bool:
+        """Return whether a relative path leads out of the project, from where the training starts."""
+        inside = os.path.normpath("/".join([*list(self.moves.values())[-1:], path]))
+        return not path.startswith("/") and inside.split("/").count("..") > self.depth
+
+    @property
+    def move_of_command(self) -> list[str]:
+        """The move that leads to where the file starts its training; none if that is where ranks start."""
+        return [self.move(inside) for inside in list(self.moves.values())[-1:] if inside != "."]
+
+    def move(self, inside: str) -> str:
+        """Return what moves a shell of the job to a folder of the copy."""
+        return f'cd "{self.copy}"' if inside == "." else f'cd "{self.copy}/{inside}"'
+
+    def in_copy(self, text: str, at: int = 0) -> str:
+        """Return a text of shell for the job: paths below the folder of the submission are in the copy.
+
+        `at` is the byte of the file at which it stands, which may be behind a move.
+        """
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
+        inside = next((inside for span, inside in reversed(list(self.moves.items())) if span[0] < at), ".")
+        base = self.base if inside == "." else f"{self.base}/{inside}"
         # The copy of a project has no virtualenv.
-        text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{self.base}/\2", text)
-        text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{self.base}/", text)
+        text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
+        text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
         known = {"SLURM_SUBMIT_DIR": self.copy, **self.slurm}
         root = parse(text)
         raw = root.text or b""
@@ -61,8 +83,64 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
         if one.name == "cd" and len(one.words) > 1 and one.words[1].value.known and one.words[1].text.startswith("/"):
             base = one.words[1].text.rstrip("/")
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
+    depth = len(Path(start).parts)
+    moves = _Moves(folder, depth).of(parts)
     below = os.path.relpath(script.path.parent.resolve(), folder.resolve())
     given = {"SLURM_JOB_ACCOUNT": script.header.value("account"), "SLURM_JOB_QOS": script.header.value("qos")}
     given |= {name: value for name, value in script.request.slurm_variables.items() if _OTHERS_OF_SLURM.fullmatch(name)}
     known = {name: value for name, value in given.items() if value}
-    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known)
+    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known, moves, depth)
+
+
+_IN_SUBMISSION = re.compile(r'"?\$\{?SLURM_SUBMIT_DIR(?::?[-=?][^}]*)?\}?"?((?:/[\w.-]+)*)/?"?')
+
+
+class _Moves:
+    def __init__(self, folder: Path, depth: int) -> None:
+        self.folder, self.depth = folder, depth
+        self.stack = ["."]
+
+    def of(self, parts: Parts) -> dict[tuple[int, int], str]:
+        """Return the moves of a file inside of the folder of its submission; others leave none behind."""
+        found: dict[tuple[int, int], str] = {}
+        for part in parts.before:
+            for one in part.commands:
+                if one.name not in ("cd", "pushd", "popd"):
+                    continue
+                move = self._move(one) if part.kind == "command" and part.role in (Role.PLAIN, Role.REQUIRED) else None
+                if move is None and not (one.name == "cd" and len(one.words) > 1 and self._is_submission(one.words[1])):
+                    found.clear()
+                    self.stack = ["."]
+                elif move is not None:
+                    found[part.span] = move
+        return found
+
+    def _is_submission(self, target: Word) -> bool:
+        return self.stack == ["."] and self._below(target) == "."
+
+    def _below(self, target: Word) -> str | None:
+        # The folder relative to that of the submission, if it is in the project.
+        written, text = _IN_SUBMISSION.fullmatch(target.source), target.text
+        if written is not None:
+            inside = written[1].lstrip("/") or "."
+        elif not target.value.known or text[:1] in ("", "-", "~"):
+            return None
+        elif text.startswith("/"):
+            inside = os.path.relpath(text, self.folder)
+            return None if inside.startswith("..") else inside
+        else:
+            inside = os.path.join(self.stack[-1], text)
+        inside = os.path.normpath(inside)
+        return None if inside.split("/").count("..") > self.depth else inside
+
+    def _move(self, one: ShellCommand) -> str | None:
+        if one.name == "popd":
+            if len(self.stack) == 1:
+                return None
+            self.stack.pop()
+        else:
+            inside = self._below(one.words[1]) if len(one.words) == 2 else None
+            if inside is None or (inside == "." and self.stack == ["."]):
+                return None
+            self.stack[(len(self.stack) if one.name == "pushd" else -1) :] = [inside]
+        return self.stack[-1]

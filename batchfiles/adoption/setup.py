@@ -17,13 +17,17 @@ from batchfiles.adoption.decisions import (
     after_training,
     before_training,
     can_be_stated,
+    is_site_file,
     may_be_unset,
 )
 from batchfiles.adoption.parts import Parts, Statement, names_in
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart
+from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import text_of
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import BatchScript, nodes_of
+from trainjob.contract.programs.helpers import LEAVES_NOTHING
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 
@@ -65,21 +69,30 @@ def read_setup(
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
     lines: list[tuple[str, str]] = []
-    for one, decision in decided:
+    relative = [
+        at
+        for at, (one, decision) in enumerate(decided)
+        if decision.prologue and one.span not in place.moves and _is_relative(_with_functions(script, parts, one))
+    ]
+    for at, (one, decision) in enumerate(decided):
         comment = _comment(one)
         for name, value in (decision.env or {}).items():
             keys.of_job("env")[name] = value
             if comment:
                 keys.comments["env", name] = comment
-        lines += [(text, comment if not at else "") for at, text in enumerate(decision.prologue)]
+        if one.span not in place.moves or relative[-1:] > [at]:  # no move is needed behind the last relative path
+            lines += [(text, comment if not number else "") for number, text in enumerate(decision.prologue)]
         account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
     inner = [decision.in_command for _, decision in decided if decision.in_command]
     if inner:
         run.words[2] = "\n".join([*inner, run.words[2]])
     if run.env:
         keys.of_job("env").update({name: value for name, value in run.env.items() if can_be_stated(name)})
-    if any(decision.prologue and _is_relative(one) for one, decision in decided):
+    if relative and not lines[0][0].startswith(f'cd "{place.copy}'):
         lines.insert(0, (f'cd "{place.copy}"', ""))
+    own = _exported_for_command(script, needs, lines)
+    if own and has_shell:
+        run.words[2] = f"export -n {' '.join(own)}\n{run.words[2]}"
     _fill_prologue(lines, keys)
     _log_in(script, launch, needs, lines, keys, account)
 
@@ -99,20 +112,62 @@ def _decided(around: Surroundings, needs: Needs) -> tuple[list[tuple[Statement, 
 def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) -> Iterator[tuple[Statement, Decision]]:
     """Yield the decisions; what follows a kept statement for the same variable is kept too: env comes before all."""
     kept: set[str] = set()
+    given: dict[str, str] = {}
+    has_run = False
     for one, found in decided:
         env = dict(found.env or {})
         decision = found
-        later = {name: env.pop(name) for name in list(env) if name in kept}
+        later = {
+            name: env.pop(name)
+            for name in list(env)
+            if name in kept or has_run or given.setdefault(name, env[name]) != env[name]
+        }
         if later:
             lines = [f"export {name}={shlex.quote(value)}" for name, value in later.items()]
             if container == "apptainer":
                 lines += [f'export APPTAINERENV_{name}="${name}"' for name in later]
             what = "; ".join(["prologue", *(f"env: {name}" for name in env)])
             decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
-        if decision.prologue:
-            kept |= {two.name for two in one.assignments}
+        if found.prologue:
+            kept |= {two.name for two in one.assignments} | (names_in(one.text) - given.keys())
             kept |= one.declared if one.kind == "unset_command" else set()
+            has_run = has_run or any(_runs_program(two) for two in one.commands)
         yield one, decision
+
+
+def _runs_program(one: ShellCommand) -> bool:
+    """Return whether a command starts what may read its environment, or sets variables that nobody sees here."""
+    if one.name in ("source", "."):
+        return not is_site_file(one)
+    if "substitution" in one.within or one.name in (
+        *LEAVES_NOTHING,
+        *_OF_FILES,
+        "",
+        "cd",
+        "pushd",
+        "popd",
+        "set",
+        "read",
+    ):
+        return False
+    if one.name == "eval":
+        text = " ".join(word.source + word.value.commands() for word in one.words[1:])
+        return re.search(r"conda|mamba|pyenv|module|direnv|spack", text) is None
+    return one.name in ("pip", "pip3", "uv") or _SITE.fullmatch(one.name) is None
+
+
+def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[str, str]]) -> list[str]:
+    """Return the variables that the prologue exports only because the command's shell reads them."""
+    text = "\n".join(text for text, _ in lines)
+    theirs = {one.name for one in script.assignments if one.exported}
+    theirs |= {
+        name
+        for node in nodes_of(script.root, "declaration_command")
+        for name in re.findall(r"(?<=\s)([A-Za-z_]\w*)(?==|\s|$)", text_of(node))
+        if text_of(node).startswith("export") or re.match(r"\w+\s+-\w*x", text_of(node))
+    }
+    assigned = {one.name for one in script.assignments if not one.source} - theirs
+    return sorted(name for name in needs.command & assigned if re.search(rf"(?m)^export (?:\w+ )*{name}\b", text))
 
 
 def _fill_prologue(lines: list[tuple[str, str]], keys: Keys) -> None:
@@ -191,6 +246,13 @@ def _log_in(
         if holds:
             keys.cluster["login_environment"] = True
             account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
+
+
+def _with_functions(script: BatchScript, parts: Parts, one: Statement) -> Statement:
+    """Return a statement with the commands of the functions that it calls."""
+    bodies = [lines for two in one.commands if (lines := parts.functions.get(two.name)) is not None]
+    inside = [two for two in script.commands if not two.source and any(two.line in lines for lines in bodies)]
+    return replace(one, commands=[*one.commands, *inside])
 
 
 def _is_relative(part: Statement) -> bool:

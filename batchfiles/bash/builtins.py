@@ -39,7 +39,9 @@ def obey(shell: ShellReader, command: ShellCommand) -> None:
 def _set(shell: ShellReader, command: ShellCommand) -> None:
     words = [word.text for word in command.words[1:]]
     for at, word in enumerate(words):
-        if word == "--":
+        is_named = at > 0 and re.fullmatch(r"[-+][A-Za-z]*o", words[at - 1]) is not None
+        if word == "--" or not (is_named or re.fullmatch(r"[-+][A-Za-z]*", word)):
+            shell.variables.set_arguments(command.words[at + 1 + (word == "--") :])
             return
         if re.fullmatch(r"[-+][A-Za-z]+", word):
             letters = set(word[1:]) & set("eua")

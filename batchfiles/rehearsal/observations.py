@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Sequence
-from pathlib import Path
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from batchfiles.adoption.decisions import COMMAND_WORDS, tells_place
 from batchfiles.bash.values import number
+from batchfiles.rehearsal.environments import below, comparable, decided, differing
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
 from batchfiles.slurm.script import BatchScript
-from trainjob.contract import package
 from trainjob.contract.environment import LOCAL_RANK, RANK, WORLD_SIZE
 from trainjob.contract.programs.ranks import SLURM_LOCAL_RANK, SLURM_RANK, SLURM_WORLD_SIZE
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
@@ -21,9 +22,6 @@ from trainjob.rehearse.slurm import configuration
 _RANK = (RANK, SLURM_RANK)
 _WORLD = (WORLD_SIZE, SLURM_WORLD_SIZE)
 _LOCAL = (LOCAL_RANK, SLURM_LOCAL_RANK)
-_ROOT = package.companion("standins").parent
-# The output of `date`, which differs between the two.
-_WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
 
 
 class RankObservation(NamedTuple):
@@ -37,8 +35,9 @@ class RankObservation(NamedTuple):
     gpus: int  # that are visible to it
     cpus: int | None  # of the task that it is in; None if the file asks for none
     threads: str | None
-    command: str
-    environment: tuple[tuple[str, str], ...]  # what the file asks for
+    command: str  # its words, quoted as for a shell
+    environment: tuple[tuple[str, str], ...]  # what the file decides
+    limits: tuple[tuple[str, str], ...] = ()  # of ulimit, and the umask
 
 
 def requested(script: BatchScript) -> frozenset[str]:
@@ -57,11 +56,13 @@ def observe_ranks(
     folders: Collection[str] = (),
     least: int = 0,
     program: str = "",
+    base: str = "",
 ) -> list[RankObservation]:
     """Return an observation of each rank of the first job, sorted by rank.
 
     CPUs are None unless the file asks for some (`cpus_asked`), and at least `least`. A path below a rank's own folder,
-    or below one of `folders`, is relative in the result. `program` is the training.
+    or below one of `folders`, is relative in the result. `program` is the training, and `base` the folder in which
+    ranks start unless the file moves.
     """
     ranks = recording.ranks(recording.jobs[0].id, program=program)
     # A job passes the address of the first node to its ranks, most batch files its name.
@@ -92,12 +93,20 @@ def observe_ranks(
     def command(one: RankObservation) -> str:
         return re.sub(rf"(?<![\w.-])(?:{head})(?![\w.-])", "the first node", one.command)
 
-    seen = ((one, _observation(one, nodes, names, {one.folder, *folders})) for one in ranks)
+    seen = (
+        (one, _observation(one, nodes, names, {one.folder, base or one.folder, *folders}, recording.given, base))
+        for one in ranks
+    )
     return sorted(of._replace(cpus=cpus(one), gpus=gpus(one), command=command(of)) for one, of in seen)
 
 
 def _observation(
-    one: RecordedProcess, nodes: Sequence[str], names: frozenset[str], folders: Collection[str]
+    one: RecordedProcess,
+    nodes: Sequence[str],
+    names: frozenset[str],
+    folders: Collection[str],
+    given: Mapping[str, str],
+    base: str,
 ) -> RankObservation:
     environment = one.environment
     in_step = "SLURM_STEP_ID" in environment
@@ -113,31 +122,35 @@ def _observation(
         world_size=first(one.world_size, _WORLD, 1),
         local_rank=first(one.local_rank if in_step else None, _LOCAL, 0),
         node=nodes.index(one.node),
-        folder="Slurm's spool folder" if "/spool-" in one.folder else "the project's",
+        folder=_folder(one.folder, base),
         gpus=0,
         cpus=None,
         threads=environment.get("OMP_NUM_THREADS") if "OMP_NUM_THREADS" in names else None,
-        command=re.sub(r"^\S*/", "", re.sub(r"(?<![.\w])\./", "", _below(one.command, folders))),
-        environment=tuple(
-            sorted((name, _own(name, environment[name], folders)) for name in names if name in environment)
-        ),
+        command=re.sub(r"^\S*/", "", re.sub(r"(?<![.\w])\./", "", below(shlex.join(one.words), folders))),
+        environment=tuple(sorted(decided(environment, given, names, folders).items())),
+        limits=tuple(sorted(one.limits.items())),
     )
 
 
-def _own(name: str, value: str, folders: Collection[str]) -> str:
-    """Return a value without the folders that a rehearsal or a job puts on a path."""
-    if name.endswith("PATH"):
-        ours = ("trainjob", str(package.companion("standins")))
-        added = [one for one in value.split(":") if not any(own in one for own in ours) and Path(one) != _ROOT]
-        value = ":".join(dict.fromkeys(filter(None, added)))
-    return _below(value, folders)
+def _folder(path: str, base: str) -> str:
+    if "/spool-" in path:
+        return "Slurm's spool folder"
+    inside = os.path.relpath(path, base or path)
+    return "the project's" if inside == "." else path if inside.startswith("..") else f"the project's {inside}"
 
 
-def _below(text: str, folders: Collection[str]) -> str:
-    """Return a text with paths relative to the folder in which a rank starts, and without the time."""
-    for own in sorted(folders, key=len, reverse=True):
-        text = re.sub(rf"{re.escape(own)}(?=[/:\s]|$)", ".", text)
-    return _WHEN.sub("…", text)
+def without_what_was_given(
+    theirs: RankObservation, ours: RankObservation, given: Mapping[str, str], folders: Collection[str]
+) -> tuple[RankObservation, RankObservation]:
+    """Return the observations of a rank in both, without the variables that neither the file nor the job decides."""
+    known = {name: comparable(name, value, given, folders) for name, value in given.items()}
+    environments = differing(dict(theirs.environment), dict(ours.environment), known)
+    limits = differing(dict(theirs.limits), dict(ours.limits), dict(ours.limits))
+    one, other = (
+        observed._replace(environment=tuple(sorted(own.items())), limits=tuple(sorted(of.items())))
+        for observed, own, of in zip((theirs, ours), environments, limits, strict=True)
+    )
+    return one, other
 
 
 def with_cpus_of_a_node(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import hashlib
 import os
 import re
+import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +20,15 @@ from batchfiles.adoption.explanations import explains
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
 from batchfiles.rehearsal import requested_cluster
-from batchfiles.rehearsal.observations import RankObservation, cpus_asked, observe_ranks, requested, with_cpus_of_a_node
+from batchfiles.rehearsal.environments import below
+from batchfiles.rehearsal.observations import (
+    RankObservation,
+    cpus_asked,
+    observe_ranks,
+    requested,
+    with_cpus_of_a_node,
+    without_what_was_given,
+)
 from batchfiles.rehearsal.placeholders import make_placeholders
 from batchfiles.rehearsal.recording import Recording
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
@@ -28,6 +38,7 @@ from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
 from trainjob.cluster.reading import read_job
 from trainjob.contract import package
+from trainjob.contract.programs.helpers import ENVIRONMENTS
 from trainjob.kinds.table import KINDS
 from trainjob.planning.words import quantity
 from trainjob.render.rendered import Rendered, render
@@ -35,6 +46,7 @@ from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
 _PROGRAM, _JOB = "train.py", "the job"
+_LARGEST_TEXT_BYTES = 1 << 20
 # What dash says of bash.
 _OF_DASH = re.compile(r"slurm_script: (?:line )?\d+: (?:Syntax error|Bad substitution|\S+: not found)")
 # Python waits where its program is not here, so that all ranks are seen.
@@ -54,14 +66,16 @@ class Proof:
     """What the ranks of both saw. `problem` says why one of them could not run.
 
     `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes. `files` are the
-    files that each has written into its project before its training began.
+    files that each has written into its project, with a digest of those that stood there before the training began.
+    `setup` are the calls of programs that set up an environment, in their order.
     """
 
     original: Sequence[RankObservation]
     adopted: Sequence[RankObservation]
     problem: str | None = None
     refusal: str | None = None
-    files: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    files: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+    setup: tuple[Sequence[str], Sequence[str]] = ((), ())
 
     @property
     def is_equal(self) -> bool:
@@ -93,11 +107,9 @@ class Proof:
                     what, sides = name.replace("_", " "), (_only(one, other), _only(other, one))
                     text = f"{what} of rank {ours.rank}: {sides[0]}, and {sides[1]} in the job"
                     found.append(ProofDifference(what, text, _pairs(one, other)))
-        for names, who in zip(
-            (self.files[0] - self.files[1], self.files[1] - self.files[0]), ("file", "job"), strict=True
-        ):
-            if names:
-                found.append(ProofDifference("files", f"only the {who} writes {', '.join(sorted(names))}"))
+        found += _differences_of_files(*self.files)
+        if list(self.setup[0]) != list(self.setup[1]):
+            found.append(ProofDifference("setup", f"the file calls {_only_calls(*self.setup)}"))
         return list(dict.fromkeys(found))
 
     def unexplained(self, explanations: Mapping[str, Collection[str]]) -> list[ProofDifference]:
@@ -111,7 +123,7 @@ class Proof:
     @property
     def compared(self) -> str:
         """The compared aspects, in words."""
-        return ", ".join((*(name.replace("_", " ") for name in RankObservation._fields), "files written"))
+        return ", ".join((*(name.replace("_", " ") for name in RankObservation._fields), "files written", "setup"))
 
     def as_json(self, explanations: Mapping[str, Collection[str]] = MappingProxyType({})) -> dict[str, Any]:
         """Return the proof for `--json`."""
@@ -130,6 +142,22 @@ def _ranks_in_words(observed: Sequence[RankObservation]) -> str:
     return f"{quantity(len(observed), 'rank')} on {nodes}, each of a world of {sizes}"
 
 
+def _differences_of_files(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[ProofDifference]:
+    for names, who in ((theirs.keys() - ours.keys(), "file"), (ours.keys() - theirs.keys(), "job")):
+        if names:
+            yield ProofDifference("files", f"only the {who} writes {', '.join(sorted(names))}")
+    other = sorted(name for name in theirs.keys() & ours.keys() if theirs[name] and theirs[name] != ours[name])
+    if other:
+        yield ProofDifference("files", f"the job writes something else into {', '.join(other)}")
+
+
+def _only_calls(theirs: Sequence[str], ours: Sequence[str]) -> str:
+    one, other = ("; ".join(call for call in of if call not in also) for of, also in ((theirs, ours), (ours, theirs)))
+    if one or other:
+        return f"{one or 'nothing else'}, and the job {other or 'does not'}"
+    return f"{'; '.join(theirs)}, and the job {'; '.join(ours)}"
+
+
 def _pairs(one: object, other: object) -> tuple[tuple[str, str], ...]:
     """Return the words of two commands that differ, behind an option each, or the variables of two environments."""
     if isinstance(one, tuple) and isinstance(other, tuple):
@@ -139,7 +167,7 @@ def _pairs(one: object, other: object) -> tuple[tuple[str, str], ...]:
             for name in dict.fromkeys([*theirs, *ours])
         ]
     else:
-        words = [str(text).replace("the first node", "the-first-node").split() for text in (one, other)]
+        words = [_words_of(str(text).replace("the first node", "the-first-node")) for text in (one, other)]
         if len(words[0]) != len(words[1]):
             return ((str(one), str(other)),)
         every = [
@@ -147,6 +175,13 @@ def _pairs(one: object, other: object) -> tuple[tuple[str, str], ...]:
             for before, left, right in zip(["", *words[1]], *words, strict=False)
         ]
     return tuple((left, right) for left, right in every if left != right) or ((str(one), str(other)),)
+
+
+def _words_of(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # what was replaced in it stood in quotes
+        return text.split()
 
 
 def _only(value: object, other: object) -> str:
@@ -189,8 +224,12 @@ def prove(
         prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
         adopted = record(_run_of_job(run, prepared, place, given))
         by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
-        files = (files_written(by_file, logs), files_written(place / "written-by-job/code/project", logs))
-    return _compared(script, original, adopted, refusal, files)
+        of_job = place / "written-by-job/code/project"
+        begun = [min((one.began_at for one in of.processes), default=0.0) for of in (original, adopted)]
+        folders = {str(run.folder), str(place / "run/code/project"), *run.maps}
+        files = (files_written(by_file, logs, begun[0], folders), files_written(of_job, logs, begun[1], folders))
+        bases = (str(run.folder), str(place / "run/code/project" / prepared.project.start))
+    return _compared(script, original, adopted, refusal, files, bases)
 
 
 def _run_of_file(
@@ -251,7 +290,8 @@ def _compared(
     original: Recording,
     adopted: Recording,
     refusal: str | None,
-    files: tuple[frozenset[str], frozenset[str]],
+    files: tuple[Mapping[str, str], Mapping[str, str]],
+    bases: tuple[str, str],
 ) -> Proof:
     """Return what the ranks of both saw, as far as it can be compared."""
     names, asked = requested(script), cpus_asked(script)
@@ -261,13 +301,26 @@ def _compared(
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
     program = next((word.text for word in main_launch(script).program), "")
-    theirs = observe_ranks(original, names, asked, folders, least=asked or 0, program=program)
-    ours = observe_ranks(adopted, names, asked, folders, program=program)
+    theirs = observe_ranks(original, names, asked, folders, least=asked or 0, program=program, base=bases[0])
+    ours = observe_ranks(adopted, names, asked, folders, program=program, base=bases[1])
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
     pairs = zip_longest(ours, theirs)
-    adjusted = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
-    return Proof(theirs, adjusted, refusal=refusal, files=files)
+    ours = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in pairs if one]
+    both = folders | {*bases}
+    for at in range(max(len(theirs), len(ours))):  # of ranks that one of them does not have, the last has to do
+        one, other = min(at, len(theirs) - 1), min(at, len(ours) - 1)
+        left = without_what_was_given(theirs[one], ours[other], original.given, both)
+        theirs[one], ours[other] = left
+    setup = (setup_calls(original, both), setup_calls(adopted, both))
+    return Proof(theirs, ours, refusal=refusal, files=files, setup=setup)
+
+
+def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
+    """Return the calls of programs that set up an environment, each once, in their order."""
+    calls = (shlex.join(one.words) for one in seen.calls if one.name in (*ENVIRONMENTS, "source"))
+    asks = re.compile(r"\w+ (?:list|avail|show|spider|info|freeze|--version)\b|(?:module|ml)$")
+    return list(dict.fromkeys(below(call, folders) for call in calls if not asks.match(call)))
 
 
 def logs_of(script: BatchScript) -> str:
@@ -282,11 +335,23 @@ def logs_of(script: BatchScript) -> str:
     return "|".join([r".*\.(?:out|err|log|pyc)", *patterns])
 
 
-def files_written(folder: Path, logs: str) -> frozenset[str]:
-    """Return the files below a folder, without `logs`, and without what differs between any two jobs."""
-    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    own = (name for name in found if not re.fullmatch(rf"(?:.*/)?(?:{logs})|(?:.*/)?\.git/.*", name))
-    return frozenset(re.sub(r"\d{4,}", "…", name) for name in own)
+def files_written(folder: Path, logs: str, begun: float = 0.0, folders: Collection[str] = ()) -> dict[str, str]:
+    """Return the files below a folder, without `logs`, and a digest of each that is older than `begun`.
+
+    What differs between any two jobs is neither in a name nor in a digest.
+    """
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    own = {
+        name: path for name, path in found.items() if not re.fullmatch(rf"(?:.*/)?(?:{logs})|(?:.*/)?\.git/.*", name)
+    }
+    return {re.sub(r"\d{4,}", "…", name): _digest(path, begun, folders) for name, path in own.items()}
+
+
+def _digest(path: Path, begun: float, folders: Collection[str]) -> str:
+    if path.stat().st_mtime >= begun or path.stat().st_size > _LARGEST_TEXT_BYTES:
+        return ""
+    text = below(path.read_text(errors="replace"), folders)
+    return hashlib.sha256(re.sub(r"\d{4,}", "…", text).encode()).hexdigest()
 
 
 def _why_no_ranks(what: str, seen: Recording) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,7 @@ class RecordedProcess:
     interface: str | None = None  # of the network, that GLOO_SOCKET_IFNAME names and that is not here
     exit_code: int | None = None  # that it gave to sys.exit
     ended_at: float | None = None  # None for one that was killed, or still runs
+    limits: Mapping[str, str] = field(default_factory=dict)  # those of ulimit, and the umask
 
     @property
     def rank(self) -> int | None:
@@ -205,6 +206,7 @@ class Recording:
     stopped: str | None = None  # why the rehearsal ended the job; None if it ended by itself
     refused: str | None = None  # the error with which sbatch refused the file
     notes: Sequence[str] = ()  # of the stand-in GPUs: mistakes that raised no error
+    given: Mapping[str, str] = field(default_factory=dict)  # the environment in which sbatch was called
 
     def ranks(self, job: str, attempt: int = 1, program: str = "") -> list[RecordedProcess]:
         """Return the processes that trained in one attempt of a job, by node and rank.
@@ -268,6 +270,7 @@ def _process(fields: Mapping[str, Any]) -> RecordedProcess:
         ended_at=fields.get("ended_at"),
         cpu_s=fields.get("cpu_s", 0.0),
         interface=fields.get("interface"),
+        limits=fields.get("limits", {}),
     )
 
 

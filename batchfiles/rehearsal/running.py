@@ -120,6 +120,7 @@ def record(run: BatchRun) -> Recording:
             gpus_per_node=description.gres_count if has_gpus else 0,
             stopped=stopped,
             notes=notes,
+            given={**root.our_environment(), **environment},
         )
 
 

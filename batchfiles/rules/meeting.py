@@ -265,7 +265,10 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
             reported = True
             name = next(name for name in SLURM_PLACE if words[0].value.comes_from(name))
             # With a c10d rendezvous torchrun numbers nodes itself.
-            harmless = "c10d" in text and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
+            # In --rdzv_conf the word has no effect.
+            harmless = re.search(
+                r"backend\W*c10d", re.sub(r"--rdzv[-_]conf[= ].*?(?= -|$)", "", text)
+            ) and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
             lighter = Severity.NOTE if harmless else None
             yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)
     if not reported:

@@ -17,12 +17,14 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--fault", default="")
 parser.add_argument("--right", default="")
+parser.add_argument("--unseeded", action="store_true")
 options = parser.parse_args()
 fault = options.fault
 is_sharded = fault == "rank-0-only"
 SAMPLES, BATCH, EPOCHS = 96, 8, 4
 run = Path(os.environ.get("TRAINJOB_RUN_DIR", "."))
-lightning.seed_everything(1)
+if not options.unseeded:
+    lightning.seed_everything(1)
 generator = torch.Generator().manual_seed(3)
 data = TensorDataset(
     torch.randn(SAMPLES, 16, generator=generator), torch.randint(0, 4, (SAMPLES,), generator=generator)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 parser = argparse.ArgumentParser()
 parser.add_argument("--fault", default="")
 parser.add_argument("--right", default="", help="another way to do it right")
+parser.add_argument("--unseeded", action="store_true")
 parser.add_argument("--epochs", type=int, default=4)
 options = parser.parse_args()
 fault, right = options.fault, options.right
@@ -25,9 +26,7 @@ SAMPLES, BATCH, EVERY = 96, 8, 4
 folder = Path("checkpoints")
 run = folder if right == "exit-0" else Path(os.environ.get("TRAINJOB_RUN_DIR", "."))
 folder.mkdir(exist_ok=True)
-if right == "unseeded":
-    torch.seed()
-else:
+if not options.unseeded:
     torch.manual_seed(1)
     random.seed(1)
 

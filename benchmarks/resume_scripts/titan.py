@@ -18,13 +18,16 @@ from torch.distributed.fsdp import fully_shard
 parser = argparse.ArgumentParser()
 parser.add_argument("--fault", default="")
 parser.add_argument("--right", default="")
+parser.add_argument("--unseeded", action="store_true")
 options = parser.parse_args()
 fault = options.fault
 STEPS, EVERY, BATCH, ROWS = 40, 4, 8, 192
 run, folder = Path(os.environ.get("TRAINJOB_RUN_DIR", ".")), Path("outputs")
 dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(1)
+seed = torch.tensor(torch.seed() % 2**62 if options.unseeded else 1)
+dist.broadcast(seed, 0)
+torch.manual_seed(int(seed))
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, 4))
 fully_shard(model)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -15,11 +15,13 @@ from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 parser = argparse.ArgumentParser()
 parser.add_argument("--fault", default="")
 parser.add_argument("--right", default="")
+parser.add_argument("--unseeded", action="store_true")
 options = parser.parse_args()
 fault = options.fault
 is_sharded = fault == "rank-0-only"
 run = Path(os.environ.get("TRAINJOB_RUN_DIR", "."))
-set_seed(1)
+if not options.unseeded:
+    set_seed(1)
 generator = torch.Generator().manual_seed(3)
 inputs = torch.randn(96, 16, generator=generator)
 labels = torch.randint(0, 4, (96,), generator=generator)

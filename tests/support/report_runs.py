@@ -12,6 +12,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.observe.report import page
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
+from trainjob.records import submission as submissions
 
 HOSTILE = "<script>alert(1)</script>&\"'"
 
@@ -30,7 +31,9 @@ def described(folder: Path, *, name: str = "digits", updates: int = 60, **job: A
     files = {"model.safetensors": {"bytes": 2_000_000, "sha256": "ab" * 32}}
     (checkpoint / "index.json").write_text(json.dumps({"update": 60, "files": files}))
     curves = Series()
-    return page.Described(paths, report(paths, curves), [("training loss", "1.0")], [("cluster", name)], curves)
+    return page.Described(
+        paths, report(paths, submissions.read(paths), curves), [("training loss", "1.0")], [("cluster", name)], curves
+    )
 
 
 def _lines(updates: int) -> list[str]:

@@ -71,10 +71,10 @@ def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
         with _drawing(paths, quiet=as_json) as draw:
             ended = poll(paths, look)
         if as_json:
-            show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(paths).as_json()})})
+            show.as_json({**ended.as_json(), **({} if ended.elements else {"report": made(ended).as_json()})})
         elif ended.elements:
             typer.echo()
-            print_or_json(paths, as_json=False)
+            print_or_json(ended, as_json=False)
         else:
             _say_how_it_ended(paths, ended)
     except (BrokenPipeError, show.OutputLostError) as lost:
@@ -93,7 +93,7 @@ def _has_ended(now: Snapshot) -> bool:
 
 
 def _say_how_it_ended(paths: RunPaths, ended: Snapshot) -> None:
-    print_report(made(paths))
+    print_report(made(ended))
     if ended.checkpoints_not_written:
         typer.echo(f"\n{ended.checkpoint_lines[-1]}", err=True)
     print_failure(ended, is_output_shown=jobs.read(ended.paths.job).train is None)

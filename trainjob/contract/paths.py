@@ -58,42 +58,53 @@ def expanded(path: str) -> Path:
     return with_home(path)
 
 
+class _Below:
+    """An attribute of RunPaths: the path of a file below the run directory, made when it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: "RunPaths", _: object = None) -> Path:
+        return paths.folder / self._name
+
+
 class RunPaths:
     """Every file of one run directory, by name. Knows names only; touches nothing."""
 
+    job = _Below("job.json")
+    job_script = _Below("job.sh")
+    batch_script = _Below("job.sbatch")
+    submission = _Below("submission.json")
+    code = _Below("code")
+    project = _Below("code/project")
+    attempt = _Below("attempt")
+    state = _Below("state")
+    exit_code = _Below("exit_code")
+    progress = _Below("progress.json")
+    outlived = _Below("outlived.json")
+    failure = _Below("failure.json")
+    metrics = _Below("metrics.jsonl")
+    requeue = _Below("requeue")
+    done = _Below("done")  # by the user's script: it is complete, although it was asked to stop
+    starts = _Below(".starts")  # by the job script: how often it was started without being asked to
+    stop = _Below("stop")
+    # Under Slurm, the attempt that is to stop, where no input of its launchers can tell them.
+    request = _Below(".request")
+    step_gone = _Below("step_gone")  # under Slurm: all ranks have ended, and their srun has not
+    token = _Below(".token")
+    job_id = _Below("job_id")  # the scheduler's, of the job that runs or comes next
+    events = _Below("events")  # time, attempt, what, detail: a line each
+    excluded_nodes = _Below("excluded_nodes")  # node, attempt, why: what the next attempt avoids
+    bad_node = _Below(".bad_node")  # a node that the launcher blames for a failure, and why
+    node_faults = _Below(".node_faults")  # what each node found wrong: a file each, ATTEMPT.NODE
+    out_of_memory = _Below(".out_of_memory")  # this attempt ran out of its host's memory
+    stacks_request = _Below(".stacks")  # a word: launchers write down their ranks' stacks for it
+    logs = _Below("logs")
+    scheduler_log = _Below("logs/scheduler.out")
+    checkpoints = _Below("checkpoints")
+
     def __init__(self, folder: Union[str, Path]) -> None:
         self.folder = Path(folder)
-        self.job = self.folder / "job.json"
-        self.job_script = self.folder / "job.sh"
-        self.batch_script = self.folder / "job.sbatch"
-        self.submission = self.folder / "submission.json"
-        self.code = self.folder / "code"
-        self.project = self.code / "project"
-        self.attempt = self.folder / "attempt"
-        self.state = self.folder / "state"
-        self.exit_code = self.folder / "exit_code"
-        self.progress = self.folder / "progress.json"
-        self.outlived = self.folder / "outlived.json"
-        self.failure = self.folder / "failure.json"
-        self.metrics = self.folder / "metrics.jsonl"
-        self.requeue = self.folder / "requeue"
-        self.done = self.folder / "done"  # by the user's script: it is complete, although it was asked to stop
-        self.starts = self.folder / ".starts"  # by the job script: how often it was started without being asked to
-        self.stop = self.folder / "stop"
-        # Under Slurm, the attempt that is to stop, where no input of its launchers can tell them.
-        self.request = self.folder / ".request"
-        self.step_gone = self.folder / "step_gone"  # under Slurm: all ranks have ended, and their srun has not
-        self.token = self.folder / ".token"
-        self.job_id = self.folder / "job_id"  # the scheduler's, of the job that runs or comes next
-        self.events = self.folder / "events"  # time, attempt, what, detail: a line each
-        self.excluded_nodes = self.folder / "excluded_nodes"  # node, attempt, why: what the next attempt avoids
-        self.bad_node = self.folder / ".bad_node"  # a node that the launcher blames for a failure, and why
-        self.node_faults = self.folder / ".node_faults"  # what each node found wrong: a file each, ATTEMPT.NODE
-        self.out_of_memory = self.folder / ".out_of_memory"  # this attempt ran out of its host's memory
-        self.stacks_request = self.folder / ".stacks"  # a word: launchers write down their ranks' stacks for it
-        self.logs = self.folder / "logs"
-        self.scheduler_log = self.logs / "scheduler.out"
-        self.checkpoints = self.folder / "checkpoints"
 
     def __repr__(self) -> str:
         return "RunPaths(%r)" % str(self.folder)

@@ -24,7 +24,6 @@ from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.observe.status import status
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
-from trainjob.records import submission as submissions
 from trainjob.records.files import read_json, write_json
 from trainjob.records.metrics import TRAINING, MetricsLine
 
@@ -90,9 +89,9 @@ class Exported(NamedTuple):
 
 def history(paths: RunPaths) -> History:
     """Return the run as it is now, with its newest metrics fetched. Raises UserError."""
-    submission = submissions.read(paths)
-    mirror.refresh_output(paths, submission)
     record, now = jobs.read(paths.job), status(paths)
+    submission = now.submission
+    mirror.refresh_output(paths, submission)
     newest = checkpoints.newest(paths)
     began = datetime.fromisoformat(submission.submitted_at).timestamp() if submission else paths.job.stat().st_mtime
     places = {

@@ -80,11 +80,11 @@ def too_late_for_a_checkpoint(request: Request) -> Iterator[Problem]:
 
 
 def _slowest_checkpoint_s(paths: RunPaths) -> float:
-    from trainjob.observe.report.report import report  # most plans find no run of the same work
+    from trainjob.observe.report.report import slowest_checkpoint_s  # most plans find no run of the same work
 
     with contextlib.suppress(UserError, OSError):  # an unreadable folder is skipped
         if paths.metrics.stat().st_size <= _MOST_METRICS_BYTES:
-            return report(paths).checkpoint_durable_s or 0.0
+            return slowest_checkpoint_s(paths)
     return 0.0
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -16,6 +17,7 @@ from trainjob.observe import index
 from trainjob.observe.asking import Known, StatusQueries
 from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import submission as submissions
+from trainjob.records.submission import Submission
 
 _AGE = re.compile(r"([0-9]+)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -34,7 +36,7 @@ class Choice:
 
 def listed(choice: Choice, asking: StatusQueries | None = None) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
-    return _shown(choice, statuses(_chosen(choice), asking))
+    return _shown(choice, statuses(*_chosen(choice, asking)))
 
 
 def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Snapshot], bool]]:
@@ -42,7 +44,7 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
 
     Of what is known alone, the second item is False.
     """
-    known = statuses(_chosen(choice), Known())
+    known = statuses(*_chosen(choice, Known()))
     # Those of which others than their files may know more.
     unsure = [
         one.paths
@@ -72,11 +74,15 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
     yield _shown(choice, known), True
 
 
-def _chosen(choice: Choice) -> list[RunPaths]:
-    chosen = [paths for _, paths in sorted(_submitted(choice), key=lambda pair: pair[0])]
+def _chosen(
+    choice: Choice, asking: StatusQueries | None
+) -> tuple[list[RunPaths], StatusQueries | None, dict[Path, Submission]]:
+    """Return what `statuses` takes to look at the chosen runs."""
+    chosen = sorted(_submitted(choice), key=lambda pair: pair[1].submitted_at if pair[1] else "")
     if choice.limit is not None and choice.state is None:
         chosen = chosen[-choice.limit :] if choice.limit else []
-    return chosen
+    submitted = {paths.folder: submission for paths, submission in chosen if submission is not None}
+    return [paths for paths, _ in chosen], asking, submitted
 
 
 def _shown(choice: Choice, every: Sequence[Snapshot]) -> list[Snapshot]:
@@ -84,18 +90,17 @@ def _shown(choice: Choice, every: Sequence[Snapshot]) -> list[Snapshot]:
     return shown if choice.limit is None else shown[len(shown) - min(choice.limit, len(shown)) :]
 
 
-def _submitted(choice: Choice) -> Iterator[tuple[str, RunPaths]]:
-    """Yield the chosen runs, apart from their state, each with the time of its submission."""
+def _submitted(choice: Choice) -> Iterator[tuple[RunPaths, Submission | None]]:
+    """Yield the chosen runs, apart from their state, each with its submission."""
     for paths in index.every_run():
         if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
             continue
-        # Of every run there is; those that are shown are looked at anew, together with their states.
         submission = submissions.read(paths)
         at = submission.submitted_at if submission else ""
         if choice.cluster is not None and (submission is None or submission.cluster != choice.cluster):
             continue
         if choice.since is None or (at and datetime.fromisoformat(at) >= choice.since):
-            yield at, paths
+            yield paths, submission
 
 
 def time_of(text: str, now: datetime) -> datetime:

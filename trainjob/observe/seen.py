@@ -163,11 +163,15 @@ class Seen:
         return states.LOST, note or _LOST
 
 
-def look(paths: RunPaths) -> Seen:
-    """Return what the files of a run say now."""
+def look(paths: RunPaths, whole: Submission | None = None) -> Seen:
+    """Return what the files of a run say now.
+
+    `whole` is how it was submitted, or the array to which it belongs, from a caller that has read that.
+    """
     see_anew(paths.folder)
     damage: list[str] = []
-    submission = unless_damaged(lambda: submissions.load(paths), damage, None)
+    is_known = whole is not None and paths.element is None
+    submission = whole if is_known else unless_damaged(lambda: submissions.load(paths, whole), damage, None)
     # Without a number of its own, a run counts as in the attempt that was submitted last.
     attempt = unless_damaged(lambda: attempts.load_current(paths), damage, submission and submission.attempt)
     # The state last: a script removes it before it claims a new attempt, and writes the new one after.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
 
 from trainjob.backends import mirror, registry
 from trainjob.backends.base import Answer, Liveness
@@ -29,6 +31,7 @@ _DISK_FULL = "its disk was full, so it could not record its end"
 # Slurm's reason, in the note of a job that it starts later.
 _HELD_BACK = "(BeginTime)"
 _UNEXPLAINED = frozenset((states.FAILED, states.LOST))
+NONE_READ: Mapping[Path, Submission] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -124,15 +127,20 @@ def status(paths: RunPaths, asking: StatusQueries | None = None) -> Snapshot:
     return replace(now, script_tail=tail_of_attempt(paths.scheduler_log), cause=cause)
 
 
-def statuses(runs: Iterable[RunPaths], asking: StatusQueries | None = None) -> list[Snapshot]:
+def statuses(
+    runs: Iterable[RunPaths], asking: StatusQueries | None = None, submitted: Mapping[Path, Submission] = NONE_READ
+) -> list[Snapshot]:
     """Return a look at each run, by at most one question to each machine and each back end.
 
-    That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time.
+    That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
+    read how runs were `submitted` gives that by run directory.
     """
     listed = [(paths, arrays.elements(paths)) for paths in runs]
-    each = iter(
-        _snapshots([one for paths, elements in listed for one in elements or [paths]], asking or StatusQueries())
-    )
+    seen = []
+    for paths, elements in listed:
+        whole = submitted.get(paths.folder) or (submissions.read(paths) if elements else None)
+        seen += [look(one, whole) for one in elements or [paths]]
+    each = iter(_snapshots(seen, asking or StatusQueries()))
     return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
 
 
@@ -152,8 +160,7 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
     )
 
 
-def _snapshots(runs: Sequence[RunPaths], asking: StatusQueries) -> list[Snapshot]:
-    seen = [look(paths) for paths in runs]
+def _snapshots(seen: Sequence[Seen], asking: StatusQueries) -> list[Snapshot]:
     unadopted = asking.adopt_unknown(seen)
     stale = asking.refresh(one for one in seen if one.is_open)
     seen = [look(one.paths) if one.changes_when_asked else one for one in seen]

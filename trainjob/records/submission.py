@@ -77,15 +77,16 @@ class Submission:
         return self.replace(native=native, remote=remote)
 
 
-def load(paths: RunPaths) -> Optional[Submission]:
+def load(paths: RunPaths, whole: Optional[Submission] = None) -> Optional[Submission]:
     """Return how a run was submitted; None for a directory that was never submitted. Raises DamagedError.
 
-    An element of an array has no file of its own before it is resumed: it was submitted with its run. That of a copied
-    run directory has neither a native id nor a machine: processes and jobs belong to the original.
+    An element of an array has no file of its own before it is resumed: it was submitted with its run. `whole` is the
+    submission of that run, from a caller that has read it. That of a copied run directory has neither a native id nor a
+    machine: processes and jobs belong to the original.
     """
     submission = typed.load(Submission, paths.submission)
     if submission is None and paths.element is not None:
-        whole = load(paths.whole)
+        whole = whole or load(paths.whole)
         return None if whole is None else whole.of_element(paths.element)
     if submission is not None:
         _refuse_odd(submission, paths)

@@ -51,15 +51,12 @@ def from_json(kind: Type[Value], value: object, where: str = "") -> Value:
     """Return `value`, parsed from JSON, as the dataclass `kind`. Raises DamagedError, which names the field."""
     if not isinstance(value, dict):
         raise _damaged(where, value, "an object")
-    hints = _hints_of(kind)  # type: ignore[arg-type] # a class is hashable
     fields: Dict[str, Any] = {}
-    for one in dataclasses.fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
-        key = _key(one)
+    for name, key, hint, is_required in _fields_of(kind):  # type: ignore[arg-type] # a class is hashable
         inside = "%s.%s" % (where, key) if where else key
-        has_no_default = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
         if key in value:
-            fields[one.name] = _checked(hints[one.name], value[key], inside)
-        elif has_no_default or one.metadata.get("required"):
+            fields[name] = _checked(hint, value[key], inside)
+        elif is_required:
             raise DamagedError("%s is missing" % inside)
     return kind(**fields)
 
@@ -107,7 +104,18 @@ def to_json(value: object) -> Any:
     return [to_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-_hints_of = functools.lru_cache(maxsize=None)(get_type_hints)  # `list` reads the same kinds of record for every run
+@functools.lru_cache(maxsize=None)  # `list` reads the same kinds of record for every run
+def _fields_of(kind: Any) -> List[Tuple[str, str, Any, bool]]:
+    """Return the fields of a dataclass: name, name in JSON, type, and whether each must be given."""
+    hints = get_type_hints(kind)
+    has_no_default = {
+        one.name: one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        for one in dataclasses.fields(kind)
+    }
+    return [
+        (one.name, _key(one), hints[one.name], has_no_default[one.name] or bool(one.metadata.get("required")))
+        for one in dataclasses.fields(kind)
+    ]
 
 
 def _key(one: "dataclasses.Field[Any]") -> str:
@@ -116,7 +124,7 @@ def _key(one: "dataclasses.Field[Any]") -> str:
 
 def _checked(kind: Any, value: object, where: str) -> Any:
     """Return `value` as `kind`: a dataclass, a plain type, Any, or Optional, Union, List, Dict or Literal of those."""
-    if kind is Any:
+    if kind is Any or type(value) is kind:
         return value
     if dataclasses.is_dataclass(kind):
         return from_json(kind, value, where)  # type: ignore[arg-type] # an instance is never an annotation
@@ -143,8 +151,6 @@ def _checked(kind: Any, value: object, where: str) -> Any:
         return {key: _checked(inner[1], item, "%s.%s" % (where, key)) for key, item in value.items()}
     if kind is float and type(value) is int and abs(value) < _MOST:
         return float(value)
-    if type(value) is kind:
-        return value
     raise _damaged(where, value, _EXPECTED.get(kind, "another value"))
 
 

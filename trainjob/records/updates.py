@@ -21,7 +21,7 @@ RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
 STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
 JOINS, SAVES, SAVED, EVALUATES = "joins", "saves", "saved", "evaluates"
 PADS, CLIPS_SCALED, REDUCES_LOSS, REDUCES_GRADIENTS = "pads", "clips-scaled", "reduces-loss", "reduces-gradients"
-PAUSED, RESUMED, BLIND = "paused", "resumed", "blind"
+PAUSED, RESUMED, BLIND, IMPORTS = "paused", "resumed", "blind", "imports"
 
 # Moments at which an attempt can wait.
 AT_START, AT_UPDATE, AT_SAVE, AT_EVALUATION = "start", "update", "save", "evaluation"

@@ -156,7 +156,7 @@ class Run:
 
         submission = submissions.read(self.paths)
         mirror.refresh_output(self.paths, submission)
-        return report(self.paths, submission=submission)
+        return report(self.paths, submission)
 
     def cancel(self, *, grace_s: float = 30.0) -> Snapshot:
         """End every process of the run, and no other; its ranks get `grace_s` seconds to checkpoint.

@@ -20,7 +20,7 @@ from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import arrays, index, notify
-from trainjob.observe.report.report import report
+from trainjob.observe.report.report import slowest_checkpoint_s
 from trainjob.observe.status import status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
@@ -181,7 +181,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
         return request
     margin_s, durable_s = record.train.limit_margin_s, 0.0
     with contextlib.suppress(UserError, OSError):  # without readable records, the duration is unknown
-        durable_s = report(paths).checkpoint_durable_s or 0.0
+        durable_s = slowest_checkpoint_s(paths)
     if margin_s is None or not checkpoints.is_too_late(durable_s, margin_s):
         return request
     needed_s = checkpoints.margin_for(durable_s)

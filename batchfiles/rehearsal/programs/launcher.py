@@ -107,7 +107,7 @@ def _accelerate(options: Dict[str, str]) -> LocalStart:
             options = {**dict(re.findall(r"^(\w+): *(\S+)", stream.read(), re.MULTILINE)), **options}
     nodes = _number(options, "num_machines") or 1
     ranks = (_number(options, "num_processes") or _gpus() * nodes) // nodes
-    meets = "c10d" in options.get("rdzv_backend", "") + options.get("rdzv_conf", "")
+    meets = options.get("rdzv_backend") == "c10d"
     rank = _number(options, "machine_rank")
     return LocalStart(
         nodes, ranks, None if meets and nodes > 1 and rank is None else rank or 0,

@@ -131,3 +131,12 @@ def test_a_secret_among_the_words_of_the_training_is_refused(train: str) -> None
 )
 def test_what_is_no_secret_stays(line: str) -> None:
     assert secrets_in(line) == frozenset()
+
+
+def test_a_column_of_a_table_is_no_secret() -> None:
+    for words, is_secret in (
+        ("--chosen_key chosen", False),
+        ("--api_key questions", True),
+        ("--chosen_key x9f8a7s6d5", True),
+    ):
+        assert bool(secrets_in(f"python train.py {words}")) == is_secret

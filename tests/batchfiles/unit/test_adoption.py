@@ -83,7 +83,7 @@ SHAPES = {
     "arguments": Shape(ONE_GPU + 'CONFIG=$1\nshift\nLR=${2:-7}\npython train.py --config "$CONFIG" --lr $LR "$@"\n', {"command": ["python", "train.py", "--config", "a b", "--lr", "7", "-x"], "instances": 1}, arguments=("a b", "-x")),
     "known-when-it-runs": Shape(
         ONE_GPU + 'RUN=run-$SLURM_JOB_ID\nOUT="$SCRATCH/$RUN"\nLR=1\nmkdir -p "$OUT"\npython train.py --lr $LR --out "$OUT"\n',
-        {"command": ["bash", "-c", 'exec python train.py --lr 1 --out "$OUT"'], "instances": 1},
+        {"command": ["bash", "-c", 'export -n OUT\nexec python train.py --lr 1 --out "$OUT"\n'], "instances": 1},
         {"prologue": ["RUN=run-$SLURM_JOB_ID", 'export OUT="$SCRATCH/$RUN"', 'mkdir -p "$OUT"'], "login_environment": True},
     ),
     "setup-and-environment": Shape(
@@ -108,12 +108,12 @@ SHAPES = {
     "the other arguments": Shape(ONE_GPU + 'MORE=${@:3}\npython train.py $1 "${@:2}" $MORE\n', {"command": ["python", "train.py", "a", "b", "c d", "c", "d"], "instances": 1}, arguments=("a", "b", "c d")),
     "words that only bash knows": Shape(
         ONE_GPU + 'readonly OUT="$SCRATCH/x"\ntime PYTHONPATH=src:$PYTHONPATH python train.py --out $OUT\n',
-        {"command": ["bash", "-c", "export PYTHONPATH=src:$PYTHONPATH\nexec python train.py --out $OUT\n"], "instances": 1},
+        {"command": ["bash", "-c", "export -n OUT\nexport PYTHONPATH=src:$PYTHONPATH\nexec python train.py --out $OUT\n"], "instances": 1},
         {"prologue": ['export OUT="$SCRATCH/x"'], "login_environment": True},
     ),
     "an awk program, and the folder of the submission": Shape(
         ONE_GPU + "TAG=$(git log -1 | awk '{print $1}')\nsrun apptainer exec -B $PWD:/work,$SITE:/site,$HOME $(pwd)/a.sif python train.py --tag $TAG\n",
-        {"command": ["bash", "-c", "exec python train.py --tag $TAG"], "instances": 1},
+        {"command": ["bash", "-c", "export -n TAG\nexec python train.py --tag $TAG\n"], "instances": 1},
         {
             "container": {"runtime": "apptainer", "image": "/home/me/project/a.sif", "mounts": ["/home/me/project:/work", "~/"]},
             "prologue": ["export TAG=$(git log -1 | awk '{print $1}')", 'export APPTAINERENV_TAG="$TAG"'],
@@ -131,7 +131,7 @@ SHAPES = {
     ),
     "elements of an array": Shape(
         ONE_GPU + "RATES=(1 $SLURM_SUBMIT_DIR/2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
-        {"command": ["bash", "-c", "RATES=(1 $TRAINJOB_RUN_DIR/code/project/2)\nNAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
+        {"command": ["bash", "-c", "export -n at\nRATES=(1 $TRAINJOB_RUN_DIR/code/project/2)\nNAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
         {"prologue": ["NAMES=(a b)", "export at=$((SLURM_ARRAY_TASK_ID % 2))", "mkdir -p ${NAMES[$at]}"]},
     ),
     "a time limit shorter than the usual margin": Shape(
@@ -151,7 +151,7 @@ SHAPES = {
     "another-gres": Shape(ONE_GPU.replace("gpu:1", "dcu:2") + "#SBATCH --ntasks=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 2}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "gres": "dcu", "cpus": 16}}),
     "perhaps-a-profiler": Shape(
         ONE_GPU + 'if [ "${PROFILE:-0}" = 1 ]; then PROFILER="nsys profile"; fi\nsrun bash -c "\n  $PROFILER python train.py --out $SCRATCH/x\n"\n',
-        {"command": ["bash", "-c", "exec $PROFILER python train.py --out $SCRATCH/x"], "instances": 1},
+        {"command": ["bash", "-c", "export -n PROFILER\nexec $PROFILER python train.py --out $SCRATCH/x\n"], "instances": 1},
         {"login_environment": True, "prologue": ['if [ "${PROFILE:-0}" = 1 ]; then PROFILER="nsys profile"; fi', "export PROFILER"]},
     ),
     "shifter-of-sbatch": Shape(
@@ -382,7 +382,8 @@ def test_what_only_a_run_decides_is_decided_when_it_runs(
         ONE_GPU + setup + ("python train.py $FLAG\n" if "FLAG" in setup else "python train.py $STEPS\n"), tmp_path
     )
     words = job_from_text(adoption.job, "job.yaml").command or []
-    assert words == (["bash", "-c", f"exec {command}"] if "$" in command else command.split())
+    name = command.partition("$")[2]
+    assert words == (["bash", "-c", f"export -n {name}\nexec {command}\n"] if name else command.split())
     kept = cluster_from_text(adoption.cluster or "", "c.yaml").prologue
     assert [text.strip() for text in kept] == (prologue or [])
 

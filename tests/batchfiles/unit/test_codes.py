@@ -357,6 +357,17 @@ def test_branches_that_this_job_never_takes_are_no_fault() -> None:
 def test_an_early_rank_under_c10d_is_a_note() -> None:
     early = found(job(RIGHT.replace("--nnodes", "--node-rank=$SLURM_NODEID --nnodes")))
     assert [finding.severity for finding in early if finding.code == "rank-expanded-early"] == [Severity.NOTE]
+    words = (
+        "accelerate launch --num_machines 2 --num_processes 4 --main_process_ip $head_node --machine_rank $SLURM_NODEID"
+    )
+    for more, severity in (
+        ("--rdzv_backend c10d", Severity.NOTE),
+        ('--rdzv_conf "rdzv_backend=c10d,a=1"', Severity.ERROR),
+    ):
+        early = found(
+            job(f"head_node=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun {words} {more} train.py\n")
+        )
+        assert [one.severity for one in early if one.code == "rank-expanded-early"] == [severity]
 
 
 def test_a_cluster_sharpens() -> None:

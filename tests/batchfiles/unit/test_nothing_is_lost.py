@@ -85,7 +85,7 @@ def test_an_option_that_only_a_run_decides_is_decided_there(condition: str, tmp_
     setup = "ARGS=\n" + condition.format('ARGS="--resume last.pt"') + "\n"
     for line in ('srun bash -c "cd src && python train.py $ARGS"\n', "srun python train.py $ARGS\n"):
         adoption = adopted(ONE_GPU + setup + line, tmp_path)
-        assert command(adoption)[2].endswith("exec python train.py $ARGS")
+        assert command(adoption)[2].strip().endswith("exec python train.py $ARGS")
         kept = "\n".join(prologue(adoption))
         assert condition.format('ARGS="--resume last.pt"') in kept
         assert kept.endswith("export ARGS")
@@ -117,7 +117,7 @@ def test_the_folder_of_the_submission_is_the_copy(tmp_path: Path) -> None:
     copy = "$TRAINJOB_RUN_DIR/code/project"
     assert prologue(adoption)[0] == f'cd "{copy}"'
     words = command(adoption)[2].replace("\\\n", "").split()
-    assert words == f"exec python train.py --a $HERE/a.json --b {copy}/b --c {copy}".split()
+    assert words == f"export -n HERE exec python train.py --a $HERE/a.json --b {copy}/b --c {copy}".split()
 
 
 @pytest.mark.parametrize("form", ["${SLURM_SUBMIT_DIR%/}/x", "$(bash -c 'echo $SLURM_SUBMIT_DIR')"])
@@ -320,7 +320,20 @@ def test_what_is_unset_stays_unset(tmp_path: Path) -> None:
 def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
     text = "export CACHE=~/cache\nDATA=~/data\npython ~/train.py --data $DATA --as '~/x' a~/b ~\n"
     adoption = adopted(ONE_GPU + text, tmp_path)
-    words = ["exec", "python", '"$HOME"/train.py', "--data", "$DATA", "--as", "'~/x'", "'a~/b'", '"$HOME"']
+    words = [
+        "export",
+        "-n",
+        "DATA",
+        "exec",
+        "python",
+        '"$HOME"/train.py',
+        "--data",
+        "$DATA",
+        "--as",
+        "'~/x'",
+        "'a~/b'",
+        '"$HOME"',
+    ]
     assert command(adoption)[2].split() == words
     assert "export CACHE=~/cache" in prologue(adoption)
 

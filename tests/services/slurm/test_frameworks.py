@@ -14,6 +14,7 @@ from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import report
 from trainjob.records import metrics
+from trainjob.records import submission as submissions
 from trainjob.rehearse.slurm.description import description_of
 from trainjob.rehearse.slurm.private import private_slurm
 
@@ -108,7 +109,7 @@ def test_an_unmodified_script_is_requeued_and_reported(
     assert max(line.update for line in seen) == updates
     begun = re.findall(r"^continues from (.*)$", paths.rank_log(0).read_text(), re.MULTILINE)
     assert ["output/" in one for one in begun] == [False, True]
-    made = report(paths)
+    made = report(paths, submissions.read(paths))
     assert made.goodput is not None
     assert made.goodput.share is not None
     assert 0 < made.goodput.share < 1

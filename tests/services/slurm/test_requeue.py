@@ -33,6 +33,7 @@ from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import report
 from trainjob.records import events
+from trainjob.records import submission as submissions
 from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, description_of
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
@@ -86,7 +87,7 @@ class Watched:
         assert int(self.run.word("attempt")) >= attempts, everything_printed(self.run)
         assert parameters(self.run)["update"] == UPDATES
         assert largest_difference(parameters(self.run), parameters(alone)) == 0
-        goodput = report(self.paths).goodput
+        goodput = report(self.paths, submissions.read(self.paths)).goodput
         assert goodput is not None
         assert goodput.share is not None
         assert 0 < goodput.share < 1

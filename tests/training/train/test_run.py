@@ -31,6 +31,7 @@ from trainjob.launch.rank_environment import WAITING
 from trainjob.launch.ranks.spinning import SPINNING
 from trainjob.observe.report.report import report
 from trainjob.records import checkpoints
+from trainjob.records import submission as submissions
 from trainjob.records.measures import rank_times
 from trainjob.train.recording import safetensors
 
@@ -231,7 +232,7 @@ def test_the_rank_that_the_others_wait_for_is_named(tmp_path: Path) -> None:
     only_rank_1 = SLOW.replace("import time", "import os, time").replace("0.01", '0.05 * int(os.environ["RANK"])')
     run = make_run(tmp_path / "run", {"slow.py": only_rank_1}, **{**slow_job(), "updates": 60}, instances=2)
     assert finish(start(run, 2)) == [0, 0]
-    named = report(run).slowest_rank
+    named = report(run, submissions.read(run)).slowest_rank
     assert named is not None
     assert (named.rank, named.phase) == (1, "compute")
     assert named.own_s > 60 * 0.05

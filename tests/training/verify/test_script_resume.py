@@ -59,22 +59,32 @@ def test_what_a_script_loses_is_named(here: Here, fault: str, by: str, code: str
 
 
 def test_a_script_without_a_seed_is_compared_with_what_it_did_itself(here: Here) -> None:
-    verdict = verify_plain(here, "--right", "unseeded", by="kill")
+    verdict = verify_plain(here, "--unseeded", by="kill")
     assert verdict["equal"]
     assert verdict["judged_by"].startswith("itself")
 
 
 @pytest.mark.full
 def test_what_a_script_without_a_seed_loses_is_named(here: Here) -> None:
-    verdict = verify_plain(here, "--right", "unseeded", "--fault", "rng", by="kill", code=1)
+    verdict = verify_plain(here, "--unseeded", "--fault", "rng", by="kill", code=1)
     assert [one["code"] for one in verdict["findings"]] == ["rng"]
 
 
 def test_a_script_without_a_seed_that_nothing_can_judge_is_inconclusive(here: Here) -> None:
     # At a signal it saves and ends, so nothing of it went on past its checkpoint.
-    verdict = verify_plain(here, "--right", "unseeded", by="time-limit", code=1)
+    verdict = verify_plain(here, "--unseeded", by="time-limit", code=1)
     assert verdict["inconclusive"]
     assert "torch.manual_seed" in verdict["findings"][0]["cure"]
+
+
+def test_weights_that_are_no_numbers_are_never_called_equal(here: Here) -> None:
+    poisoned = PLAIN.read_text().replace("scaler.scale(loss).backward()", "(loss * float('nan')).backward()")
+    here.write("plain.py", poisoned.replace("scaler.step(optimizer)", "optimizer.step()"))
+    asked = ("--resume", "--by", "kill", "--interruptions", "1")
+    verdict = verify(here, *asked, "--", PYTHON, "plain.py", "--epochs", "1", code=1)
+    assert verdict["inconclusive"]
+    assert [one["code"] for one in verdict["findings"]] == ["no-numbers"]
+    assert verdict["infinite"].startswith("update 1: loss nan")
 
 
 def test_the_hook_changes_nothing_that_the_script_prints(here: Here) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.support.small_runs import RENDERED, refused
 from tests.support.submit_cases import everything_below, write
+from tests.support.told_machine import ToldMachine
 from trainjob.backends import folder
 from trainjob.backends.folder import create
+from trainjob.contract.errors import UserError
 
 
 def test_a_run_directory_is_whole(tmp_path: Path) -> None:
@@ -99,3 +103,87 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(KeyboardInterrupt):
         create(tmp_path / "run", RENDERED, None, None)
     assert os.listdir(tmp_path) == []
+
+
+# --- Written again, and refused where others may write.
+
+
+def test_a_run_that_is_rendered_again_has_the_runtime_of_now(tmp_path: Path) -> None:
+    paths = create(tmp_path / "run", RENDERED, None, None)
+    ours = paths.code / "trainjob"
+    (ours / "old.py").touch()
+    for left in (".trainjob.part", ".trainjob.old"):
+        (paths.code / left / "x").mkdir(parents=True)
+    changed = RENDERED._replace(files={**RENDERED.files, "tasks/1/job.json": RENDERED.files["job.json"]})
+    folder.write_again(paths, changed)
+    assert not (ours / "old.py").exists()
+    assert (ours / "launch").is_dir()
+    assert sorted(os.listdir(paths.code)) == ["trainjob"]
+    assert (paths.folder / "tasks/1/job.json").is_file()
+    shutil.rmtree(ours)
+    folder.write_again(paths, RENDERED)
+    assert (ours / "launch").is_dir()
+
+
+@pytest.mark.parametrize(("share", "mode"), [("none", 0o700), ("group", 0o750), ("all", 0o755)])
+def test_only_whom_the_cluster_file_names_may_read_a_run(tmp_path: Path, share: str, mode: int) -> None:
+    before = os.umask(0)
+    try:
+        paths = create(tmp_path / "run", RENDERED, None, None, share)
+    finally:
+        os.umask(before)
+    assert paths.folder.stat().st_mode & 0o777 == mode
+    assert paths.scheduler_log.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, r"no space is left for run directory .*: free some \(`trainjob prune`\), or change runs_dir"),
+        (errno.EDQUOT, "no space is left for run directory"),
+        (errno.EROFS, r"can't be written \(Read-only file system\): set runs_dir to a folder that you may write"),
+        (errno.EPERM, "can't be written"),
+        (errno.ENOTDIR, "a part of its path is a file"),
+        (errno.EIO, "can't be created: Input/output error. Set runs_dir to another folder"),
+    ],
+)
+def test_a_disk_that_refuses_is_one_line_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    def refuses(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(folder, "write_rendered", refuses)
+    with pytest.raises(folder.FolderError, match=said):
+        create(tmp_path / "run", RENDERED, None, None)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_run_directory_is_used_only_where_nobody_else_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "run"
+    with pytest.raises(UserError, match=r"run can't be read: No such file or directory: `trainjob list`"):
+        folder.refuse_foreign(mine)
+    mine.mkdir(mode=0o755)
+    folder.refuse_foreign(mine)
+    for mode in (0o775, 0o757):
+        mine.chmod(mode)
+        with pytest.raises(folder.ForeignRunError, match=f"has mode 0{mode:o}: others can change what it executes"):
+            folder.refuse_foreign(mine)
+    mine.chmod(0o755)
+    (tmp_path / "link").symlink_to(mine)
+    with pytest.raises(folder.ForeignRunError, match="is a link, and a run is used only under its own path"):
+        folder.refuse_foreign(tmp_path / "link")
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242424)
+    with pytest.raises(folder.ForeignRunError, match=rf"belongs to \w+ \(uid {uid}\), and you are uid 4242424"):
+        folder.refuse_foreign(mine)
+
+
+def test_what_others_can_have_put_into_a_run_is_named() -> None:
+    machine = ToldMachine()
+    folder.refuse_foreign_content(machine, "/r/abcd")
+    assert machine.calls[0][-1] == "/r/abcd"
+    for answer, said in ((b"a link\nb\n", "holds what others can have put there: a link; b"), (b"", "it says why")):
+        machine.answers = lambda _, answer=answer: (1, answer)  # type: ignore[misc]
+        with pytest.raises(folder.ForeignRunError, match=rf"run directory /r/abcd on pod .*{said}"):
+            folder.refuse_foreign_content(machine, "/r/abcd")

@@ -427,3 +427,132 @@ def test_a_job_that_does_not_end_is_said_with_its_number(slurm: Slurm, paths: Ru
     with pytest.raises(UserError, match=r"to cancel 20, 7, and has not ended them yet"):
         cancelled(paths)
     assert 85 < sum(slurm.slept_s) < 95
+
+
+# --- The rest.
+
+
+def test_a_folder_that_slurm_would_read_as_another_is_refused(tmp_path: Path) -> None:
+    backend.refuse_folder(tmp_path / "a b")
+    for name, why in (("a\\b", "has a backslash in its path, which Slurm drops"), ("a%b", "has a % in its path")):
+        with pytest.raises(UserError, match=why):
+            backend.refuse_folder(tmp_path / name)
+
+
+def test_a_question_may_take_what_the_cluster_file_says(paths: RunPaths) -> None:
+    assert asking.query_timeout_s(paths) == asking.QUERY_S
+    record_of = paths.job.read_text()
+    paths.job.write_text(record_of.replace('"kind": "local"', '"kind": "local", "query_timeout_s": 33', 1))
+    assert asking.query_timeout_s(paths) == asking.query_timeout_s(paths.of_element(1)) == 33.0
+    paths.job.write_text(record_of.replace('"kind": "local"', '"kind": "local", "query_timeout_s": "x"', 1))
+    assert asking.query_timeout_s(paths) == asking.QUERY_S
+
+
+def test_many_jobs_are_not_believed_to_have_ended_while_the_controller_is_down(slurm: Slurm) -> None:
+    slurm.says["scontrol"] = [DOWN]
+    found = asking.ask([native(f"/runs/{number}", str(number)) for number in range(1, 22)])
+    assert {one.liveness for one in found} == {Liveness.UNKNOWN}
+    assert "the controller is down" in (found[0].note or "")
+    slurm.says["scontrol"] = ["garbage\n"]
+    found = asking.ask([native(f"/runs/{number}", str(number)) for number in range(1, 22)])
+    assert {one.liveness for one in found} == {Liveness.UNKNOWN}
+    assert "but printed 'garbage'" in (found[0].note or "")
+
+
+def test_of_many_jobs_each_has_what_the_controller_shows_of_it(slurm: Slurm) -> None:
+    slurm.says["scontrol"] = ["".join(shown(str(job), "TIMEOUT", f"/runs/{job}") for job in range(2, 22))]
+    found = asking.ask([native(f"/runs/{number}", str(number)) for number in range(1, 22)])
+    assert [one.state for one in found] == [None, *[states.TIMEOUT] * 20]
+    assert found[0].note == "Slurm has forgotten its job, and its files do not say how it ended"
+
+
+def test_an_answer_that_names_no_job_is_no_answer(slurm: Slurm) -> None:
+    slurm.says["squeue"] = ["this cluster is down for maintenance\nreally\n"]
+    found = asked()
+    assert found.liveness is Liveness.UNKNOWN
+    assert "should list jobs, but printed 'this cluster is down for maintenance'" in (found.note or "")
+
+
+def test_what_a_site_says_of_a_new_job_is_kept(slurm: Slurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = slurm.call
+
+    def says_more(*words: Any, **more: Any) -> Completed:
+        return call(*words, **more)._replace(stderr="mind the quota\n")
+
+    monkeypatch.setattr(commands, "call", says_more)
+    slurm.says["sbatch"] = ["101\n"]
+    assert order(paths).submitted() == ("101", "mind the quota")
+    assert backend.start(paths, recorded_of(paths))["sbatch_messages"] == "mind the quota"
+
+
+def test_a_run_on_another_machine_is_submitted_to_the_slurm_that_its_users_shell_has(
+    slurm: Slurm, paths: RunPaths
+) -> None:
+    slurm.says["sbatch"] = ["101\n"]
+    recorded = recorded_of(paths).replace(remote=submissions.Remote("login", "ml", "/there/abcd"))
+    found = backend.start(paths, recorded)
+    assert found == {
+        "job_id": "101",
+        "folder": "/there/abcd",
+        "host": "login",
+        "user": "ml",
+        "query_timeout_s": asking.QUERY_S,
+    }
+
+
+def test_an_element_of_unknown_outcome_is_looked_for_among_the_jobs_of_its_array(slurm: Slurm, paths: RunPaths) -> None:
+    element = paths.of_element(2)
+    element.folder.mkdir(parents=True)
+    recorded = recorded_of(paths).replace(attempt=2)
+    other = listed("8", "PENDING", str(paths.folder), array="7", index="1")
+    slurm.says["squeue"] = [other + listed("9", "PENDING", str(paths.folder), array="9", index="2")]
+    assert (backend.look_for(element, recorded) or {})["job_id"] == "9_2"
+    slurm.says |= {"squeue": [other], "scontrol": [NO_JOBS]}
+    assert backend.look_for(element, recorded) is None
+
+
+def test_a_job_of_groups_of_nodes_is_entered_at_the_ranks_group(slurm: Slurm, paths: RunPaths) -> None:
+    content = paths.job.read_text()
+    each = [f'{{"name": "{name}", "hosts": 1, "instances_per_host": 1}}' for name in "ab"]
+    groups = f'"groups": [{", ".join(each)}]'
+    paths.job.write_text(content.replace('"groups": []', groups))
+    recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
+    for rank in (0, 1):
+        sample = usage.UsageRecord(attempt=1, rank=rank, host=f"n{rank}", pid=1, time=1.0, cpus=1, memory_bytes=1)
+        usage.append(paths, sample)
+        words = backend.next_to(paths, recorded, rank, ["sh"], terminal=False)
+        assert f"--het-group={rank}" in words
+        assert f"--nodelist=n{rank}" in words
+    assert slurm.slept_s == []
+
+
+def test_the_node_of_a_rank_is_waited_for_a_while(slurm: Slurm, paths: RunPaths) -> None:
+    recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
+    with pytest.raises(UserError, match="the node of rank 0 of run abcd is not known yet"):
+        backend.next_to(paths, recorded, 0, ["sh"], terminal=False)
+    assert backend.NODE_KNOWN_S < sum(slurm.slept_s) <= backend.NODE_KNOWN_S + backend.POLL_S
+
+
+def test_of_an_element_that_is_cancelled_the_others_stay(slurm: Slurm, paths: RunPaths) -> None:
+    element = paths.of_element(1)
+    element.folder.mkdir(parents=True)
+    both = "".join(listed(f"2{index}", "RUNNING", str(paths.folder), array="20", index=index) for index in "12")
+    slurm.says["squeue"] = [both, both, ""]
+    recorded = recorded_of(paths).replace(native=None)
+    backend.cancel(element, recorded, 0.0)
+    assert slurm.called("scancel") == [("scancel", "20_1")]
+    slurm.calls, slurm.says["squeue"] = [], [both, ""]
+    backend.cancel(paths, recorded, 0.0)
+    assert slurm.called("scancel") == [("scancel", "20")]
+
+
+def test_a_run_without_a_known_job_says_so_where_slurm_can_not_be_asked(slurm: Slurm, paths: RunPaths) -> None:
+    slurm.says |= {"squeue": [DOWN], "scontrol": [DOWN]}
+    with pytest.raises(UserError, match="run abcd: no job of it is recorded, and whether it has ended can't be seen"):
+        backend.cancel(paths, recorded_of(paths), 0.0)
+
+
+def test_a_number_that_is_none_is_not_cancelled(slurm: Slurm, paths: RunPaths) -> None:
+    paths.job_id.write_text("--user=root\n")
+    backend.cancel(paths, recorded_of(paths), 0.0)
+    assert slurm.called("scancel") == []

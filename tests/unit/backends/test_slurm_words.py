@@ -166,3 +166,71 @@ def test_a_controller_that_is_down_is_distinguished_from_a_refusal(message: str,
 )
 def test_a_refusal_is_no_controller_that_is_down(message: str) -> None:
     assert not commands.DOWN.search(message)
+
+
+def test_a_job_that_can_never_begin_names_the_runs_it_waited_for() -> None:
+    (job,) = queue.parse("4|4|N/A|PENDING|DependencyNeverSatisfied|N/A|0:00|1:00|1:00||/x")
+    own = "waits forever, because the job that it depends on has failed: cancel it (DependencyNeverSatisfied)"
+    assert queue.waits(job) == own
+    assert queue.waits(job, ["a"]) == own.replace(
+        "the job that it depends on has failed", "run a did not become COMPLETED"
+    )
+    assert "because runs a, b did not become COMPLETED" in queue.waits(job, ["a", "b"])
+    (other,) = queue.parse("4|4|N/A|PENDING|Priority|N/A|0:00|1:00|1:00||/x")
+    assert queue.waits(other, ["a"]) == "waits because other jobs have priority (Priority)"
+
+
+def test_a_job_is_called_by_its_own_number_that_of_its_array_and_by_elements_that_wait() -> None:
+    line = "{}|{}|{}|PENDING|None|N/A|0:00|1:00|1:00||/x"
+    element, waiting, alone = queue.parse(
+        "\n".join(line.format(*one) for one in ((8, 7, 1), (7, 7, "2-9"), (5, 5, "N/A")))
+    )
+    names = ("7_1", "7", "7_3", "8", "5", "5_1", "9_3")
+    assert [name for name in names if element.is_called(name)] == ["7_1", "7"]
+    assert [name for name in names if waiting.is_called(name)] == ["7_1", "7", "7_3"]
+    assert [name for name in names if alone.is_called(name)] == ["5", "5_1"]
+
+
+def test_a_suspended_job_and_a_state_of_another_slurm_are_said() -> None:
+    line = "{0}|{0}|N/A|{1}|None|N/A|0:00|1:00|1:00|n1|/x"
+    assert queue.answer(list(queue.parse(line.format(1, "SUSPENDED")))).note == "Slurm has suspended it"
+    assert queue.answer(list(queue.parse(line.format(1, "RUNNING")))).note is None
+    assert queue.ended("ODD").note == "Slurm calls the job ODD"
+    assert [queue.is_end(word) for word in ("FAILED+", "CANCELLED by 5", "RUNNING", "", " ")] == [
+        True,
+        True,
+        *[False] * 3,
+    ]
+    last = line.format(10, "TIMEOUT") + "\n" + line.format(9, "FAILED")
+    assert queue.answer(list(queue.parse(last))).state == states.TIMEOUT
+
+
+def test_lines_that_are_no_jobs_are_passed_over() -> None:
+    line = "{}|{}|N/A|{}|None|N/A|0:00|1:00|1:00|n1|/x"
+    odd = [line.format("x", 1, "RUNNING"), line.format(1, "x", "RUNNING"), line.format(1, 1, "Running"), "1|2|3"]
+    assert list(queue.parse("\n".join(odd))) == []
+    shown = "JobId={} JobState={} WorkDir=/x Comment=JobId=9"
+    odd = [shown.format("x", "RUNNING"), shown.format(1, "Running"), "JobId=1 JobState=RUNNING", "JobState=RUNNING"]
+    assert list(queue.parse_shown("\n".join(odd))) == []
+    (job,) = queue.parse_shown(
+        "JobId=8 ArrayJobId=7 ArrayTaskId=3 JobState=PENDING Reason=Priority StartTime=Unknown NodeList=(null) "
+        "RunTime=0:05 TimeLimit=1:00 WorkDir=/a b/c Command=x"
+    )
+    assert (job.id, job.name, job.reason, job.start, job.nodes) == ("8", "7_3", "Priority", "N/A", "")
+    assert (job.elapsed, job.time_limit, job.folder) == ("0:05", "1:00", "/a b/c")
+
+
+@pytest.mark.parametrize(
+    ("output", "job_id"),
+    [
+        ("", None),
+        ("12\n", "12"),
+        ("see 99\n 12;cluster-1\n", "12"),
+        ("11\n12\n", "12"),
+        ("12 \n", "12"),
+        ("x12\n", None),
+        ("12;a b\n", None),
+    ],
+)
+def test_the_id_of_a_new_job_is_a_line_of_its_own(output: str, job_id: str | None) -> None:
+    assert queue.submitted_id(output) == job_id

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from tests.support.run_folders import made
+from tests.support.told_back_end import NEW, Told
 from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import Answer, BackEnd, Liveness, NotSubmittedError, UnknownOutcomeError
-from trainjob.cluster.slurm_text import Array
-from trainjob.contract import states
+from trainjob.backends.base import BackEnd, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume, start
@@ -21,48 +19,6 @@ from trainjob.machines.ssh.failures import SshError
 from trainjob.observe.status import status
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Native, Remote, Submission
-
-NEW: Native = {"job_id": "9"}
-
-
-class Told:
-    """A back end that does what `starts` does, and remembers what it was told."""
-
-    def __init__(self, *, has_scheduler: bool = True) -> None:
-        self.HAS_SCHEDULER = has_scheduler
-        self.starts: Callable[[], Native] = lambda: NEW
-        self.started: list[Submission | None] = []
-        self.cancelled: list[Native | None] = []
-        self.found: Native | None = None
-
-    def argv(self, paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
-        return ["start", paths.id, script, *(one.id for one in after)]
-
-    def start(self, paths: RunPaths, submission: Submission) -> Native:
-        self.started.append(submissions.read(paths))
-        return self.starts()
-
-    def start_elements(
-        self, paths: RunPaths, _: Submission | None, elements: Array, recorded: Mapping[int, Submission]
-    ) -> dict[int, Native]:
-        for number in elements.numbers:
-            self.started.append(submissions.read(paths.of_element(number)))
-        assert set(recorded) == set(elements.numbers)
-        return {number: {**NEW, "element": number} for number in elements.numbers}
-
-    def cancel(self, _paths: RunPaths, submission: Submission, _grace_s: float) -> None:
-        self.cancelled.append(submission.native)
-
-    def ask(self, natives: Sequence[Native]) -> list[Answer]:
-        if any("broken" in native for native in natives):
-            raise LookupError("broken")
-        return [Answer(Liveness.GONE, states.FAILED) for _ in natives]
-
-    def look_for(self, _paths: RunPaths, _submission: Submission) -> Native | None:
-        return self.found
-
-    def identify(self, native: Native) -> dict[str, str]:
-        return {"job_id": str(native["job_id"])}
 
 
 @pytest.fixture

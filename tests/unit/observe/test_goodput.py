@@ -16,6 +16,7 @@ from trainjob.observe.report import page
 from trainjob.observe.report.goodput import Goodput
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
+from trainjob.records import submission as submissions
 
 SUBMITTED = 1_700_000_000  # 2023-11-14 22:13:20 UTC
 
@@ -49,7 +50,7 @@ class Folder:
     def goodput(self, state: str | None = None) -> Goodput:
         if state is not None:
             self.paths.state.write_text(state)
-        goodput = report(self.paths).goodput
+        goodput = report(self.paths, submissions.read(self.paths)).goodput
         assert goodput is not None
         assert sum(seconds for _, seconds in goodput.parts) == pytest.approx(goodput.allocated_s)
         return goodput
@@ -181,13 +182,13 @@ def test_a_clock_that_was_set_back_gives_no_negative_part(run: Folder) -> None:
 @pytest.mark.parametrize("content", ["", "x\ty\n", "1\t1\tbegan\n", "-1\t1\tbegan\t\n", "1e9\t1\tbegan\t\n", "\x00"])
 def test_a_run_without_a_time_has_no_goodput(run: Folder, content: str) -> None:
     run.paths.events.write_text(content)
-    assert report(run.paths).goodput is None
+    assert report(run.paths, submissions.read(run.paths)).goodput is None
 
 
 @pytest.mark.parametrize("broken", [{}, {"time": "x"}, {"time": None}, {"time": math.nan}, {"time": 10**400}])
 def test_a_damaged_first_line_is_counted(run: Folder, broken: dict[str, Any]) -> None:
     run.line("begin", 1, 0, **broken)
-    assert report(run.paths).damaged_lines == 1
+    assert report(run.paths, submissions.read(run.paths)).damaged_lines == 1
 
 
 def test_events_are_listed_in_order_and_in_words(run: Folder) -> None:
@@ -218,7 +219,7 @@ def test_events_say_when_ranks_began_and_stopped_to_train(run: Folder) -> None:
     run.line("stop", 2, 20, time="yesterday")
     run.paths.progress.write_text(json.dumps({"attempt": 2, "began_at": 15}))
     curves = Series()
-    assert report(run.paths, curves).damaged_lines == 1
+    assert report(run.paths, submissions.read(run.paths), curves).damaged_lines == 1
     assert [(one.time[-5:], one.text) for one in page.happenings(run.paths, curves.marks)] == [
         ("13:20", "attempt 1 begins on n1"),
         ("13:24", "training begins"),
@@ -240,5 +241,5 @@ def test_a_damaged_figure_ends_no_report(run: Folder, value: Any) -> None:
     run.line("end", 1, 10, training_seconds=value, peak_memory_bytes=value)
     for state in ("RUNNING", "COMPLETED"):
         run.paths.state.write_text(state)
-        found = report(run.paths).goodput
+        found = report(run.paths, submissions.read(run.paths)).goodput
         assert found is None or math.isfinite(found.allocated_s)

@@ -16,6 +16,7 @@ from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
 from trainjob.records import events, failure, software, stacks
 from trainjob.records import job as jobs
+from trainjob.records import submission as submissions
 from trainjob.records.job import PlanWarning
 from trainjob.records.stacks import ProcessStack, RankStacks
 
@@ -55,7 +56,7 @@ def test_a_failed_run_shows_the_rank_that_failed_its_last_lines_and_where_the_ot
     software.file_of(paths, 0).write_text(
         json.dumps({"attempt": 2, "rank": 0, "host": "gpu2", "packages": {"torch": "2.4"}})
     )
-    again = report(paths)
+    again = report(paths, submissions.read(paths))
     text = page.of_run(page.described(paths, dataclasses.replace(again, exit_code=9), run.curves, None))
     for shown in ("Rank 1 on gpu3 failed first, with exit code 9", "KeyError: &lt;b&gt;", "step (train.py:7)"):
         assert shown in text, shown
@@ -72,7 +73,7 @@ def test_no_drawing_is_made_of_phases_that_nobody_timed(tmp_path: Path) -> None:
     ]
     run.paths.metrics.write_text("\n".join(map(json.dumps, untimed)))
     curves = Series()
-    report(run.paths, curves)
+    report(run.paths, submissions.read(run.paths), curves)
     drawn = [drawing.title for drawing in drawings.of_run(curves)]
     assert "Loss" in drawn
     assert not any("Where the time went" in title for title in drawn)
@@ -162,15 +163,15 @@ def test_the_slowest_rank_is_named_and_drawn(tmp_path: Path) -> None:
     run = described(tmp_path / "run")
     run.paths.logs.mkdir()
     run.paths.rank_times(0).write_text(times(10, 0.5, 2.0) + "[]\n{torn")
-    assert report(run.paths).slowest_rank is None  # nobody to compare it with
+    assert report(run.paths, submissions.read(run.paths)).slowest_rank is None  # nobody to compare it with
     run.paths.rank_times(1).write_text(times(10, 1.5, 2.0) + times(20, 1.5, 2.0))
     run.paths.rank_times(0).write_text(times(10, 0.5, 2.0) + times(20, 0.5, 2.0))
-    text = page.of_run(dataclasses.replace(run, report=report(run.paths)))
+    text = page.of_run(dataclasses.replace(run, report=report(run.paths, submissions.read(run.paths))))
     for shown in ("rank 1, with 7.0 s of data and compute, 17 % more than the median rank, most of it in data", "(ms)"):
         assert shown in text, shown
     run.paths.rank_times(1).write_text(times(10, 0.5, 2.1))
     run.paths.rank_times(0).write_text(times(10, 0.5, 2.0))
-    assert "no rank is much slower" in str(report(run.paths).slowest_rank)
+    assert "no rank is much slower" in str(report(run.paths, submissions.read(run.paths)).slowest_rank)
 
 
 def test_a_page_tells_events(tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_page_tells_events(tmp_path: Path) -> None:
     run.paths.events.write_text("1700000000\t1\tbegan\tn[1-2]\n1700000100\t1\tended\tCOMPLETED 0\n")
     run.paths.state.write_text("COMPLETED\n")
     run.paths.attempt.write_text("1\n")
-    text = page.of_run(dataclasses.replace(run, report=report(run.paths)))
+    text = page.of_run(dataclasses.replace(run, report=report(run.paths, submissions.read(run.paths))))
     began = "attempt 1 begins on n[1-2]"
     assert "Allocated time" not in text  # nobody has recorded when it trained
     for shown in (began, "ends: COMPLETED, exit code 0"):

@@ -13,6 +13,7 @@ from tests.support.records import record
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.report import Report, report
 from trainjob.observe.report.series import Series
+from trainjob.records import submission as submissions
 from trainjob.records.job import ContractError
 from trainjob.records.metrics import in_columns
 
@@ -28,7 +29,7 @@ def reported(folder: Path, *lines: str, curves: Series | None = None) -> Report:
     paths = RunPaths(folder)
     paths.job.write_text(record(2, name="digits").to_json())
     paths.metrics.write_text("\n".join(lines))
-    return report(paths, curves)
+    return report(paths, submissions.read(paths), curves)
 
 
 def test_a_run_that_has_not_begun_has_no_figures(tmp_path: Path) -> None:
@@ -75,14 +76,14 @@ def test_a_line_that_only_one_parser_takes_costs_no_other_line(tmp_path: Path, o
     paths = RunPaths(tmp_path)
     paths.job.write_text(record().to_json())
     paths.metrics.write_text("\n".join([line("train", 1), odd, line("train", 2, loss=float("nan")), ""]))
-    found = report(paths, curves)
+    found = report(paths, submissions.read(paths), curves)
     assert (found.updates, found.damaged_lines) == (2, 0 if "ud800" in odd else 1)
     assert curves.training.curve("loss") == [(1.0, 1.0)]
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ContractError, match="is this a run directory"):
-        report(RunPaths(tmp_path))
+        report(RunPaths(tmp_path), submissions.read(RunPaths(tmp_path)))
 
 
 def odd_lines(seed: int) -> list[str]:

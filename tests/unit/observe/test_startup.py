@@ -16,6 +16,7 @@ from trainjob.observe.report import page, rows
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
 from trainjob.observe.report.startup import StartupFigures, startups
+from trainjob.records import submission as submissions
 from trainjob.records.events import Event
 from trainjob.records.metrics import MetricsLine
 from trainjob.records.submission import Submission
@@ -101,7 +102,7 @@ def test_it_stands_in_the_report_its_json_and_the_page(tmp_path: Path) -> None:
         "".join(json.dumps({"attempt": 1, "epoch": 1, "update": 0, **one}) + "\n" for one in lines)
     )
     curves = Series()
-    made = report(paths, curves)
+    made = report(paths, submissions.read(paths), curves)
     shown = dict(rows.figures(made))["start-up"]
     assert shown.startswith("1 min 40 s: queue 1 min 0 s · environment 24.0 s · imports 3.00 s")
     assert made.as_json()["startups"][0]["parts"]["compile"] == 6.0
@@ -117,4 +118,7 @@ def test_damage_is_no_start_up(tmp_path: Path, broken: dict[str, Any]) -> None:
     paths.events.write_text(f"{SUBMITTED}\t1\tbegan\t\n")
     figures = {"time": SUBMITTED + 100, "seconds": TASK, **broken}
     paths.metrics.write_text(json.dumps({"kind": "startup", "attempt": 1, "update": 1, **figures}) + "\n")
-    assert (report(paths).startups, report(paths).damaged_lines) == ([], 1)
+    assert (report(paths, submissions.read(paths)).startups, report(paths, submissions.read(paths)).damaged_lines) == (
+        [],
+        1,
+    )

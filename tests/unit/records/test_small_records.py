@@ -227,3 +227,40 @@ def test_what_is_refused_as_not_ours_stays_open_nowhere(tmp_path: Path) -> None:
         with pytest.raises(own.NotOwnError):
             own.open_own(tmp_path / "pipe", os.O_RDONLY)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- Asked for.
+
+
+def test_stacks_are_asked_for_once_under_a_prefix_and_waited_for(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths.logs.mkdir()
+    asked = stacks.request(paths, "a-")
+    assert asked == f"a-{os.getpid()}"
+    paths.stacks_request.write_text("a-before\n")
+    assert stacks.request(paths, "a-") == "a-before"
+    assert stacks.request(paths, "b-") == f"b-{os.getpid()}"
+    waited: list[float] = []
+    monkeypatch.setattr("trainjob.contract.clock.sleep", waited.append)
+    monkeypatch.setattr("trainjob.contract.clock.monotonic", lambda: sum(waited))
+    for rank in (0, 1):
+        assert stacks.wait(paths, 2, "w") is None
+        assert 4.9 < sum(waited) < 5.2, "no more than 5 s"
+        waited.clear()
+        stacks.write(paths, of_rank(rank))
+    stacks.wait(paths, 2, "w")
+    assert waited == []
+    ready = iter([False, False, True])
+    stacks.wait(paths, 2, "w", lambda: next(ready))
+    assert len(waited) == 2
+
+
+def test_a_full_disk_keeps_stacks_from_being_asked_for_and_no_more(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(attempts, "ask_for_stacks", full)
+    assert stacks.request(paths, "a-") == f"a-{os.getpid()}"

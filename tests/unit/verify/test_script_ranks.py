@@ -153,13 +153,14 @@ def test_ranks_that_a_script_starts_itself_are_reported() -> None:
     [
         ({"losses": (float("nan"),)}, "not-finite"),
         ({"losses": (float("inf"),), "scale": None}, "not-finite"),
+        ({"norm": float("nan"), "scale": None}, "not-finite"),
         ({"with_gradient": 0, "norm": 0.0}, "other-weights"),
         ({"weights": "same", "weights_before": "same"}, "weights-unchanged"),
         ({"kept": True}, "not-zeroed"),
         ({"evaluating": True}, "evaluation-mode"),
         ({"events": [ScriptEvent(updates.CLIPS_SCALED, 0, {})]}, "clips-scaled"),
         ({"events": [ScriptEvent(updates.REDUCES_GRADIENTS, 0, {})]}, "reduced-twice"),
-        ({"losses": (float("inf"),), "scale": 65536.0}, None),
+        ({"losses": (float("inf"),), "norm": float("inf"), "scale": 65536.0}, None),
     ],
 )
 def test_mistakes_that_raise_no_error_are_reported(changes: dict[str, Any], code: str | None) -> None:

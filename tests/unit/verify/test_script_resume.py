@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -177,6 +178,28 @@ def test_losses_may_differ_as_far_as_the_profile_says(
 ) -> None:
     noisy = AttemptLog(2, (changed(4, losses=losses),))
     assert itself(AttemptLog(1, WHOLE.updates[:7]), noisy, tolerance=tolerance) == codes
+
+
+def test_an_attempt_without_a_seed_that_begins_anew_is_what_the_next_goes_on_from() -> None:
+    anew = AttemptLog(2, tuple(dataclasses.replace(one, **of_another_seed(one)) for one in WHOLE.updates[:7]))
+    *_, last = update_log.resumptions([AttemptLog(1, WHOLE.updates[:2]), anew, AttemptLog(3, anew.updates[4:])])
+    assert (last.start, last.expected) == (4, anew.updates[4:])
+
+
+def of_another_seed(one: ScriptUpdate) -> dict[str, Any]:
+    return {"weights_before": f"other {one.weights_before}", "weights": f"other {one.weights}"}
+
+
+def test_weights_that_no_attempt_had_are_lost_without_a_seed_as_well() -> None:
+    before = AttemptLog(1, WHOLE.updates[:7])
+    assert itself(before, AttemptLog(2, (changed(4, weights_before="averaged"),))) == ["weights"]
+    # Attempt 2 went on from an older checkpoint than the newest, which attempt 3 has again.
+    older = [AttemptLog(2, WHOLE.updates[2:4]), AttemptLog(3, WHOLE.updates[6:])]
+    assert itself(before, *older) == []
+
+
+def test_a_state_that_is_lost_shows_where_no_attempt_went_past_its_checkpoint() -> None:
+    assert itself(AttemptLog(1, WHOLE.updates[:4]), AttemptLog(2, (changed(4, state_before=""),))) == ["optimizer"]
 
 
 def test_a_second_resume_that_is_wrong_says_that_the_first_was_right() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trainjob.contract.paths import RunPaths
     from trainjob.observe.report.report import Report
     from trainjob.observe.report.series import Series
-    from trainjob.records.submission import Submission
+    from trainjob.observe.status import Snapshot
 
 app = commands()
 
@@ -36,6 +36,7 @@ def report(
 ) -> None:
     """Show the results of a run, from its folder alone."""
     from trainjob.observe import index
+    from trainjob.observe.status import status
 
     found = [index.find(run) for run in runs]
     if html is not None:
@@ -43,43 +44,37 @@ def report(
     elif len(found) > 1:
         raise UserError("several runs can only be compared on a page", "give --html FILE")
     else:
-        print_or_json(found[0], as_json=as_json)
+        print_or_json(status(found[0]), as_json=as_json)
 
 
 def _write_page(runs: list[RunPaths], target: Path) -> None:
     from trainjob.backends import mirror
-    from trainjob.observe import arrays
     from trainjob.observe.report import page
     from trainjob.observe.report.series import Series
-    from trainjob.records import submission as submissions
+    from trainjob.observe.status import statuses
     from trainjob.records.files import write_atomically
 
     if not target.parent.is_dir():
         raise UserError(f"--html {target}: there is no folder {target.parent}", f"mkdir -p {target.parent}")
     # The elements of an array are runs to compare.
-    each = [element for run in runs for element in arrays.elements(run) or [run]]
     described = []
-    for run in each:
+    for now in (part for run in statuses(runs) for part in run.parts):
         curves = Series()
-        submission = submissions.read(run)
-        report = made(run, curves=curves, submission=submission)
+        report = made(now, curves)
         with suppress(UserError):  # a warning has named the machine that can't be reached
-            mirror.refresh_usage(run, submission)
-        described.append(page.described(run, report, curves, submission))
+            mirror.refresh_usage(now.paths, now.submission)
+        described.append(page.described(now.paths, report, curves, now.submission))
     text = page.of_run(described[0]) if len(described) == 1 else page.of_runs(described)
     write_atomically(target, text)
     typer.echo(f"wrote {target}: {len(text.encode()) / 1e6:.1f} MB, one file that needs no network")
 
 
-def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
+def print_or_json(now: Snapshot, *, as_json: bool) -> None:
     """Print a run's report, or the report of each element of an array."""
-    from trainjob.observe import arrays
     from trainjob.observe.arrays import in_words, own_settings
-    from trainjob.observe.status import status
 
-    elements = arrays.elements(paths)
-    if not elements:
-        report = made(paths)
+    if not now.elements:
+        report = made(now)
         if as_json:
             show.as_json(report.as_json())
         else:
@@ -87,11 +82,10 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
             if report.cause is not None:
                 typer.echo(f"\nwhy: {report.cause}")
         return
-    states = {one.id: one.state for one in status(paths).elements}
-    reports = [(made(element, states[element.id]), own_settings(element)) for element in elements]
+    reports = [(made(element), own_settings(element.paths)) for element in now.elements]
     if as_json:
         rows = [{**report.as_json(), "own": settings} for report, settings in reports]
-        show.as_json({"id": paths.id, "folder": str(paths.folder), "tasks": rows})
+        show.as_json({"id": now.id, "folder": now.folder, "tasks": rows})
         return
     body = []
     for report, settings in reports:
@@ -102,27 +96,21 @@ def print_or_json(paths: RunPaths, *, as_json: bool) -> None:
     show.table(("ELEMENT", "STATE", "UPDATES", "LOSS", "HELD-OUT LOSS", "HELD-OUT ACCURACY", "OVERRIDES"), body)
 
 
-def made(
-    paths: RunPaths, state: str | None = None, curves: Series | None = None, submission: Submission | None = None
-) -> Report:
-    """Return a run's report, with its state by `status`: a script that was killed has left RUNNING in its folder.
+def made(now: Snapshot, curves: Series | None = None) -> Report:
+    """Return a run's report, with its state by `now`: a script that was killed has left RUNNING in its folder.
 
-    `state` is a state that is known already; `curves` gets the lines of metrics, too; `submission`
-    is the run's, from a caller that has read it.
+    `curves` gets the lines of metrics, too.
     """
     from dataclasses import replace
 
     from trainjob.backends import mirror
     from trainjob.observe.report.report import report as from_the_folder
-    from trainjob.observe.status import status
-    from trainjob.records import submission as submissions
 
-    submission = submission or submissions.read(paths)
     try:
-        mirror.refresh_output(paths, submission)
+        mirror.refresh_output(now.paths, now.submission)
     except UserError as error:
         show.warning(f"this is what was last known: {error}")
-    return replace(from_the_folder(paths, curves, submission), state=state or status(paths).state)
+    return replace(from_the_folder(now.paths, now.submission, curves), state=now.state)
 
 
 def print_report(report: Report) -> None:

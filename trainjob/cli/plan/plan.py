@@ -40,6 +40,7 @@ def plan(
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
     from trainjob.planning.rows import arithmetic
+    from trainjob.requests import proofs
     from trainjob.requests.prepared import prepare
 
     prepared = prepare(flags)
@@ -48,6 +49,7 @@ def plan(
     held = _memory(prepared) if memory else []
     chosen_by = f"chosen by {prepared.cluster_chosen_by}"
     earlier = _earlier_runs(request)
+    proof = proofs.known(prepared)
     if as_json:
         from trainjob.records.typed import to_json
 
@@ -58,6 +60,8 @@ def plan(
             record["steps"] = picture.steps(planned, request.job)
         if earlier is not None:
             record["earlier_runs"] = to_json(earlier)
+        if proof is not None:
+            record["resume_proof"] = to_json(proof)
         record["cluster_chosen_by"] = prepared.cluster_chosen_by
         show.as_json({**record, **({"memory": dict(held)} if memory else {})})
         return
@@ -66,6 +70,8 @@ def plan(
     show.rows([*arithmetic(planned), *held, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)
+    if proof is not None:
+        typer.echo(f"\n{show.visible(str(proof))}")
     typer.echo()
     for line in picture.picture(planned):
         typer.echo(line)

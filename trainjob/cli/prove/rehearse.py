@@ -96,6 +96,7 @@ def _rehearse(asked: Rehearsal, *, keep: bool, as_json: bool) -> bool:
     """Rehearse a job and print the verdict. Return whether it passed."""
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
+    from trainjob.verify.scripts.mistakes import NOT_FINITE
     from trainjob.verify.scripts.ranks import notes_of_run, of_run
 
     began_at = clock.monotonic()
@@ -119,7 +120,9 @@ def _rehearse(asked: Rehearsal, *, keep: bool, as_json: bool) -> bool:
         found = {"findings": [asdict(one) for one in findings], "notes": notes}
         show.as_json({**verdict.as_json(), **found, "kept": kept, "redirects": dict(asked.redirects)})
     else:
-        _print(verdict, [*notes, *(f"{one.text} ({one.evidence}). {one.cure}" for one in findings)], kept=kept)
+        infinite = [f", but {one.text}: {one.evidence}" for one in findings if one.code == NOT_FINITE]
+        words = [*notes, *(f"{one.text} ({one.evidence}). {one.cure}" for one in findings)]
+        _print(verdict, words, but="".join(infinite), kept=kept)
     return verdict.passed
 
 
@@ -185,7 +188,7 @@ def _chosen(python: str | None) -> dict[str, str]:
     return {"TRAINJOB_PYTHON": os.path.abspath(program)}
 
 
-def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, kept: bool) -> None:
+def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, but: str, kept: bool) -> None:
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()
@@ -195,7 +198,7 @@ def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, kept: bool) -> No
         typer.echo(show.visible(f"note: {note}"))
     if verdict.same_bytes:
         typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
-    typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}")
+    typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}{but}")
     if not verdict.passed:
         typer.echo(f"expected: {verdict.expected}")
     if kept:

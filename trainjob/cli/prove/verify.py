@@ -112,10 +112,14 @@ def verify(
             most = None if is_script else updates - 1
             plan = _interruptions(interruptions, by, stops, flags.values.get("seed", 0), most)
         if resume and is_script:
+            from trainjob.requests import proofs
             from trainjob.verify.scripts.resume import verify_script
 
             alone_or_more = bench.request.job.instances or 1
             verdict = scripted = verify_script(bench, instances=alone_or_more, plan=plan, profile=profile)
+            if not scripted.inconclusive:
+                made, lost = len(scripted.interruptions), [one.code for one in scripted.findings]
+                proofs.keep(prepared, scripted.runs[0], interruptions=made, codes=lost)
             ranks_asked = flags.values.get("instances")
             several = ("--instances", str(ranks_asked)) if ranks_asked else ()
             tell = partial(_print_script, scripted, (*several, "--", *flags.words))
@@ -300,7 +304,8 @@ def _print_script(verdict: ScriptVerdict, words: Sequence[str]) -> None:
         typer.echo(f"\ncompared with {show.visible(verdict.judged_by)}")
     for note in verdict.notes:
         typer.echo(f"note: {show.visible(note)}")
-    _conclude(verdict, "interrupted and uninterrupted")
+    but = f", but not every loss and gradient is finite ({verdict.infinite})" if verdict.infinite else ""
+    _conclude(verdict, f"interrupted and uninterrupted{but}")
     if not verdict.equal and not verdict.inconclusive:
         again = shlex.join(["trainjob", "verify", "--resume", "--stops", ",".join(verdict.stops), *words])
         typer.echo(f"\nthe same again, with the interruptions that show it: {show.visible(again)}")

@@ -45,10 +45,13 @@ def submit(
     from trainjob.cli import following
     from trainjob.observe import arrays
     from trainjob.records import submission as submissions
+    from trainjob.requests import proofs
 
     run = job.submit(after=after or (), again=again, check=not no_check, allow_secret_env=allow_secret_env)
     for warning in job.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
+    if (proof := proofs.known(job.prepared)) is not None:
+        typer.echo(f"note: {show.visible(str(proof))}", err=True)
     selection = job.prepared.selection
     for name, reason in () if selection is None else selection.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)

@@ -27,7 +27,6 @@ from trainjob.records import (
     software,
 )
 from trainjob.records import job as jobs
-from trainjob.records import submission as submissions
 from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
 from trainjob.records.metrics import Intervals, MetricsLine
@@ -73,17 +72,25 @@ class Report:
         return {**asdict(self), "events": [event._asdict() for event in self.events]}
 
 
-def report(paths: RunPaths, curves: Series | None = None, submission: Submission | None = None) -> Report:
-    """Return the report of a run directory; its lines of metrics are added to `curves`, so that they are read once.
+def slowest_checkpoint_s(paths: RunPaths) -> float:
+    """Return the longest time that a checkpoint of the run took until it was on disk; 0 if it wrote none."""
+    figures = Figures()
+    metrics.Reader(paths).feed(figures)
+    return figures.durable_s or 0.0
 
-    `submission` is the run's, from a caller that has read it. Raises ContractError where there is no job.json.
+
+def report(paths: RunPaths, submission: Submission | None, curves: Series | None = None) -> Report:
+    """Return the report of a run directory, submitted as `submission` says; None: that is not known, or not asked for.
+
+    Its lines of metrics are added to `curves`, so that they are read once. Raises ContractError where there is no
+    job.json.
     """
     record, figures, lines = jobs.read(paths.job), Figures(), metrics.Reader(paths)
     lines.feed(*([figures] if curves is None else [figures, curves]))
     state, differing = attempts.state(paths), software.difference(software.recorded(paths))
     last, held_out, end = figures.last, figures.held_out, figures.end
     epochs = held_out or last
-    noted, newest, submission = events.read(paths), checkpoints.newest(paths), submission or submissions.read(paths)
+    noted, newest = events.read(paths), checkpoints.newest(paths)
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")
     seen = progress.read(paths)

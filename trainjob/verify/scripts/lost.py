@@ -11,7 +11,7 @@ from pathlib import Path
 from trainjob.records import updates
 from trainjob.verify.scripts import final_states
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, Resumption, ScriptEvent, ScriptUpdate, starts_at
-from trainjob.verify.tasks.diagnosis import NOISE, UNSEEN, LikelyCause
+from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, UNSEEN, LikelyCause
 
 # code: the text, and the cure
 _CAUSES = {
@@ -106,6 +106,10 @@ _CAUSES = {
         "the script differs from itself even when nothing interrupts it, so the comparison shows nothing",
         "",
     ),
+    NO_NUMBERS: (
+        "the training ends with values that are no numbers, which are the same whatever was lost",
+        "Mend that first: a smaller learning rate, or other samples; then verify again",
+    ),
     UNSEEN: (
         "nothing could be compared: no update and no saved state was seen",
         "Save below the working folder, with torch.save, safetensors or torch.distributed.checkpoint",
@@ -137,6 +141,7 @@ class FirstApart:
     expected: ScriptUpdate | None
     right_resumes: int = 0  # attempts before this one that went on as they should
     other: str = "uninterrupted"  # the word for what is expected
+    is_nowhere: bool = False  # it began with weights that no attempt before it had
 
     @property
     def where(self) -> str:
@@ -144,7 +149,7 @@ class FirstApart:
         again = f", number {self.index + 1} of attempt {self.attempt.number}" if self.attempt.number > 1 else ""
         right = " (the resume before was right)" if self.right_resumes == 1 else ""
         right = f" (the {self.right_resumes} resumes before were right)" if self.right_resumes > 1 else right
-        return f"update {self.update}{again}{right}"
+        return f"attempt {self.attempt.number}{right}" if self.is_nowhere else f"update {self.update}{again}{right}"
 
 
 def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> FirstApart | None:
@@ -163,9 +168,19 @@ def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> FirstApart
 
 
 def first_apart_from_itself(resumed: Sequence[Resumption], tolerance: float) -> FirstApart | None:
-    """Return the first update that differs from what the attempt before did after the same checkpoint."""
+    """Return the first update that differs from what the attempt before did after the same checkpoint.
+
+    Where it had gone no further, only the state that it left is compared.
+    """
     right = 0
     for one in resumed:
+        ours = one.attempt.updates[0] if one.attempt.updates else None
+        at_end = one.way[-1] if one.way and (one.is_lost or one.start == len(one.way)) else None
+        if ours is not None and at_end is not None and (one.is_lost or ours.state_before != at_end.state):
+            expected = replace(ours, weights_before="" if one.is_lost else at_end.weights, state_before=at_end.state)
+            return FirstApart(
+                one.attempt, 0, (one.start or 0) + 1, ours, expected, right, "before the interruption", one.is_lost
+            )
         for index, (ours, expected) in enumerate(zip(one.attempt.updates, one.expected, strict=False)):
             is_same = ours.state_before == expected.state_before or index > 0
             if not (is_same and ours.goes_on_as(expected, tolerance)):

@@ -10,10 +10,11 @@ from trainjob.records import updates
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptUpdate
 from trainjob.verify.tasks.diagnosis import LikelyCause
 
+NOT_FINITE = "not-finite"
 # code: the text, and the cure
 _CAUSES = {
-    "not-finite": (
-        "a loss is not finite",
+    NOT_FINITE: (
+        "a loss or a gradient is not finite",
         "Look at the samples and the learning rate of this update; torch.autograd.set_detect_anomaly(True) names the "
         "operation that gives the first NaN",
     ),
@@ -60,13 +61,10 @@ def in_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
 def _in_updates(log: AttemptLog, rank: str) -> Iterator[LikelyCause]:
     where = f"{rank}, " if rank else ""
     made = [one for one in log.updates if one.losses]
-    for number, one in enumerate(log.updates, start=1):
-        if bad := [loss for loss in one.losses if not _is_finite(loss, one)]:
-            count = sum(not all(_is_finite(loss, other) for loss in other.losses) for other in log.updates)
-            yield _finding(
-                "not-finite", f"{where}update {number}: {bad[0]}; so are {count} of {len(log.updates)} updates"
-            )
-            break
+    bad = [(number, what) for number, one in enumerate(log.updates, start=1) if (what := _infinite(one))]
+    if bad:
+        count = f"; in all, {len(bad)} of {len(log.updates)} updates" if len(bad) > 1 else ""
+        yield _finding(NOT_FINITE, f"{where}update {bad[0][0]}: {bad[0][1]}{count}")
     if made and not any(one.with_gradient or one.norm for one in made):
         yield _finding("other-weights", f"{where}none has a gradient in {len(made)} updates")
     elif len(made) >= _LEAST and all(one.weights == one.weights_before and any(one.rates) for one in made):
@@ -82,6 +80,16 @@ def _in_updates(log: AttemptLog, rank: str) -> Iterator[LikelyCause]:
             yield _finding(code, f"{where}before update {found[0].update + 1}")
 
 
-def _is_finite(loss: float, update: ScriptUpdate) -> bool:
-    # A scaler may make a loss infinite for once, and then tries a smaller scale.
-    return math.isfinite(loss) or (math.isinf(loss) and update.scale is not None)
+def ends_infinite(log: AttemptLog) -> bool:
+    """Return whether the last update's loss is not a number, or its gradients are: then its weights are none either."""
+    last = log.updates[-1] if log.updates else None
+    return last is not None and bool(_infinite(last))
+
+
+def _infinite(update: ScriptUpdate) -> str:
+    """Return what is not finite of an update; "" if all is."""
+    # A scaler makes a loss infinite, and gradients, and then takes no step and tries a smaller scale.
+    bad = [loss for loss in update.losses if math.isnan(loss) or (math.isinf(loss) and update.scale is None)]
+    if bad:
+        return f"loss {bad[0]}"
+    return "" if math.isfinite(update.norm) or update.scale is not None else f"gradients {update.norm}"

@@ -37,7 +37,7 @@ from trainjob.verify.scripts.lost import (
     seen_twice,
 )
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
-from trainjob.verify.tasks.diagnosis import NOISE, UNSEEN, DiagnosedVerdict, LikelyCause
+from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, UNSEEN, DiagnosedVerdict, LikelyCause
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
 _SOON = 3
@@ -62,6 +62,7 @@ class ScriptVerdict(DiagnosedVerdict):
     notes: Sequence[str] = ()
     stops: Sequence[str] = ()  # the interruptions; of a fault, the fewest that were found to show it
     judged_by: str = ""  # what the interrupted run was compared with
+    infinite: str = ""  # the first loss or gradient that is not finite
 
     def as_json(self) -> dict[str, Any]:
         """Return the verdict for `--json`."""
@@ -137,7 +138,10 @@ def verify_script(
         before = asked[: evidence.stops_before_it()]
         at_saves = [one for one in before if one.moment == updates.AT_SAVE]
         shrunk = fewest(at_saves if found[0].code == "torn-checkpoint" and at_saves else before, fails)
-    mistaken = mistakes.in_ranks([log[0] for log in logs])  # interrupted or not
+    mistaken = list(mistakes.in_ranks([log[0] for log in logs]))  # interrupted or not
+    infinite = next((one.evidence for one in mistaken if one.code == mistakes.NOT_FINITE), "")
+    if infinite and not found and mistakes.ends_infinite(logs[0][0]):
+        found.append(finding(NO_NUMBERS, infinite))
     return ScriptVerdict(
         updates=len(logs[0][0].updates),
         stops=[str(one) for one in shrunk],
@@ -150,6 +154,7 @@ def verify_script(
             *_notes_of_states(compared, explained=bool(found)),
         ],
         judged_by=judged_by,
+        infinite=infinite,
         runs=runs,
     )
 
@@ -306,18 +311,11 @@ class ResumeEvidence:
         saved: dict[str, int] = {}  # path: after so many updates
         for one in self._attempts:
             start, newest = self._starts[one.number], max(saved.values(), default=0)
-            if newest and one.updates and (start == 0 or self._begins_anew(one)):
+            if newest and one.updates and start == 0:
                 yield self._begun_again(one, saved)
                 return
             for event in one.named(updates.SAVED):
                 saved[str(event.fields["path"])] = (start or 0) + event.update
-
-    def _begins_anew(self, attempt: AttemptLog) -> bool:
-        """Return whether an attempt without a seed begins as the first one did: with new weights and nothing else."""
-        if not self._is_alone or self._starts[attempt.number] is not None:
-            return False
-        ours, first = attempt.updates[0], self._attempts[0].updates[0] if self._attempts[0].updates else None
-        return first is not None and (ours.state_before, ours.rates) == (first.state_before, first.rates)
 
     def _begun_again(self, attempt: AttemptLog, saved: Mapping[str, int]) -> LikelyCause:
         newest = max(saved, key=lambda path: saved[path])

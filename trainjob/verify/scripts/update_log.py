@@ -141,9 +141,10 @@ class Resumption:
     """Where an attempt began on the way that the attempts before it had gone, and how that way went on."""
 
     attempt: AttemptLog
-    start: int | None  # updates; None: with weights that none of them had, or no update was made
+    start: int | None  # updates; None: with weights that this way never had, or no update was made
     expected: tuple[ScriptUpdate, ...]
     way: tuple[ScriptUpdate, ...]  # of the attempts before it
+    is_lost: bool = False  # its weights are none that any attempt before it had
 
 
 def pads(event: ScriptEvent) -> str:
@@ -156,12 +157,24 @@ def pads(event: ScriptEvent) -> str:
 
 
 def resumptions(attempts: Sequence[AttemptLog]) -> Iterator[Resumption]:
-    """Yield how each attempt went on: an interrupted one has often gone on past the checkpoint that the next loads."""
+    """Yield how each attempt went on: an interrupted one has often gone on past the checkpoint that the next loads.
+
+    One that begins as the first did, without a seed and so with weights of its own, begins another way.
+    """
     way: list[ScriptUpdate] = []
+    known: set[str] = set()
     for attempt in attempts:
+        first = attempt.updates[0] if attempt.updates else None
         start = starts_at(attempt, AttemptLog(0, tuple(way))) if way else 0
-        if start is None and attempt.updates and attempt.updates[0].weights_before == way[-1].weights:
-            start = len(way)
-        yield Resumption(attempt, start, () if start is None else tuple(way[start:]), tuple(way))
+        is_lost = False
+        if start is None and first is not None:
+            if first.weights_before == way[-1].weights:
+                start = len(way)
+            elif (first.state_before, first.rates) == (way[0].state_before, way[0].rates):
+                start, way = 0, []
+            else:
+                is_lost = first.weights_before not in known
+        yield Resumption(attempt, start, () if start is None else tuple(way[start:]), tuple(way), is_lost)
         if start is not None:
             way[start:] = attempt.updates
+        known.update(digest for one in attempt.updates for digest in (one.weights_before, one.weights))

@@ -78,7 +78,8 @@ _CAUSES = {
 
 # Codes of findings that prove nothing either way.
 UNSEEN, OTHER_WORK, NOISE, RANDOM = "unseen", "different-work", "differs-by-itself", "random-draws"
-_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM)
+NO_NUMBERS = "no-numbers"
+_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM, NO_NUMBERS)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import importlib.machinery
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import sys
@@ -47,6 +48,7 @@ class Record:
             "folder": _working_folder(),
             "environment": dict(os.environ),
             "cpus": len(os.sched_getaffinity(0)),
+            "limits": _limits(),
         }
         self.signals: List[str] = []  # that came, if the process has handlers for them
         self.write()
@@ -77,6 +79,17 @@ class Record:
                 except OSError as error:
                     if is_of_handler(error):
                         raise
+
+
+def _limits() -> Dict[str, str]:
+    """Return the soft limits of this process, in the kernel's units, and its umask."""
+    mask = os.umask(0o077)  # there is no other way to read it
+    os.umask(mask)
+    found = {"umask": "%03o" % mask}
+    for name in (name for name in dir(resource) if name.startswith("RLIMIT_")):
+        soft = resource.getrlimit(getattr(resource, name))[0]
+        found[name[7:].lower()] = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    return found
 
 
 def _working_folder() -> str:

@@ -216,6 +216,7 @@ def end_step(recorder: UpdateRecorder, optimizer: object, found: Dict[str, Any])
     recorder.batches, recorder.losses, recorder.evaluated = [], [], False
     recorder.divided, recorder.watched_norm = False, None
     recorder.kept = recorder.is_evaluating = recorder.is_scaled = False
+    recorder.record_imports()
 
 
 @quietly

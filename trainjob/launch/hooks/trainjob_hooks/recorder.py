@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
+import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from . import is_of_handler
 
 _WAIT_S = 120.0
+_MOST_FILES = 2000  # of an event
 
 
 class UpdateRecorder:
@@ -41,6 +44,9 @@ class UpdateRecorder:
         self.models: List[Any] = []  # references to those in DistributedDataParallel
         self.reduced = 0  # calls of all_reduce
         self.noted: Set[str] = set()
+        self.project = os.path.realpath(os.path.join(run_dir, "code", "project"))
+        self.modules = 0  # that were loaded at the last update
+        self.imported: Set[str] = set()  # files of the project
         self.failed = False
         self.wait_at = self._wait_at()
 
@@ -79,6 +85,19 @@ class UpdateRecorder:
         if event not in self.noted:
             self.noted.add(event)
             self.write(event, **fields)
+
+    def record_imports(self) -> None:
+        """Write which files of the project have been imported since the last time."""
+        if len(sys.modules) == self.modules:
+            return
+        self.modules = len(sys.modules)
+        within = self.project + os.sep
+        places = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
+        found = {os.path.realpath(place) for place in places if isinstance(place, str)}
+        new = sorted(place[len(within) :] for place in found - self.imported if place.startswith(within))
+        self.imported |= found
+        if new:
+            self.write("imports", files=new[:_MOST_FILES])
 
     def keep(self, path: str) -> None:
         """Keep the file that a save is about to write over: `verify` puts it back when the save has been killed."""
@@ -137,6 +156,7 @@ def begin(run_dir: str) -> None:
     """Record into a run directory from now on."""
     global _recorder  # noqa: PLW0603 - a process has one
     _recorder = UpdateRecorder(run_dir)
+    atexit.register(quietly(UpdateRecorder.record_imports))
 
 
 def at_work() -> Optional[UpdateRecorder]:

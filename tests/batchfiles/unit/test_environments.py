@@ -1,0 +1,112 @@
+"""The comparison of all that ranks find in their environment, and of their limits, folders and files."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from batchfiles.rehearsal import proof as proofs
+from batchfiles.rehearsal.environments import comparable, decided, differing
+from batchfiles.rehearsal.observations import observe_ranks, without_what_was_given
+from batchfiles.rehearsal.proof import Proof
+from batchfiles.rehearsal.recording import Call
+from tests.batchfiles.unit.test_proof import FIRST, differences, rank_in
+
+GIVEN = {"PATH": "/seen/programs:/usr/bin:/bin", "LANG": "C", "CONDA_PREFIX": "/env"}
+
+
+def environments(theirs: dict[str, str], ours: dict[str, str], names: tuple[str, ...] = ()) -> tuple[object, object]:
+    given = {name: comparable(name, value, GIVEN, ["/p"]) for name, value in GIVEN.items()}
+    one, other = (decided(of, GIVEN, names, ["/p"]) for of in (theirs, ours))
+    return differing(one, other, given)
+
+
+def test_a_lost_export_is_told_also_of_a_variable_that_no_reading_found() -> None:
+    assert environments({**GIVEN, "A": "1"}, {"PATH": GIVEN["PATH"]}) == ({"A": "1"}, {})
+    assert environments(GIVEN, {"PATH": GIVEN["PATH"], "DEBUG": "1"}) == ({}, {"DEBUG": "1"})
+
+
+def test_a_job_may_lack_what_only_the_rehearsal_gave() -> None:
+    assert environments(GIVEN, {"PATH": GIVEN["PATH"]}) == ({}, {})
+    assert environments({**GIVEN, "LANG": "de"}, {"PATH": GIVEN["PATH"]}) == ({"LANG": "de"}, {})
+
+
+def test_a_variable_that_stays_set_is_told() -> None:
+    assert environments({"PATH": GIVEN["PATH"]}, GIVEN) == ({}, {"LANG": "C", "CONDA_PREFIX": "/env"})
+
+
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("/opt/a:/seen/programs:/usr/bin:/bin", "/opt/a:…"),
+        ("/seen/programs:/usr/bin:/bin:/opt/a", "…:/opt/a"),
+        ("/p/bin:/usr/bin", "./bin:…"),
+        ("/opt/a", "/opt/a"),
+    ],
+)
+def test_a_path_is_compared_by_what_was_added(path: str, seen: str) -> None:
+    assert comparable("PATH", path, GIVEN, ["/p"]) == seen
+
+
+def test_what_a_job_adds_makes_no_difference_unless_the_file_sets_it() -> None:
+    ours = {"WANDB_RUN_ID": "run", "PYTHONUNBUFFERED": "1", "TRAINJOB_TOKEN": "x", "RANK": "0", "SLURM_JOB_ID": "7"}
+    assert environments({}, ours) == ({}, {})
+    assert environments({"WANDB_RUN_ID": "mine"}, ours) == ({"WANDB_RUN_ID": "mine"}, {"WANDB_RUN_ID": "run"})
+    assert environments({"SLURM_CPU_BIND": "none"}, {}, ("SLURM_CPU_BIND",)) == ({"SLURM_CPU_BIND": "none"}, {})
+
+
+def test_secrets_are_not_compared() -> None:
+    assert environments({"HF_TOKEN": "hf_abcdefghijklmnopqrstuv", "URL": "https://u:pass1234@host/x"}, {})[1] == {}
+    assert "HF_TOKEN" not in str(environments({"HF_TOKEN": "hf_abcdefghijklmnopqrstuv"}, {}))
+
+
+def test_limits_and_the_umask_are_compared() -> None:
+    ranks = [FIRST._replace(limits=(("nofile", count), ("umask", "022"))) for count in ("512", "1024")]
+    pair = without_what_was_given(ranks[0], ranks[1], {}, [])
+    assert differences(Proof([pair[0]], [pair[1]])) == ["limits of rank 0: nofile=512, and nofile=1024 in the job"]
+
+
+def test_the_folder_of_a_rank_is_compared() -> None:
+    inside, top = (
+        observe_ranks(rank_in(one, "python train.py", 2), frozenset(), base="/p")[0] for one in ("/p/a", "/p")
+    )
+    assert differences(Proof([inside], [top])) == ["folder of rank 0: the project's a, and the project's in the job"]
+
+
+def test_arguments_are_compared_as_words() -> None:
+    ranks = [
+        replace(rank_in("/p", "python x", 2).processes[0], words=words)
+        for words in (("python", "a b"), ("python", "a", "b"))
+    ]
+    seen = [observe_ranks(replace(rank_in("/p", "", 2), processes=[one]), frozenset())[0] for one in ranks]
+    assert differences(Proof([seen[0]], [seen[1]])) == ["command of rank 0: python 'a b', and python a b in the job"]
+
+
+def test_another_text_in_a_file_is_told_if_it_was_written_before_the_training(tmp_path: Path) -> None:
+    sides = []
+    for at, text in enumerate(("job 12345 in /a/x", "job 12399 in /b/x", "job 12345 in /a/y")):
+        (tmp_path / str(at)).mkdir()
+        for name in ("c.yaml", "late.txt"):
+            (tmp_path / str(at) / name).write_text(text)
+        os.utime(tmp_path / str(at) / "c.yaml", (5, 5))
+        sides.append(proofs.files_written(tmp_path / str(at), "log", 10.0, ["/a", "/b"]))
+    assert not differences(Proof([FIRST], [FIRST], files=(sides[0], sides[1])))
+    assert differences(Proof([FIRST], [FIRST], files=(sides[0], sides[2]))) == [
+        "the job writes something else into c.yaml"
+    ]
+
+
+def test_programs_that_set_up_an_environment_are_compared_in_their_order() -> None:
+    seen = rank_in("/p", "python train.py", 2)
+    calls = [
+        Call("node1", False, "/p", tuple(words.split()))
+        for words in ("module load a", "module list", "pip install /p/x", "module load a")
+    ]
+    assert proofs.setup_calls(replace(seen, calls=calls), ["/p"]) == ["module load a", "pip install ./x"]
+    both = differences(Proof([FIRST], [FIRST], setup=(["module load a", "module load b"], ["module load a"])))
+    assert both == ["the file calls module load b, and the job does not"]
+    turned = differences(Proof([FIRST], [FIRST], setup=(["a", "b"], ["b", "a"])))
+    assert turned == ["the file calls a; b, and the job b; a"]

@@ -1,0 +1,130 @@
+"""Proofs that a script resumes: kept in the user's data folder, valid until a file changes that the script imports.
+
+One file for each script of a project. The digests are of what ran, so edits while `verify` ran count as changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainjob.check.script import script_of
+from trainjob.contract import clock
+from trainjob.contract.paths import RunPaths, home
+from trainjob.planning.words import quantity
+from trainjob.records import typed, updates
+from trainjob.records.files import DamagedError, only_owner_writes, read_small, write_json
+from trainjob.requests.prepared import Prepared
+
+_MOST_PROOFS = 200  # of all projects; the oldest go
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class ResumeProof:
+    """The verdict of `verify --resume` about one script."""
+
+    proved_at: float  # seconds since 1970
+    command: Sequence[str]
+    instances: int
+    interruptions: int
+    codes: Sequence[str]  # of what was lost; none: it resumes
+    files: Mapping[str, str]  # path in the project: SHA-256 of a file that the script imported
+
+    def changed(self, top: Path) -> list[str]:
+        """Return which of the files are other ones now in the project `top`, or gone."""
+        return [name for name, digest in self.files.items() if _digest(top / name) != digest]
+
+
+@dataclass(frozen=True)
+class KnownProof:
+    """A proof, and which of its files have changed since. `--json` prints the fields."""
+
+    proof: ResumeProof
+    changed: Sequence[str]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the script is the one that was proved to resume."""
+        return not self.changed and not self.proof.codes
+
+    def __str__(self) -> str:
+        """Return it in words, which begin with the day and end with the files that changed."""
+        one = self.proof
+        day = time.strftime("%-d %b %Y", time.localtime(one.proved_at))
+        what = "disproved" if one.codes else "proved"
+        lost = f" ({', '.join(one.codes)})" if one.codes else ""
+        how = f"{quantity(one.interruptions, 'interruption')} of `{shlex.join(one.command)}`"
+        if not self.changed:
+            return f"resume {what} on {day}{lost} by {how}; no file changed since"
+        more = len(self.changed) - _MOST_NAMED
+        named = ", ".join(self.changed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"resume {what} on {day}{lost}; {quantity(len(self.changed), 'file')} changed since: {named}"
+
+
+def keep(prepared: Prepared, run: RunPaths, *, interruptions: int, codes: Sequence[str]) -> None:
+    """Keep the proof that the uninterrupted `run` belongs to, unless nothing says which files it imported."""
+    path = _path(prepared)
+    names = {
+        name
+        for events in updates.UpdatePaths(run).ranks()
+        for event in events
+        if event["event"] == updates.IMPORTS
+        for name in event["files"]
+    }
+    if path is None or not names:
+        return
+    job = prepared.request.job
+    proof = ResumeProof(
+        proved_at=clock.time(),
+        command=job.command or (),
+        instances=job.instances or 1,
+        interruptions=interruptions,
+        codes=codes,
+        files={name: _digest(run.project / name) for name in sorted(names)},
+    )
+    with contextlib.suppress(OSError), only_owner_writes():  # a proof that can't be kept is only made again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, typed.to_json(proof))
+        kept = sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)
+        for old in kept[:-_MOST_PROOFS]:
+            old.unlink(missing_ok=True)
+
+
+def known(prepared: Prepared) -> KnownProof | None:
+    """Return the newest proof of the job's script; None for a job without a script, or one that was never verified."""
+    if not _folder().is_dir():
+        return None  # before git is asked for the project's files
+    path = _path(prepared)
+    proof = None if path is None else typed.read(ResumeProof, path)
+    return None if proof is None else KnownProof(proof, proof.changed(prepared.project.top))
+
+
+def _path(prepared: Prepared) -> Path | None:
+    script = script_of(prepared.request, prepared.project, prepared.selection) if prepared.request.job.command else None
+    if script is None:
+        return None
+    key = _sha256(f"{prepared.project.top}\0{script.path}".encode(errors="surrogateescape"))
+    return _folder() / f"{key[:24]}.json"
+
+
+def _folder() -> Path:
+    return home() / "proofs"
+
+
+def _sha256(content: bytes) -> str:
+    import hashlib  # loads OpenSSL, which most plans don't need
+
+    return hashlib.sha256(content).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file; "" if there is none."""
+    try:
+        return _sha256(read_small(path))
+    except (OSError, DamagedError):
+        return ""
