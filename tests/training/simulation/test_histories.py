@@ -74,6 +74,9 @@ def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about:
         # Ranks that a signal ended have reported the last update, and not saved it.
         (2000800, "requeues itself, and trains on"),
         (2001315, "requeues itself, and trains on"),
+        # What was written down about a job that was cancelled as it waited is not of the next one.
+        (2054640, "requeues itself, and trains on"),
+        (2007156, "saves and ends with 0, and does not say of how many"),
         # What the checker took for a fault: ranks out of reach that saved the last update, and those that a request
         # reached as they did.
         (2004221, "requeues itself, and ends"),
