@@ -50,6 +50,7 @@ _LIMIT_S = 400.0
 _MARGIN_S = 60
 _CANCELS = "cancels"
 _URGENT = 16
+_MOST_RESUMES = 8
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ PROGRAMS = (
     Program("Trainer, enable_jit_checkpoint", ("trainer.py", "jit"), "transformers", 1, ("TERM",), keeps=False),
     Program("Trainer", ("trainer.py",), "transformers"),
     Program("Lightning", ("lit.py",), "lightning", saves_at=("USR1",), ends_at=("TERM",), keeps=False, requeues=True),
-    Program("Lightning under torchrun", ("torchrun", "lit.py", "2"), "lightning", ends_at=("TERM",), keeps=False),
+    Program("Lightning under torchrun", ("torchrun", "lit.py"), "lightning", ends_at=("TERM",), keeps=False),
     Program("Fabric", ("fabric.py",), "lightning"),
     Program("accelerate, its example", ("accelerated.py",), "accelerate"),
     Program("nanoGPT", ("gpt_loop.py",)),
@@ -119,6 +120,8 @@ def expected(program: Program, event: Event) -> str:
     saves = bool({*program.saves_at} & {*event.signals}) and (not program.requeues or requeues)
     if event.name == "scancel":
         return "CANCELLED"
+    if event.name == "node loss" and program.instances == 1:
+        return "LOST"  # with the node of its job script
     if event.name in (REQUEUE, "node loss"):
         return "REQUEUED"
     if event.name == CANCEL:
@@ -126,8 +129,9 @@ def expected(program: Program, event: Event) -> str:
         return "REQUEUED" if saves or program.keeps else "REQUEUED|STOPPED|CANCELLED"
     if saves:
         return "STOPPED" if event.place != "slurm" else "REQUEUED"
-    # One that handles TERM and does not save at it is asked by it, ends before its time, and may fail of that.
-    return "STOPPED|FAILED|TIMEOUT|REQUEUED" if program.ends_at else "TIMEOUT"
+    if program.ends_at:  # one that handles TERM and does not save at it is asked by it, and fails of it in time, or not
+        return "FAILED|REQUEUED" if event.place == "slurm" else "FAILED"
+    return "REQUEUED" if event.place == "slurm" and program.keeps else "TIMEOUT"
 
 
 def most_lost(program: Program, event: Event) -> int:
@@ -332,13 +336,17 @@ class Case:
         self.wait(lambda: len(self.attempts()) > 1 or self._has_settled(), "the first attempt to end")
         self.wait(self._has_settled, "the run to end")
         by_itself, first = self.attempts(), self.attempts()[0]
-        resumed = 0
-        if by_itself[-1].state != "COMPLETED":
-            resumed = 1
-            self.place.resume(self)
-            self.wait(lambda: len(self.attempts()) > len(by_itself), "the resumed attempt")
-            self.wait(self._has_settled, "the resumed run to end")
-        return Outcome(self, before, first, len(by_itself), resumed, self.attempts()[-1].state or "", self.counted)
+        # On a slow machine a time limit may end a resumed attempt as well.
+        while self.attempts()[-1].state != "COMPLETED" and len(self.attempts()) < len(by_itself) + _MOST_RESUMES:
+            self._resume()
+        ended = self.attempts()
+        return Outcome(self, before, first, len(by_itself), len(ended), ended[-1].state or "", self.counted)
+
+    def _resume(self) -> None:
+        known = len(self.attempts())
+        self.place.resume(self)
+        self.wait(lambda: len(self.attempts()) > known, "the resumed attempt")
+        self.wait(self._has_settled, "the resumed run to end")
 
 
 @dataclass
@@ -346,8 +354,8 @@ class Outcome:
     case: Case
     before: int
     first: events.Attempt
+    by_itself: int  # attempts
     attempts: int
-    resumed: int
     last_state: str
     counted: int
 
@@ -367,11 +375,11 @@ class Outcome:
             yield "no sentence"
         if self.last_state != "COMPLETED":
             yield f"ended as {self.last_state}"
-        if self.attempts != (2 if self.first.state == "REQUEUED" else 1):
-            yield f"{self.attempts} attempts"
+        if self.by_itself != (2 if self.first.state in ("REQUEUED", "LOST") else 1):
+            yield f"{self.by_itself} attempts"
         if self.lost < 0:
             yield f"COMPLETED with {-self.lost} updates left"
-        if self.lost > most_lost(program, event):
+        if self.lost > most_lost(program, event) * (self.attempts - 1):
             yield f"{self.lost} updates lost"
         script = self.case.run.folder / "logs/scheduler.out"
         if script.exists() and "Slurm has started its job once more" in script.read_text(errors="replace"):
@@ -379,7 +387,7 @@ class Outcome:
 
     def row(self) -> str:
         program, event = self.case.program, self.case.event
-        went_on = "by itself" if not self.resumed else "by resume"
+        went_on = "by itself" if self.attempts == self.by_itself else "by resume"
         row = f"| {program.name} | {event.name} | {self.first.state} | {went_on} | {self.lost} | {self.first.why} |"
         wrong = "; ".join(self.faults())
         return row + (f" WRONG: {wrong} ({self.case.run.folder})" if wrong else "")

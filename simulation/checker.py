@@ -174,8 +174,9 @@ class Checker:
             again = {states.REQUEUED} if job.was_to_start_again else set()
             return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
-            # What was saved at the last moment goes on by a follow-up job.
-            again = {states.REQUEUED} if step.left_marker or step.has_saved else set()
+            # What was saved at the last moment, or has got further before, goes on by a follow-up job.
+            has_advanced = step.program.is_task and step.durable > step.began_from
+            again = {states.REQUEUED} if step.left_marker or step.has_saved or has_advanced else set()
             return frozenset({states.TIMEOUT, states.COMPLETED, *again})
         if job.ends_as == "PREEMPTED":
             is_known = step.durable and step.program.is_task

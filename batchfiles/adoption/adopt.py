@@ -59,7 +59,7 @@ _CURED = frozenset(
         *("addr-hostname-ip", "output-overwritten", "requeue-truncates-log", "requeue-without-signal"),
         *("addr-from-compressed-list", "addr-guessed-from-name", "sets-visible-devices", "world-size-fixed"),
         *("gpus-per-task-hides-peers", "cancels-itself", "cleanup-skipped-by-set-e", "nnodes-range-on-one-node"),
-        *("tilde-in-output", "script-dir-is-spool", "job-never-ends"),
+        *("tilde-in-output", "script-dir-is-spool", "job-never-ends", "wait-interrupted"),
     )
 )
 

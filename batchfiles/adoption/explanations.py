@@ -27,6 +27,15 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     "srun-loses-cpus": ("cpus", "threads"),
     "script-dir-is-spool": ("folder", "command", "environment", "files"),
     "bash-under-sh": ("grammar of sh",),
+    # What becomes of it after its time limit.
+    **dict.fromkeys(
+        (
+            *("time-limit-unhandled", "requeue-without-signal", "trap-deferred", "signal-kills-batch"),
+            *("signal-never-arrives", "wait-interrupted"),
+        ),
+        ("end", "files at the end"),
+    ),
+    "exit-code-lost": ("end",),
     **dict.fromkeys(("crlf", "shebang-not-first"), ("refusal",)),
     **dict.fromkeys((*_ADDRESSES, "port-fixed"), ("command", "environment")),
 }

@@ -42,6 +42,13 @@ def adopt(
         bool,
         typer.Option("--prove", help="Run both on a private Slurm on this machine, and compare what their ranks see."),
     ] = False,
+    to_the_end: Annotated[
+        bool,
+        typer.Option(
+            "--to-the-end",
+            help="With --prove: run both again, interrupt each once by its time limit, and compare their ends.",
+        ),
+    ] = False,
     maps: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,6 +64,8 @@ def adopt(
     from batchfiles.adoption.adopt import adopt as adopted
     from trainjob.backends import project as projects
 
+    if to_the_end and not prove:
+        raise typer.BadParameter("--to-the-end goes with --prove: it follows both to their ends")
     refuse_unreadable(file)
     raw = b""
     if prove:
@@ -70,7 +79,9 @@ def adopt(
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
     _refuse_unplannable(file, texts, cluster)
     paths = {} if output is None else _write(output, texts)
-    proof = _proof(file, raw, own, options, texts, cluster, mapped, quiet=as_json) if prove else None
+    proof = None
+    if prove:
+        proof = _proof(file, raw, own, options, texts, cluster, mapped, quiet=as_json, to_the_end=to_the_end)
     is_proved = proof is None or not proof.unexplained(adoption.explained)
     if as_json:
         files = {"files": {name: str(path) for name, path in paths.items()} or texts}
@@ -139,18 +150,24 @@ def _proof(
     maps: dict[str, Path],
     *,
     quiet: bool,
+    to_the_end: bool,
 ) -> Proof:
     from batchfiles.rehearsal.proof import prove
 
     say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
     with _in_files(texts, cluster) as (job, known):
-        return prove(file, raw, arguments, job, known, say, options=options, maps=maps)
+        return prove(file, raw, arguments, job, known, say, options=options, maps=maps, to_the_end=to_the_end)
 
 
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:
     if proof.is_equal:
         ranks = "1 rank" if len(proof.adopted) == 1 else f"{len(proof.adopted)} ranks"
-        typer.echo(f"Proved: both start {ranks}, which see the same: {proof.compared}\n")
+        typer.echo(f"Proved: both start {ranks}, which see the same: {proof.compared}")
+        if proof.ends is not None:
+            typer.echo(
+                f"Interrupted by their time limit, both are {proof.ends[0].in_words}, and have written the same files"
+            )
+        typer.echo()
         return
     unexplained = proof.unexplained(adoption.explained)
     for one in unexplained:

@@ -20,6 +20,7 @@ _USING_S = 3.0  # from the meeting of ranks to their first work
 _SOON_S = 90.0
 # Slurm counts limits in minutes, and looks at them every half of one.
 _A_TIME_LIMIT_S = 300.0
+_TO_THE_END_S = 1800.0  # for what is left after a fault
 
 
 class JobWatch:
@@ -69,7 +70,8 @@ def follow(
 ) -> str | None:
     """Wait until the job ends, has trained enough, or waits in vain. Return why it is to be ended; None if it has.
 
-    `inject` names a fault, as base.Rehearsal does. `limit` is the time limit that the file asks for.
+    `inject` names a fault, as base.Rehearsal does. `limit` is the time limit that the file asks for. A job that is
+    followed with those that it submits is followed to its end, whatever is injected.
     """
     watch = JobWatch(job)
     began = reported_at = clock.monotonic()
@@ -132,9 +134,9 @@ def _follow_after(inject: str, watch: JobWatch, limit: str) -> str | None:
     def reason() -> str | None:
         watch.look()
         waited = clock.monotonic() - began
-        if job.restarts() and job.is_at_work():
+        if job.restarts() and job.is_at_work() and not job.with_more:
             return "it is at work again"
-        if waited > within_s:
+        if waited > (_TO_THE_END_S if job.with_more else within_s):
             return f"it still runs {waited:.0f} s after the fault"
         if inject == "rank-death" and watch.is_stalled():
             return f"its other ranks have done nothing for {clock.monotonic() - watch.lived:.0f} s, and wait"

@@ -21,6 +21,7 @@ class BatchJob(FollowedJob):
     poll_s: ClassVar[float] = 0.5  # looking starts two programs, and reads a file of each process
 
     seen: Path  # where its processes leave their records
+    with_more: bool = False  # follow the jobs that it submits as well
     processes: Sequence[RecordedProcess] = ()
     steps: dict[str, SlurmStep] = field(default_factory=dict)
     first_nodes: dict[str, str] = field(default_factory=dict)  # of each element, as Slurm writes them
@@ -39,6 +40,10 @@ class BatchJob(FollowedJob):
                 tasks, cpus = int(step.get("Tasks", "0")), int(step.get("CPUs", "0"))
                 self.steps[step["StepId"]] = SlurmStep(step["StepId"], step.get("Name", ""), nodes, tasks, cpus)
         self.processes = processes_in(self.seen)
+
+    def is_followed(self, row: Mapping[str, str]) -> bool:
+        """Return whether a job is this one, a part of it, or one that it has submitted."""
+        return self.with_more or super().is_followed(row)
 
     def reason(self) -> str:
         """Return Slurm's reason for its state."""

@@ -38,9 +38,12 @@ from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
 from trainjob.cluster.reading import read_job
 from trainjob.contract import package
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.helpers import ENVIRONMENTS
 from trainjob.kinds.table import KINDS
 from trainjob.planning.words import quantity
+from trainjob.records import events
 from trainjob.render.rendered import Rendered, render
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
@@ -61,13 +64,28 @@ class ProofDifference(NamedTuple):
     pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, or variables
 
 
+class InterruptedEnd(NamedTuple):
+    """What became of a file or a job that its time limit has interrupted. `state` is Slurm's, of the last job."""
+
+    state: str
+    starts: int
+    why: str | None  # where it is not COMPLETED: why it was ended, or what its job script says
+    files: Mapping[str, str]  # in its project, as files_written() has them
+
+    @property
+    def in_words(self) -> str:
+        """The state and the starts."""
+        return f"{self.state} after {quantity(self.starts, 'start')}" + (f" ({self.why})" if self.why else "")
+
+
 @dataclass(frozen=True)
 class Proof:
     """What the ranks of both saw. `problem` says why one of them could not run.
 
     `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes. `files` are the
     files that each has written into its project, with a digest of those that stood there before the training began.
-    `setup` are the calls of programs that set up an environment, in their order.
+    `setup` are the calls of programs that set up an environment, in their order. `ends` is what became of each after it
+    was interrupted; None if neither was.
     """
 
     original: Sequence[RankObservation]
@@ -76,6 +94,7 @@ class Proof:
     refusal: str | None = None
     files: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
     setup: tuple[Sequence[str], Sequence[str]] = ((), ())
+    ends: tuple[InterruptedEnd, InterruptedEnd] | None = None
 
     @property
     def is_equal(self) -> bool:
@@ -110,6 +129,17 @@ class Proof:
         found += _differences_of_files(*self.files)
         if list(self.setup[0]) != list(self.setup[1]):
             found.append(ProofDifference("setup", f"the file calls {_only_calls(*self.setup)}"))
+        if self.ends is not None:
+            one, other = self.ends
+            if (one.state, one.starts) != (other.state, other.starts):
+                text = f"interrupted by its time limit, the file is {one.in_words}, and the job is {other.in_words}"
+                found.append(ProofDifference("end", text))
+            elif one.starts == 1 and one.state == "COMPLETED":
+                found.append(ProofDifference("start", "neither was interrupted: both end before their time limit"))
+            found += [
+                ProofDifference("files at the end", f"at the end, {difference.text}")
+                for difference in _differences_of_files(one.files, other.files)
+            ]
         return list(dict.fromkeys(found))
 
     def unexplained(self, explanations: Mapping[str, Collection[str]]) -> list[ProofDifference]:
@@ -133,6 +163,7 @@ class Proof:
             "differences": [one.text for one in self.differences()],
             "unexplained": [one.text for one in self.unexplained(explanations)],
             **{name: [one._asdict() for one in observed] for name, observed in ranks.items()},
+            "ends": None if self.ends is None else [{**one._asdict(), "files": sorted(one.files)} for one in self.ends],
         }
 
 
@@ -201,10 +232,13 @@ def prove(
     *,
     options: Sequence[str] = (),
     maps: Mapping[str, Path] | None = None,
+    to_the_end: bool = False,
 ) -> Proof:
     """Return what ranks saw of the batch file `path`, which has to hold `raw`, and of its `job` on `cluster`.
 
-    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. Raises UserError.
+    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. `to_the_end`: if both
+    saw the same, both run again, are interrupted once by their time limit, and are followed to their end. Raises
+    UserError.
     """
     script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
@@ -215,6 +249,8 @@ def prove(
             words = [word.replace(f"${outside}", _PROGRAM) for word in words]
             given[outside] = _PROGRAM
         run, project = _run_of_file(script, words, place, given, maps or {}, say)
+        if to_the_end and project is not None:
+            raise UserError(f"the program of {path.name} is missing here, and has no end", "prove it where it is")
         original, refusal = record(run), None
         taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
         if taken is not None:
@@ -222,14 +258,33 @@ def prove(
             say(refusal)
             original = record(replace(run, script=taken, keep=place / "written-by-copy"))
         prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
-        adopted = record(_run_of_job(run, prepared, place, given))
+        of_job = _run_of_job(run, prepared, place, given)
+        adopted = record(of_job)
         by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
-        of_job = place / "written-by-job/code/project"
+        written = place / "written-by-job/code/project"
         begun = [min((one.began_at for one in of.processes), default=0.0) for of in (original, adopted)]
         folders = {str(run.folder), str(place / "run/code/project"), *run.maps}
-        files = (files_written(by_file, logs, begun[0], folders), files_written(of_job, logs, begun[1], folders))
+        files = (files_written(by_file, logs, begun[0], folders), files_written(written, logs, begun[1], folders))
         bases = (str(run.folder), str(place / "run/code/project" / prepared.project.start))
-    return _compared(script, original, adopted, refusal, files, bases)
+        found = _compared(script, original, adopted, refusal, files, bases)
+        if to_the_end and found.problem is None:
+            theirs = _interrupted_end(
+                run if taken is None else replace(run, script=taken), place / "ends-file", "", logs
+            )
+            ours = _interrupted_end(of_job, place / "ends-job", "code/project", logs)
+            found = replace(found, ends=(theirs, ours))
+    return found
+
+
+def _interrupted_end(run: BatchRun, keep: Path, project: str, logs: str) -> InterruptedEnd:
+    """Return what becomes of a run that its time limit interrupts; its files are in `project`, below its folder."""
+    run.say(f"{run.script.path.name} once more, to its end, with its time limit in between")
+    seen = record(replace(run, inject="timeout", to_the_end=True, keep=keep))
+    jobs = sorted(seen.jobs, key=lambda one: int(one.id.partition("_")[0]))
+    state, why = jobs[-1].state if jobs else "unknown", seen.stopped
+    if project and state != "COMPLETED" and why is None:
+        why = next((one.why for one in reversed(events.attempts(events.read(RunPaths(keep)))) if one.why), None)
+    return InterruptedEnd(state, sum(one.restarts + 1 for one in jobs), why, files_written(keep / project, logs))
 
 
 def _run_of_file(

@@ -57,6 +57,7 @@ class BatchRun:
     needs_log_folder: bool = True  # False: where a relative one is missing, the log goes to the working folder
     stop_after_s: float = 10.0  # of training
     inject: str | None = None  # as of base.Rehearsal
+    to_the_end: bool = False  # after the fault, with the jobs that it submits
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
     programs: Path | None = None  # a folder of programs that PATH names last
@@ -98,7 +99,7 @@ def record(run: BatchRun) -> Recording:
                 text = (sent.stderr.strip() or sent.text.strip()).splitlines()
                 refused = "; ".join(line.removeprefix("sbatch: error: ") for line in text)
                 return Recording((), (), (), (), description.gres_count, refused=refused)
-            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen)
+            job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, with_more=run.to_the_end)
             run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
             limit = run.script.header.value("time") or "UNLIMITED"
             stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
@@ -195,7 +196,8 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     prolog.write_text("\n".join([*lines, ""]))
     prolog.chmod(0o755)
     # As long as a site's: many files make a port of its last digits.
-    found = {"TaskProlog": str(prolog), "KillWait": "5", "FirstJobId": "10001"}
+    # Within KillWait, 30 s at most sites, a job that its limit ends submits the one that continues.
+    found = {"TaskProlog": str(prolog), "KillWait": "30" if run.to_the_end else "5", "FirstJobId": "10001"}
     if options := requested_cluster.site_options(run.script):
         otherwise = "take them out of a copy of the file"
         found |= accepted_options.settings(place, options, run.slurm, otherwise)

@@ -294,6 +294,11 @@ def _not_back(seen: _Seen) -> bool | None:
     return not all(attempt.was_restarted for attempt in seen.attempts)
 
 
+def _saves_nothing(seen: _Seen) -> bool | None:
+    # One that comes back by its trap has saved nothing all the same.
+    return True if _not_back(seen) else None
+
+
 def _hangs(seen: _Seen) -> bool | None:
     return seen.recording.stopped is not None if seen.inject == "rank-death" else None
 
@@ -354,7 +359,12 @@ def _cancels(seen: _Seen) -> bool | None:
 
 
 # The fault that shows it.
-_SHOWN_BY: Mapping[_Look, str] = {_not_back: "timeout", _hangs: "rank-death", _exit_code_lost: "rank-death"}
+_SHOWN_BY: Mapping[_Look, str] = {
+    _not_back: "timeout",
+    _saves_nothing: "timeout",
+    _hangs: "rank-death",
+    _exit_code_lost: "rank-death",
+}
 _LOOKS: Mapping[str, _Look] = {
     **dict.fromkeys(
         (
@@ -370,6 +380,7 @@ _LOOKS: Mapping[str, _Look] = {
     "unset-variable": _printed("unbound variable"),
     **dict.fromkeys(("time-limit-unhandled", "signal-without-requeue", "requeue-without-signal"), _not_back),
     **dict.fromkeys(("trap-deferred", "signal-kills-batch", "signal-never-arrives"), _not_back),
+    "lightning-under-torchrun": _saves_nothing,
     "no-kill-on-bad-exit": _hangs,
     "kill-on-bad-exit-0": _hangs,
     "exit-code-lost": _exit_code_lost,

@@ -8,7 +8,8 @@ from small import UPDATES, Small, numbers, sums
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-fabric = Fabric(accelerator="cpu", devices=1, num_nodes=int(os.environ["WORLD_SIZE"]), strategy="ddp")
+devices = int(os.environ["LOCAL_WORLD_SIZE"])
+fabric = Fabric(accelerator="cpu", devices=devices, num_nodes=int(os.environ["WORLD_SIZE"]) // devices, strategy="ddp")
 fabric.launch()
 model = Small()
 model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.01))

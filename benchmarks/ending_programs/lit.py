@@ -1,7 +1,6 @@
 """Lightning as its first page has it: under Slurm it saves at USR1, and requeues its job itself."""
 
 import os
-import sys
 
 import lightning
 import torch
@@ -24,11 +23,9 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
+devices = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+nodes = int(os.environ.get("WORLD_SIZE", "1")) // devices
 trainer = lightning.Trainer(
-    max_steps=UPDATES,
-    accelerator="cpu",
-    devices=1,
-    num_nodes=int(sys.argv[1]) if len(sys.argv) > 1 else int(os.environ.get("WORLD_SIZE", "1")),
-    log_every_n_steps=10,
+    max_steps=UPDATES, accelerator="cpu", devices=devices, num_nodes=nodes, log_every_n_steps=10
 )
 trainer.fit(Module(), DataLoader(TensorDataset(numbers, sums), batch_size=4))

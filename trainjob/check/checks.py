@@ -111,6 +111,11 @@ def of_rehearsal(context: Context, python: str, brought: Collection[str]) -> lis
     return found or list(script_problems.by(python, context, brought=brought))
 
 
+def warnings_of_rehearsal(context: Context) -> list[Problem]:
+    """Return what a rehearsal may not show of the job's own script, which it runs all the same."""
+    return list(script_problems.requests(context)) if _runs_command_under_scheduler(context) else []
+
+
 def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
     """Return the problems of a job in the order in which they would make it fail. Starts and changes nothing."""
     return list(_problems(context, depth or Depth()))

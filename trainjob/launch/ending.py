@@ -49,6 +49,7 @@ class AttemptFacts(NamedTuple):
     may_be_of_epoch: bool = False  # the total, of a bar which may be drawn anew in each epoch
     checkpoint: bool = False  # one is there, whenever it was written
     durable: int = 0  # the last update before it, as read
+    advanced: bool = False  # this attempt wrote one, of an update that the attempt before did not reach, as read
     failed: bool = False  # a rank has failed, by no request: failure.json
     terminated: bool = False  # launchers have told ranks to end
     trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
@@ -149,7 +150,9 @@ def _by_controller(facts: AttemptFacts) -> Ending:
         why = "the time limit has ended this attempt"
         if facts.more_time and not _starts_are_used_up(facts):
             return Ending(states.REQUEUED, MORE_TIME, why)
-        return _continued(facts, has_saved, why, states.TIMEOUT)
+        if facts.advanced and not has_saved:
+            why += ", which has written a checkpoint at about update {:,}".format(facts.durable)
+        return _continued(facts, has_saved or facts.advanced, why, states.TIMEOUT)
     if facts.job == "CANCELLED":  # by somebody, also of a job that was being preempted
         return _cancelled(facts)
     if facts.preempted:
@@ -200,6 +203,8 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
     if not has_saved:
         no_request = "no rank that handles USR1 or TERM was asked"
         refusal = "nothing was written after the request" if _was_asked(facts) else no_request
+        if facts.time_limit and facts.checkpoint:
+            refusal += ", and no checkpoint of this attempt got further than the attempt before"
     elif facts.stop:
         refusal = "it was asked to stop for good (trainjob cancel --stop)"
     elif facts.terminated and not is_explained:
@@ -279,6 +284,7 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
         facts["may_be_of_epoch"] = read_progress.may_be_of_epoch
         facts["durable"] = read_progress.durable_update or read_progress.began_at or 0
         facts["checkpoint"] = facts["checkpoint"] or facts["durable"] > 0
+        facts["advanced"] = (read_progress.durable_update or 0) > attempts.progress_before(paths)
     for word in words:
         name, _, value = word.partition("=")
         if name == "shown":  # a line of `scontrol show job -o`

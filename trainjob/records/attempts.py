@@ -124,3 +124,9 @@ def starts(paths: RunPaths) -> int:
     """Return how many starts the job script has counted since the run was submitted or resumed; 1 if it counts none."""
     found = re.match(r"(\d{1,9})\b", read_word(paths.starts) or "")
     return int(found.group(1)) if found else 1
+
+
+def progress_before(paths: RunPaths) -> int:
+    """Return the update that the run had reached when this attempt began, as its job script has noted; 0 if unknown."""
+    found = re.match(r"\d{1,9} \d{1,9} (?:update-)?(\d{1,15})\Z", read_word(paths.starts) or "")
+    return int(found.group(1)) if found else 0

@@ -15,6 +15,7 @@ LAUNCH, COMPILED = "launch", "compiled"  # the ranks are being started; before t
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
 RETRY = "retry"  # the next attempt asks for more
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
+_WHY_LOST = "its job script noted no end: its node failed, or something killed it"
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 
@@ -58,7 +59,7 @@ def attempts(events: List[Event]) -> List[Attempt]:
         if event.what == BEGAN:
             begun[event.attempt] = Attempt(event.attempt, event.at, None, None, event.detail)
         elif event.what in (ENDED, LOST) and one is not None:
-            state, _, why = parse_end(event) if event.what == ENDED else ("LOST", "", "")
+            state, _, why = parse_end(event) if event.what == ENDED else ("LOST", "", _WHY_LOST)
             begun[event.attempt] = one._replace(ended_at=max(event.at, one.began_at), state=state, why=why)
     return [begun[number] for number in sorted(begun)]
 

@@ -62,6 +62,8 @@ def _refuse_script(rehearsal: Rehearsal) -> None:
     found = checks.of_rehearsal(context, rehearsal.redirects["TRAINJOB_PYTHON"], brought)
     if found:
         raise ProblemsError.of_all(found, "; ")
+    for problem in checks.warnings_of_rehearsal(context):
+        rehearsal.say(f"warning: {problem.text}. {problem.cure}")
 
 
 def progress(rehearsal: Rehearsal) -> str:

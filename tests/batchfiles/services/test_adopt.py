@@ -86,6 +86,44 @@ def test_ranks_that_a_program_starts_itself_and_files_are_compared(tmp_path: Pat
     assert dict(found["adopted"][0]["environment"])["A"] == "a\tb"
 
 
+SAVES = """\
+import os, signal, sys, time
+asked = []
+signal.signal(signal.SIGUSR1, lambda number, _: asked.append(number))
+path, step = f"last-{os.environ['SLURM_PROCID']}.pt", 0
+if os.path.exists(path):
+    step = int(open(path).read())
+again = step > 0
+while step < 9000 and not asked:
+    step += 1
+    time.sleep(0.0001 if again else 0.1)
+with open(path, "w") as saved:
+    saved.write(str(step))
+if not asked:
+    open("done.txt", "w").close()
+"""
+ENDS = "#!/bin/bash\n#SBATCH --ntasks=2 --time=30 %s\n%ssrun python saves.py%s\n"
+COMES_BACK = ENDS % (
+    "--signal=B:USR1@60 --open-mode=append --requeue",
+    "trap 'scancel --signal=USR1 $SLURM_JOB_ID; wait; scontrol requeue $SLURM_JOB_ID' USR1\n",
+    " &\nwait",
+)
+
+
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    ("text", "states"), [(COMES_BACK, ["COMPLETED", "COMPLETED"]), (ENDS % ("", "", ""), ["TIMEOUT", "COMPLETED"])]
+)
+def test_a_file_and_its_job_are_interrupted_and_followed_to_their_ends(
+    tmp_path: Path, text: str, states: list[str]
+) -> None:
+    (tmp_path / "saves.py").write_text(SAVES)
+    code, found = proof(tmp_path, text, "--to-the-end")
+    assert [one["state"] for one in found["ends"]] == states, found
+    assert (found["unexplained"], code) == ([], 0)
+    assert found["equal"] == (states[0] == states[1])
+
+
 def test_options_of_sbatch_and_a_script_of_the_shell(tmp_path: Path) -> None:
     text = "#!/bin/bash\n#SBATCH --ntasks-per-node=2 --time=10\nsrun ./run.sh --lr 1 $1\n"
     code, found = proof(tmp_path, text, "--", "--nodes=2", "two")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,14 @@ def test_every_line_is_accounted_for(tmp_path: Path) -> None:
     lines = {number for one in adoption.account.entries for number in range(one.line, one.last + 1)}
     assert lines == {number for number, line in enumerate(text.splitlines(), 1) if number > 1 and "comment" not in line}
     assert [one.text for one in adoption.account.lost] == ["cp -r out /archive"]
+
+
+def test_a_wait_that_a_trap_ends_is_the_jobs_own(tmp_path: Path) -> None:
+    waits = "trap 'kill -USR1 $PID' USR1\nsrun python train.py &\nPID=$!\nwait $PID\n"
+    adoption = adopted("#!/bin/bash\n#SBATCH --ntasks=2 --time=30 --signal=B:USR1@60\n" + waits, tmp_path)
+    assert "wait-interrupted" in adoption.cured
+    assert {"end", "files at the end"} <= set(adoption.explained)
+    assert not re.search(r"\b(?:trap|wait)\b", adoption.job), "its prologue has neither"
 
 
 def test_what_is_wrong_is_said_and_cured(tmp_path: Path) -> None:

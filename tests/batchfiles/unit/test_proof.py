@@ -10,7 +10,7 @@ import pytest
 from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
-from batchfiles.rehearsal.proof import Proof, program_from_outside, taken_by_sbatch
+from batchfiles.rehearsal.proof import InterruptedEnd, Proof, program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
@@ -46,6 +46,31 @@ def test_only_what_differs_is_told() -> None:
     theirs = FIRST._replace(environment=(("A", "1"), ("B", "2")))
     ours = FIRST._replace(environment=(("A", "1"), ("B", "3")))
     assert differences(Proof([theirs], [ours])) == ["environment of rank 0: B=2, and B=3 in the job"]
+
+
+def test_ends_after_an_interruption_are_compared() -> None:
+    back = InterruptedEnd("COMPLETED", 2, None, {"last.pt": "", "result.json": ""})
+    assert Proof([FIRST], [FIRST], ends=(back, back)).is_equal
+    killed = InterruptedEnd("TIMEOUT", 1, None, {"last.pt": ""})
+    proof = Proof([FIRST], [FIRST], ends=(killed, back))
+    assert differences(proof) == [
+        "interrupted by its time limit, the file is TIMEOUT after 1 start, and the job is COMPLETED after 2 starts",
+        "at the end, only the job writes result.json",
+    ]
+    assert proof.unexplained(explained(["time-limit-unhandled"], [])) == []
+    assert len(proof.unexplained(explained(["nnodes-missing"], []))) == 2
+    stopped = back._replace(state="FAILED", starts=1, why="nothing was written after the request")
+    assert differences(Proof([FIRST], [FIRST], ends=(back, stopped))) == [
+        "interrupted by its time limit, the file is COMPLETED after 2 starts, and the job is FAILED after 1 start "
+        "(nothing was written after the request)"
+    ]
+
+
+def test_what_ends_before_its_time_limit_proves_nothing_about_an_interruption() -> None:
+    done = InterruptedEnd("COMPLETED", 1, None, {})
+    proof = Proof([FIRST], [FIRST], ends=(done, done))
+    assert differences(proof) == ["neither was interrupted: both end before their time limit"]
+    assert proof.unexplained(explained(["time-limit-unhandled"], []))
 
 
 def test_a_difference_is_excused_by_what_explains_it_alone() -> None:

@@ -1,7 +1,7 @@
 """What scripts of others do when they are asked to stop, and what becomes of their jobs under a real Slurm.
 
 None of them leaves a marker. Those that save are continued, those that do not are told so, and none that has stopped
-early is COMPLETED.
+early is COMPLETED. Nor does what waits for them begin before they are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.support.slurm_jobs import ONE_RANK_NODES, POLL_S, Login, cluster_file
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
+from trainjob.rehearse.slurm import faults
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION, description_of
 from trainjob.rehearse.slurm.private import private_slurm
 
@@ -41,6 +42,9 @@ while step < 3000:
     step += 1
     print(f"step {step}/3000 loss 0.5", flush=True)
     time.sleep(0.0005 if again else 0.2)
+    if "periodic" in words and step % 20 == 0:
+        with open(path, "w") as saved:
+            saved.write(str(step))
     if asked:
         time.sleep(1.0)  # a second signal would come within the save
         print("heard", len(asked), flush=True)
@@ -85,6 +89,10 @@ class Job:
 
     def wait_until_started_again(self) -> None:
         self._wait(lambda: bool(self.login.queue()) and self.run.word("attempt") == "2", "start again")
+
+    def wait_until_reason(self, waiting: str, reason: str) -> None:
+        asked = ["squeue", "--noheader", f"--jobs={waiting}", "--format=%r"]
+        self._wait(lambda: self.login.slurm.run(asked).text.strip() == reason, f"hold {waiting} back for {reason}")
 
     def wait_until_at_work(self) -> None:
         self._wait(lambda: all("step 5/" in self.run.log(rank) for rank in (0, 1)), "train")
@@ -138,6 +146,56 @@ def test_one_that_saves_before_the_time_limit_is_continued(login: Login, words: 
     assert [line for line in job.run.log(0).splitlines() if line.startswith("heard")] == ["heard 1"]
     assert "of 3,000: interrupted: continued as attempt 2" in job.why()
     assert ("(TERM)" if words == ("TERM",) else "(USR1)") in job.why()
+
+
+@pytest.mark.parametrize(("cluster", "name"), [("hpc", "first"), (CANCELS, "followed")])
+def test_what_comes_after_an_interrupted_run_waits_until_it_is_complete(login: Login, cluster: str, name: str) -> None:
+    job = at_work(login, name, "USR1", "TERM", cluster=cluster)
+    evaluation = login.render("--instances", "1", "--name", f"after-{name}", "--", "true")
+    # As `trainjob submit --after` has it.
+    login.sbatch(evaluation, f"--dependency=afterok:{job.id}")
+    if cluster == CANCELS:  # a follow-up job continues
+        job.preempt()
+    else:
+        job.ask()
+    job.wait_until_started_again()
+    assert evaluation.word("attempt") == ""
+    job.wait_until_over()
+    job.check("COMPLETED", 2)
+    until(lambda: evaluation.word("state") == "COMPLETED", f"{name}'s evaluation to be made", LIMIT_S, POLL_S)
+
+
+def test_one_that_cannot_be_asked_is_continued_from_its_checkpoint(login: Login) -> None:
+    job = at_work(login, "periodic", "periodic")
+    evaluation = login.render("--instances", "1", "--name", "too-early", "--", "true")
+    login.sbatch(evaluation, f"--dependency=afterok:{job.id}")
+    faults.let_time_run_out(login.slurm, job.id)
+    job.wait_until_started_again()
+    was_too_early = evaluation.word("attempt")
+    job.wait_until_over()
+    job.check("COMPLETED", 2)
+    assert "which has written a checkpoint at about update" in job.why()
+    assert job.run.word("job_id") != job.id, "a follow-up job continues"
+    first = next(line for line in job.run.log(0).split("attempt 2")[-1].splitlines() if line.startswith("from"))
+    assert int(first.split()[1]) >= 20
+    # To Slurm, the job that it waited for has failed.
+    until(lambda: evaluation.word("state") == "COMPLETED", "the evaluation to be made", LIMIT_S, POLL_S)
+    assert was_too_early == ""
+
+
+@pytest.mark.parametrize("words", [(), ("forgets",)], ids=["saves", "forgets"])
+def test_what_comes_after_a_stopped_run_never_starts(login: Login, words: tuple[str, ...]) -> None:
+    job = at_work(login, "stopped" + "".join(words), "USR1", *words)
+    evaluation = login.render("--instances", "1", "--name", "never", "--", "true")
+    waiting = login.sbatch(evaluation, f"--dependency=afterok:{job.id}")
+    if not words:
+        RunPaths(job.run.folder).stop.touch()
+    job.ask()
+    job.wait_until_over()
+    job.check("STOPPED", 1)
+    job.wait_until_reason(waiting, "DependencyNeverSatisfied")
+    assert evaluation.word("attempt") == ""
+    login.slurm.run(["scancel", waiting])
 
 
 def test_one_that_saves_nothing_is_stopped_with_the_reason(login: Login) -> None:

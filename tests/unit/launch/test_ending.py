@@ -108,6 +108,17 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
             "preempted by Slurm; it was asked to stop for good (trainjob cancel --stop): {starts}",
         ),
         (
+            "scheduler signalled job=COMPLETING time_limit code=143 durable=1505 advanced",
+            "the time limit has ended this attempt, which has written a checkpoint at about update 1,505: "
+            "continued as attempt 2",
+        ),
+        (
+            "scheduler signalled job=COMPLETING time_limit code=143 checkpoint durable=1505",
+            "the time limit has ended this attempt; no rank that handles USR1 or TERM was asked, and no checkpoint of "
+            "this attempt got further than the attempt before: {continues_from} newest checkpoint, at about update "
+            "1,505",
+        ),
+        (
             "scheduler job=RUNNING asked=USR1",
             "asked to stop (USR1), ended with 0: interrupted; nothing was written after the request: {starts}",
         ),
@@ -157,6 +168,28 @@ def test_a_checkpoint_is_known_by_its_folder_or_by_the_progress(
         (paths.checkpoints / "update-00000080").mkdir(parents=True)
     found = ending.read(paths, ["code=0"])
     assert (found.checkpoint, found.durable) == expected
+
+
+@pytest.mark.parametrize(
+    ("starts", "durable", "advanced"),
+    [
+        ("1 1 \n", 80, True),
+        ("1 1 \n", None, False),
+        ("2 1 79\n", 80, True),
+        ("2 1 80\n", 80, False),
+        ("2 1 update-00000079\n", 80, True),
+        ("2 1 update-00000080\n", 80, False),
+        ("2 1 some words\n", 80, True),
+    ],
+)
+def test_an_attempt_has_advanced_with_a_checkpoint_further_than_the_one_before_came(
+    paths: RunPaths, starts: str, durable: int | None, advanced: bool
+) -> None:
+    paths.starts.write_text(starts)
+    progress.write(paths, ProgressRecord(attempt=3, update=94, durable_update=durable, began_at=60))
+    assert ending.read(paths, ["code=143"]).advanced == advanced
+    progress.write(paths, ProgressRecord(attempt=2, update=94, durable_update=durable, began_at=60))
+    assert not ending.read(paths, ["code=143"]).advanced
 
 
 @pytest.mark.parametrize("shown", ["", "JobId=7 JobState=RUNNING Restarts=1 "])

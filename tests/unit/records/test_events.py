@@ -42,7 +42,7 @@ def test_attempts_are_told_from_their_events(paths: RunPaths) -> None:
         Attempt(1, 5.0, 8.0, "FAILED", "n1", "it failed, so"),
         Attempt(2, 10.0, None, None, "n2"),
         Attempt(3, 9.0, 9.0, "COMPLETED", "n3"),  # by a clock that was set back
-        Attempt(4, 11.0, 12.0, "LOST", ""),
+        Attempt(4, 11.0, 12.0, "LOST", "", "its job script noted no end: its node failed, or something killed it"),
     ]
     assert [events.why_ended(paths, number) for number in (1, 2, 3, 9)] == ["it failed, so", "", "", ""]
 

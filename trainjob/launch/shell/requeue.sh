@@ -26,6 +26,8 @@ begin_job() {
   if [[ -z "$automatic" ]]; then rm -f .retries; fi
   note_failed_nodes "$last_nodes"
   count_start "$automatic" "$progress"
+  # A script that died with its node could not.
+  if [[ -n "$follows" ]]; then pass_on_waiting "$follows" "$job"; fi
   if [[ -n "$queues_follow_up" ]]; then queue_follow_up; fi
 }
 
@@ -196,6 +198,7 @@ start_again() {
     else
       say "requeueing is not allowed here: job $follow_up continues after this one"
     fi
+    pass_on_waiting "$job" "$follow_up"
   elif [[ -n "$more" ]]; then
     state=FAILED
     if [[ -n "$cancelled" ]]; then state=TIMEOUT; fi
@@ -206,6 +209,21 @@ start_again() {
     state=STOPPED why="Slurm takes neither a requeue nor a follow-up job: trainjob resume continues from the checkpoint"
     record_end "$ending_code"
   fi
+}
+
+# pass_on_waiting OLD NEW: what waits for job OLD to be complete waits for NEW, which continues its run. What waits for all
+# elements of an array is left as it is.
+pass_on_waiting() {
+  local waiting on
+  while IFS='|' read -r waiting on; do
+    on=,$on,
+    if [[ ! "$waiting" =~ ^[0-9]+$ || "$on" != *",afterok:$1,"* ]]; then continue; fi
+    on=${on//,afterok:$1,/,afterok:$2,} on=${on#,}
+    if scontrol update "JobId=$waiting" "Dependency=${on%,}" >/dev/null 2>&1; then
+      say "job $waiting, which waited for job $1 to be complete, waits for job $2"
+    fi
+  done < <(within_limit squeue --noheader --states=PENDING --user="$(id -un)" --format='%F|%E' 2>/dev/null |
+    sed 's/([^)]*)//g' | sort -u)
 }
 
 # Fails where the controller refuses.
