@@ -41,20 +41,21 @@ demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
-# There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free. Of the others, those of a
-# file run in one worker, because they share services that are slow to start.
-PYTEST := $(BIN)/pytest -n 3
+# There are more workers than cores, because many tests wait, and most of those outside QUICK. Quick tests go to whichever worker is
+# free. Of the others, those of a file run in one worker, because they share services that are slow to start; tests/conftest.py says
+# in which order the files begin.
 QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
-SLOW := tests $(addprefix --ignore=,$(QUICK))
+TEST_QUICK := $(BIN)/pytest -n 3 --dist worksteal $(QUICK)
+TEST_SLOW := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
-	$(PYTEST) --dist worksteal $(QUICK) -m "not full"
+	$(TEST_QUICK) -m "not full"
 
 test-all: test ## Run all tests but the longest; tests whose service is missing are skipped
 	$(MAKE) --no-print-directory test-rest
 
 test-rest: .venv/installed-dev ## Run what test-all runs after test
-	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW) -m "not full"
+	$(TEST_SLOW) -m "not full"
 
 # Launchers and frameworks have a virtualenv of their own, so that other tests don't find them installed. It is made once, in minutes.
 LAUNCHERS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainjob/launchers-$(shell $(PYTHON) -c 'import sys; print("py%d.%d" % sys.version_info[:2])')-$(subst ==,,$(lastword $(TORCH)))
@@ -70,8 +71,8 @@ test-full: export TRAINJOB_LAUNCHERS_VENV ?= $(LAUNCHERS)
 test-full: export TRAINJOB_FRAMEWORKS_VENV ?= $(LAUNCHERS)
 test-full: .venv/installed-dev $(LAUNCHERS)/complete ## Run all tests, also those that take longer than CI allows: every night
 	$(MAKE) --no-print-directory test-newest
-	$(PYTEST) --dist worksteal --hypothesis-profile nightly $(QUICK)
-	$(PYTEST) --dist loadfile --no-loadscope-reorder $(SLOW)
+	$(TEST_QUICK) --hypothesis-profile nightly
+	$(TEST_SLOW)
 
 test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips with a reason where there is none
 	$(BIN)/pytest -rs tests/services/gpu

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainjob.cli.main import COMMANDS, load
-from trainjob.kinds.table import KINDS
+from trainjob.kinds.table import EVERY_KIND
 from trainjob.launch import options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +49,7 @@ class Law:
 
 # -- the kind of a cluster ----------------------------------------------------------------------
 
-_CLASSES = {kind.MODEL.__name__ for kind in KINDS.values()}
+_CLASSES = {kind.MODEL.__name__ for kind in EVERY_KIND.values()}
 _KNOW_KINDS = ("trainjob/cluster/", "trainjob/kinds/", "trainjob/train/", "trainjob/launch/", "batchfiles/")
 
 
@@ -61,7 +61,7 @@ def kind_questions(source: Source) -> Iterator[Break]:
                 yield _place(node)
         elif isinstance(node, ast.Compare):
             words = {inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant)}
-            if words & set(KINDS) and ".kind" in ast.unparse(node):
+            if words & set(EVERY_KIND) and ".kind" in ast.unparse(node):
                 yield _place(node)
 
 
@@ -180,6 +180,7 @@ _OF_OTHERS = {
     "Slurm": {
         *("test-only", "ntasks", "ntasks-per-node", "nodes", "export", "dependency", "format", "ipus", "gres"),
         *("gpus-per-node", "gpus-per-task", "gpu-bind", "cpus-per-task", "cpu-bind", "environment"),
+        *("jobid", "overlap", "mem"),
     },
     "scripts": {"batch", "batch-size"},
     "poprun": {"vipu", "numa-aware", "process-placement", "verbose", "vv"},
@@ -296,6 +297,8 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/launch/hooks/trainjob_hooks/recorder.py": "runs without our package",
                 "trainjob/launch/hooks/trainjob_hooks/startup.py": "runs without our package",
                 "trainjob/train/measure/probe.py": "runs without our package",
+                "trainjob/backends/slurm/start_step.sh": "runs without our shell library",
+                "trainjob/launch/shell/allocation.sh": "turns Slurm's EndTime into seconds by date",
                 "trainjob/machines/start_script.sh": "runs without our shell library",
                 "batchfiles/rehearsal/programs/bash_env.sh": "runs without our shell library",
                 "batchfiles/rehearsal/programs/program.sh": "runs without our shell library",

@@ -21,9 +21,9 @@ _CODE = re.compile(r"```.*?```", re.DOTALL)
 _RULE = """\
 1. `trainjob plan … --json`: does it fit, and is it what was asked for? A refusal names the nearest settings that work.
 2. `trainjob rehearse …`: the same bytes run on this machine. Go on only after PASSED.
-3. `trainjob render …`: show the person these bytes, and wait for a yes.
+3. `trainjob render …`: show the person these bytes, and wait for a yes. You are held to them.
 4. `trainjob submit …`, with the same words. Add no `--no-check` and no `--again` unasked, and cancel nothing that you
-   did not submit.
+   did not submit. Inside a job of the person's (`--in`, or without a word in `salloc`) end nothing but your own runs.
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,44 @@ from tests.support.recording_engines import Engines, on_path
 
 _VENV_NAMES = ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS", "LAUNCHERS", "FRAMEWORKS")
 _VENVS = tuple(f"TRAINJOB_{name}_VENV" for name in _VENV_NAMES)
+_FOLDER = Path(__file__).parent
 _KEPT = ("TRAINJOB_TEST_REQUIRE", *_VENVS)
 
+# The tests of these folders wait more than they compute. Those of all others but unit and scripts keep a core busy.
+_WAITING = {"backends", "batchfiles", "services"}
+# The files that take longest, of each kind.
+_LONGEST = (
+    "services/ssh/test_same_problems.py",
+    "services/ansible/test_failures.py",
+    "services/slurm/test_requeue.py",
+    "services/slurm/test_site.py",
+    "services/ansible/test_site.py",
+    "services/slurm/test_endings.py",
+    "services/slurm/test_once_and_retry.py",
+    "backends/test_slurm.py",
+    "services/ssh/test_hosts.py",
+    "services/slurm/test_by_hand.py",
+    "services/slurm/test_arrays.py",
+    "services/docker/test_local.py",
+    "backends/test_hosts.py",
+    "services/slurm/test_trains.py",
+    "services/horovod/test_runs.py",
+    "standins/gpu/test_programs.py",
+    "training/verify/test_script_resume.py",
+    "training/simulation/test_histories.py",
+    "standins/gpu/test_collectives.py",
+    "training/train/test_ranks.py",
+    "training/local/test_counting.py",
+    "training/verify/test_ipus.py",
+    "training/local/test_asked_to_stop.py",
+    "standins/gpu/test_operators.py",
+    "training/verify/test_instances.py",
+    "training/verify/test_diagnoses.py",
+    "training/verify/test_bitwise.py",
+    "training/train/test_resume.py",
+    "training/verify/test_guarded.py",
+    "training/rehearse/test_command.py",
+)
 # Folders of tests that call the command line many times, and start it by itself where its start matters.
 _MANY_COMMANDS = {"attack", "local", "scripts"}
 
@@ -35,12 +71,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="Write the golden files anew instead of comparing.")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with the names of its folders: `-m "unit or scripts"`, and of those `-m batchfiles`."""
-    folder = Path(__file__).parent
+    """Mark every test with the names of its folders, and put the files in the order in which workers begin them."""
+    files: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        for name in item.path.relative_to(folder).parts[: 2 if item.path.is_relative_to(folder / "batchfiles") else 1]:
-            item.add_marker(name)
+        file = item.path.relative_to(_FOLDER)
+        for name in file.parts[: 2 if file.parts[0] == "batchfiles" else 1]:
+            item.add_marker(name)  # `-m "unit or scripts"`, and of those `-m batchfiles`
+        files.setdefault(file, []).append(item)
+    items[:] = [item for file in _in_turn(files) for item in files[file]]
+
+
+def _in_turn(files: Iterable[Path]) -> list[Path]:
+    """Return files that wait between those that compute, so that no core is idle; the longest of each kind first."""
+    rank = {name: number for number, name in enumerate(_LONGEST)}
+    kinds: dict[bool, list[Path]] = {True: [], False: []}
+    for file in sorted(files, key=lambda file: rank.get(file.as_posix(), len(rank))):
+        kinds[file.parts[0] in _WAITING].append(file)
+    share = {file: (number + 0.5) / len(kind) for kind in kinds.values() for number, file in enumerate(kind)}
+    return sorted(share, key=share.__getitem__)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -77,7 +127,7 @@ def attack(request: pytest.FixtureRequest) -> Attack:
 @pytest.fixture
 def here(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Here]:
     """A user's machine in small; nothing that was started on it outlives the test."""
-    folders = request.path.relative_to(Path(__file__).parent).parts
+    folders = request.path.relative_to(_FOLDER).parts
     made = Here(tmp_path, forks=bool(_MANY_COMMANDS.intersection(folders)))
     yield made
     made.end_everything()

@@ -32,7 +32,10 @@ class Told:
         """Remember the folder."""
         self.folders.append(folder)
 
-    def argv(self, paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
+    def argv(
+        self, paths: RunPaths, script: str, after: Sequence[RunPaths] = (), inside: str | None = None
+    ) -> list[str]:
+        assert inside is None
         return ["start", paths.id, script, *(one.id for one in after)]
 
     def start(self, paths: RunPaths, submission: Submission) -> Native:

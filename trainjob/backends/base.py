@@ -62,10 +62,13 @@ class BackEnd(Protocol):
     def refuse_folder(self, folder: Path) -> None:
         """Raise UserError for a path that can't be a run directory of this back end."""
 
-    def argv(self, paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
+    def argv(
+        self, paths: RunPaths, script: str, after: Sequence[RunPaths] = (), inside: str | None = None
+    ) -> list[str]:
         """Return the command that `start` runs, for the record.
 
-        `after` are the runs to wait for until they are COMPLETED; given only to a back end with a scheduler.
+        `after` are the runs to wait for until they are COMPLETED; given only to a back end with a scheduler. `inside`
+        is the job that holds the nodes, where the run is a step of one.
         """
 
     def start(self, paths: RunPaths, submission: Submission) -> Native:

@@ -42,7 +42,12 @@ def refuse_folder(folder: Path) -> None:
         raise UserError(f"run directory {str(folder)!r} has a line break in its path", "choose another folder")
 
 
-def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:  # noqa: ARG001 - see BackEnd
+def argv(
+    paths: RunPaths,  # noqa: ARG001 - see BackEnd
+    script: str,
+    after: Sequence[RunPaths] = (),  # noqa: ARG001 - see BackEnd
+    inside: str | None = None,  # noqa: ARG001 - see BackEnd
+) -> list[str]:
     """Return the command that runs a job script."""
     return ["bash", script]
 

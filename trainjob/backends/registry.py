@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trainjob.backends import detached
 from trainjob.backends.base import Answer, Liveness
 from trainjob.backends.slurm import backend as slurm
+from trainjob.backends.slurm import steps
 from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 # The type checker proves that every module fits the Protocol. Run directories of earlier versions name the detached
 # back end "local" or "poprun".
-BACK_ENDS: dict[str, BackEnd] = {"detached": detached, "slurm": slurm, "local": detached, "poprun": detached}
+BACK_ENDS: dict[str, BackEnd] = {
+    "detached": detached,
+    "slurm": slurm,
+    "allocation": steps,
+    "local": detached,
+    "poprun": detached,
+}
 
 
 def get(name: str) -> BackEnd:

@@ -41,7 +41,7 @@ def of_machine(request: Request) -> dict[str, str]:
     if cluster.trains_here:
         # On this machine the path may be relative to the working folder.
         runs_dir = os.path.abspath(expanded(runs_dir))
-    is_elsewhere = cluster.has_scheduler or cluster.container.runtime != "none"
+    is_elsewhere = cluster.hosts_are_given or cluster.container.runtime != "none"
     named = request.cluster.interpreter or ""
     questions = {
         # As the job script does, in this order.
@@ -164,7 +164,7 @@ def manifest_path(request: Request) -> str | None:
 def image_file(request: Request) -> str | None:
     """Return the path of the image file on the submitting machine; None for an image of a registry or an engine."""
     image = request.cluster.container.image or ""
-    is_file = request.cluster.has_scheduler and image.startswith(("/", "~/"))
+    is_file = request.cluster.hosts_are_given and image.startswith(("/", "~/"))
     return image if is_file and request.cluster.container.runtime != "none" else None
 
 
@@ -175,4 +175,4 @@ def starts_by_mpirun(request: Request) -> bool:
 
 def needs_horovod(request: Request) -> bool:
     """Return whether the hosts must have Horovod. Slurm's nodes can't be asked before the job runs."""
-    return needs_mpirun(request.plan.engine) and not request.cluster.has_scheduler
+    return needs_mpirun(request.plan.engine) and not request.cluster.hosts_are_given

@@ -8,7 +8,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainjob.check import requirements
 from trainjob.contract import package
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ def script_of(request: Request, project: Project, selection: Selection | None) -
 
 def of_interpreter(request: Request, project: Project, selection: Selection | None) -> dict[str, str]:
     """Return the questions about the script to the interpreter that runs it; empty if no machine can be asked."""
+    from trainjob.check import requirements  # loads what reaches other machines, and a plan asks for the script alone
+
     script = script_of(request, project, selection)
     first = (request.job.command or ("",))[0]
     if script is None or requirements.program(request) is None or os.path.basename(first) in _BRING_PYTHON:

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,9 @@ from trainjob.cli import complete
 from trainjob.cli.command import cluster_option
 from trainjob.contract.settings import HOST_RANGE, Scalar, SettingRow, rows
 from trainjob.requests.options import JobOptions
+
+if TYPE_CHECKING:
+    from trainjob.requests.prepared import Prepared
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -29,6 +32,22 @@ AllowSecretEnv = Annotated[
 ]
 
 _HOST_COUNT = "host-count"
+
+
+def in_allocation(
+    inside: Annotated[
+        str | None,
+        typer.Option(
+            "--in",
+            metavar="JOBID|none",
+            help="Slurm: run as a step of this job, which you hold. none: in a job of its own. Default: the job that "
+            "trainjob is called in, if any.",
+        ),
+    ] = None,
+) -> str | None:
+    """Return the allocation that a run is to be inside of, for `takes_a_job(also=…)`."""
+    return inside
+
 
 # Neither a value nor a list of NAME=VALUE: the command stands after --.
 _WORDS = "command"
@@ -45,6 +64,12 @@ def _source(
 ) -> JobOptions:
     """Return where a job comes from, without its settings."""
     return JobOptions(cluster, job, {_WORDS: words} if words else {}, project, untracked)
+
+
+def say_inside(prepared: Prepared) -> None:
+    """Say on standard error that a run goes into an allocation that nobody has named."""
+    if prepared.inside is not None and prepared.inside.because:
+        typer.echo(prepared.inside.because, err=True)
 
 
 def takes_a_job(

@@ -88,6 +88,8 @@ class Cluster(Strict):
     back_end: ClassVar[str] = "detached"
     starter: ClassVar[Starter] = "mpirun"  # of ranks that are not on IPUs
     hosts_are_named: ClassVar[bool] = False  # by the cluster file, not chosen by a scheduler
+    hosts_are_given: ClassVar[bool] = False  # by a scheduler when a job begins, so that none can be asked before
+    by_hand: ClassVar[str] = "bash {folder}/{script}"  # the command line that starts a rendered script
     accelerator_key: ClassVar[str] = "nodes.accelerator"
 
     @property

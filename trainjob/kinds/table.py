@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.job import Job
-from trainjob.kinds import hosts, local, pod, slurm
+from trainjob.contract.errors import UserError
+from trainjob.kinds import allocation, hosts, local, pod, slurm
 from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
@@ -28,20 +29,32 @@ class Kind(Protocol):
         """Return the names that the template may use. Raises UserError for what the kind does not support."""
 
 
-# The type checker proves that every module fits the Protocol.
+# The type checker proves that every module fits the Protocol. A cluster file is of one of these kinds.
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
+# And those that only a request has: `in_allocation` makes them.
+EVERY_KIND: dict[str, Kind] = {**KINDS, "allocation": allocation}
 
 
 def cluster_of(values: Mapping[str, object]) -> Cluster:
-    """Return the cluster that a file's keys and values describe; `kind` is one of KINDS. Raises InvalidError."""
-    return validated(KINDS[str(values["kind"])].MODEL, values)
+    """Return the cluster that a file's keys and values describe; `kind` is one of EVERY_KIND. Raises InvalidError."""
+    return validated(EVERY_KIND[str(values["kind"])].MODEL, values)
+
+
+def in_allocation(name: str, cluster: Cluster) -> Cluster:
+    """Return the cluster called `name` as an allocation of it, in which a job is a step. Raises UserError."""
+    if not cluster.hosts_are_given:
+        raise UserError(f"--in: cluster {name} is of kind {cluster.kind}, which has no allocations", "leave --in out")
+    try:
+        return cluster_of({**cluster.as_values(stated_only=True), "kind": "allocation"})
+    except InvalidError as refused:
+        raise UserError(f"--in: cluster {name}: {refused}", "--in none goes to the queue") from None
 
 
 def recorded_cluster(record: JobRecord) -> Cluster:
     """Return the cluster of the run that `record` describes. Raises ContractError."""
     file = record.request.cluster.file
-    if file.get("kind") not in KINDS:
-        known = ", ".join(KINDS)
+    if file.get("kind") not in EVERY_KIND:
+        known = ", ".join(EVERY_KIND)
         raise ContractError(
             f"job.json is damaged: asked.cluster.file.kind is {file.get('kind')!r}, expected one of {known}"
         )

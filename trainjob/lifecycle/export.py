@@ -15,6 +15,8 @@ from trainjob.records import checkpoints
 from trainjob.records import submission as submissions
 from trainjob.records.safetensors import header, pieces, whole_shape
 
+_BLOCK_BYTES = 1 << 24
+
 
 def _join(parts: list[Path], target: Path, update: int) -> None:
     """Write the weights to `target` in the layout that a single instance would have written."""
@@ -31,7 +33,7 @@ def _join(parts: list[Path], target: Path, update: int) -> None:
                 source.seek(piece.place.start)
                 left = piece.place.size
                 while left:
-                    block = source.read(min(left, 1 << 24))
+                    block = source.read(min(left, _BLOCK_BYTES))
                     if not block:
                         raise OSError(errno.EIO, "a part of the checkpoint is shorter than its header says")
                     output.write(block)

@@ -108,7 +108,7 @@ def _next_attempt(now: Snapshot) -> Submission:
         return again
     # The runs that the first attempt waited for are COMPLETED.
     at = datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds")
-    argv = backend.argv(now.paths, last.script)
+    argv = backend.argv(now.paths, last.script, inside=last.inside)
     return again.replace(attempt=now.attempt + 1, after=(), argv=argv, resumed_at=at)
 
 

@@ -54,6 +54,7 @@ class Handover:
     remote: Remote | None = None  # where run directories lie on another machine; None: in runs_dir
     after: tuple[RunPaths, ...] = ()  # the runs that this one waits for
     share: str = "none"  # who else may read the run directory: none, group or all
+    inside: str | None = None  # the job that holds its nodes, in which it is a step
     is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
 
 
@@ -84,7 +85,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         backend=handover.backend,
         cluster=handover.cluster,
         native=None,
-        argv=backend.argv(paths, handover.rendered.script, handover.after),
+        argv=backend.argv(paths, handover.rendered.script, handover.after, handover.inside),
         script=handover.rendered.script,
         submitted_at=datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds"),
         attempt=1,
@@ -97,6 +98,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         },
         remote=remote,
         after=tuple(one.id for one in handover.after),
+        inside=handover.inside,
     )
     try:
         # In the index before it exists, so that what an interruption leaves is found; and never without its record.

@@ -50,6 +50,7 @@ class Submission:
     is_unknown: bool = False  # unknown whether its job arrived: ask the scheduler
     folder: Optional[str] = None  # the run directory that it was written to; None in records of earlier versions
     resumed_at: Optional[str] = None  # when this attempt was asked for, if it is not the first
+    inside: Optional[str] = None  # the job that holds its nodes, if the run is a step of one
     copy_of: Optional[str] = None  # the run directory to which what was submitted belongs, if this one is a copy of it
 
     @property

@@ -173,19 +173,23 @@ class Run:
         instances: int | None = None,
         from_scratch: bool = False,
         completed: bool = False,
+        within: str | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Run:
         """Start the next attempt, from the newest sound checkpoint, and return the run.
 
         `instances` changes the number of instances and keeps the global batch. `from_scratch` sets all checkpoints
-        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `warn` is called with
+        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `within` is the
+        number of the job that a run inside an allocation continues in. `warn` is called with
         a line about each checkpoint that is skipped; by default this is a Python warning. Raises UserError for a run
         that can't be resumed.
         """
         from trainjob.requests import submission
 
         say = warn or (lambda text: warnings.warn(text, stacklevel=4))
-        submission.resume(self.paths, instances=instances, from_scratch=from_scratch, completed=completed, warn=say)
+        submission.resume(
+            self.paths, instances=instances, from_scratch=from_scratch, completed=completed, within=within, warn=say
+        )
         return self
 
     def export(self, target: str | Path) -> Path:
@@ -208,6 +212,7 @@ def plan(
     command: Sequence[str] | None = None,
     project: str | Path | None = None,
     untracked: bool = False,
+    inside: str | None = "none",
     **settings: Any,
 ) -> PlannedJob:
     """Return a job that is planned on a cluster.
@@ -216,8 +221,9 @@ def plan(
     this machine. `settings` have the keys of a job file (instances=8, micro_batch=4, set={"width": 32},
     env={"NAME": "text"}) and override those in `job_file`. `command` is your own command, word by word, instead of a
     task. `project` is the top folder of your project (default: the git top level of the working folder); `untracked`
-    also copies files that git does not track. Raises UserError for an unknown cluster or setting, and for a job that
-    can't run on the cluster, with the nearest settings that can.
+    also copies files that git does not track. `inside` is the number of a Slurm job, of which the run is to be a step;
+    None: that of the job which this process is in, if any. Raises UserError for an unknown cluster or setting, and for
+    a job that can't run on the cluster, with the nearest settings that can.
     """
     return plan_of(
         JobOptions(
@@ -226,6 +232,7 @@ def plan(
             values={**settings, **({"command": list(command)} if command else {})},
             project=None if project is None else Path(project),
             untracked=untracked,
+            inside=inside,
         )
     )
 

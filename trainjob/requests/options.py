@@ -21,6 +21,8 @@ class JobOptions(NamedTuple):
     values: Mapping[str, Any]
     project: Path | None = None
     untracked: bool = False
+    # The job that holds the nodes, or "none". None: the job that this process is in, if any.
+    inside: str | None = "none"
 
     def on_this_machine(self) -> JobOptions:
         """Return the options with this machine as their cluster, if none is given: for what trains here anyway."""

@@ -22,9 +22,11 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import expanded, home
 from trainjob.kinds.choice import choose
 from trainjob.kinds.lookup import NamedCluster, find
-from trainjob.kinds.table import KINDS
+from trainjob.kinds.table import EVERY_KIND, in_allocation
 from trainjob.planning.build import plan
 from trainjob.render.request import Request
+from trainjob.requests import inside
+from trainjob.requests.inside import Held
 from trainjob.requests.options import JobOptions
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Prepared:
     project: Project
     untracked: bool = False
     cluster_chosen_by: str = "flag --cluster"
+    inside: Held | None = None  # the allocation in which it is a step; None: a job of its own
 
     @cached_property
     def selection(self) -> Selection | None:
@@ -81,13 +84,13 @@ class Prepared:
 
     def refuse_conflicts(self) -> None:
         """Raise UserError for settings that a job script can't have together; `render` refuses the same."""
-        KINDS[self.request.cluster.kind].context(self.request)
+        EVERY_KIND[self.request.cluster.kind].context(self.request)
 
     def explained(self) -> str:
         """Return the job script with notes about origins and reasons."""
         from trainjob.render import rendered as rendering
 
-        page = KINDS[self.request.cluster.kind]
+        page = EVERY_KIND[self.request.cluster.kind]
         return rendering.script(self.request, page, package.companion("templates"), site_templates(), explain=True)
 
     def changed(self, **settings: Any) -> Prepared:
@@ -109,6 +112,9 @@ def prepare(options: JobOptions) -> Prepared:
     job, origins = _with_counted_samples(
         named_cluster, _with_absolute_paths(named_cluster, merged.job), dict(merged.origins)
     )
+    held = inside.chosen(options.inside, named_cluster.name, named_cluster.cluster)
+    if held is not None:
+        named_cluster = named_cluster._replace(cluster=in_allocation(named_cluster.name, named_cluster.cluster))
     array = None
     if job.array is not None or job.sweep is not None:
         from trainjob.render import elements  # slow to load, and only arrays need it
@@ -123,14 +129,16 @@ def prepare(options: JobOptions) -> Prepared:
         project_folder=project.start,
     )
     planned = array.planned(request) if array else request
-    return Prepared(named_cluster, planned, project, options.untracked, choice.chosen_by)
+    if held is not None:
+        inside.refuse_misfit(held.allocation, named_cluster.cluster, planned)
+    return Prepared(named_cluster, planned, project, options.untracked, choice.chosen_by, held)
 
 
 def rendered(request: Request) -> Rendered:
     """Return the files of a planned request, rendered from our templates and the site's."""
     from trainjob.render.rendered import render
 
-    return render(request, KINDS[request.cluster.kind], package.companion("templates"), site_templates())
+    return render(request, EVERY_KIND[request.cluster.kind], package.companion("templates"), site_templates())
 
 
 def _with_absolute_paths(named_cluster: NamedCluster, job: Job) -> Job:

@@ -21,12 +21,13 @@ from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import arrays, index, notify
 from trainjob.observe.report.report import slowest_checkpoint_s
-from trainjob.observe.status import status
+from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
+from trainjob.requests import inside
 from trainjob.requests.prepared import Prepared, rendered
 
 
@@ -99,6 +100,7 @@ def submit(
         selection=prepared.selection,
         remote=remote,
         after=wait_for,
+        inside=prepared.inside and prepared.inside.allocation.job_id,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
@@ -138,20 +140,24 @@ def resume(
     instances: int | None = None,
     from_scratch: bool = False,
     completed: bool = False,
+    within: str | None = None,
     warn: Callable[[str], None],
 ) -> None:
     """Start the next attempt of a run, with `instances` if given, and the same global batch.
 
-    With `from_scratch` all checkpoints are set aside first. With `completed` a COMPLETED run goes on, too. `warn` is
-    called with lines about checkpoints that the attempt skips, checkpoints that the last attempt could not write, and a
-    margin before the time limit that is too short for them; it becomes longer unless the user has stated it. Raises
-    UserError if another `resume` is under way, a redirecting variable is set, the run can't be resumed, all checkpoints
-    are damaged, or `instances` does not divide the batch.
+    With `from_scratch` all checkpoints are set aside first. With `completed` a COMPLETED run goes on, too. A run inside
+    an allocation begins in job `within`, and without one in the same as before. `warn` is called with lines about
+    checkpoints that the attempt skips, checkpoints that the last attempt could not write, and a margin before the time
+    limit that is too short for them; it becomes longer unless the user has stated it. Raises UserError if another
+    `resume` is under way, a redirecting variable is set, the run can't be resumed, all checkpoints are damaged, or
+    `instances` does not divide the batch.
     """
     start.refuse_redirects(os.environ)
     with locked(paths.whole, "trainjob resume"):
         now = status(paths)
         resuming.refuse_unless_ended(now, completed=completed)
+        if within is not None:
+            now = _moved(now, within)
         lost = now.checkpoints_not_written
         if lost:
             warn(f"{lost} checkpoint{'s' if lost > 1 else ''} of the last attempt NOT written")
@@ -166,6 +172,21 @@ def resume(
             write_again(paths, rendered(request))
         resuming.resume(now, completed=completed)
         notify.watch(paths)
+
+
+def _moved(now: Snapshot, within: str) -> Snapshot:
+    """Return the status of a run whose next attempt begins in job `within`. Raises UserError where it does not fit."""
+    if now.submission is None or now.submission.inside is None:
+        raise UserError(f"run {now.id} is a job of its own, and --in is for runs inside an allocation", "leave it out")
+    again = resuming.request_of(jobs.read(now.paths.job))
+    held = inside.chosen(within, again.plan.cluster, again.cluster)
+    if held is None:
+        raise UserError(
+            f"--in {within}: run {now.id} was rendered for an allocation",
+            "Submit it anew with --in none, or name a job",
+        )
+    inside.refuse_misfit(held.allocation, again.cluster, again)
+    return dataclasses.replace(now, submission=now.submission.replace(inside=held.allocation.job_id))
 
 
 def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[str], None]) -> Request | None:

@@ -701,6 +701,8 @@ def test_a_port_that_is_taken_is_passed_over_or_named(bash: Bash) -> None:
         assert bash.run(f"MASTER_ADDR=localhost; is_taken {port} && echo taken", **JOB).out == "taken\n"
         wanted = f"is_taken() {{ [ $1 = {20000 + 7 * 31} ]; }}; port_of_this_job ''"
         assert bash.run(wanted, **JOB).out == f"{20000 + 7 * 31 + 1}\n"
+        # Of several runs in one job each has a range of its own.
+        assert bash.run(f"run_of_job=2; {wanted}", **JOB).out == f"{20000 + 7 * 31 + 2 * 101}\n"
 
 
 def test_an_interface_that_is_not_there_is_named(bash: Bash) -> None:

@@ -231,6 +231,9 @@ def test_the_files_of_a_repository_are_those_that_git_lists(git: Git, tmp_path: 
         "out/x.py": "behind a link that leads out of the project",
     }
     assert select(in_git(tmp_path), untracked=True).files == ("a.py", "new.py", "sub/y.py")
+    write(tmp_path, "abcd/job.json", "abcd/code/trainjob/x.py")
+    git.says["ls-files -z --others --exclude-standard"] = (0, b"new.py\0abcd/job.json\0")
+    assert select(in_git(tmp_path), untracked=True).files == ("a.py", "new.py")
 
 
 def test_the_top_of_a_repository_is_what_git_says(git: Git, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_folders import made
+from trainjob.backends import mirror
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.slurm import asking, backend
 from trainjob.backends.slurm.backend import Order
@@ -524,6 +525,27 @@ def test_a_job_of_groups_of_nodes_is_entered_at_the_ranks_group(slurm: Slurm, pa
         assert f"--het-group={rank}" in words
         assert f"--nodelist=n{rank}" in words
     assert slurm.slept_s == []
+
+
+@pytest.mark.parametrize("begun", [["n1"], []])
+def test_the_node_of_a_rank_is_where_it_is_now(
+    slurm: Slurm, paths: RunPaths, monkeypatch: pytest.MonkeyPatch, begun: list[str]
+) -> None:
+    def sampled(host: str) -> None:
+        usage.append(paths, usage.UsageRecord(attempt=1, rank=0, host=host, pid=1, time=1.0, cpus=1, memory_bytes=1))
+
+    for host in begun:
+        sampled(host)
+    brought = iter([*([] if begun else [None]), "n2"])  # without a sample of before, nothing comes at first
+
+    def refresh(*_: object) -> None:
+        if host := next(brought, None):
+            sampled(host)
+
+    monkeypatch.setattr(mirror, "refresh_usage", refresh)
+    recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
+    assert "--nodelist=n2" in backend.next_to(paths, recorded, 0, ["sh"], terminal=False)
+    assert len(slurm.slept_s) == 1 - len(begun)
 
 
 def test_the_node_of_a_rank_is_waited_for_a_while(slurm: Slurm, paths: RunPaths) -> None:

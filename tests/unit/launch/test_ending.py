@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,7 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ("asked=USR1 code=1 failed", "asked to stop (USR1), ended with 1: failed: trainjob resume starts it again"),
         ("asked=USR1 code=1 failed update=7", "asked to stop (USR1), ended with 1, at 7: failed: {starts}"),
         ("asked=USR1 trains", "asked to stop (USR1), ended with 0: complete"),
+        ("asked=USR1 update=1 total=1", "asked to stop (USR1), ended with 0, at 1 of 1: complete"),
         ("signalled", "cancelled: {starts}"),
         ("signalled marker", "cancelled: {continues}"),
         ("signalled saved", "cancelled: {continues}"),
@@ -97,6 +100,11 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ("signalled checkpoint durable=1200", "cancelled: {continues_from} newest checkpoint, at about update 1,200"),
         ("scheduler job=COMPLETING restarted", "the job was requeued, and Slurm starts it again"),
         ("scheduler job=COMPLETING restarted preempted", "preempted by Slurm, and Slurm starts it again"),
+        (
+            "scheduler awaited",
+            "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
+            "a node may have failed",
+        ),
         ("scheduler job=RUNNING marker", "its ranks have stopped, and left a checkpoint: continued as attempt 2"),
         ("scheduler job=RUNNING marker failed code=1", "the failure may not come again: continued as attempt 2"),
         (
@@ -224,7 +232,7 @@ def test_damaged_records_never_keep_an_attempt_from_its_end(paths: RunPaths) -> 
 
 
 def test_the_job_script_gets_three_lines_by_the_facts_that_it_gives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for words in (["code=0"], ["code=1"], ["code=1", "signalled=TERM"]):
         assert ending.main([str(tmp_path), *words]) == 0
@@ -232,3 +240,7 @@ def test_the_job_script_gets_three_lines_by_the_facts_that_it_gives(
         assert told == ending.printed(tmp_path, words)
         assert told.count("\n") == 3
     assert ending.printed(tmp_path, ["code=0"]) != ending.printed(tmp_path, ["code=1"])
+    monkeypatch.setattr(sys, "argv", ["ending.py", str(tmp_path), "code=1"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(ending.__file__, run_name="__main__")
+    assert capsys.readouterr().out == ending.printed(tmp_path, ["code=1"])

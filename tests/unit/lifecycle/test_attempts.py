@@ -141,6 +141,19 @@ def test_each_element_is_recorded_before_and_after(told: Told, paths: RunPaths) 
     assert recorded(paths).native == {"job_id": "7"}
 
 
+def test_no_element_begins_where_others_may_have_put_something(
+    told: Told, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object, place: Path) -> None:
+        raise UserError(f"{place} is open to others", "close it")
+
+    monkeypatch.setattr(folder, "refuse_foreign_content", refuse)
+    paths.of_element(1).folder.mkdir(parents=True)
+    with pytest.raises(UserError, match=f"{paths.folder} is open to others"):
+        start.hand_over_elements(paths, {1: recorded(paths).replace(attempt=2)})
+    assert told.started == []
+
+
 # --- One more attempt.
 
 

@@ -31,7 +31,7 @@ def no_warning(line: str) -> None:
     raise AssertionError(line)
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("parts", [1, 2, 3])
 def test_the_weights_of_all_parts_are_one_tensor(paths: RunPaths, target: Path, parts: int) -> None:
     saved(paths, 100, parts=parts)
     saved(paths, 200, parts=parts, rows=5)

@@ -38,6 +38,7 @@ def test_old_runs_come_oldest_first() -> None:
 @pytest.mark.usefixtures("three")
 def test_the_newest_and_other_states_stay() -> None:
     assert chosen(keep=2) == ["old"]
+    assert chosen(keep=4) == []
     assert chosen(in_states=frozenset({"FAILED"})) == ["mid"]
 
 

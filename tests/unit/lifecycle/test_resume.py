@@ -79,6 +79,12 @@ def test_what_has_ended_early_can_go_on(
 
 
 @pytest.mark.usefixtures("told")
+def test_a_run_that_is_completed_goes_on_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is COMPLETED, so there is nothing left to resume"):
+        resume.refuse_unless_ended(now(tmp_path, "COMPLETED"))
+
+
+@pytest.mark.usefixtures("told")
 def test_a_copy_is_not_resumed(tmp_path: Path) -> None:
     seen = now(tmp_path)
     assert seen.submission is not None

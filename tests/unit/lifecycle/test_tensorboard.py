@@ -201,6 +201,7 @@ def test_an_export_adds_what_is_new(paths: RunPaths, writers: list[Writer], tmp_
     assert {one.tag: one.simple_value for one in first.summary.value}["train/loss"] == 1.0
     assert (second.step, second.wall_time) == (20, began + 4.0)
     assert described.step == 20
+    assert described.summary.value.added.tensor.tensor_shape.dim.added.size == 1
     assert abs(described.wall_time - clock.time()) < 1000
     assert parameters.summary == dict(history(paths).settings)
     assert writer.is_closed

@@ -15,6 +15,7 @@ from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
+from trainjob.records.updates import UpdatePaths
 from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, parse_stops
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
@@ -170,6 +171,25 @@ def test_an_attempt_goes_on_as_the_one_before_it_did_from_the_same_checkpoint() 
     assert itself(before, AttemptLog(2, (changed(5, state_before=""),))) == ["optimizer"]
 
 
+def test_a_generator_that_the_script_leaves_alone_has_not_to_be_restored(tmp_path: Path) -> None:
+    """Those of Python and numpy begin at random in each process."""
+    paths = RunPaths(tmp_path)
+    lines = UpdatePaths(paths)
+    lines.folder.mkdir()
+    drawn = {"samples": [], "losses": [1.0], "rates": [0.1], "scale": None, "gradients": "", "norm": 1.0}
+    states = {"weights_before": "", "state_before": "", "weights": "", "state": ""}
+    lines.rank(0).write_text(
+        "".join(
+            json.dumps({"event": "update", "attempt": attempt, **drawn, **states, "random_before": before}) + "\n"
+            for attempt, before in ((1, "t1.p1.n1"), (1, "t2.p1.n2"), (2, "t2.p2.n2"), (2, "t3.p2.n4"))
+        )
+    )
+    ((first, second),) = update_log.read(paths)
+    assert second.updates[0].draws_as(first.updates[1])  # Python's alone is another, and nothing was drawn from it
+    assert not second.updates[0].draws_as(first.updates[0])
+    assert not second.updates[1].draws_as(dataclasses.replace(second.updates[1], random_before="t3..n3"))
+
+
 @pytest.mark.parametrize(
     ("tolerance", "losses", "codes"), [(0.0, (1 / 5,), ["unknown"]), (1e-3, (0.20001,), []), (1e-3, (0.21,), ["rng"])]
 )
@@ -309,3 +329,25 @@ def test_a_fault_is_shown_with_the_fewest_stops(needed: set[str], left: list[str
     stops = parse_stops("kill@save:5,kill@update:7")
     found = script_resume.fewest(stops, lambda fewer: needed <= {str(one) for one in fewer})
     assert [str(one) for one in found] == left
+
+
+@pytest.mark.parametrize(("weights", "codes"), [("weights 6", ["ema"]), ("nearly those", [])])
+def test_what_is_saved_after_updates_that_differ_by_noise_may_be_another(
+    tmp_path: Path, weights: str, codes: list[str]
+) -> None:
+    redone = [
+        WHOLE.updates[4],
+        dataclasses.replace(WHOLE.updates[5], weights=weights),
+        dataclasses.replace(WHOLE.updates[6], weights_before=weights),
+        *WHOLE.updates[7:],
+    ]
+    attempts = [
+        AttemptLog(1, WHOLE.updates[:8], (saving(8, "step8.pt", ema="1"),)),
+        AttemptLog(2, tuple(redone), (saving(4, "step8.pt", ema="9"),)),
+    ]
+    run = RunPaths(tmp_path)
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 8, {}),))
+    evidence = script_resume.ResumeEvidence(
+        run, Interrupted(run, (), None), [[whole]], [attempts], tolerance=lost_module.PROFILES["standard"]
+    )
+    assert [one.code for one in evidence.findings()] == codes

@@ -58,7 +58,12 @@ def refuse_folder(folder: Path) -> None:
             raise UserError(f"{folder} {why}", "choose another folder")
 
 
-def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = ()) -> list[str]:
+def argv(
+    paths: RunPaths,
+    script: str,
+    after: Sequence[RunPaths] = (),
+    inside: str | None = None,  # noqa: ARG001 - see BackEnd
+) -> list[str]:
     """Return the command that submits a job under the run's name."""
     options = [f"{_AFTER}{':'.join(_newest_job(one, submissions.read(one)) for one in after)}"] if after else []
     return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
@@ -195,7 +200,7 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     place, earlier = slurm_of(paths, submission), _earlier(paths, submission)
     order = Order(paths, *place, [*words, script], earlier, is_first=submission.attempt == 1)
     job_id, messages = order.submitted()
-    return {**_native(paths, submission, job_id), **({SBATCH_MESSAGES: messages} if messages else {})}
+    return {**native(paths, submission, job_id), **({SBATCH_MESSAGES: messages} if messages else {})}
 
 
 def start_elements(
@@ -210,7 +215,7 @@ def start_elements(
     place = slurm_of(paths, submission)
     order = Order(paths, *place, words, earlier, is_first=False, elements=frozenset(numbers))
     job_id, _ = order.submitted()
-    return {number: _native(*of_element, f"{job_id}_{number}") for number, of_element in each.items()}
+    return {number: native(*of_element, f"{job_id}_{number}") for number, of_element in each.items()}
 
 
 def look_for(paths: RunPaths, submission: Submission) -> Native | None:
@@ -220,7 +225,7 @@ def look_for(paths: RunPaths, submission: Submission) -> Native | None:
     """
     begun = attempts.job_id(paths)
     if begun is not None and begun.partition("_")[0] not in _earlier(paths, submission):
-        return _native(paths, submission, begun)
+        return native(paths, submission, begun)
     number = paths.element
     machine, folder = slurm_of(paths, submission)
     whole = folder if number is None else folder.removesuffix(f"/{ELEMENTS}/{number}")
@@ -229,10 +234,11 @@ def look_for(paths: RunPaths, submission: Submission) -> Native | None:
     job_id = order.job_of_an_earlier_try(asks_twice=True)
     if job_id is None:
         return None
-    return _native(paths, submission, job_id if number is None else f"{job_id}_{number}")
+    return native(paths, submission, job_id if number is None else f"{job_id}_{number}")
 
 
-def _native(paths: RunPaths, submission: Submission, job_id: str) -> Native:
+def native(paths: RunPaths, submission: Submission, job_id: str) -> Native:
+    """Return the native id of a run whose job is `job_id`."""
     remote = submission.remote
     where = {"host": remote.host, "user": remote.user} if remote else {"host": None, "user": None}
     after = {"after": list(submission.after)} if submission.after else {}
@@ -317,7 +323,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
         # The name beside the number: a Slurm that was reinstalled counts from 1 again. With a name, though, scancel
         # would end all elements of an array that wait, where one is meant.
         name = [] if "_" in job_id else [f"--name={paths.whole.id}"]
-        _scancel(machine, [*name, job_id], timeout_s)
+        scancel(machine, [*name, job_id], timeout_s)
     cancelled = set[str]()
     deadline = clock.monotonic() + grace_s + END_S
     while left := _unfinished(paths, machine, folder, recorded | cancelled, timeout_s):
@@ -325,7 +331,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
         # folder is cancelled once more, without a name.
         remaining = {job.array_id if job.folder == folder else job.name for job in left if job.state != "COMPLETING"}
         if new := remaining - cancelled:
-            _scancel(machine, sorted(new), timeout_s)
+            scancel(machine, sorted(new), timeout_s)
             cancelled |= new
         if clock.monotonic() > deadline:
             every = ", ".join(sorted(recorded | cancelled))
@@ -337,7 +343,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
     remove_partitions(paths, submission)
 
 
-def _scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
+def scancel(machine: Machine, words: Sequence[str], timeout_s: float) -> None:
     """Call scancel, again for a while where the controller is away. A job that has ended is no error."""
     for delay_s in (*CANCEL_DELAYS_S, None):
         try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainjob.cli.command import AsJson, command, commands, fail_unless
-from trainjob.cli.job_flags import takes_a_job
+from trainjob.cli.job_flags import in_allocation, takes_a_job
 from trainjob.contract.errors import Problem, UserError
 from trainjob.planning.words import quantity
 from trainjob.requests.options import JobOptions
@@ -21,9 +21,10 @@ app = commands()
     "trainjob check --cluster hpc --job mine.yaml",
     "trainjob check --cluster hpc --task my_task:MyTask --ask-controller",
 )
-@takes_a_job()
+@takes_a_job(also=[in_allocation])
 def check(
     flags: JobOptions,
+    inside: str | None,
     ask_controller: Annotated[
         bool,
         typer.Option("--ask-controller", help="Also ask Slurm: sinfo, and sbatch --test-only, which uses up a job id."),
@@ -37,7 +38,7 @@ def check(
     from trainjob.requests.prepared import prepare
     from trainjob.requests.submission import context_of, find_problems
 
-    prepared = prepare(flags)
+    prepared = prepare(flags._replace(inside=inside))
     name, cluster = prepared.named_cluster.name, prepared.named_cluster.cluster
     context = context_of(prepared)
     problems = find_problems(prepared, Depth(thorough=True, scheduler=ask_controller), context)

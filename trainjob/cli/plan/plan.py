@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli.command import AsJson, command, commands
-from trainjob.cli.job_flags import takes_a_job
+from trainjob.cli.job_flags import in_allocation, say_inside, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -26,9 +26,10 @@ _MOST_ELEMENTS_SHOWN = 20
     "trainjob plan --cluster pod64 --instances 8",
     "trainjob plan --cluster slurm-gpu --instances 16 --global-batch 1024",
 )
-@takes_a_job()
+@takes_a_job(also=[in_allocation])
 def plan(
     flags: JobOptions,
+    inside: str | None,
     steps: Annotated[
         bool, typer.Option("--steps", help="Show the steps of one weight update and each replica's share of the data.")
     ] = False,
@@ -43,12 +44,14 @@ def plan(
     from trainjob.requests import proofs
     from trainjob.requests.prepared import prepare
 
-    prepared = prepare(flags)
+    prepared = prepare(flags._replace(inside=inside))
+    say_inside(prepared)
     prepared.refuse_conflicts()
     request, planned = prepared.request, prepared.request.plan
     held = _memory(prepared) if memory else []
     chosen_by = f"chosen by {prepared.cluster_chosen_by}"
     earlier = _earlier_runs(request)
+    where = [] if prepared.inside is None else [("inside", str(prepared.inside))]
     proof = proofs.known(prepared)
     if as_json:
         from trainjob.records.typed import to_json
@@ -60,6 +63,8 @@ def plan(
             record["steps"] = picture.steps(planned, request.job)
         if earlier is not None:
             record["earlier_runs"] = to_json(earlier)
+        if prepared.inside is not None:
+            record["inside"] = prepared.inside.allocation._asdict()
         if proof is not None:
             record["resume_proof"] = to_json(proof)
         record["cluster_chosen_by"] = prepared.cluster_chosen_by
@@ -67,7 +72,7 @@ def plan(
         return
     typer.echo(f"{planned.name} on {planned.cluster} ({planned.kind})")
     typer.echo(f"cluster {planned.cluster}, from {prepared.named_cluster.origin_word}: {chosen_by}\n")
-    show.rows([*arithmetic(planned), *held, *([] if earlier is None else [("earlier runs", str(earlier))])])
+    show.rows([*arithmetic(planned), *held, *where, *([] if earlier is None else [("earlier runs", str(earlier))])])
     if request.swept:
         _print_elements(request)
     if proof is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli.command import AsJson, command, commands
-from trainjob.cli.job_flags import AllowSecretEnv, takes_a_job
+from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, say_inside, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -22,9 +22,10 @@ app = commands()
 
 
 @command(app, "trainjob render --cluster hpc --instances 16 -o job", "trainjob render --cluster pod64 --explain")
-@takes_a_job()
+@takes_a_job(also=[in_allocation])
 def render(
     flags: JobOptions,
+    inside: str | None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write: job script, job.json, code.")
     ] = None,
@@ -40,7 +41,8 @@ def render(
     """Print or write the bytes that would run."""
     from trainjob.requests.prepared import prepare
 
-    prepared = prepare(flags)
+    prepared = prepare(flags._replace(inside=inside))
+    say_inside(prepared)
     rendered = prepared.render()
     if explain:
         _explain(prepared.explained(), as_json=as_json)
@@ -79,11 +81,8 @@ def _write(prepared: Prepared, rendered: Rendered, output: Path, *, allow_secret
     if as_json:
         show.as_json({"folder": str(paths.folder), "script": rendered.script, "files": sorted(rendered.files)})
         return
-    script = paths.folder / rendered.script
-    by_hand = f"bash {shlex.quote(str(script))}"
-    if script.suffix == ".sbatch":
-        by_hand = f"cd {shlex.quote(str(script.parent))} && sbatch {script.name}"
-    typer.echo(f"wrote {script}: run it with `{by_hand}`")
+    by_hand = cluster.by_hand.format(folder=shlex.quote(str(paths.folder)), script=rendered.script)
+    typer.echo(f"wrote {paths.folder / rendered.script}: run it with `{by_hand}`")
 
 
 def _explain(explained: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainjob.cli.command import AsJson, Follow, command, commands
-from trainjob.cli.job_flags import AllowSecretEnv, takes_a_job
+from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, say_inside, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -19,9 +19,10 @@ app = commands()
     "trainjob submit --cluster local --instances 2 --follow",
     "trainjob submit --cluster hpc --instances 16 -- python train.py",
 )
-@takes_a_job()
+@takes_a_job(also=[in_allocation])
 def submit(
     flags: JobOptions,
+    inside: str | None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the bytes of the job script and end.")] = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Submit without checking first.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Allow the same job a second time within a minute.")] = False,
@@ -36,7 +37,8 @@ def submit(
     """Plan, render, check, write the run directory, and hand it over."""
     from trainjob.requests.interface import plan_of
 
-    job = plan_of(flags)
+    job = plan_of(flags._replace(inside=inside))
+    say_inside(job.prepared)
     if dry_run:
         from trainjob.cli.plan.render import print_rendered
 

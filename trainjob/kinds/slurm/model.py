@@ -92,6 +92,8 @@ class SlurmCluster(IpuCluster):
     slurm: SlurmSite = key(SlurmSite(), "How the site configures Slurm, which a rehearsal imitates.")
 
     has_scheduler = True
+    hosts_are_given = True
+    by_hand = "cd {folder} && sbatch {script}"
     back_end = "slurm"
     starter = "srun"
 

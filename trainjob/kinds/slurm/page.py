@@ -31,12 +31,17 @@ _SPLITS_MOUNTS = ',"\n'
 _OWN_PARTITION = "trainjob_%j"
 
 
-def context(request: Request) -> dict[str, Any]:
-    """Return the names of the template. Raises UserError for what Slurm does not support."""
+def context(
+    request: Request, entry: str = "slurm", by_hand: str = "in this folder, sbatch job.sbatch"
+) -> dict[str, Any]:
+    """Return the names of the template. Raises UserError for what Slurm does not support.
+
+    `entry` and `by_hand` are those of `common`.
+    """
     cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
     port = cluster.network.port
     return {
-        **common(request, "slurm", "in this folder, sbatch job.sbatch", has_token=starter != "srun"),
+        **common(request, entry, by_hand, has_token=starter != "srun"),
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
         "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),

@@ -57,8 +57,11 @@ address_by_controller() {
   return 1
 }
 
-# From the job id, so that two jobs on one node don't try the same; below the range from which the kernel hands out
-# ports (32768).
+# Of several runs in one job: which of them this is.
+run_of_job=0
+
+# From the job id and the run, so that no two on one node try the same, however close together they start; below the range
+# from which the kernel hands out ports (32768).
 port_of_this_job() {
   local wanted=$1 step
   if [[ -n "$wanted" ]]; then
@@ -70,7 +73,7 @@ port_of_this_job() {
     return 0
   fi
   for ((step = 0; step < 100; step++)); do
-    wanted=$((20000 + (SLURM_JOB_ID * 31 + step) % 12768))
+    wanted=$((20000 + (SLURM_JOB_ID * 31 + run_of_job * 101 + step) % 12768))
     if ! is_taken "$wanted"; then
       printf '%s\n' "$wanted"
       return 0

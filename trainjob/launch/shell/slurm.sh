@@ -54,6 +54,8 @@ if [[ "${1:-}" =~ ^[0-9]+(_[0-9]+)?$ ]]; then follows=$1; fi
 noting=''
 # What the controller showed when this script was told to end: once the job waits again, it no longer knows of a preemption.
 shown_when_told=''
+# The signals by which this script is told to end.
+told_by='TERM INT HUP'
 # 1 where ranks are asked by the input of their srun.
 requests=''
 
@@ -66,7 +68,8 @@ begin_run() {
   export TRAINJOB_RUN_DIR=$PWD
   mkdir -p logs checkpoints
   trap 'usr1=received' USR1
-  trap 'cancelled=1; exit 143' TERM INT HUP
+  # shellcheck disable=SC2064,SC2086 # names of signals
+  trap 'cancelled=1; exit 143' $told_by
   trap 'end_run $?' EXIT
   begin_job
   if has_engine; then end_containers "$container"; fi
@@ -156,11 +159,15 @@ wait_for_ranks() {
     note_image >/dev/null 2>&1 &
     noting=$!
   fi
-  trap 'note_event signal TERM; cancelled=1; shown_when_told=$(show_job)' TERM INT HUP
+  # shellcheck disable=SC2086 # names of signals
+  trap 'note_event signal TERM; cancelled=1; when_told' $told_by
   trap 'keep_asking' USR1
   if [[ -n "$usr1" ]]; then keep_asking; fi
+  watch_time_limit
   if is_group; then wait_for "$launcher"; else wait_for_step; fi
 }
+
+when_told() { shown_when_told=$(show_job); }
 
 # Hands USR1 on: to the launchers by their srun's input, or by a file that they look for; to mpirun until the ranks end,
 # because it drops a signal that comes too early. The launcher passes it on once.

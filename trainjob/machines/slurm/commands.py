@@ -14,7 +14,7 @@ _NOT_FOUND = 127
 # The exit codes of `timeout` when it has ended a command by TERM or KILL.
 _TIMED_OUT = (124, 137)
 # The call may take this much longer than the command: ssh, and KILL after TERM.
-_MARGIN_S = 5.0
+MARGIN_S = 5.0
 # Messages of a controller that is down, starting, or too busy to answer. They say nothing about the job.
 DOWN = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection (refused|timed out)"
@@ -82,7 +82,7 @@ def call(
     silence = ControllerDownError(f"{name} on {machine.name} did not answer within {timeout_s:g} s", is_lost=True)
     command = package.program_command(__file__, "call", f"{timeout_s:g}", name, *words)
     try:
-        ended = machine.run(command, folder=folder, stdin=stdin, timeout_s=timeout_s + _MARGIN_S, check=False)
+        ended = machine.run(command, folder=folder, stdin=stdin, timeout_s=timeout_s + MARGIN_S, check=False)
     except TimedOutError:
         raise silence from None
     if ended.code == 0:

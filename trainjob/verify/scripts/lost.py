@@ -213,9 +213,9 @@ def lost(
     found += _other_samples(first, expected, whole)
     if not found and longer:
         found.append(finding("step-counter", f"{where}, and more updates than the uninterrupted run's"))
-    if not found and (ours.random_before != expected.random_before or not ours.same_losses(expected)):
+    if not found and (not ours.draws_as(expected) or not ours.same_losses(expected)):
         losses = f"loss {_shown(ours.losses)}, {first.other} {_shown(expected.losses)}"
-        draws = ours.random_before != expected.random_before
+        draws = not ours.draws_as(expected)
         seen = "the same weights and samples" if ours.batches else "the same weights (its samples aren't seen)"
         code = "rng" if draws or ours.batches else "samples-unseen"
         found.append(finding(code, f"{where}: {seen}, and {losses}"))
@@ -254,7 +254,7 @@ def _other_samples(first: FirstApart, expected: ScriptUpdate, whole: AttemptLog)
     found = _origin(taken, whole)
     if found is None:
         # Without a loader nothing says who chose them; where no random number was drawn, it is a position.
-        draws = taken.loader_pass or ours.random_before != expected.random_before
+        draws = taken.loader_pass or not ours.draws_as(expected)
         never = f"{where}: samples in an order that was never there {first.other}"
         yield finding("rng", never) if draws else _position(first, taken, never)
         return

@@ -231,7 +231,7 @@ def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[Like
 def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCause]:
     """Yield how the updates of several ranks differ from one rank's: all in their samples, the first in its result."""
     draws = any(
-        before.random_before != after.random_before
+        not before.draws_as(after)
         for log in (*ranks, one)
         for before, after in itertools.pairwise(log.updates)
         if _pass(before) == _pass(after)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class ScriptUpdate:
     norm: float
     weights_before: str
     state_before: str  # "": the optimizer had no state
-    random_before: str
+    random_before: str  # digests of several generators, with dots between them; "": one that this run never draws from
     weights: str
     state: str
     sharded: bool = False  # other ranks have other parts of the weights
@@ -67,12 +68,17 @@ class ScriptUpdate:
         """Return whether this continues as `other`: the same in all that chance has no part in, and losses as near."""
         if tolerance == 0.0 or self.ends_as(other):
             return self.ends_as(other)
-        same = ("samples", "rates", "scale", "random_before")
+        same = ("samples", "rates", "scale")
         near = len(self.losses) == len(other.losses) and all(
             math.isclose(one, two, rel_tol=tolerance) or one == two
             for one, two in zip(self.losses, other.losses, strict=True)
         )
-        return near and all(getattr(self, name) == getattr(other, name) for name in same)
+        return near and self.draws_as(other) and all(getattr(self, name) == getattr(other, name) for name in same)
+
+    def draws_as(self, other: ScriptUpdate) -> bool:
+        """Return whether both found the same random state, of the generators from which both of their runs draw."""
+        pairs = zip(self.random_before.split("."), other.random_before.split("."), strict=False)
+        return all(one == two or "" in (one, two) for one, two in pairs)
 
     def same_losses(self, other: ScriptUpdate) -> bool:
         """Return whether the losses have the same bits; NaN equals NaN."""
@@ -110,7 +116,7 @@ class AttemptLog:
 
 def read(paths: RunPaths) -> list[list[AttemptLog]]:
     """Return the attempts of each rank, in order; nothing where no rank recorded anything."""
-    return [list(_attempts(lines)) for lines in UpdatePaths(paths).ranks()]
+    return [_without_idle_generators(list(_attempts(lines))) for lines in UpdatePaths(paths).ranks()]
 
 
 def _attempts(lines: Sequence[Mapping[str, Any]]) -> Iterator[AttemptLog]:
@@ -121,6 +127,29 @@ def _attempts(lines: Sequence[Mapping[str, Any]]) -> Iterator[AttemptLog]:
             ScriptEvent(line["event"], line["update"], line) for line in mine if line["event"] != updates.UPDATE
         )
         yield AttemptLog(number, made, others)
+
+
+def _without_idle_generators(attempts: Sequence[AttemptLog]) -> list[AttemptLog]:
+    """Return the attempts without the states of generators that no update of theirs moves.
+
+    Python and numpy begin at random in each process, and no script has to restore a generator that it leaves alone.
+    """
+    moved = {
+        place
+        for attempt in attempts
+        for one, two in itertools.pairwise(attempt.updates)
+        for place, pair in enumerate(zip(one.random_before.split("."), two.random_before.split("."), strict=False))
+        if len(set(pair)) > 1
+    }
+
+    def without(one: ScriptUpdate) -> ScriptUpdate:
+        states = enumerate(one.random_before.split("."))
+        kept = ".".join(state if place in moved else "" for place, state in states)
+        return dataclasses.replace(one, random_before=kept)
+
+    return [
+        dataclasses.replace(attempt, updates=tuple(without(one) for one in attempt.updates)) for attempt in attempts
+    ]
 
 
 def starts_at(attempt: AttemptLog, whole: AttemptLog) -> int | None:

@@ -107,14 +107,14 @@ def of_state(optimizer: Any) -> str:
 
 
 def of_random_numbers() -> str:
-    """Return the digest of the states of torch's, Python's and numpy's random numbers."""
+    """Return the digests of the states of torch's, Python's and numpy's random numbers, with dots between them."""
     import random
 
     states = [sys.modules["torch"].get_rng_state(), repr(random.getstate())]
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         states.append(numpy.random.get_state()[1])
-    return _digest(states)
+    return ".".join(map(_digest, states))
 
 
 def of_saved(inside: Dict[Any, Any]) -> Tuple[Dict[str, Any], Dict[str, str]]:

@@ -1,0 +1,42 @@
+# start_step.sh FOLDER ATTEMPT NAME LIMIT_S WORDS...: calls WORDS, an srun for the run NAME in FOLDER, in a session of its own, and
+# stays until its script has begun ATTEMPT. Exits with 1 where srun ended before, which is then certain, and with 124 after
+# LIMIT_S seconds. The step needs its srun no longer once it has begun.
+# shellcheck shell=bash
+folder=$1 attempt=$2 name=$3 limit_s=$4
+shift 4
+cd -- "$folder" || exit 1
+if [ ! -O . ]; then
+  printf 'run directory %s belongs to somebody else\n' "$folder" >&2
+  exit 1
+fi
+if [[ $(stat -c %a .) != *00 ]]; then umask 022; fi
+mkdir -p logs || exit 1
+
+has_begun() { [[ "$(cat attempt 2>/dev/null)" == "$attempt" ]]; }
+
+# An earlier try may have started it, and lost the answer.
+if [[ -e .srun ]] && squeue --steps --noheader --user="$(id -un)" --format=%j | grep -qxF -e "$name"; then
+  pid=
+else
+  printf -- '--- attempt %s · step · %s · %s ---\n' "$attempt" "$(hostname)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+    >>logs/scheduler.out || exit 1
+  printed=$(stat -c %s logs/scheduler.out)
+  (
+    trap - INT QUIT
+    exec setsid "$@" </dev/null >.srun 2>&1
+  ) &
+  pid=$!
+fi
+SECONDS=0
+until has_begun; do
+  if ((SECONDS >= limit_s)); then
+    if [[ -n "$pid" ]]; then kill "$pid" 2>/dev/null; fi
+    exit 124
+  fi
+  if [[ -n "$pid" ]] && ! kill -0 "$pid" 2>/dev/null; then
+    if has_begun; then exit 0; fi
+    { cat .srun; tail -c "+$((printed + 1))" logs/scheduler.out; } >&2
+    exit 1
+  fi
+  sleep 0.02
+done

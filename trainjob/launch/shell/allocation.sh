@@ -1,0 +1,94 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # what the page sets, and other files read
+# A run inside an allocation that its user holds. This script is a step on the first node, and the ranks are another one of
+# the same name. The run ends by itself before the allocation does, and nobody starts it again. The page sets:
+#   hosts, ranks_per_host   how many nodes of the allocation the run takes, and the ranks on each
+#   cpus_per_rank           the CPUs of a rank, where the allocation has as many
+# and time_limit_s, if the run is to end earlier.
+
+own_step=${SLURM_STEP_ID:-}
+# Of the job that holds the nodes, an element of an array perhaps: they say nothing about this run.
+unset SLURM_RESTART_COUNT "${!SLURM_ARRAY_@}"
+# shellcheck source=slurm.sh
+. "${BASH_SOURCE[0]%/*}/slurm.sh"
+run_of_job=$own_step
+# How long before the end of the allocation its runs have ended: TERM, a checkpoint, KILL.
+allocation_margin_s=30
+# A signal to a step reaches all processes there: srun, which is one of them, kills its ranks at TERM, and ignores URG.
+told_by='TERM INT HUP URG'
+
+begin_job() {
+  local shown
+  if [[ -z "$own_step" ]]; then
+    say "this script is for a step of an allocation; in its folder: srun --jobid=JOB --overlap --nodes=1 --ntasks=1 --mem=0 bash job.sh"
+    exit 1
+  fi
+  job=$SLURM_JOB_ID
+  shown=$(shown_allocation)
+  take_nodes "$shown"
+  begin_attempt
+  write_word job_id "$job"
+  write_word .nodes "$SLURM_JOB_NODELIST"
+  rm -f .bad_node .out_of_memory
+  end_before_allocation "$shown"
+}
+
+# What the controller shows of the allocation. It may be restarting, so it is asked again for a minute.
+shown_allocation() {
+  local tries shown
+  for ((tries = 0; tries < 30; tries++)); do
+    if ((tries > 0)); then sleep 2; fi
+    # The number of an array shows all its elements, one of which has this number itself.
+    shown=$(show_job | grep "^JobId=$job ") || true
+    if [[ "$shown" == *' NodeList='* ]]; then
+      printf '%s\n' "$shown"
+      return 0
+    fi
+  done
+  say "in $tries tries the controller has not shown job $job, whose nodes this run takes"
+  return 1
+}
+
+# take_nodes SHOWN: the first nodes of the allocation, as Slurm tells a job of its own. A step is told of its own node alone.
+take_nodes() {
+  local cpus
+  [[ "$1" =~ \ NodeList=([^ ]+) ]] || return 1
+  SLURM_JOB_NODELIST=$(scontrol show hostnames "${BASH_REMATCH[1]}" | head -n "$hosts" | paste -sd ,)
+  unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE
+  export SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES=$hosts SLURM_NTASKS_PER_NODE=$ranks_per_host
+  # An allocation may have been asked for with fewer CPUs than the cluster file gives a rank.
+  if [[ "$1" =~ \ NumNodes=([0-9]{1,6})(-[0-9]+)?\ NumCPUs=([0-9]{1,9}) ]]; then
+    cpus=$((BASH_REMATCH[3] / BASH_REMATCH[1] / ranks_per_host))
+    if ((cpus > 0 && cpus < cpus_per_rank)); then export SLURM_CPUS_PER_TASK=$cpus; fi
+  fi
+}
+
+# end_before_allocation SHOWN
+end_before_allocation() {
+  local ends clock_s left_s
+  [[ "$1" =~ \ EndTime=([0-9T:-]+) ]] && ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 0
+  read_clock
+  left_s=$((ends - ${clock_s%.*} - allocation_margin_s))
+  if ((left_s < 1)); then left_s=1; fi
+  if [[ -n "$time_limit_s" ]] && ((time_limit_s <= left_s)); then return 0; fi
+  time_limit_s=$left_s
+  if ((time_limit_margin_s > left_s / 2)); then time_limit_margin_s=$((left_s / 2)); fi
+}
+
+# The end of a step reaches no other: TERM to this one is handed on to the ranks'.
+when_told() {
+  local step name
+  while IFS='|' read -r step name; do
+    # Of an element of an array Slurm writes ARRAY_ELEMENT.STEP.
+    step=${step##*.}
+    if [[ "$name" == "$SLURM_JOB_NAME" && "$step" != "$own_step" ]]; then
+      scancel --signal=TERM "$job.$step" 2>/dev/null || true
+    fi
+  done < <(within_limit squeue --steps --noheader --jobs="$job" --format='%i|%j' 2>/dev/null)
+}
+
+# end_job CODE: the job that holds the nodes goes on, so nothing is asked of the controller, and nothing starts again.
+end_job() {
+  if is_stale; then return 0; fi
+  end_attempt "$(code_of_ranks "$1")"
+  end_script "$1"
+}

@@ -1,0 +1,66 @@
+"""A job of the user's that holds nodes, as Slurm shows it: what a run inside of it may have."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from trainjob.cluster.slurm_text import seconds
+from trainjob.contract.errors import UserError
+from trainjob.machines.machine import ANSWER_S, Machine
+from trainjob.machines.slurm import commands
+
+_FIELD = re.compile(r"(\S+?)=(\S*)")
+_GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=([0-9]+)")
+_PER_NODE = re.compile(r"(?:gres[:/])?gpu(?:[:=][^:,=]+)*[:=]([0-9]+)")
+_CURE = "Name a job of yours that runs (squeue lists them); --in none submits it to the queue"
+_UNKNOWN = re.compile(r"Invalid job id|not found")
+
+
+class Allocation(NamedTuple):
+    """A job that runs: its nodes, what each of them gives it, and the seconds it has left (None: without end)."""
+
+    job_id: str
+    name: str
+    partition: str
+    nodes: int
+    cpus_per_node: int
+    gpus_per_node: int
+    left_s: int | None
+
+
+def look(machine: Machine, job_id: str, timeout_s: float = ANSWER_S) -> Allocation:
+    """Return the allocation of a job that runs. Raises UserError for any other, and where Slurm can't be asked."""
+    try:
+        shown = commands.call(machine, ["scontrol", "show", "job", "-o", job_id], timeout_s=timeout_s).text
+    except commands.SlurmRefusedError as error:
+        if not _UNKNOWN.search(error.reply):
+            raise
+        raise UserError(f"--in {job_id}: Slurm on {machine.name} has no such job", _CURE) from None
+    return parse(shown, job_id)
+
+
+def parse(shown: str, job_id: str) -> Allocation:
+    """Return the allocation that `scontrol show job -o` shows, a line a job. Raises UserError unless it runs."""
+    # The number of an array shows all its elements, one of which has this number itself.
+    own = next((line for line in shown.splitlines() if line.startswith(f"JobId={job_id} ")), "")
+    words = dict(reversed(_FIELD.findall(own)))  # a comment comes last, and may hold anything
+    if words.get("JobState") != "RUNNING":
+        raise UserError(
+            f"--in {job_id}: the job is {words.get('JobState', 'unknown')}, and only one that runs has nodes",
+            _CURE,
+        )
+    nodes = int(words.get("NumNodes", "1").partition("-")[0])
+    counted = _GPUS.search(words.get("AllocTRES", "") or words.get("TRES", ""))
+    # A site that does not account for GPUs shows what was asked for.
+    asked = _PER_NODE.search(words.get("TresPerNode", ""))
+    limit_s = seconds(words.get("TimeLimit", "UNLIMITED")) if words.get("TimeLimit") != "Partition_Limit" else None
+    return Allocation(
+        job_id=job_id,
+        name=words.get("JobName", ""),
+        partition=words.get("Partition", ""),
+        nodes=nodes,
+        cpus_per_node=int(words.get("NumCPUs", "1").partition("-")[0]) // nodes,
+        gpus_per_node=int(counted[1]) // nodes if counted else int(asked[1]) if asked else 0,
+        left_s=None if limit_s is None else max(0, limit_s - (seconds(words.get("RunTime", "00:00:00")) or 0)),
+    )

@@ -1,0 +1,98 @@
+"""The allocation that a run is to be a step of: which one, and whether the run fits into it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainjob.cluster.base import Cluster
+from trainjob.cluster.slurm_text import duration
+from trainjob.contract.errors import Problem, ProblemsError, UserError
+from trainjob.machines.slurm.allocations import Allocation, look
+from trainjob.machines.slurm.commands import SlurmMissingError
+from trainjob.planning.words import quantity
+from trainjob.render.request import Request
+
+NONE = "none"
+# Slurm sets it in salloc, in a job script, and in a step.
+VARIABLE = "SLURM_JOB_ID"
+_JOB_ID = re.compile(r"[0-9]{1,10}")
+_QUEUE = "--in none submits it to the queue"
+
+
+class Held(NamedTuple):
+    """An allocation, and a line that says so where nobody has named it; empty for one that was named."""
+
+    allocation: Allocation
+    because: str = ""
+
+    def __str__(self) -> str:
+        """Return the job, and what it has."""
+        job = self.allocation
+        left = "" if job.left_s is None else f", {duration(job.left_s)} left"
+        return f"job {job.job_id} ({job.name}): {quantity(job.nodes, 'node')} of partition {job.partition}{left}"
+
+
+def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
+    """Return the allocation that --in names, or without it the one that this process is in; None: a job of its own.
+
+    `name` is the cluster's.
+
+    Raises UserError for a job that does not run, or is none.
+    """
+    if flag == NONE:
+        return None
+    if flag is None and not (os.environ.get(VARIABLE) and cluster.hosts_are_given and cluster.ssh is None):
+        return None
+    job_id = os.environ[VARIABLE] if flag is None else flag
+    if not cluster.hosts_are_given:
+        text = f"--in {flag}: cluster {name} is of kind {cluster.kind}, which has no jobs"
+        raise UserError(text, "leave --in out")
+    if not _JOB_ID.fullmatch(job_id):
+        where = f"{VARIABLE} is" if flag is None else "--in"
+        raise UserError(
+            f"{where} {job_id!r}: expected the number of a job", f"squeue lists the jobs that run; {_QUEUE}"
+        )
+    from trainjob.machines.access import machine_of
+
+    try:
+        allocation = look(machine_of(cluster), job_id)
+    except SlurmMissingError:
+        if flag is None:  # in a container, say: from here no step could start
+            return None
+        raise
+    if flag is not None:
+        return Held(allocation)
+    return Held(allocation, f"inside job {job_id}, which trainjob is called in ({VARIABLE}): {_QUEUE}")
+
+
+def refuse_misfit(held: Allocation, cluster: Cluster, request: Request) -> None:
+    """Raise ProblemsError with all that the job takes and the allocation does not have, both figures each."""
+    problems = list(_misfits(held, cluster, request))
+    if problems:
+        raise ProblemsError.of_all(problems, "; ")
+
+
+def _misfits(held: Allocation, cluster: Cluster, request: Request) -> Iterator[Problem]:
+    topology, where = request.plan.topology, f"job {held.job_id}"
+    if topology.host_count > held.nodes:
+        text = f"the run takes {quantity(topology.host_count, 'node')}, and {where} has {held.nodes}"
+        yield Problem("nodes", text, f"Give --hosts {held.nodes} or fewer; {_QUEUE}")
+    accepted = (cluster.partition or held.partition).split(",")
+    if held.partition not in accepted:
+        text = f"the run is for partition {cluster.partition}, and {where} is in {held.partition}"
+        yield Problem("partition", text, f"Name a cluster file for {held.partition}; {_QUEUE}")
+    limit_s = request.times.limit_s
+    if limit_s is not None and held.left_s is not None and limit_s > held.left_s:
+        text = f"the run's time limit is {request.times.limit}, and {where} ends in {duration(held.left_s)}"
+        yield Problem("time-limit", text, f"Give a shorter --time-limit, or none: it then has what is left; {_QUEUE}")
+    devices = topology.devices // topology.host_count
+    if cluster.accelerator == "gpu" and devices > held.gpus_per_node:
+        text = f"the run takes {quantity(devices, 'GPU')} of a node, and {where} has {held.gpus_per_node} on each"
+        yield Problem("accelerators", text, f"Give fewer --instances, or more --hosts; {_QUEUE}")
+    if topology.instances_per_host > held.cpus_per_node:
+        ranks = quantity(topology.instances_per_host, "instance")
+        text = f"the run starts {ranks} on a node, and {where} has {quantity(held.cpus_per_node, 'CPU')} on each"
+        yield Problem("cpus", text, f"Give fewer --instances, or more --hosts; {_QUEUE}")
