@@ -49,6 +49,7 @@ class Truth:
     """What the world knows of one run."""
 
     durable: int = 0
+    newest: int = 0  # the update of what was written last, also by ranks out of reach
     completed_at: float | None = None
     reported_cancelled_at: float | None = None  # when a cancel reported it
     cancelled_at: float | None = None  # when a cancel returned, unless a resume began later
@@ -105,8 +106,8 @@ class Checker:
             truth.word, truth.word_of = text, script.name
             self._judge_word(script, text)
         if path.name == "state" and text == states.COMPLETED:
-            if truth.durable < UPDATES:
-                self.world.violate("COMPLETED is true", f"{script.name} says so after update {truth.durable}")
+            if truth.newest < UPDATES:
+                self.world.violate("COMPLETED is true", f"{script.name} says so after update {truth.newest}")
             truth.completed_at = self.world.now
 
     def _judge_claim(self, script: Script, truth: Truth) -> None:
@@ -231,6 +232,7 @@ class Checker:
 
     def _is_durable(self, step: Step) -> None:
         truth = self.truth(step.paths.folder)
+        truth.newest = step.update
         if not step.program.is_task and self._is_out_of_reach(step):
             truth.durable = min(truth.durable, step.update)  # it knows no attempts, and nobody can end it
             return

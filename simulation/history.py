@@ -38,6 +38,8 @@ HOSTS = ("login1", "login2")
 FAULTS_UNTIL_S = 1500.0
 _END_WITHIN_S = 4 * 3600.0
 _MOST_ROUNDS = 8
+# Of a job script's own commands, after which it may be stopped or killed.
+_STEPS = 550
 _CLUSTER = """\
 kind: slurm
 nodes: {{count: 4, accelerator: cpu, accelerators: 0, cpus: 4, memory_gb: 8}}
@@ -227,8 +229,8 @@ class History:
         draw = self.world.random(f"start {job.id}.{job.starts}")
         if self.world.is_calm:
             return [], None
-        pauses = sorted(draw.sample(range(1, 700), draw.choice([0, 0, 0, 3, 6])))
-        return pauses, draw.randrange(1, 700) if draw.random() < self.theme.killed else None
+        pauses = sorted(draw.sample(range(1, _STEPS), draw.choice([0, 0, 0, 3, 6])))
+        return pauses, draw.randrange(1, _STEPS) if draw.random() < self.theme.killed else None
 
     def _plan_step(self, job: Job, step: Step) -> None:
         self.checker.watch(step)

@@ -246,7 +246,8 @@ class Step:
         if not self._is_written():
             self._rank_fails(1, NO_SPACE)
         elif is_last or stops:
-            self._all_end(self.program.code if self.asked_at is not None else 0, "")
+            # What came too late to be looked at changes nothing of how it ends.
+            self._all_end(self.program.code if self._does == SAVES else 0, "")
         else:
             self.world.after(UPDATE_S, self._block)
 

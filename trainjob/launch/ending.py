@@ -116,7 +116,8 @@ def _was_asked(facts: AttemptFacts) -> bool:
 
 
 def _is_done(facts: AttemptFacts) -> bool:
-    has_all = 0 < (facts.total or 0) <= (facts.update or 0)
+    # Ranks that a signal ended may have reported their last update, and not have saved it.
+    has_all = facts.code == 0 and 0 < (facts.total or 0) <= (facts.update or 0)
     return facts.done or (has_all and not facts.may_be_of_epoch)
 
 

@@ -14,7 +14,6 @@ from trainjob.lifecycle.lock import locked
 from trainjob.observe.seen import CANCELLED_RUNNING, look
 from trainjob.observe.status import Snapshot, status
 from trainjob.records import submission as submissions
-from trainjob.records.submission import Settled
 
 # What a resume takes, or what another cancel takes beyond its grace time.
 _LOCK_S = 30.0
@@ -64,7 +63,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
     recorded += [_is_recorded(one, is_cancelled=True) for one in cancelled]
     for seen in map(look, cancelled):
         if seen.state == states.RUNNING and all(recorded):
-            submissions.settle(seen.paths, Settled(seen.newest_attempt, states.CANCELLED, CANCELLED_RUNNING))
+            seen.settle(states.CANCELLED, CANCELLED_RUNNING)
     after = status(paths)
     if not all(recorded) and after.state in (*states.ACTIVE, states.LOST):
         return replace(after, state=states.CANCELLED, note=_NOT_RECORDED)

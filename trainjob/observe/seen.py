@@ -16,7 +16,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, events
 from trainjob.records import submission as submissions
 from trainjob.records.files import DamagedError, see_anew
-from trainjob.records.submission import Submission
+from trainjob.records.submission import Settled, Submission
 
 Value = TypeVar("Value")
 
@@ -63,7 +63,7 @@ class Seen:
     @property
     def _is_known_to_have_ended(self) -> bool:
         """Whether its back end has reported how its newest attempt ended, which its files do not show."""
-        settled = submissions.settled(self.paths, self.newest_attempt)
+        settled = self.settled
         return settled is not None and settled.state is not None
 
     @property
@@ -72,12 +72,25 @@ class Seen:
         if self.submission is None or self.word not in states.RESUMABLE or not self.submission.native:
             return False
         is_kept = registry.has_scheduler(self.submission.backend) and not self.submission.is_cancelled
-        return is_kept and submissions.settled(self.paths, self.newest_attempt) is None
+        return is_kept and self.settled is None
 
     @property
     def newest_attempt(self) -> int:
         """The attempt that runs, or was submitted last."""
         return max(self.attempt, self.submission.attempt if self.submission else 0)
+
+    @property
+    def settled(self) -> Settled | None:
+        """The last answer of its back end about its newest attempt, if that is written down."""
+        return submissions.settled(self.paths, self.newest_attempt, self._resumed_at)
+
+    def settle(self, state: str | None, note: str | None) -> None:
+        """Write down how its newest attempt has ended, as its back end says."""
+        submissions.settle(self.paths, Settled(self.newest_attempt, state, note, self._resumed_at))
+
+    @property
+    def _resumed_at(self) -> str | None:
+        return self.submission.resumed_at if self.submission else None
 
     @property
     def _waits_for_its_attempt(self) -> bool:
@@ -121,7 +134,7 @@ class Seen:
             return states.LOST, "its submission was interrupted: `trainjob resume` starts it"
         if answer is not None and answer.liveness is Liveness.GONE:
             return self._gone(answer)
-        settled = submissions.settled(self.paths, self.newest_attempt) if unanswered or answer is None else None
+        settled = self.settled if unanswered or answer is None else None
         if settled is not None and settled.state is not None:
             return settled.state, settled.note
         if self.submission.is_cancelled and self.has_waited and (answer is None or unanswered):
@@ -149,7 +162,7 @@ class Seen:
 
     def _gone(self, answer: Answer) -> tuple[str, str | None]:
         """Return the state of a run that is open by its files, and whose back end has nothing of it."""
-        settled = None if answer.state is not None else submissions.settled(self.paths, self.newest_attempt)
+        settled = None if answer.state is not None else self.settled
         state, note = (answer.state, answer.note) if settled is None else (settled.state, settled.note)
         if state is not None:
             return state, note

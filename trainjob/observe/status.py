@@ -24,7 +24,7 @@ from trainjob.records import submission as submissions
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.records.progress import ProgressRecord
-from trainjob.records.submission import Settled, Submission
+from trainjob.records.submission import Submission
 
 _HERE_S = 0.2
 _DISK_FULL = "its disk was full, so it could not record its end"
@@ -171,7 +171,7 @@ def _snapshots(seen: Sequence[Seen], asking: StatusQueries) -> list[Snapshot]:
     for one in unsure:
         answer = answers[one.paths.folder]
         if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
-            submissions.settle(one.paths, Settled(one.newest_attempt, answer.state, answer.note))
+            one.settle(answer.state, answer.note)
     notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
     return [_snapshot(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
 

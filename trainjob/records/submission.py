@@ -135,20 +135,25 @@ def read(paths: RunPaths) -> Optional[Submission]:
 
 @dataclass(frozen=True)
 class Settled:
-    """The answer of a back end about the ended job of an attempt; `state` is None if it no longer knows the job."""
+    """The answer of a back end about the ended job of an attempt; `state` is None if it no longer knows the job.
+
+    A run that was cancelled while it waited has the same attempt again once it is resumed, at `resumed_at`.
+    """
 
     attempt: int
     state: Optional[str] = None
     note: Optional[str] = None
+    resumed_at: Optional[str] = None
 
 
 _SETTLED = ".settled.json"
 
 
-def settled(paths: RunPaths, attempt: int) -> Optional[Settled]:
+def settled(paths: RunPaths, attempt: int, resumed_at: Optional[str] = None) -> Optional[Settled]:
     """Return the last answer about the job of this attempt; None where none is written down."""
     answer = typed.read(Settled, paths.folder / _SETTLED)
-    return answer if answer is not None and answer.attempt == attempt else None
+    is_its = answer is not None and (answer.attempt, answer.resumed_at) == (attempt, resumed_at)
+    return answer if is_its else None
 
 
 def settle(paths: RunPaths, answer: Settled) -> None:

@@ -68,6 +68,26 @@ def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about:
     assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("seed", "program"),
+    [
+        # Ranks that a signal ended have reported the last update, and not saved it.
+        (2000800, "requeues itself, and trains on"),
+        (2001315, "requeues itself, and trains on"),
+        # What was written down about a job that was cancelled as it waited is not of the next one.
+        (2054640, "requeues itself, and trains on"),
+        (2007156, "saves and ends with 0, and does not say of how many"),
+        # What the checker took for a fault: ranks out of reach that saved the last update, and those that a request
+        # reached as they did.
+        (2004221, "requeues itself, and ends"),
+        (2900055, "requeues itself, and ends"),
+    ],
+)
+def test_a_history_of_a_program_that_broke_an_invariant_keeps_it(seed: int, program: str) -> None:
+    ended = simulated("--seed", str(seed), "--program", program)
+    assert "every invariant holds" in ended.stdout, ended.stdout[-4000:] + ended.stderr
+
+
 def test_commands_see_the_jumps_of_the_clock_of_their_host() -> None:
     printed = simulated("--seed", "13", "--about", "clocks that jump").stdout
     ahead_s = {"login1": 0, "login2": -300}

@@ -300,6 +300,21 @@ def test_a_run_that_slurm_still_has_is_not_cancelled(tmp_path: Path, monkeypatch
     assert status(made(tmp_path, "abcd", state="REQUEUED", **submitted, is_cancelled=True)).state == "REQUEUED"
 
 
+def test_a_run_that_was_cancelled_while_it_waited_and_is_resumed_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = under_slurm(monkeypatch, Answer(Liveness.GONE, states.CANCELLED, "cancelled in Slurm"))
+    paths = made(tmp_path, "abcd", state=None, **submitted, is_cancelled=True)
+    assert status(paths).state == "CANCELLED"
+    under_slurm(monkeypatch, Answer(Liveness.ALIVE, states.RUNNING))
+    last = submissions.read(paths)
+    assert last is not None
+    last.replace(is_cancelled=False, resumed_at="2026-01-01T00:00:01+00:00").write(paths)
+    paths.attempt.write_text("1\n")
+    paths.state.write_text("RUNNING\n")
+    assert status(paths).state == "RUNNING"
+
+
 def test_a_run_that_was_cancelled_before_it_began_has_had_no_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

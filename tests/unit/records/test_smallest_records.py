@@ -468,6 +468,7 @@ def test_the_answer_about_an_ended_job_is_of_its_attempt(paths: RunPaths) -> Non
     submissions.settle(paths, answer)
     assert os.stat(paths.folder / ".settled.json").st_ino == before, "it was written already"
     assert [submissions.settled(paths, attempt) for attempt in (1, 2, 3)] == [None, answer, None]
+    assert submissions.settled(paths, 2, "2026-11-23T10:00:00+00:00") is None, "resumed since, as that attempt"
     submissions.settle(RunPaths(paths.folder / "missing"), answer)
     assert not (paths.folder / "missing").exists()
 

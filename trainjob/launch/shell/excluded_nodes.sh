@@ -23,7 +23,12 @@ note_bad_nodes() {
 # Prints the nodes of an attempt that may not have noted them all. When its first node failed, Slurm started the job again
 # without a word of the script; and a script that outlives its node may still be at work on its record.
 nodes_of_last_attempt() {
-  if [[ -s .nodes && "$(cat state 2>/dev/null)" == @(RUNNING|REQUEUED) ]]; then head -n 1 .nodes; fi
+  local word
+  read_word state
+  if [[ "$word" == @(RUNNING|REQUEUED) ]]; then
+    read_word .nodes
+    printf '%s\n' "$word"
+  fi
 }
 
 # note_failed_nodes NODES: those of them that Slurm has given up.

@@ -33,8 +33,10 @@ say() { printf 'trainjob: %s\n' "$1" >&2; }
 # file.
 write_word() {
   local why
-  if { why=$({ printf '%s\n' "$2" >".$1.part" && { sync ".$1.part" 2>/dev/null || true; } && mv -f ".$1.part" "$1"; } 2>&1 >&3); } 3>&1
+  if { printf '%s\n' "$2" >".$1.part"; } 2>/dev/null && { sync ".$1.part" 2>/dev/null || true; } && mv -f ".$1.part" "$1" 2>/dev/null
   then return 0; fi
+  # The second try tells why the first one failed.
+  if why=$({ printf '%s\n' "$2" >".$1.part" && mv -f ".$1.part" "$1"; } 2>&1); then return 0; fi
   rm -f ".$1.part"
   if [[ -z "$disk_refuses" ]]; then say "file $1 of the run directory can't be written: ${why##*: }"; fi
   disk_refuses=1
@@ -47,12 +49,19 @@ write_word() {
   fi
 }
 
+# read_word FILE: sets `word`, which its caller has as a local name, to the first line of FILE; empty where FILE is missing.
+# It starts no process, which takes a thousand times as long as the reading.
+read_word() {
+  word=''
+  # `read` fails at a missing newline, and has read the word all the same.
+  if [[ -f "$1" ]]; then read -r word <"$1" || true; fi
+}
+
 # number_in FILE: the whole number that FILE holds, without leading zeros; 0 where FILE is missing or empty. A word is
 # matched before any arithmetic sees it, which would run the $(…) of an array index.
 number_in() {
-  local word=''
-  # `read` fails at a missing newline, and has read the word all the same.
-  if [[ -f "$1" ]]; then read -r word <"$1" || true; fi
+  local word
+  read_word "$1"
   if [[ ! "$word" =~ ^[0-9]{0,9}$ ]]; then
     say "file $1 of the run directory is damaged: $(printf '%q' "${word:0:80}") is not a whole number. Remove it, then: trainjob resume"
     return 1
@@ -100,7 +109,11 @@ begin_attempt() {
 }
 
 # A newer attempt owns the files: an older one leaves them alone.
-is_stale() { [[ "$(number_in attempt 2>/dev/null)" != "${TRAINJOB_ATTEMPT:-none}" ]]; }
+is_stale() {
+  local word
+  read_word attempt
+  [[ "$word" != "${TRAINJOB_ATTEMPT:-none}" ]]
+}
 
 # end_attempt CODE [FACTS]: FACTS names the function that adds to `facts` what launch/ending.py is to know beside the code.
 end_attempt() {
@@ -116,7 +129,9 @@ end_attempt() {
 
 # end_script CODE: a job that waits for this script's 0 waits for a complete run.
 end_script() {
-  if [[ "$1" == 0 ]] && ! is_stale && [[ "$(<state)" != COMPLETED ]]; then exit 75; fi
+  local word
+  read_word state
+  if [[ "$1" == 0 && "$word" != COMPLETED ]] && ! is_stale; then exit 75; fi
 }
 
 # record_end CODE
@@ -130,13 +145,15 @@ record_end() {
 
 # judge CODE [FACTS]: sets state, next and why, as launch/ending.py has them.
 judge() {
-  local python printed judged=()
+  local python printed word judged=()
   facts=("code=$1")
   if [[ -n "$cancelled" ]]; then facts+=(signalled); fi
-  if [[ -n "$cancelled" && "$(cat .time_limit 2>/dev/null)" == "$TRAINJOB_ATTEMPT" ]]; then facts+=(limit); fi
+  read_word .time_limit
+  if [[ -n "$cancelled" && "$word" == "$TRAINJOB_ATTEMPT" ]]; then facts+=(limit); fi
   if [[ -n "${2:-}" ]]; then "$2" "$1"; fi
   # This host's own comes first: the ranks' may lie on storage that is slow at the end of a job. Isolated from both.
-  for python in python3 "$(cat .python 2>/dev/null)"; do
+  read_word .python
+  for python in python3 "$word"; do
     if [[ -z "$python" ]]; then continue; fi
     printed=$(cd code && within_limit "$python" -s -S -E -m trainjob.launch.ending "$TRAINJOB_RUN_DIR" "${facts[@]}") 2>/dev/null || true
     mapfile -t judged <<<"$printed"

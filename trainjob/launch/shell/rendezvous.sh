@@ -20,7 +20,7 @@ address_of_first_node() {
     printf '%s\n' "$address"
     return 0
   fi
-  address=$(getent hosts "$name" | awk '{ print $1; exit }') || true
+  read -r address _ < <(getent hosts "$name") || true
   if [[ -z "$address" ]]; then
     address_by_controller "$name"
   elif [[ "$address" == @(127.*|::1) ]]; then
@@ -84,5 +84,5 @@ port_of_this_job() {
 }
 
 is_taken() {
-  (: <>"/dev/tcp/127.0.0.1/$1") 2>/dev/null || (: <>"/dev/tcp/$MASTER_ADDR/$1") 2>/dev/null
+  { : <>"/dev/tcp/127.0.0.1/$1" || : <>"/dev/tcp/$MASTER_ADDR/$1"; } 2>/dev/null
 }

@@ -9,11 +9,12 @@ REDIRECTS=(
 )
 
 begin_job() {
-  local progress automatic='' last_nodes='' last_job
+  local progress automatic='' last_nodes='' last_job word
   name_job
   count_restarts
   progress=$(progress_so_far)
-  last_job=$(cat job_id 2>/dev/null) || true
+  read_word job_id
+  last_job=$word
   if ((restarts > 0)) || [[ "$job" == "$last_job" || -n "$follows" ]]; then automatic=1; fi
   if [[ -n "$automatic" ]]; then refuse_needless_start "$last_job"; fi
   if [[ -n "$automatic" ]]; then last_nodes=$(nodes_of_last_attempt); fi
@@ -33,15 +34,15 @@ begin_job() {
 # refuse_needless_start LAST_JOB. A preemption and the script may both have asked for a requeue: the second one finds
 # nothing left to do. Nor does a follow-up job that the script before it was killed too early to cancel.
 refuse_needless_start() {
-  local state
-  state=$(cat state 2>/dev/null) || true
-  if [[ "$state" == COMPLETED ]]; then
+  local word
+  read_word state
+  if [[ "$word" == COMPLETED ]]; then
     say "the run is complete, and Slurm has started its job once more: nothing to do"
     # The script may have died with its node before it could.
     drop_follow_up
   elif [[ -n "$follows" && "$1" != "$follows" && "$1" != "$job" ]]; then
     say "this job was to continue after job $follows, and job $1 has continued the run since: nothing to do"
-  elif [[ -n "$follows" && "$state" == CANCELLED ]] && ((restarts == 0)); then
+  elif [[ -n "$follows" && "$word" == CANCELLED ]] && ((restarts == 0)); then
     say "the run was cancelled, so this job, which was to continue it, has nothing to do: trainjob resume continues"
   else
     return 0
@@ -105,6 +106,7 @@ count_start() {
 
 # end_job CODE
 end_job() {
+  local word
   if is_stale; then return 0; fi
   ending_code=$(code_of_ranks "$1")
   end_attempt "$ending_code" facts_of_job
@@ -118,7 +120,8 @@ end_job() {
     elsewhere) start_elsewhere ;;
     forget) scancel "$job" 2>/dev/null || true ;;
   esac
-  if ! is_stale && [[ "$(<state)" != REQUEUED ]]; then drop_follow_up; fi
+  read_word state
+  if ! is_stale && [[ "$word" != REQUEUED ]]; then drop_follow_up; fi
   end_script "$1"
 }
 
@@ -268,8 +271,9 @@ queue_follow_up() {
 
 # Prints the job that was queued before the work started; nothing if there is none. Fails where that is unknown.
 known_follow_up() {
-  local queued='' code=0
-  if [[ -s .follow_up ]]; then queued=$(<.follow_up); fi
+  local queued word code=0
+  read_word .follow_up
+  queued=$word
   if [[ "$queued" == unknown ]]; then
     queued=$(waiting_job_of_run "$SLURM_JOB_NAME" "${SLURM_ARRAY_TASK_ID:-}") || code=$?
     if ((code == 2)); then return 1; fi
@@ -295,8 +299,10 @@ waiting_follow_up() {
 
 # Whether the job that was queued before the work started waits, or has begun already.
 follow_up_continues() {
-  if [[ ! -s .follow_up || "$(<.follow_up)" == "$job" ]]; then return 1; fi
-  [[ "$(show_job "$(<.follow_up)")" == *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
+  local word
+  read_word .follow_up
+  if [[ -z "$word" || "$word" == "$job" ]]; then return 1; fi
+  [[ "$(show_job "$word")" == *' JobState='@(PENDING|CONFIGURING|RUNNING)' '* ]]
 }
 
 # A run that must not continue leaves no job behind. One that has begun already stays: it continues the run.

@@ -16,7 +16,7 @@ CONTROLLER_AWAY+='|Transport endpoint is not connected|(Job is pending execution
 
 # Stays until srun has ended for good, and returns its code.
 wait_for_step() {
-  local code tries watcher
+  local code code_of_marks tries watcher
   for ((tries = 1; ; tries++)); do
     watch_step "$launcher" &
     watcher=$!
@@ -25,8 +25,8 @@ wait_for_step() {
     wait_for "$launcher" || code=$?
     kill "$watcher" 2>/dev/null || true
     if step_is_gone; then
-      code=$(code_of_marks)
-      return "$code"
+      read_marks
+      return "$code_of_marks"
     fi
     if ((code == 0 || tries >= step_tries)) || [[ -n "$cancelled" ]] || ! declare -F ranks >/dev/null; then break; fi
     if step_has_begun || ! controller_was_away "$step_printed"; then break; fi
@@ -48,7 +48,11 @@ wait_for_step() {
 size_of_output() { stat -c %s logs/scheduler.out 2>/dev/null || echo 0; }
 
 # Rank 0 leaves this script's word when it begins: on_each_node.sh.
-step_has_begun() { [[ "$(cat .began 2>/dev/null)" == "$TRAINJOB_TOKEN" ]]; }
+step_has_begun() {
+  local word
+  read_word .began
+  [[ "$word" == "$TRAINJOB_TOKEN" ]]
+}
 
 # controller_was_away BYTES: what srun has printed since this job's output had so many.
 controller_was_away() { tail -c "+$(($1 + 1))" logs/scheduler.out 2>/dev/null | grep -qE "$CONTROLLER_AWAY"; }
@@ -80,7 +84,11 @@ watch_step() {
   rm -f step_gone
 }
 
-step_is_gone() { [[ "$(cat .step_ended 2>/dev/null)" == "$TRAINJOB_TOKEN" ]]; }
+step_is_gone() {
+  local word
+  read_word .step_ended
+  [[ "$word" == "$TRAINJOB_TOKEN" ]]
+}
 
 # The launcher leaves a mark for each of its ranks when it has ended: .ended/ATTEMPT.RANK, with the exit code.
 all_ranks_have_ended() {
@@ -92,24 +100,29 @@ all_ranks_have_ended() {
 
 # A rank that fails has srun end the others, which leave marks.
 others_are_lost() {
-  local since clock_s
-  if all_ranks_have_ended || [[ ! -d .ended || "$(code_of_marks)" == 0 ]]; then return 1; fi
+  local since clock_s code_of_marks
+  if all_ranks_have_ended || [[ ! -d .ended ]]; then return 1; fi
+  read_marks
+  if ((code_of_marks == 0)); then return 1; fi
   since=$(stat -c %Y .ended) && read_clock && ((${clock_s%.*} - since > step_lost_s))
 }
 
 # Whether every rank has ended with 0, and none because it was told to end, or asked to stop.
 all_ranks_have_succeeded() {
-  [[ ! -e .terminated.$TRAINJOB_ATTEMPT && ! -e requeue ]] && all_ranks_have_ended && [[ "$(code_of_marks)" == 0 ]]
+  local code_of_marks
+  if [[ -e .terminated.$TRAINJOB_ATTEMPT || -e requeue ]] || ! all_ranks_have_ended; then return 1; fi
+  read_marks
+  ((code_of_marks == 0))
 }
 
-code_of_marks() {
-  local mark word code=0
-  # Without a subshell for each: there may be thousands.
+# Sets code_of_marks, which its caller has as a local name, to the first code of the marks that is not 0.
+read_marks() {
+  local mark word
+  code_of_marks=0
   for mark in .ended/"$TRAINJOB_ATTEMPT".*; do
-    word=''
-    if [[ -f "$mark" ]]; then read -r word <"$mark" || true; fi
+    read_word "$mark"
     if [[ ! "$word" =~ ^[0-9]{0,9}$ ]]; then word=1; fi
-    if ((code == 0)); then code=$((10#${word:-0})); fi
+    code_of_marks=$((10#${word:-0}))
+    if ((code_of_marks > 0)); then return 0; fi
   done
-  printf '%s\n' "$code"
 }
