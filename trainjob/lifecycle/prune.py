@@ -54,6 +54,7 @@ def candidates(
         PrunableRun(now, size(now.folder))
         for now in ended[: max(0, len(ended) - keep)]
         if now.state in in_states
+        and not now.is_held
         and now.submitted_at is not None
         and datetime.fromisoformat(now.submitted_at) <= latest
     ]
@@ -110,6 +111,11 @@ def _remove_unless_resumed(paths: RunPaths) -> None:
         now = status(paths)
         if now.state in states.ACTIVE:
             raise UserError(f"run {paths.id} is {now.state} by now", f"End it first: trainjob cancel {paths.id}")
+        if now.is_held:
+            raise UserError(
+                f"the scheduler still has the job of run {paths.id}, and may start it again",
+                f"Prune once it is gone, or end it: trainjob cancel {paths.id}",
+            )
         remove_run(paths, now.submission)
 
 

@@ -61,6 +61,7 @@ def test_a_history_that_broke_an_invariant_keeps_it(seed: int) -> None:
         (2182, "old bytes"),  # A look asks its host's storage anew, and calls no run LOST that has just ended.
         (2466, "old bytes"),
         (605, "removing"),  # A command that was killed while it removed a stale lock is in nobody's way.
+        (2, "removing"),  # A dead node's job is requeued minutes after its script has recorded a failure.
     ],
 )
 def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about: str) -> None:

@@ -7,15 +7,23 @@ import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tests.support.run_folders import made
+from tests.support.told_back_end import Told
+from trainjob.backends import registry
+from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.paths import home
 from trainjob.lifecycle import prune
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
+from trainjob.observe.status import status
+
+if TYPE_CHECKING:
+    from trainjob.backends.base import BackEnd
 
 
 def chosen(days: float = 0, in_states: frozenset[str] = states.ENDED, keep: int = 0) -> list[str]:
@@ -64,6 +72,17 @@ def test_a_run_that_another_command_works_on_is_not_removed(tmp_path: Path) -> N
     found = prune.candidates(older_than=timedelta(0), in_states=states.ENDED, keep=0)
     with locked(paths, "trainjob resume"):
         assert "is locked by trainjob resume" in str(prune.remove(found)["abcd"])
+    assert paths.state.exists()
+
+
+def test_a_failed_run_whose_job_the_scheduler_still_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead node's job is requeued minutes later, whatever its script had recorded."""
+    back_end = Told()
+    back_end.answer = Answer(Liveness.ALIVE, states.RUNNING)
+    monkeypatch.setitem(registry.BACK_ENDS, "detached", cast("BackEnd", back_end))
+    paths = made(tmp_path, "abcd", state="FAILED")
+    assert chosen() == []
+    assert "may start it again" in str(prune.remove([prune.PrunableRun(status(paths), 0)])["abcd"])
     assert paths.state.exists()
 
 
