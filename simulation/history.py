@@ -446,9 +446,10 @@ class History:
             lock.unlink()  # its holder was killed, which only commands on that host can see
 
         def prune() -> None:
-            chosen = pruning.candidates(older_than=timedelta(0), in_states=states.ENDED, keep=0)
+            ever = timedelta(days=-1)  # the clock of another host may have been hours ahead at the submission
+            chosen = pruning.candidates(older_than=ever, in_states=states.ENDED, keep=0)
             pruning.remove(chosen)
-            for folder in pruning.leftovers(older_than=timedelta(0)):
+            for folder in pruning.leftovers(older_than=ever):
                 shutil.rmtree(folder)
             pruning.forget_missing()
 

@@ -29,6 +29,7 @@ FORGET = "forget"  # the script cancels a start of which the run has no need
 _BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
 _ENDED_BY_SIGNAL = (137, 143)
 _PREEMPTED = "preempted by Slurm"
+_UNRECORDED = "srun returned 0, but not every rank has recorded its end"
 
 
 class AttemptFacts(NamedTuple):
@@ -96,6 +97,8 @@ def decide(facts: AttemptFacts) -> Ending:
         return Ending(states.STOPPED, why="its ranks have stopped, and left a checkpoint: trainjob resume continues")
     if was_interrupted(facts):
         return Ending(states.STOPPED, why=_with_request(facts, "interrupted: trainjob resume continues"))
+    if facts.code == 0 and facts.awaited:
+        return Ending(states.FAILED, why=_UNRECORDED + ": a node may have failed")
     return _by_code(facts)
 
 
@@ -186,8 +189,7 @@ def _by_script(facts: AttemptFacts) -> Ending:
     if facts.more_mem and not _starts_are_used_up(facts):
         return Ending(states.REQUEUED, MORE_MEM, "this attempt ran out of memory")
     if facts.code == 0 and facts.job == "" and facts.awaited:
-        why = "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
-        why += "a node may have failed"
+        why = _UNRECORDED + ", and the controller does not answer: a node may have failed"
         if facts.follows:
             return Ending(states.REQUEUED, ELSEWHERE, why)
         return Ending(states.FAILED, why=why)

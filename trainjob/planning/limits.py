@@ -75,9 +75,9 @@ def check_slurm(cluster: Cluster, job: Job, times: TimeLimits) -> None:
     if job.array is not None and not cluster.has_scheduler:
         refuse(
             ONLY_SLURM,
-            f"array is {job.array}, and the cluster is of kind {cluster.kind}",
+            f"array is {job.array}, and {_where(cluster)}",
             otherwise="Leave --array and --sweep out and submit each setting by itself, "
-            "or choose a cluster of kind slurm.",
+            "or submit it to the queue of a cluster of kind slurm (--in none).",
         )
     if cluster.has_scheduler:
         _check_times(times, job.time_min)
@@ -85,10 +85,15 @@ def check_slurm(cluster: Cluster, job: Job, times: TimeLimits) -> None:
         _check_retry(cluster, job, times)
 
 
+def _where(cluster: Cluster) -> str:
+    is_inside = cluster.hosts_are_given and not cluster.has_scheduler
+    return "the run is to be inside a job (--in)" if is_inside else f"the cluster is of kind {cluster.kind}"
+
+
 def _check_retry(cluster: Cluster, job: Job, times: TimeLimits) -> None:
     leave_out = "Leave retry out."
     if not cluster.has_scheduler:
-        refuse(SLURM_GIVES, f"retry is given, and the cluster is of kind {cluster.kind}", otherwise=leave_out)
+        refuse(SLURM_GIVES, f"retry is given, and {_where(cluster)}", otherwise=leave_out)
     if cluster.capacity.groups:
         refuse(ALIKE_GIVES, "retry is given, and nodes is a list of groups", otherwise=leave_out)
     retry = parse_retry(job.retry)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.slurm_text import duration
 from trainjob.contract.errors import Problem, ProblemsError, UserError
-from trainjob.machines.slurm.allocations import Allocation, look
+from trainjob.machines.slurm.allocations import Allocation, NotRunningError, look
 from trainjob.machines.slurm.commands import SlurmMissingError
 from trainjob.planning.words import quantity
 from trainjob.render.request import Request
@@ -18,6 +18,7 @@ from trainjob.render.request import Request
 NONE = "none"
 # Slurm sets it in salloc, in a job script, and in a step.
 VARIABLE = "SLURM_JOB_ID"
+_OF_A_RUN = "TRAINJOB_RUN_DIR"
 _JOB_ID = re.compile(r"[0-9]{1,10}")
 _QUEUE = "--in none submits it to the queue"
 
@@ -44,7 +45,9 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
     """
     if flag == NONE:
         return None
-    if flag is None and not (os.environ.get(VARIABLE) and cluster.hosts_are_given and cluster.ssh is None):
+    is_inside = os.environ.get(VARIABLE) and cluster.hosts_are_given and cluster.ssh is None
+    # What a run of ours submits, an evaluation perhaps, would share its GPUs, and end with it.
+    if flag is None and (not is_inside or os.environ.get(_OF_A_RUN)):
         return None
     job_id = os.environ[VARIABLE] if flag is None else flag
     if not cluster.hosts_are_given:
@@ -59,13 +62,16 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
 
     try:
         allocation = look(machine_of(cluster), job_id)
-    except SlurmMissingError:
-        if flag is None:  # in a container, say: from here no step could start
+    except (SlurmMissingError, NotRunningError):
+        if flag is None:  # in a container, from which no step could start, or in a shell that has outlived its job
             return None
         raise
     if flag is not None:
         return Held(allocation)
-    return Held(allocation, f"inside job {job_id}, which trainjob is called in ({VARIABLE}): {_QUEUE}")
+    return Held(
+        allocation,
+        f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}",
+    )
 
 
 def refuse_misfit(held: Allocation, cluster: Cluster, request: Request) -> None:
@@ -89,7 +95,7 @@ def _misfits(held: Allocation, cluster: Cluster, request: Request) -> Iterator[P
         text = f"the run's time limit is {request.times.limit}, and {where} ends in {duration(held.left_s)}"
         yield Problem("time-limit", text, f"Give a shorter --time-limit, or none: it then has what is left; {_QUEUE}")
     devices = topology.devices // topology.host_count
-    if cluster.accelerator == "gpu" and devices > held.gpus_per_node:
+    if cluster.accelerator == "gpu" and held.gpus_per_node is not None and devices > held.gpus_per_node:
         text = f"the run takes {quantity(devices, 'GPU')} of a node, and {where} has {held.gpus_per_node} on each"
         yield Problem("accelerators", text, f"Give fewer --instances, or more --hosts; {_QUEUE}")
     if topology.instances_per_host > held.cpus_per_node:

@@ -60,7 +60,7 @@ class KnownProof:
         lost = f" ({', '.join(one.codes)})" if one.codes else ""
         how = f"{quantity(one.interruptions, 'interruption')} of `{shlex.join(one.command)}`"
         if not self.changed:
-            return f"resume {what} on {day}{lost} by {how}; no file changed since"
+            return f"resume {what} on {day}{lost} by {how}; no file that it imports changed since"
         more = len(self.changed) - _MOST_NAMED
         named = ", ".join(self.changed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"resume {what} on {day}{lost}; {quantity(len(self.changed), 'file')} changed since: {named}"

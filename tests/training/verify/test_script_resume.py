@@ -79,7 +79,9 @@ def test_a_script_without_a_seed_that_nothing_can_judge_is_inconclusive(here: He
 
 def test_weights_that_are_no_numbers_are_never_called_equal(here: Here) -> None:
     poisoned = PLAIN.read_text().replace("scaler.scale(loss).backward()", "(loss * float('nan')).backward()")
-    here.write("plain.py", poisoned.replace("scaler.step(optimizer)", "optimizer.step()"))
+    here.write(
+        "plain.py", poisoned.replace("scaler.step(optimizer)", "optimizer.step()").replace("scaler.update()", "")
+    )
     asked = ("--resume", "--by", "kill", "--interruptions", "1")
     verdict = verify(here, *asked, "--", PYTHON, "plain.py", "--epochs", "1", code=1)
     assert verdict["inconclusive"]

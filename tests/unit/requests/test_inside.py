@@ -42,6 +42,13 @@ def test_an_allocation_as_slurm_shows_it() -> None:
     assert parse(f"{other_element}\n{SHOWN}\n", "7") == HELD
 
 
+@pytest.mark.parametrize("asked", ["TresPerJob=gres:gpu:8", "TresPerTask=gres/gpu:1", "TresPerSocket=gres:gpu:1"])
+def test_gpus_that_nobody_counts_by_node_are_not_known(asked: str) -> None:
+    shown = SHOWN.replace(",gres/gpu=8", "").replace("TresPerNode=gres:gpu:4", asked)
+    assert parse(shown, "7").gpus_per_node is None
+    assert parse(shown.replace(asked, "TresPerJob=gres:fpga:1"), "7").gpus_per_node == 0
+
+
 @pytest.mark.parametrize("state", ["PENDING", "COMPLETED", "SUSPENDED"])
 def test_only_a_job_that_runs_has_nodes(state: str) -> None:
     with pytest.raises(UserError, match=f"the job is {state}"):
@@ -61,6 +68,7 @@ def test_what_fits() -> None:
     assert misfit(time_limit="01:50:00") == ""
     assert misfit(instances=8, hosts=2, time_limit="01:50:00") == ""
     assert misfit(HELD._replace(left_s=None), time_limit="10:00:00") == ""
+    assert misfit(HELD._replace(gpus_per_node=None), time_limit="01:50:00") == ""
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,20 @@ def test_which_job_a_run_goes_into(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (job(None, here), job("12", here), job("none", here)) == ("34", "12", None)
     # The job that this process is in belongs to another Slurm, or to none.
     assert job(None, elsewhere) is job(None, local) is None
+    monkeypatch.setenv("TRAINJOB_RUN_DIR", "/runs/abcd-train")  # a rank that submits the evaluation
+    assert (job(None, here), job("12", here)) == (None, "12")
+
+
+def test_a_shell_that_has_outlived_its_job_submits_to_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(machine: Machine, job_id: str, timeout_s: float = 0) -> Allocation:
+        del machine, timeout_s
+        return parse(SHOWN.replace("JobState=RUNNING", "JobState=COMPLETED", 1), job_id)
+
+    monkeypatch.setattr(inside, "look", look)
+    monkeypatch.setenv(inside.VARIABLE, "7")
+    assert inside.chosen(None, "hpc", cluster_of(SLURM)) is None
+    with pytest.raises(UserError, match="the job is COMPLETED"):
+        inside.chosen("7", "hpc", cluster_of(SLURM))
 
 
 def test_where_slurm_has_no_commands_only_a_job_that_is_named_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

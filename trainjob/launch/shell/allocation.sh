@@ -52,7 +52,7 @@ shown_allocation() {
 take_nodes() {
   local cpus
   [[ "$1" =~ \ NodeList=([^ ]+) ]] || return 1
-  SLURM_JOB_NODELIST=$(scontrol show hostnames "${BASH_REMATCH[1]}" | head -n "$hosts" | paste -sd ,)
+  SLURM_JOB_NODELIST=$(scontrol show hostnames "${BASH_REMATCH[1]}" | awk -v hosts="$hosts" 'NR <= hosts' | paste -sd ,)
   unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE
   export SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES=$hosts SLURM_NTASKS_PER_NODE=$ranks_per_host
   # An allocation may have been asked for with fewer CPUs than the cluster file gives a rank.
@@ -81,7 +81,7 @@ when_told() {
     # Of an element of an array Slurm writes ARRAY_ELEMENT.STEP.
     step=${step##*.}
     if [[ "$name" == "$SLURM_JOB_NAME" && "$step" != "$own_step" ]]; then
-      scancel --signal=TERM "$job.$step" 2>/dev/null || true
+      within_limit scancel --signal=TERM "$job.$step" 2>/dev/null || true
     fi
   done < <(within_limit squeue --steps --noheader --jobs="$job" --format='%i|%j' 2>/dev/null)
 }
@@ -89,6 +89,11 @@ when_told() {
 # end_job CODE: the job that holds the nodes goes on, so nothing is asked of the controller, and nothing starts again.
 end_job() {
   if is_stale; then return 0; fi
-  end_attempt "$(code_of_ranks "$1")"
+  end_attempt "$(code_of_ranks "$1")" facts_of_step
   end_script "$1"
+}
+
+# srun returns 0 when a node fails, and the controller says nothing of a job that goes on.
+facts_of_step() {
+  if ! all_ranks_have_ended; then facts+=(awaited); fi
 }

@@ -214,16 +214,17 @@ start_again() {
 # pass_on_waiting OLD NEW: what waits for job OLD to be complete waits for NEW, which continues its run. What waits for all
 # elements of an array is left as it is.
 pass_on_waiting() {
-  local waiting on
+  local listed waiting on
+  listed=$(within_limit squeue --noheader --states=PENDING --user="$(id -un)" --format='%F|%E' 2>/dev/null |
+    sed 's/([^)]*)//g' | sort -u) || return 0
   while IFS='|' read -r waiting on; do
     on=,$on,
     if [[ ! "$waiting" =~ ^[0-9]+$ || "$on" != *",afterok:$1,"* ]]; then continue; fi
     on=${on//,afterok:$1,/,afterok:$2,} on=${on#,}
-    if scontrol update "JobId=$waiting" "Dependency=${on%,}" >/dev/null 2>&1; then
+    if within_limit scontrol update "JobId=$waiting" "Dependency=${on%,}" >/dev/null 2>&1; then
       say "job $waiting, which waited for job $1 to be complete, waits for job $2"
     fi
-  done < <(within_limit squeue --noheader --states=PENDING --user="$(id -un)" --format='%F|%E' 2>/dev/null |
-    sed 's/([^)]*)//g' | sort -u)
+  done <<<"$listed"
 }
 
 # Fails where the controller refuses.

@@ -12,20 +12,28 @@ from trainjob.machines.slurm import commands
 
 _FIELD = re.compile(r"(\S+?)=(\S*)")
 _GPUS = re.compile(r"gres/gpu(?::[^=,]+)?=([0-9]+)")
+_GPUS_OF_OTHERS = re.compile(r" Tres(?:PerJob|PerTask|PerSocket)=\S*gpu")
 _PER_NODE = re.compile(r"(?:gres[:/])?gpu(?:[:=][^:,=]+)*[:=]([0-9]+)")
 _CURE = "Name a job of yours that runs (squeue lists them); --in none submits it to the queue"
 _UNKNOWN = re.compile(r"Invalid job id|not found")
 
 
+class NotRunningError(UserError):
+    """A job that has ended, has not begun, or never was."""
+
+
 class Allocation(NamedTuple):
-    """A job that runs: its nodes, what each of them gives it, and the seconds it has left (None: without end)."""
+    """A job that runs: its nodes, what each of them gives it, and the seconds it has left (None: without end).
+
+    Of GPUs, None: the site does not account for them, and they were not asked for by node.
+    """
 
     job_id: str
     name: str
     partition: str
     nodes: int
     cpus_per_node: int
-    gpus_per_node: int
+    gpus_per_node: int | None
     left_s: int | None
 
 
@@ -36,7 +44,7 @@ def look(machine: Machine, job_id: str, timeout_s: float = ANSWER_S) -> Allocati
     except commands.SlurmRefusedError as error:
         if not _UNKNOWN.search(error.reply):
             raise
-        raise UserError(f"--in {job_id}: Slurm on {machine.name} has no such job", _CURE) from None
+        raise NotRunningError(f"--in {job_id}: Slurm on {machine.name} has no such job", _CURE) from None
     return parse(shown, job_id)
 
 
@@ -46,7 +54,7 @@ def parse(shown: str, job_id: str) -> Allocation:
     own = next((line for line in shown.splitlines() if line.startswith(f"JobId={job_id} ")), "")
     words = dict(reversed(_FIELD.findall(own)))  # a comment comes last, and may hold anything
     if words.get("JobState") != "RUNNING":
-        raise UserError(
+        raise NotRunningError(
             f"--in {job_id}: the job is {words.get('JobState', 'unknown')}, and only one that runs has nodes",
             _CURE,
         )
@@ -54,6 +62,12 @@ def parse(shown: str, job_id: str) -> Allocation:
     counted = _GPUS.search(words.get("AllocTRES", "") or words.get("TRES", ""))
     # A site that does not account for GPUs shows what was asked for.
     asked = _PER_NODE.search(words.get("TresPerNode", ""))
+    if counted is not None:
+        gpus_per_node: int | None = int(counted[1]) // nodes
+    elif asked is not None:
+        gpus_per_node = int(asked[1])
+    else:
+        gpus_per_node = None if _GPUS_OF_OTHERS.search(own) else 0
     limit_s = seconds(words.get("TimeLimit", "UNLIMITED")) if words.get("TimeLimit") != "Partition_Limit" else None
     return Allocation(
         job_id=job_id,
@@ -61,6 +75,6 @@ def parse(shown: str, job_id: str) -> Allocation:
         partition=words.get("Partition", ""),
         nodes=nodes,
         cpus_per_node=int(words.get("NumCPUs", "1").partition("-")[0]) // nodes,
-        gpus_per_node=int(counted[1]) // nodes if counted else int(asked[1]) if asked else 0,
+        gpus_per_node=gpus_per_node,
         left_s=None if limit_s is None else max(0, limit_s - (seconds(words.get("RunTime", "00:00:00")) or 0)),
     )
