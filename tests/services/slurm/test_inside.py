@@ -159,7 +159,7 @@ def test_within_a_job_a_run_goes_into_it_unless_told_otherwise(cluster: Site, he
 @pytest.mark.parametrize(
     ("words", "figures"),
     [
-        (("--time-limit", "01:00:00"), ("01:00:00", "ends in 00:2")),
+        (("--time-limit", "01:00:00"), ("01:00:00", "ends in 00:")),
         (("--cluster", "short"), ("partition short", "is in gpu")),
         (("--instances", "8", "--hosts", "1"), ("8 instances", "4 CPUs")),
     ],
