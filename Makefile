@@ -46,7 +46,7 @@ demo: install ## Train on real handwritten digits with two processes
 # in which order the files begin.
 QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
 TEST_QUICK := $(BIN)/pytest -n 3 --dist worksteal $(QUICK)
-TEST_SLOW := $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
+TEST_SLOW := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
 	$(TEST_QUICK) -m "not full"
