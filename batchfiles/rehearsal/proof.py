@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from batchfiles.adoption.decisions import ASKING_VERBS
 from batchfiles.adoption.explanations import explains
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
@@ -51,7 +52,6 @@ from trainjob.requests.prepared import Prepared, prepare
 _PROGRAM, _JOB = "train.py", "the job"
 _LARGEST_TEXT_BYTES = 1 << 20
 # What dash says of bash.
-_LAUNCHERS_WAIT = " started no rank: its launchers wait for each other: "
 _OF_DASH = re.compile(r"slurm_script: (?:line )?\d+: (?:Syntax error|Bad substitution|\S+: not found)")
 # Python waits where its program is not here, so that all ranks are seen.
 _WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
@@ -81,7 +81,7 @@ class InterruptedEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class Proof:
-    """What the ranks of both saw. `problem` says why one of them could not run.
+    """What the ranks of both saw. `problem` is why one of them could not run.
 
     `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes. `files` are the
     files that each has written into its project, with a digest of those that stood there before the training began.
@@ -91,7 +91,7 @@ class Proof:
 
     original: Sequence[RankObservation]
     adopted: Sequence[RankObservation]
-    problem: str | None = None
+    problem: ProofDifference | None = None
     refusal: str | None = None
     files: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
     setup: tuple[Sequence[str], Sequence[str]] = ((), ())
@@ -107,13 +107,7 @@ class Proof:
         found = [] if self.refusal is None else [ProofDifference("refusal", self.refusal)]
         if self.problem is not None:
             started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
-            of_file = self.problem.startswith("sbatch refuses") and not self.problem.startswith(
-                f"sbatch refuses {_JOB}:"
-            )
-            aspect = "refusal" if of_file else "grammar of sh" if _OF_DASH.search(self.problem) else "start"
-            if _LAUNCHERS_WAIT in self.problem and _JOB + _LAUNCHERS_WAIT not in self.problem:
-                aspect = "meeting of launchers"
-            return [*found, ProofDifference(aspect, self.problem + started)]
+            return [*found, self.problem._replace(text=self.problem.text + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
             found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
@@ -251,27 +245,29 @@ def prove(
         run, project = _run_of_file(script, words, place, given, maps or {}, say)
         if to_the_end and project is not None:
             raise UserError(f"the program of {path.name} is missing here, and has no end", "prove it where it is")
-        original, refusal = record(run), None
+        original, refusal, written_by_file = record(run), None, place / "written-by-file"
         taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
         if taken is not None:
             refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
             say(refusal)
-            original = record(replace(run, script=taken, keep=place / "written-by-copy"))
+            written_by_file = place / "written-by-copy"
+            run = replace(run, script=taken, keep=written_by_file)
+            original = record(run)
         prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
         of_job = _run_of_job(run, prepared, place, given)
         adopted = record(of_job)
-        by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
-        written = place / "written-by-job/code/project"
+        written_by_job, logs = place / "written-by-job/code/project", logs_of(script)
         begun = [min((one.began_at for one in of.processes), default=0.0) for of in (original, adopted)]
         folders = {str(run.folder), str(place / "run/code/project"), *run.maps}
         elsewhere = [there for there, here in run.maps.items() if here == run.folder]
-        files = (files_written(by_file, logs, begun[0], folders), files_written(written, logs, begun[1], folders))
+        files = (
+            files_written(written_by_file, logs, begun[0], folders),
+            files_written(written_by_job, logs, begun[1], folders),
+        )
         bases = (str(run.folder), str(place / "run/code/project" / prepared.project.start))
         found = compared(script, original, adopted, refusal, files, bases, elsewhere)
         if to_the_end and found.problem is None:
-            theirs = _interrupted_end(
-                run if taken is None else replace(run, script=taken), place / "ends-file", "", logs
-            )
+            theirs = _interrupted_end(run, place / "ends-file", "", logs)
             ours = _interrupted_end(of_job, place / "ends-job", "code/project", logs)
             found = replace(found, ends=(theirs, ours))
     return found
@@ -389,9 +385,11 @@ def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
         is_path = one.name == "source" and "/" in "".join(one.words[1:2])
         return (one.name, os.path.join(one.folder, one.words[1]), *one.words[2:]) if is_path else one.words
 
-    calls = (shlex.join(words(one)) for one in seen.calls if one.name in (*ENVIRONMENTS, "source"))
-    asks = re.compile(r"\w+ (?:list|avail|show|spider|info|freeze|--version)\b|(?:module|ml)$")
-    return list(dict.fromkeys(below(call, folders) for call in calls if not asks.match(call)))
+    def asks(one: Call) -> bool:
+        return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
+
+    calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))
+    return list(dict.fromkeys(below(shlex.join(words(one)), folders) for one in calls))
 
 
 def logs_of(script: BatchScript) -> str:
@@ -425,15 +423,21 @@ def _digest(path: Path, begun: float, folders: Collection[str]) -> str:
     return hashlib.sha256(re.sub(r"\d{4,}", "…", text).encode()).hexdigest()
 
 
-def _why_no_ranks(what: str, seen: Recording) -> str | None:
+def _why_no_ranks(what: str, seen: Recording) -> ProofDifference | None:
+    """Return why no rank was seen. A fault of the file's may explain it, and nothing explains it of the job."""
+    started_none = f"{what} started no rank: "
     if seen.refused is not None:
-        return f"sbatch refuses {what}: {seen.refused}"
-    if not seen.jobs or not seen.ranks(seen.jobs[0].id):
-        if seen.stopped is not None and seen.processes and all(one.is_launcher for one in seen.processes):
-            return f"{what}{_LAUNCHERS_WAIT}{seen.stopped}"
+        found = ProofDifference("refusal", f"sbatch refuses {what}: {seen.refused}")
+    elif seen.jobs and seen.ranks(seen.jobs[0].id):
+        return None
+    elif seen.stopped is not None and seen.processes and all(one.is_launcher for one in seen.processes):
+        text = f"{started_none}its launchers wait for each other: {seen.stopped}"
+        found = ProofDifference("meeting of launchers", text)
+    else:
         printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
-        return f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}"
-    return None
+        text = started_none + (seen.stopped or (printed or ["it printed nothing"])[-1])
+        found = ProofDifference("grammar of sh" if _OF_DASH.search(text) else "start", text)
+    return found._replace(aspect="start") if what == _JOB else found
 
 
 def program_from_outside(script: BatchScript) -> str | None:
