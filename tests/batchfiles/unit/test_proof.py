@@ -11,7 +11,8 @@ import pytest
 from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
-from batchfiles.rehearsal.proof import InterruptedEnd, Proof, ProofDifference, program_from_outside, taken_by_sbatch
+from batchfiles.rehearsal.proof import InterruptedEnd, Proof, ProofDifference
+from batchfiles.rehearsal.proving import program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
