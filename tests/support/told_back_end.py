@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
-from trainjob.backends.base import Answer, Liveness
+import pytest
+
+from trainjob.backends import registry
+from trainjob.backends.base import Answer, BackEnd, Liveness
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
@@ -64,3 +68,11 @@ class Told:
 
     def identify(self, native: Native) -> dict[str, str]:
         return {"job_id": str(native["job_id"])}
+
+
+def told_as(monkeypatch: pytest.MonkeyPatch, *names: str) -> Told:
+    """Return a back end that is the one of these names."""
+    back_end = Told()
+    for name in names:
+        monkeypatch.setitem(registry.BACK_ENDS, name, cast("BackEnd", back_end))
+    return back_end
