@@ -32,6 +32,14 @@ class Told:
         self.folders: list[Path] = []
         self.grace_s: list[float] = []
 
+    def fail(self, error: Exception) -> None:
+        """Raise it at each start from now on."""
+
+        def fails() -> Native:
+            raise error
+
+        self.starts = fails
+
     def refuse_folder(self, folder: Path) -> None:
         """Remember the folder."""
         self.folders.append(folder)

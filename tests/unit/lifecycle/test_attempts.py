@@ -17,7 +17,7 @@ from trainjob.lifecycle import resume, start
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe.status import status
-from trainjob.records.submission import Native, Remote, Submission
+from trainjob.records.submission import Remote, Submission
 
 
 @pytest.fixture
@@ -60,10 +60,7 @@ def test_what_certainly_never_began_leaves_the_record_as_it_was(told: Told, path
     recorded(paths).write(paths)
     before = recorded(paths)
 
-    def fails() -> Native:
-        raise error
-
-    told.starts = fails
+    told.fail(error)
     with pytest.raises(NotSubmittedError):
         hand_over(paths, attempt=2)
     assert recorded(paths) == before
@@ -73,10 +70,7 @@ def test_what_certainly_never_began_leaves_the_record_as_it_was(told: Told, path
 
 
 def test_what_may_have_begun_is_recorded_as_unknown(told: Told, paths: RunPaths) -> None:
-    def fails() -> Native:
-        raise UnknownOutcomeError("lost")
-
-    told.starts = fails
+    told.fail(UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         hand_over(paths)
     assert (recorded(paths).is_unknown, recorded(paths).native) == (True, None)

@@ -136,20 +136,14 @@ def test_of_what_never_began_nothing_stays(
 
     monkeypatch.setattr(mirror, "remove", gone)
 
-    def fails() -> Any:
-        raise error
-
-    told.starts = fails
+    told.fail(error)
     with pytest.raises(type(error)):
         submit(handover)
     assert (index.ids(), os.listdir(handover.runs_dir), removed) == ([], [], [None])
 
 
 def test_of_what_may_have_begun_everything_stays(told: Told, handover: Handover) -> None:
-    def fails() -> Any:
-        raise UnknownOutcomeError("lost")
-
-    told.starts = fails
+    told.fail(UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         submit(handover)
     (run_id,) = index.ids()
@@ -202,10 +196,7 @@ def test_a_lock_that_can_not_be_had_is_a_submission_that_never_began(
 
 @pytest.fixture
 def lost(told: Told, handover: Handover) -> RunPaths:
-    def fails() -> Any:
-        raise UnknownOutcomeError("lost")
-
-    told.starts = fails
+    told.fail(UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         submit(handover)
     told.starts = lambda: NEW
