@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batchfiles.adoption.adopt import adopt
-from batchfiles.rehearsal.proof import prove
+from batchfiles.rehearsal.proving import prove
 from batchfiles.rules.diagnosis import Diagnosis, diagnose
 from batchfiles.slurm.request import SiteFacts
 from trainjob.cluster.base import with_directives

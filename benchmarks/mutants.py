@@ -39,7 +39,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 # Where a fault may cost a run.
 _PLACES = ("trainjob/records/", "trainjob/lifecycle/", "trainjob/backends/", "trainjob/launch/ending.py")
-_HARMLESS = ROOT / "benchmarks" / "harmless_mutants.yaml"
+HARMLESS = ROOT / "benchmarks" / "harmless_mutants.yaml"
 _KEPT = ROOT / "build" / "mutants"
 _LEFT_OUT = (
     ".git", ".venv", "build", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis",
@@ -283,7 +283,7 @@ def _digest() -> str:
 
 def harmless(mutant: Mutant) -> str | None:
     """Return why a fault costs nobody anything; None if the list doesn't have it."""
-    listed: dict[str, list[dict[str, str]]] = yaml.safe_load(_HARMLESS.read_text()) or {}
+    listed: dict[str, list[dict[str, str]]] = yaml.safe_load(HARMLESS.read_text()) or {}
     for one in listed.get(mutant.file, []):
         if (one["within"], " ".join(one["change"].split())) == (mutant.within, mutant.change()):
             return one["reason"]

@@ -71,6 +71,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="Write the golden files anew instead of comparing.")
 
 
+def pytest_configure() -> None:
+    """Refuse names of files that are gone, which would go to the end of the order unnoticed under their new ones."""
+    if gone := [name for name in _LONGEST if not (_FOLDER / name).is_file()]:
+        raise pytest.UsageError(f"tests/conftest.py: _LONGEST names {', '.join(gone)}, which is no file")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test with the names of its folders, and put the files in the order in which workers begin them."""

@@ -166,14 +166,19 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     job_from_text(job, JOB_FILE)
     if cluster is not None:
         cluster_from_text(cluster, CLUSTER_FILE)
+    cured = _cured(script, " ".join(run.words), keys)
+    return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
+
+
+def _cured(script: BatchScript, command: str, keys: Keys) -> tuple[str, ...]:
+    """Return the codes that doctor finds in the file and that the job does not have."""
     faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
-    words = " ".join(run.words)
-    if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", words) for one in faults):
+    if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
-    return Adoption(job, cluster, account, start, tuple(cured), explained(tuple(cured), account.changes))
+    return tuple(cured)
 
 
 def _refuse_carriage_returns(script: BatchScript) -> None:

@@ -243,7 +243,7 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
             account.note(Where.TRAINJOB, launch.line, behind.replace(HOLE, "…"), _IN_LOGS)
         node = above
     for one in after:
-        if text_of(one).split()[:1] not in ([], *([name] for name in (*FOR_THE_LOG, "wait", "exit"))):
+        if "".join(text_of(one).split()[:1]) not in ("", *FOR_THE_LOG, "wait", "exit"):
             account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
@@ -339,8 +339,7 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
             if is_whole and len(group) > 1:
                 texts.append(word.source)  # the first of its words may be known, and the others not
             else:
-                sources = [word.source] if is_whole else [HOLE] * len(group)
-                texts.extend(_shell_word(one.value, source) for one, source in zip(group, sources, strict=True))
+                texts.extend(_shell_word(one.value, word.source if is_whole else HOLE) for one in group)
         else:
             texts.extend(shlex.quote(one.text) for one in group)
         # A loop that puts words together has ended: what its variable was is gone.

@@ -51,6 +51,7 @@ _CALCULATES = re.compile(r"(?<!\$)\(\(|\blet\s")
 _PLACE = "each rank gets its rank number and the rendezvous"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
+ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
 _ASKED = "ranks that handle USR1 get it before the time limit; when they have saved and ended, the job is requeued"
@@ -378,16 +379,19 @@ def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision
     if {two.name for two in _own(one)} != {"set"}:
         return None
     options = [word.text for two in _own(one) for word in two.words[1:]]
+    if not all(_OPTION.fullmatch(option) for option in options):
+        return Decision(Where.JOB, _WORDS)
     if not all(_OF_CHECKS.fullmatch(option) for option in options):
-        named = next((at for at, option in enumerate(options) if not _OPTION.fullmatch(option)), None)
-        return None if named is None else Decision(Where.JOB, _WORDS)
+        return None
     if re.search(r"\s-\w*[eu]|pipefail", one.text):
         return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
     return Decision(Where.NOWHERE, "it only prints or checks")
 
 
-_OPTION = re.compile(r"[-+][A-Za-z]+|allexport|noglob|posix|noclobber|nullglob|monitor|physical|braceexpand|history")
 _OF_CHECKS = re.compile(r"[-+][euxvETo]+|errexit|nounset|pipefail|xtrace|verbose|errtrace|functrace")
+_OPTION = re.compile(
+    rf"{_OF_CHECKS.pattern}|[-+][A-Za-z]+|allexport|noglob|posix|noclobber|nullglob|monitor|physical|braceexpand|history"
+)
 
 
 def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -447,7 +451,12 @@ def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
 def _exports(one: Statement) -> bool:
     """Return whether a part of a statement gives a variable to programs, or takes one away."""
     declared = [text_of(node) for node in nodes_of(parse(one.text), "declaration_command", "unset_command")]
-    return any(re.match(r"(?:export|unset)\b|\w+\s+-\w*x", text) for text in declared)
+    return any(is_export(text) or text.startswith("unset") for text in declared)
+
+
+def is_export(declaration: str) -> bool:
+    """Return whether a declaration gives its variables to programs, as `export` and `declare -x` do."""
+    return re.match(r"export\b|\w+\s+-\w*x", declaration) is not None
 
 
 def _calls_leaving(around: Surroundings, commands: Sequence[ShellCommand]) -> bool:
@@ -476,7 +485,7 @@ def _prints(command: ShellCommand) -> bool:
     words = [word.text for word in command.words]
     name = command.name
     if name in _ASKED_BY_A_VERB:
-        return bool(words[1:]) and words[1] in ("list", "avail", "show", "spider", "info", "freeze", "--version")
+        return bool(words[1:]) and words[1] in ASKING_VERBS
     if name in ("python", "python3"):
         own = words[2:3] if words[1:2] == ["-c"] else words[1:2]
         is_text = words[1:2] == ["-c"] and not _LEAVES_SOMETHING.search("".join(own))
@@ -494,6 +503,9 @@ def _prints(command: ShellCommand) -> bool:
     return name in LEAVES_NOTHING and name != "local"
 
 
+_HANDLES_FAILURE = re.compile(r"\|\|\s*(?:true|:|exit\b.*)$")
+
+
 def _surviving(around: Surroundings, one: Statement, text: str) -> str:
     """Return the text of a statement so that its failure ends the job only where it has ended the file."""
     # A result of 0 is a failure.
@@ -502,7 +514,7 @@ def _surviving(around: Surroundings, one: Statement, text: str) -> str:
     # The options of a statement without commands are those of the next command.
     commands = one.commands or [two for two in around.script.commands if two.at >= one.span[1]]
     is_strict = bool(commands) and "e" in commands[0].options
-    if not may_fail or is_strict or re.search(r"\|\|\s*(?:true|:|exit\b.*)$", text):
+    if not may_fail or is_strict or _HANDLES_FAILURE.search(text):
         return text
     return f"{{ {text}\n}} || true" if "<<" in text else f"{text} || true"
 
@@ -512,8 +524,8 @@ def ends_the_job_alone(one: Statement, decision: Decision) -> bool:
     if one.kind == "function_definition" or one.role is Role.REQUIRED or not decision.prologue:
         return False
     can_fail = [two for two in one.commands if two.name not in ("", "cd", "pushd", "popd", "set") and not _prints(two)]
-    is_survived = re.search(r"\|\|\s*(?:true|:|exit\b.*)$", decision.prologue[0]) is not None
-    return bool(can_fail) and not is_survived and all("e" not in two.options for two in can_fail)
+    is_handled = _HANDLES_FAILURE.search(decision.prologue[0]) is not None
+    return bool(can_fail) and not is_handled and all("e" not in two.options for two in can_fail)
 
 
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:

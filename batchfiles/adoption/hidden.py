@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Account, Where
+from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Account, Entry, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.start import AdoptionError
 from batchfiles.slurm.script import BatchScript
@@ -94,11 +94,16 @@ def take_out(script: BatchScript, keys: Keys, account: Account) -> None:
     keys.comments = {path: text for path, text in keys.comments.items() if not _holds(text, secrets)}
     account.entries = [
         entry._replace(where=Where.LOST, what=HOLDS_SECRET, text=_hidden(entry.text, secrets))
-        if _holds([entry.text, entry.what, *lines[entry.line - 1 : entry.last]], secrets)
+        if _holds([entry.text, entry.what, *_others_of(entry, lines)], secrets)
         else entry
         for entry in account.entries
     ]
     account.changes = [_hidden(line, secrets) for line in account.changes]
+
+
+def _others_of(entry: Entry, lines: Sequence[str]) -> Sequence[str]:
+    # A line of directives has an entry for each of them.
+    return () if entry.text.startswith("#SBATCH") else lines[entry.line - 1 : entry.last]
 
 
 def _strip(values: dict[str, object], secrets: frozenset[str]) -> None:

@@ -32,18 +32,23 @@ class PathOrigin:
     # Variables that Slurm would set, and that a job does not have.
     slurm: Mapping[str, str] = field(default_factory=dict)
     # The folders inside of that one to which statements move, by the bytes of these.
-    moves: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    moves: dict[tuple[int, int], str] = field(default_factory=dict)
     depth: int = 0  # of that folder in its project
 
+    @property
+    def training_folder(self) -> str:
+        """The folder, relative to `base`, in which the file starts its training."""
+        return next(reversed(self.moves.values()), ".")
+
     def is_outside(self, path: str) -> bool:
-        """Return whether a relative path leads out of the project, from where the training starts."""
-        inside = os.path.normpath("/".join([*list(self.moves.values())[-1:], path]))
-        return not path.startswith("/") and inside.split("/").count("..") > self.depth
+        """Return whether a path leads out of the project, from where the training starts; no absolute one does."""
+        inside = os.path.normpath(os.path.join(self.training_folder, path))
+        return inside.split("/").count("..") > self.depth
 
     @property
     def move_of_command(self) -> list[str]:
         """The move that leads to where the file starts its training; none if that is where ranks start."""
-        return [self.move(inside) for inside in list(self.moves.values())[-1:] if inside != "."]
+        return [] if self.training_folder == "." else [self.move(self.training_folder)]
 
     def move(self, inside: str) -> str:
         """Return what moves a shell of the job to a folder of the copy."""
@@ -55,7 +60,7 @@ class PathOrigin:
         `at` is the byte of the file at which it stands, which may be behind a move.
         """
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
-        inside = next((inside for span, inside in reversed(list(self.moves.items())) if span[0] < at), ".")
+        inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
         base = self.base if inside == "." else f"{self.base}/{inside}"
         # The copy of a project has no virtualenv.
         text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)

@@ -18,6 +18,7 @@ from batchfiles.adoption.decisions import (
     before_training,
     can_be_stated,
     ends_the_job_alone,
+    is_export,
     is_site_file,
     may_be_unset,
 )
@@ -33,6 +34,7 @@ from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 
 _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", "chmod", "make", "ls", "cat")
+_OF_THE_SHELL = ("", "cd", "pushd", "popd", "set", "read")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
 _TESTED = re.compile(r"(?:\[|\btest)\s[^]]*?(?<!\S)-[defhLrswx]\s+['\"]?[\w.]")
 _SITE = re.compile(
@@ -70,18 +72,22 @@ def read_setup(
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
     lines: list[tuple[str, str]] = []
-    relative = [
-        at
-        for at, (one, decision) in enumerate(decided)
-        if decision.prologue and one.span not in place.moves and _is_relative(_with_functions(script, parts, one))
-    ]
+    # No move is needed behind the last statement with a relative path.
+    last_relative = max(
+        (
+            at
+            for at, (one, decision) in enumerate(decided)
+            if decision.prologue and one.span not in place.moves and _is_relative(_with_functions(script, parts, one))
+        ),
+        default=-1,
+    )
     for at, (one, decision) in enumerate(decided):
         comment = _comment(one)
         for name, value in (decision.env or {}).items():
             keys.of_job("env")[name] = value
             if comment:
                 keys.comments["env", name] = comment
-        if one.span not in place.moves or relative[-1:] > [at]:  # no move is needed behind the last relative path
+        if one.span not in place.moves or at < last_relative:
             lines += [(text, comment if not number else "") for number, text in enumerate(decision.prologue)]
         account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
         if ends_the_job_alone(one, decision):
@@ -91,7 +97,7 @@ def read_setup(
         run.words[2] = "\n".join([*inner, run.words[2]])
     if run.env:
         keys.of_job("env").update({name: value for name, value in run.env.items() if can_be_stated(name)})
-    if relative and not lines[0][0].startswith(f'cd "{place.copy}'):
+    if last_relative >= 0 and not lines[0][0].startswith(f'cd "{place.copy}'):
         lines.insert(0, (f'cd "{place.copy}"', ""))
     own = _exported_for_command(script, needs, lines)
     if own and has_shell:
@@ -142,16 +148,7 @@ def _runs_program(one: ShellCommand) -> bool:
     """Return whether a command starts what may read its environment, or sets variables that nobody sees here."""
     if one.name in ("source", "."):
         return not is_site_file(one)
-    if "substitution" in one.within or one.name in (
-        *LEAVES_NOTHING,
-        *_OF_FILES,
-        "",
-        "cd",
-        "pushd",
-        "popd",
-        "set",
-        "read",
-    ):
+    if "substitution" in one.within or one.name in (*LEAVES_NOTHING, *_OF_FILES, *_OF_THE_SHELL):
         return False
     if one.name == "eval":
         text = " ".join(word.source + word.value.commands() for word in one.words[1:])
@@ -167,7 +164,7 @@ def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[s
         name
         for node in nodes_of(script.root, "declaration_command")
         for name in re.findall(r"(?<=\s)([A-Za-z_]\w*)(?==|\s|$)", text_of(node))
-        if text_of(node).startswith("export") or re.match(r"\w+\s+-\w*x", text_of(node))
+        if is_export(text_of(node))
     }
     assigned = {one.name for one in script.assignments if not one.source} - theirs
     return sorted(name for name in needs.command & assigned if re.search(rf"(?m)^export (?:\w+ )*{name}\b", text))

@@ -67,7 +67,7 @@ def _read(shell: ShellReader, command: ShellCommand) -> None:
             shell.variables.set(word.text, value)
             if command.name in ("mapfile", "readarray") or any(re.fullmatch(r"-\w*a", other.text) for other in words):
                 shell.variables.set_array(word.text, [Word(value, word.source, line=command.line)])
-            shell.note_assignment(word.text, value, command.text, command.line)
+            shell.note_assignment(word.text, value, command.text, command.line, shell.variables.arrays.get(word.text))
 
 
 def _unset(shell: ShellReader, command: ShellCommand) -> None:

@@ -292,23 +292,8 @@ class ShellReader:
                 if name in self.variables.converted and (adds or not re.fullmatch(r"0|[1-9]\d*", folded.text)):
                     folded = unknown(*folded.origins)
                 self.variables.set(name, folded)
-        if exports or "a" in self.options:
-            self.variables.exported.add(name)
-        self.assignments.append(
-            Assignment(
-                name,
-                folded,
-                self._line(node),
-                exports or name in self.variables.exported,
-                self.source,
-                array,
-                self.within,
-                self.conditions,
-                self.dead,
-                text_of(node),
-                self.byte_of(node),
-            )
-        )
+        self.byte_of(node)
+        self.note_assignment(name, folded, text_of(node), self._line(node), array, exports=exports)
 
     def _set_element(self, name: str, subscript: str, value: Node | None, *, adds: bool) -> list[Word]:
         """Give an element of an array its value, where it is known which one it is; returns the array."""
@@ -329,16 +314,18 @@ class ShellReader:
     def leave_open(self, name: str, text: str, line: int, *, is_array: bool = False) -> None:
         """Give a variable a value that only a run knows: the text of the statement does so in no other way."""
         self.variables.leave_open(name, is_array=is_array or name in self.variables.arrays)
-        self.note_assignment(name, unknown(), text, line)
+        self.note_assignment(name, unknown(), text, line, self.variables.arrays.get(name))
 
-    def note_assignment(self, name: str, value: Value, text: str, line: int) -> None:
-        """Record that a builtin has given a variable its value."""
-        if "a" in self.options:
+    def note_assignment(
+        self, name: str, value: Value, text: str, line: int, array: list[Word] | None, *, exports: bool = False
+    ) -> None:
+        """Record that the statement which is read now has given a variable its value."""
+        if exports or "a" in self.options:
             self.variables.exported.add(name)
         self.assignments.append(
             Assignment(
-                name, value, line, name in self.variables.exported, self.source, self.variables.arrays.get(name),
-                self.within, self.conditions, self.dead, text, self.at,
+                name, value, line, name in self.variables.exported, self.source, array, self.within,
+                self.conditions, self.dead, text, self.at,
             )
         )  # fmt: skip
 

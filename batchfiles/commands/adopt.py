@@ -152,7 +152,7 @@ def _proof(
     quiet: bool,
     to_the_end: bool,
 ) -> Proof:
-    from batchfiles.rehearsal.proof import prove
+    from batchfiles.rehearsal.proving import prove
 
     say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
     with _in_files(texts, cluster) as (job, known):

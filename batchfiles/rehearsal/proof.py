@@ -1,25 +1,23 @@
-"""Runs a batch file and what it was adopted as on the same private Slurm, and compares what their ranks saw."""
+"""Compares what ranks saw of a batch file with what those of the job saw that it was adopted as."""
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
 import re
 import shlex
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from batchfiles.adoption.decisions import ASKING_VERBS
 from batchfiles.adoption.explanations import explains
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
-from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.environments import below
 from batchfiles.rehearsal.observations import (
     RankObservation,
@@ -29,32 +27,15 @@ from batchfiles.rehearsal.observations import (
     with_cpus_of_a_node,
     without_what_was_given,
 )
-from batchfiles.rehearsal.placeholders import make_placeholders
 from batchfiles.rehearsal.recording import Call, Recording
-from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
-from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, record
-from batchfiles.slurm.request import SiteFacts
-from batchfiles.slurm.script import BatchScript, read_script, script_of
-from trainjob.backends import folder
-from trainjob.cluster.reading import read_job
-from trainjob.contract import package
-from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.helpers import ENVIRONMENTS
-from trainjob.kinds.table import KINDS
 from trainjob.planning.words import quantity
-from trainjob.records import events
-from trainjob.render.rendered import Rendered, render
-from trainjob.requests.options import JobOptions
-from trainjob.requests.prepared import Prepared, prepare
 
-_PROGRAM, _JOB = "train.py", "the job"
+_JOB = "the job"
 _LARGEST_TEXT_BYTES = 1 << 20
 # What dash says of bash.
-_LAUNCHERS_WAIT = " started no rank: its launchers wait for each other: "
 _OF_DASH = re.compile(r"slurm_script: (?:line )?\d+: (?:Syntax error|Bad substitution|\S+: not found)")
-# Python waits where its program is not here, so that all ranks are seen.
-_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
 class ProofDifference(NamedTuple):
@@ -81,7 +62,7 @@ class InterruptedEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class Proof:
-    """What the ranks of both saw. `problem` says why one of them could not run.
+    """What the ranks of both saw. `problem` is why one of them could not run.
 
     `refusal` is why sbatch refuses the file: then `original` is what ranks saw of a copy that it takes. `files` are the
     files that each has written into its project, with a digest of those that stood there before the training began.
@@ -91,7 +72,7 @@ class Proof:
 
     original: Sequence[RankObservation]
     adopted: Sequence[RankObservation]
-    problem: str | None = None
+    problem: ProofDifference | None = None
     refusal: str | None = None
     files: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
     setup: tuple[Sequence[str], Sequence[str]] = ((), ())
@@ -107,13 +88,7 @@ class Proof:
         found = [] if self.refusal is None else [ProofDifference("refusal", self.refusal)]
         if self.problem is not None:
             started = f"; the job starts {_ranks_in_words(self.adopted)}" if self.adopted else ""
-            of_file = self.problem.startswith("sbatch refuses") and not self.problem.startswith(
-                f"sbatch refuses {_JOB}:"
-            )
-            aspect = "refusal" if of_file else "grammar of sh" if _OF_DASH.search(self.problem) else "start"
-            if _LAUNCHERS_WAIT in self.problem and _JOB + _LAUNCHERS_WAIT not in self.problem:
-                aspect = "meeting of launchers"
-            return [*found, ProofDifference(aspect, self.problem + started)]
+            return [*found, self.problem._replace(text=self.problem.text + started)]
         if len(self.original) != len(self.adopted):
             starts = f"the file starts {_ranks_in_words(self.original)}"
             found.append(ProofDifference("ranks", f"{starts}; and the job {_ranks_in_words(self.adopted)}"))
@@ -222,125 +197,6 @@ def _only(value: object, other: object) -> str:
     return str(value)
 
 
-def prove(
-    path: Path,
-    raw: bytes,
-    arguments: Sequence[str],
-    job: Path,
-    cluster: str,
-    say: Callable[[str], None],
-    *,
-    options: Sequence[str] = (),
-    maps: Mapping[str, Path] | None = None,
-    to_the_end: bool = False,
-) -> Proof:
-    """Return what ranks saw of the batch file `path`, which has to hold `raw`, and of its `job` on `cluster`.
-
-    `options` are those that sbatch is given beside the file's own; `maps` are as for a rehearsal. `to_the_end`: if both
-    saw the same, both run again, are interrupted once by their time limit, and are followed to their end. Raises
-    UserError.
-    """
-    script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
-    with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
-        place = Path(name)
-        words, given = read_job(job).command or [], dict(_WAITING)
-        if (outside := program_from_outside(script)) is not None:
-            say(f"${outside}, the program, is not set in {path.name}: {_PROGRAM} replaces it")
-            words = [word.replace(f"${outside}", _PROGRAM) for word in words]
-            given[outside] = _PROGRAM
-        run, project = _run_of_file(script, words, place, given, maps or {}, say)
-        if to_the_end and project is not None:
-            raise UserError(f"the program of {path.name} is missing here, and has no end", "prove it where it is")
-        original, refusal = record(run), None
-        taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
-        if taken is not None:
-            refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
-            say(refusal)
-            original = record(replace(run, script=taken, keep=place / "written-by-copy"))
-        prepared = prepare(JobOptions(cluster, job, {}, project=project, untracked=True))
-        of_job = _run_of_job(run, prepared, place, given)
-        adopted = record(of_job)
-        by_file, logs = place / ("written-by-file" if taken is None else "written-by-copy"), logs_of(script)
-        written = place / "written-by-job/code/project"
-        begun = [min((one.began_at for one in of.processes), default=0.0) for of in (original, adopted)]
-        folders = {str(run.folder), str(place / "run/code/project"), *run.maps}
-        elsewhere = [there for there, here in run.maps.items() if here == run.folder]
-        files = (files_written(by_file, logs, begun[0], folders), files_written(written, logs, begun[1], folders))
-        bases = (str(run.folder), str(place / "run/code/project" / prepared.project.start))
-        found = compared(script, original, adopted, refusal, files, bases, elsewhere)
-        if to_the_end and found.problem is None:
-            theirs = _interrupted_end(
-                run if taken is None else replace(run, script=taken), place / "ends-file", "", logs
-            )
-            ours = _interrupted_end(of_job, place / "ends-job", "code/project", logs)
-            found = replace(found, ends=(theirs, ours))
-    return found
-
-
-def _interrupted_end(run: BatchRun, keep: Path, project: str, logs: str) -> InterruptedEnd:
-    """Return what becomes of a run that its time limit interrupts; its files are in `project`, below its folder."""
-    run.say(f"{run.script.path.name} once more, to its end, with its time limit in between")
-    seen = record(replace(run, inject="timeout", to_the_end=True, keep=keep))
-    jobs = sorted(seen.jobs, key=lambda one: int(one.id.partition("_")[0]))
-    state, why = jobs[-1].state if jobs else "unknown", seen.stopped
-    if project and state != "COMPLETED" and why is None:
-        why = next((one.why for one in reversed(events.attempts(events.read(RunPaths(keep)))) if one.why), None)
-    return InterruptedEnd(state, sum(one.restarts + 1 for one in jobs), why, files_written(keep / project, logs))
-
-
-def _run_of_file(
-    script: BatchScript,
-    words: Sequence[str],
-    place: Path,
-    given: Mapping[str, str],
-    maps: Mapping[str, Path],
-    say: Callable[[str], None],
-) -> tuple[BatchRun, Path | None]:
-    """Return how the file runs here, and the project that `place` has for what is missing; `words` are its job's."""
-    here, python, arguments = Path.cwd(), python_of_file(script, None), tuple(script.arguments or ())
-    made = make_placeholders(script, words, here, place, python, arguments)
-    if made is not None:
-        say("the training program is missing here: a program that only waits replaces it")
-    run = BatchRun(
-        script=script,
-        folder=here if made is None else made.folder,
-        top=top_folder(here) if made is None else made.folder,
-        cluster=requested_cluster.cluster_from(script),
-        arguments=arguments,
-        maps={**({} if made is None else made.maps), **maps},
-        programs=None if made is None else made.programs,
-        python=python,
-        takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
-        needs_log_folder=False,
-        stop_after_s=1.0,
-        # USER and LOGNAME as every login shell has them.
-        environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
-        keep=place / "written-by-file",
-        say=say,
-    )
-    return run, None if made is None else made.folder
-
-
-def _run_of_job(run: BatchRun, prepared: Prepared, place: Path, given: Mapping[str, str]) -> BatchRun:
-    """Return how the job runs: where and as the file does."""
-    rendered = _with_prologue(prepared, place / "templates")
-    paths = folder.create(place / "run", rendered, prepared.project, prepared.selection)
-    return replace(
-        run,
-        script=read_script(paths.folder / rendered.script, SiteFacts()),
-        folder=paths.folder,
-        top=paths.folder,
-        arguments=(),
-        environment={
-            "TRAINJOB_PROLOGUE": "skip",
-            "TRAINJOB_CONTAINER": "none",
-            "TRAINJOB_PYTHON": run.python,
-            **given,
-        },
-        keep=place / "written-by-job",
-    )
-
-
 def compared(
     script: BatchScript,
     original: Recording,
@@ -389,9 +245,11 @@ def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
         is_path = one.name == "source" and "/" in "".join(one.words[1:2])
         return (one.name, os.path.join(one.folder, one.words[1]), *one.words[2:]) if is_path else one.words
 
-    calls = (shlex.join(words(one)) for one in seen.calls if one.name in (*ENVIRONMENTS, "source"))
-    asks = re.compile(r"\w+ (?:list|avail|show|spider|info|freeze|--version)\b|(?:module|ml)$")
-    return list(dict.fromkeys(below(call, folders) for call in calls if not asks.match(call)))
+    def asks(one: Call) -> bool:
+        return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
+
+    calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))
+    return list(dict.fromkeys(below(shlex.join(words(one)), folders) for one in calls))
 
 
 def logs_of(script: BatchScript) -> str:
@@ -425,60 +283,18 @@ def _digest(path: Path, begun: float, folders: Collection[str]) -> str:
     return hashlib.sha256(re.sub(r"\d{4,}", "…", text).encode()).hexdigest()
 
 
-def _why_no_ranks(what: str, seen: Recording) -> str | None:
+def _why_no_ranks(what: str, seen: Recording) -> ProofDifference | None:
+    """Return why no rank was seen. A fault of the file's may explain it, and nothing explains it of the job."""
+    started_none = f"{what} started no rank: "
     if seen.refused is not None:
-        return f"sbatch refuses {what}: {seen.refused}"
-    if not seen.jobs or not seen.ranks(seen.jobs[0].id):
-        if seen.stopped is not None and seen.processes and all(one.is_launcher for one in seen.processes):
-            return f"{what}{_LAUNCHERS_WAIT}{seen.stopped}"
-        printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
-        return f"{what} started no rank: {seen.stopped or (printed or ['it printed nothing'])[-1]}"
-    return None
-
-
-def program_from_outside(script: BatchScript) -> str | None:
-    """Return the variable that is the program, and that only the shell which submits the file can have set."""
-    first = main_launch(script).program[0]
-    name = re.fullmatch(r"\$\{?(\w+)\}?", first.value.sources[0]) if first.text == HOLE else None
-    return name[1] if name is not None and f"unset {name[1]}" in first.value.origins else None
-
-
-def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
-    """Return a copy, in `place`, without that for which sbatch refuses the file; None if nothing of it is known."""
-    lines = list(script.lines)  # without the carriage returns and the byte order mark
-    for one in script.header.directives:
-        if one.written is not None:
-            lines[one.line - 1] = lines[one.line - 1].replace(one.written, one.value or "")
-    first = next((number for number, line in enumerate(lines) if line.startswith("#!")), 0)
-    raw = "\n".join(lines[first:]).encode()
-    if raw == script.raw:
+        found = ProofDifference("refusal", f"sbatch refuses {what}: {seen.refused}")
+    elif seen.jobs and seen.ranks(seen.jobs[0].id):
         return None
-    place.mkdir()
-    copy = place / script.path.name
-    copy.write_bytes(raw)
-    return replace(script, path=copy, raw=raw)
-
-
-# A job keeps our replacement programs only if its prologue is skipped; this template runs the prologue anyway.
-# Its ranks pass over what is not here as the file's do.
-_PAGE = """\
-{% extends "trainjob/jobs/sbatch.sh.j2" %}
-{% block setting %}{{ super() -}}
-  export BASH_ENV={{ read_by_bash }}
-  set +u
-{% for line in prologue -%}
-{{ line }}
-{% endfor -%}
-  set -u
-{% endblock %}
-"""
-
-
-def _with_prologue(prepared: Prepared, templates: Path) -> Rendered:
-    """Return the job's files; its script runs the prologue in a rehearsal, too."""
-    page = templates / "jobs" / "sbatch.sh.j2"
-    page.parent.mkdir(parents=True)
-    page.write_text(_PAGE.replace("{{ read_by_bash }}", shlex.quote(str(READ_BY_BASH))))
-    # What nodes are like here proves nothing, and looking takes longer than the ranks.
-    request = replace(prepared.request, cluster=prepared.request.cluster.changed(node_check=False))
-    return render(request, KINDS[request.cluster.kind], package.companion("templates"), [templates])
+    elif seen.stopped is not None and seen.processes and all(one.is_launcher for one in seen.processes):
+        text = f"{started_none}its launchers wait for each other: {seen.stopped}"
+        found = ProofDifference("meeting of launchers", text)
+    else:
+        printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
+        text = started_none + (seen.stopped or (printed or ["it printed nothing"])[-1])
+        found = ProofDifference("grammar of sh" if _OF_DASH.search(text) else "start", text)
+    return found._replace(aspect="start") if what == _JOB else found

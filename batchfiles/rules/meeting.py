@@ -264,11 +264,9 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
         if words and _RANK.search(text):
             reported = True
             name = next(name for name in SLURM_PLACE if words[0].value.comes_from(name))
-            # With a c10d rendezvous torchrun numbers nodes itself.
-            # In --rdzv_conf the word has no effect.
-            harmless = re.search(
-                r"backend\W*c10d", re.sub(r"--rdzv[-_]conf[= ].*?(?= --?[A-Za-z]|$)", "", text)
-            ) and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
+            # With a c10d rendezvous torchrun numbers nodes itself. In --rdzv_conf the word has no effect.
+            numbers = re.search(r"--[\w-]*backend\W*c10d", text)
+            harmless = numbers and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
             lighter = Severity.NOTE if harmless else None
             yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)
     if not reported:

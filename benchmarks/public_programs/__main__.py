@@ -71,19 +71,20 @@ class Shown:
         for total in {total for _, total in self.seen} - {None, *planned}:
             yield f"total {total} of {self.truth['total']}"
         for kind, of in (("train", "training"), ("evaluation", "held_out")):
-            losses = [line["loss"] for line in self.lines if line["kind"] == kind and line.get("loss") is not None]
-            strange = [one for one in losses if min((abs(one - its) for its in self.truth[of]), default=1.0) > 1e-6]
+            strange = [
+                one for one in self._losses(kind) if min((abs(one - its) for its in self.truth[of]), default=1.0) > 1e-6
+            ]
             if strange:
                 yield f"{of} loss {strange[0]}"
+
+    def _losses(self, kind: str) -> list[float]:
+        return [line["loss"] for line in self.lines if line["kind"] == kind and line.get("loss") is not None]
 
     def row(self) -> str:
         """Return what is shown in the end."""
         update, total = self.seen[-1] if self.seen else (None, None)
-        last = [line["loss"] for line in self.lines if line["kind"] == "train" and line.get("loss") is not None]
-        held_out = [
-            line["loss"] for line in self.lines if line["kind"] == "evaluation" and line.get("loss") is not None
-        ]
-        shown = (update, total or "unknown", last[-1] if last else "-", held_out[-1] if held_out else "-")
+        loss, held_out = (next(reversed(self._losses(kind)), "-") for kind in ("train", "evaluation"))
+        shown = (update, total or "unknown", loss, held_out)
         if self.truth["updates"] is None:
             return "epoch {}, update {} of {}, loss {}, held-out {}".format(self.epoch, *shown)
         return "update {} of {}, loss {}, held-out {}".format(*shown)
@@ -97,11 +98,9 @@ def main(names: list[str]) -> None:
         is_right = bool(shown.seen) and shown.seen[-1][0] == shown.truth["updates"]
         if shown.truth["updates"] is None:
             is_right = is_right and shown.epoch is not None
-        right, wrong, with_total = (
-            right + is_right,
-            wrong + bool(faults),
-            with_total + (shown.seen[-1:] != [] and shown.seen[-1][1] is not None),
-        )
+        right += is_right
+        wrong += bool(faults)
+        with_total += bool(shown.seen) and shown.seen[-1][1] is not None
         print(
             f"{name:34} {shown.row()}{'; WRONG: ' + '; '.join(faults) + f' ({shown.log})' if faults else ''}",
             flush=True,

@@ -16,6 +16,8 @@ from trainjob.machines import processes
 from trainjob.machines.machine import Machine
 from trainjob.machines.processes import StartedScript
 from trainjob.observe import index
+from trainjob.records import submission as submissions
+from trainjob.records.submission import Submission
 
 HOST = socket.gethostname()
 GONE: dict[str, Any] = {"pid": 1 << 22, "started": 1, "host": HOST}  # above the kernel's largest process id
@@ -55,3 +57,20 @@ def made(
 def submission(native: dict[str, Any] | None, submitted_at: str, **more: Any) -> dict[str, Any]:
     fixed = {"backend": "detached", "cluster": "local", "argv": ["bash", "job.sh"], "script": "job.sh", "digest": ""}
     return {**fixed, "native": native, "submitted_at": submitted_at, "attempt": 1, "project": {}, **more}
+
+
+def made_element(paths: RunPaths, number: int, state: str) -> RunPaths:
+    """Return an element of an array whose files say so."""
+    element = paths.of_element(number)
+    element.folder.mkdir(parents=True)
+    element.job.write_text(record(command=["true"]).to_json())
+    element.attempt.write_text("1\n")
+    element.state.write_text(state + "\n")
+    return element
+
+
+def recorded(paths: RunPaths) -> Submission:
+    """Return what submission.json says."""
+    found = submissions.read(paths)
+    assert found is not None
+    return found

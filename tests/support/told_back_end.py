@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
-from trainjob.backends.base import Answer, Liveness
+import pytest
+
+from trainjob.backends import registry
+from trainjob.backends.base import Answer, BackEnd, Liveness
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
@@ -27,6 +31,14 @@ class Told:
         self.answer = Answer(Liveness.GONE, states.FAILED)
         self.folders: list[Path] = []
         self.grace_s: list[float] = []
+
+    def fail(self, error: Exception) -> None:
+        """Raise it at each start from now on."""
+
+        def fails() -> Native:
+            raise error
+
+        self.starts = fails
 
     def refuse_folder(self, folder: Path) -> None:
         """Remember the folder."""
@@ -64,3 +76,11 @@ class Told:
 
     def identify(self, native: Native) -> dict[str, str]:
         return {"job_id": str(native["job_id"])}
+
+
+def told_as(monkeypatch: pytest.MonkeyPatch, *names: str) -> Told:
+    """Return a back end that is the one of these names."""
+    back_end = Told()
+    for name in names:
+        monkeypatch.setitem(registry.BACK_ENDS, name, cast("BackEnd", back_end))
+    return back_end

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from benchmarks.mutants import mutants_of
+import yaml
+
+from benchmarks.mutants import HARMLESS, mutants_of
+from tests.support import ROOT
 
 SOURCE = '''"""A docstring with 1 and True."""
 
@@ -43,3 +46,9 @@ def test_every_fault_is_other_code_in_one_place() -> None:
         ("break", "continue"),
         ("raise ValueError", "pass"),
     }
+
+
+def test_what_is_listed_as_harmless_is_a_fault_of_the_code_as_it_is() -> None:
+    for file, listed in yaml.safe_load(HARMLESS.read_text()).items():
+        faults = {(one.within, one.change()) for one in mutants_of(file, (ROOT / file).read_text())}
+        assert {(one["within"], one["change"]) for one in listed} <= faults, file

@@ -130,3 +130,10 @@ def test_options_of_sbatch_and_a_script_of_the_shell(tmp_path: Path) -> None:
     assert (found["differences"], code) == ([], 0)
     assert [one["rank"] for one in found["adopted"]] == [0, 1, 2, 3]
     assert found["adopted"][0]["command"].endswith("--lr 1 two")
+
+
+def test_a_folder_of_the_cluster_is_the_one_that_is_given_for_it(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH --ntasks=2 --time=10\ncd /site/code\nsrun python train.py\n"
+    code, found = proof(tmp_path, text, "--map", f"/site/code={tmp_path}")
+    assert (found["differences"], code) == ([], 0)
+    assert [one["folder"] for one in found["original"]] == ["the project's"] * 2

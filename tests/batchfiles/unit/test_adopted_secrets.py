@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from batchfiles.adoption.account import Where
 from batchfiles.adoption.adopt import Adoption, adoption_of
 from batchfiles.adoption.hidden import secrets_in
 from batchfiles.adoption.start import AdoptionError
@@ -71,6 +72,13 @@ def test_a_secret_beside_the_training_is_left_out_and_said(line: str, secret: st
     assert "python" in adoption.job
     if not line.startswith("# "):
         assert "secrets_file" in account
+
+
+def test_a_secret_in_a_directive_takes_none_beside_it_away() -> None:
+    found = adopted(f"#!/bin/bash\n#SBATCH --ntasks=2 --time=10 --export=ALL,WANDB_API_KEY={KEY},MODE=fast\n{TRAIN}")
+    where = {one.text.split("=")[0]: one.where for one in found.account.entries if one.line == 2}
+    assert where == {"#SBATCH --ntasks": Where.JOB, "#SBATCH --time": Where.JOB, "#SBATCH --export": Where.LOST}
+    assert KEY not in json.dumps(found.as_json()) + found.job
 
 
 def test_a_secret_written_behind_the_training_is_not_printed() -> None:

@@ -363,6 +363,9 @@ def test_an_early_rank_under_c10d_is_a_note() -> None:
     for more, severity in (
         ("--rdzv_backend c10d", Severity.NOTE),
         ('--rdzv_conf "rdzv_backend=c10d,a=1"', Severity.ERROR),
+        ("--rdzv_conf=rdzv_backend=c10d", Severity.ERROR),
+        ('--rdzv_conf "rdzv_port=$((29500 - SLURM_JOB_ID % 9)),rdzv_backend=c10d"', Severity.ERROR),
+        ('--rdzv_conf "timeout=$((900 - 1))" --rdzv_backend=c10d', Severity.NOTE),
     ):
         early = found(
             job(f"head_node=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nsrun {words} {more} train.py\n")

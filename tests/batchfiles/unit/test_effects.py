@@ -54,7 +54,8 @@ def test_a_shell_or_a_function_keeps_its_own_variables_arguments_and_files(text:
 
 
 @pytest.mark.parametrize(
-    "option", ["set -a", "set +a", "set -f", "set -o noglob", "set -o allexport", "shopt -s nullglob"]
+    "option",
+    ["set -a", "set +a", "set -f", "set -o noglob", "set -o allexport", "set -ao pipefail", "shopt -s nullglob"],
 )
 def test_an_option_of_the_shell_that_changes_what_follows_is_kept(option: str, tmp_path: Path) -> None:
     assert kept(option + "\n", tmp_path) == [option]

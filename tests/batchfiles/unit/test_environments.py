@@ -58,6 +58,9 @@ def test_what_a_job_adds_makes_no_difference_unless_the_file_sets_it() -> None:
     assert environments({}, ours) == ({}, {})
     assert environments({"WANDB_RUN_ID": "mine"}, ours) == ({"WANDB_RUN_ID": "mine"}, {"WANDB_RUN_ID": "run"})
     assert environments({"SLURM_CPU_BIND": "none"}, {}, ("SLURM_CPU_BIND",)) == ({"SLURM_CPU_BIND": "none"}, {})
+    assert environments({"NCCL_SOCKET_IFNAME": "ib0"}, {"NCCL_SOCKET_IFNAME": "eth0"})[0] == {
+        "NCCL_SOCKET_IFNAME": "ib0"
+    }
 
 
 def test_only_a_value_that_a_login_shell_sets_here_makes_no_difference() -> None:

@@ -29,13 +29,11 @@ def container(adoption: Adoption) -> dict[str, object]:
 
 
 def test_a_mount_with_two_variables_is_one_word(tmp_path: Path) -> None:
-    text = (
-        "srun apptainer exec -B /work/$SLURM_JOB_ID/in:/mnt/$SLURM_JOB_ID/in -B /opt /i/torch.sif python train.py 3\n"
-    )
+    text = "srun apptainer exec -B /scratch/$SLURM_JOB_ID/in:/mnt/$SLURM_JOB_ID/in -B /opt /i/torch.sif python train.py 3\n"
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert command(adoption) == ["python", "train.py", "3"]
     assert container(adoption) == {"image": "/i/torch.sif", "mounts": ["/opt"], "options": []}
-    assert lost(adoption) == {"/work/…/in:/mnt/…/in": "this mount is known only when it runs"}
+    assert lost(adoption) == {"/scratch/…/in:/mnt/…/in": "this mount is known only when it runs"}
 
 
 @pytest.mark.parametrize(

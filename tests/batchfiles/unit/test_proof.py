@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
-from batchfiles.rehearsal.proof import InterruptedEnd, Proof, program_from_outside, taken_by_sbatch
+from batchfiles.rehearsal.proof import InterruptedEnd, Proof, ProofDifference
+from batchfiles.rehearsal.proving import program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
@@ -79,11 +81,8 @@ def test_a_difference_is_excused_by_what_explains_it_alone() -> None:
     assert [each.aspect for each in proof.unexplained(explained(["nnodes-missing"], []))] == ["command"]
     assert len(proof.unexplained(explained(["nnodes-missing", "rank-expanded-early"], []))) == 1
     assert len(proof.unexplained(explained(["signal-kills-batch"], []))) == 2
-    none = Proof((), [other], "the file started no rank: usage")
+    none = Proof((), [other], ProofDifference("start", "the file started no rank: usage"))
     assert none.unexplained(explained(["nnodes-missing", "signal-kills-batch"], ["line 3: srun starts 2 launchers"]))
-    for what, count in (("sbatch refuses x.sh: no node count", 0), ("sbatch refuses the job: no node count", 1)):
-        changed = ["line 4: --nodes= is no number to sbatch; the job takes 1 node"]
-        assert len(Proof((), [one], what).unexplained(explained([], changed))) == count
     refused = Proof([one], [one], refusal="sbatch refuses it")
     assert not refused.unexplained(explained([], ["line 2: sbatch expands no $1; the job takes 2"]))
     assert refused.unexplained(explained(["nnodes-missing"], []))
@@ -119,23 +118,34 @@ def test_a_fault_excuses_only_the_words_that_it_changes(code: str, theirs: str, 
     assert Proof([rank(theirs)], [rank(ours, "N=6")]).unexplained(excuses)
 
 
+def left(theirs: Recording, ours: Recording, *codes: str, changed: Sequence[str] = ()) -> int:
+    """Return the number of differences that these codes, and what adopt has changed, leave unexplained."""
+    script = script_of(Path("/p/x.sbatch"), b"#!/bin/bash\nsrun torchrun --nnodes=2 train.py\n", SiteFacts())
+    found = proofs.compared(script, theirs, ours, None, ({}, {}), ("/p", "/p"), ())
+    return len(found.unexplained(explained(codes, changed)))
+
+
 def test_bash_under_sh_explains_what_dash_says_of_it_alone() -> None:
+    job = rank_in("/p", "python train.py", 2)
     for said, count in (("slurm_script: 20: Syntax error: word unexpected", 0), ("usage: x.sh CONFIG", 1)):
-        proof = Proof((), [FIRST], f"x.sh started no rank: /spool/{said}")
-        assert len(proof.unexplained(explained(["bash-under-sh"], []))) == count
+        without = replace(job, processes=(), jobs=[replace(job.jobs[0], output=f"begun\n/spool/{said}\n")])
+        assert left(without, job, "bash-under-sh") == count
+        assert left(job, without, "bash-under-sh") == 1
+
+
+def test_a_refusal_by_sbatch_is_explained_only_if_it_refuses_the_file() -> None:
+    job = rank_in("/p", "python train.py", 2)
+    refused = replace(job, jobs=(), processes=(), refused="no node count")
+    changed = ["line 4: --nodes= is no number to sbatch; the job takes 1 node"]
+    assert left(refused, job, changed=changed) == 0
+    assert left(refused, job) == 1
+    assert left(job, refused, changed=changed) == 1
 
 
 def test_launchers_that_wait_are_explained_by_a_fault_of_their_meeting_alone() -> None:
     launcher = rank_in("/p", "torchrun --nnodes=2 train.py", 2)
-    waits = "its processes have done nothing for 50 s"
     job = rank_in("/p", "python train.py", 2)
-    script = script_of(Path("/p/x.sbatch"), b"#!/bin/bash\nsrun torchrun --nnodes=2 train.py\n", SiteFacts())
-
-    def left(theirs: Recording, ours: Recording, *codes: str) -> int:
-        found = proofs.compared(script, theirs, ours, None, ({}, {}), ("/p", "/p"), ())
-        return len(found.unexplained(explained(codes, [])))
-
-    waiting = replace(launcher, stopped=waits)
+    waiting = replace(launcher, stopped="its processes have done nothing for 50 s")
     for codes, count in ((("rank-expanded-early",), 0), (("tasks-times-torchrun",), 0), (("port-fixed", "no-srun"), 1)):
         assert left(waiting, job, *codes) == count
     assert left(launcher, job, "rank-expanded-early") == 1  # it has ended by itself
@@ -161,10 +171,10 @@ def test_ranks_that_a_program_starts_itself_count() -> None:
 
 
 def test_a_side_that_starts_nothing_proves_nothing() -> None:
-    proof = Proof((), (), "the job started no rank: it printed nothing")
+    proof = Proof((), (), ProofDifference("start", "the job started no rank: it printed nothing"))
     assert (proof.is_equal, differences(proof)) == (False, ["the job started no rank: it printed nothing"])
     assert not Proof((), ()).is_equal
-    alone = Proof((), [FIRST], "train.sbatch started no rank: no such file")
+    alone = Proof((), [FIRST], ProofDifference("start", "train.sbatch started no rank: no such file"))
     assert differences(alone)[0].endswith("no such file; the job starts 1 rank on 1 node, each of a world of 2")
 
 

@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import sleeps_skipped
 from tests.support.records import record
-from tests.support.run_folders import made
+from tests.support.run_folders import made, recorded
 from tests.support.told_machine import ToldMachine
 from trainjob.backends import containers, detached
 from trainjob.backends.base import Liveness
-from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.machines.processes import StartedScript
-from trainjob.records import submission as submissions
 from trainjob.records.job import ClusterRecord, Plan, RequestRecord, Topology
 from trainjob.records.submission import Remote, Submission
 
@@ -66,8 +65,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World()
     monkeypatch.setattr(processes, "running", found.running)
     monkeypatch.setattr(processes, "kill", found.kill)
-    monkeypatch.setattr(clock, "sleep", found.slept_s.append)
-    monkeypatch.setattr(clock, "monotonic", lambda: sum(found.slept_s))
+    found.slept_s = sleeps_skipped(monkeypatch)
     monkeypatch.setattr(containers, "remove", lambda *_: found.log.append(("containers", None)))
     monkeypatch.setattr(containers, "remove_partitions", lambda *_: found.log.append(("partitions", None)))
     return found
@@ -83,9 +81,7 @@ def run_on(folder: Path, file: dict[str, Any] | None = None, hosts: str = "h1", 
 
 
 def of(paths: RunPaths, **changes: Any) -> Submission:
-    found = submissions.read(paths)
-    assert found is not None
-    return found.replace(**changes)
+    return recorded(paths).replace(**changes)
 
 
 # --- Cancelled.

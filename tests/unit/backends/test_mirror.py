@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.run_folders import made
+from tests.support.run_folders import made, recorded
 from tests.support.told_machine import ToldMachine
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
@@ -19,7 +19,6 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines import remote_files
 from trainjob.machines.machine import Machine
 from trainjob.machines.remote_files import Grown
-from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
 
 REMOTE = Remote("pod", "ml", "/there/abcd")
@@ -33,9 +32,7 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> ToldMachine:
 
 
 def run_of(paths: RunPaths, remote: Remote | None = REMOTE) -> Submission:
-    found = submissions.read(paths)
-    assert found is not None
-    return found.replace(remote=remote)
+    return recorded(paths).replace(remote=remote)
 
 
 @pytest.fixture

@@ -180,10 +180,8 @@ def test_filters_of_the_project_are_switched_off_behind_the_users_own_pairs(
 ) -> None:
     if before is not None:
         monkeypatch.setenv("GIT_CONFIG_COUNT", before)
-    git.says["config --local"] = (0, b"filter.a=b.clean\0filter.x.process\0")
-    git.says = {"config --local": git.says["config --local"], **git.says, "config --get": (0, b"")}
-    git.says["config --local --includes"] = git.says["config --local"]
-    git.says["diff"] = (0, b"the difference")
+    git.says["config --local --includes"] = (0, b"filter.a=b.clean\0filter.x.process\0")
+    git.says |= {"config --get": (0, b""), "diff": (0, b"the difference")}
     assert in_git(tmp_path).record() == {"top": str(tmp_path), "commit": "abc", "diff": "the difference"}
     pairs = [
         (git.environment[f"GIT_CONFIG_KEY_{first + at}"], git.environment[f"GIT_CONFIG_VALUE_{first + at}"])

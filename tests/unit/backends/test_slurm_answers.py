@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.run_folders import made
+from tests.support.clock import sleeps_skipped
+from tests.support.run_folders import made, recorded
 from trainjob.backends import mirror
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.slurm import asking, backend, steps
 from trainjob.backends.slurm.backend import Order
 from trainjob.cluster.slurm_text import Array
-from trainjob.contract import clock, states
+from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, user_data
 from trainjob.machines.access import HERE
@@ -24,9 +25,8 @@ from trainjob.machines.process import CommandError, Completed
 from trainjob.machines.slurm import commands
 from trainjob.machines.slurm.commands import ControllerDownError, SlurmRefusedError
 from trainjob.machines.ssh.failures import SshError
-from trainjob.records import submission as submissions
 from trainjob.records import usage
-from trainjob.records.submission import Submission
+from trainjob.records.submission import Remote
 
 DOWN = ControllerDownError("the controller is down", is_lost=False)
 LOST = ControllerDownError("sbatch did not answer", is_lost=True)
@@ -72,8 +72,7 @@ class Slurm:
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
     found = Slurm()
     monkeypatch.setattr(commands, "call", found.call)
-    monkeypatch.setattr(clock, "sleep", found.slept_s.append)
-    monkeypatch.setattr(clock, "monotonic", lambda: sum(found.slept_s))
+    found.slept_s = sleeps_skipped(monkeypatch)
     monkeypatch.delenv("SLURM_CONF", raising=False)
     return found
 
@@ -195,12 +194,6 @@ def test_of_two_slurms_the_one_that_has_the_job_is_asked(monkeypatch: pytest.Mon
 # --- Submitted once.
 
 
-def recorded_of(paths: RunPaths) -> Submission:
-    found = submissions.read(paths)
-    assert found is not None
-    return found
-
-
 def order(paths: RunPaths, *earlier: str, is_first: bool = True, elements: frozenset[int] = frozenset()) -> Order:
     words = ["sbatch", "--parsable", "job.sbatch"]
     return Order(paths, HERE, str(paths.folder), words, set(earlier), is_first=is_first, elements=elements)
@@ -303,9 +296,9 @@ def test_of_an_array_the_job_of_these_elements_counts(slurm: Slurm, paths: RunPa
 
 def test_what_was_recorded_adds_nothing_to_the_call_but_what_it_waits_for(slurm: Slurm, paths: RunPaths) -> None:
     slurm.says["sbatch"] = ["101\n"]
-    recorded = recorded_of(paths)
+    submission = recorded(paths)
     argv = ["sbatch", "--dependency=afterok:5:6_1", "--dependency=singleton", "--wrap=rm", "job.sbatch"]
-    found = backend.start(paths, recorded.replace(argv=argv, script="job.sbatch", after=("r1",)))
+    found = backend.start(paths, submission.replace(argv=argv, script="job.sbatch", after=("r1",)))
     (words,) = slurm.called("sbatch")
     assert words == ("sbatch", "--parsable", "--job-name=abcd", "--dependency=afterok:5:6_1", "job.sbatch")
     assert found == native(str(paths.folder), "101", after=["r1"], slurm_conf="", query_timeout_s=10.0)
@@ -313,9 +306,9 @@ def test_what_was_recorded_adds_nothing_to_the_call_but_what_it_waits_for(slurm:
 
 def test_elements_begin_as_one_array(slurm: Slurm, paths: RunPaths) -> None:
     slurm.says["sbatch"] = ["101\n"]
-    recorded = recorded_of(paths)
-    again = recorded.replace(script="job.sbatch", attempt=2, earlier=[native(str(paths.folder), "7_1")])
-    found = backend.start_elements(paths, recorded, Array((1, 3), None), {1: again, 3: again})
+    submission = recorded(paths)
+    again = submission.replace(script="job.sbatch", attempt=2, earlier=[native(str(paths.folder), "7_1")])
+    found = backend.start_elements(paths, submission, Array((1, 3), None), {1: again, 3: again})
     assert slurm.called("sbatch")[0][-2:] == ("--array=1,3", "job.sbatch")
     assert [one["job_id"] for one in found.values()] == ["101_1", "101_3"]
 
@@ -331,15 +324,15 @@ def test_a_run_waits_for_the_newest_job_of_another(slurm: Slurm, paths: RunPaths
 
 
 def test_a_submission_of_unknown_outcome_is_looked_for(slurm: Slurm, paths: RunPaths) -> None:
-    recorded = recorded_of(paths)
-    assert backend.look_for(paths, recorded) is None
+    submission = recorded(paths)
+    assert backend.look_for(paths, submission) is None
     slurm.says["scontrol"] = [shown("9", "PENDING", str(paths.folder))]
-    assert (backend.look_for(paths, recorded) or {})["job_id"] == "9"
+    assert (backend.look_for(paths, submission) or {})["job_id"] == "9"
     paths.job_id.write_text("12\n")
-    assert (backend.look_for(paths, recorded) or {})["job_id"] == "9", "the job of an attempt before it"
+    assert (backend.look_for(paths, submission) or {})["job_id"] == "9", "the job of an attempt before it"
     paths.attempt.write_text("1\n")
     slurm.calls = []
-    assert (backend.look_for(paths, recorded) or {})["job_id"] == "12"
+    assert (backend.look_for(paths, submission) or {})["job_id"] == "12"
     assert slurm.calls == [], "its own files say it"
 
 
@@ -358,22 +351,22 @@ def test_a_requeued_job_starts_soon(slurm: Slurm) -> None:
 
 def test_a_command_beside_a_rank_is_a_step_on_its_node(slurm: Slurm, tmp_path: Path) -> None:
     run = made(tmp_path, "run", state="RUNNING", native=native("/runs/run"), backend="slurm")
-    recorded = recorded_of(run)
+    submission = recorded(run)
     with pytest.raises(UserError, match="the node of rank 1 of run run is not known yet"):
-        backend.next_to(run, recorded, 1, ["sh"], terminal=True)
+        backend.next_to(run, submission, 1, ["sh"], terminal=True)
     usage.append(run, usage.UsageRecord(attempt=1, rank=1, host="n2", pid=1, time=1.0, cpus=1, memory_bytes=1))
-    words = backend.next_to(run, recorded, 1, ["sh"], terminal=True)
+    words = backend.next_to(run, submission, 1, ["sh"], terminal=True)
     assert words[words.index("--jobid=7") :] == [
         *("--jobid=7", "--nodelist=n2", "--pty", "--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "sh")
     ]
-    assert "--pty" not in backend.next_to(run, recorded, 1, ["sh"], terminal=False)
+    assert "--pty" not in backend.next_to(run, submission, 1, ["sh"], terminal=False)
 
 
 # --- Cancelled.
 
 
 def cancelled(paths: RunPaths, **more: Any) -> None:
-    backend.cancel(paths, recorded_of(paths).replace(native=native(str(paths.folder), **more)), 0.0)
+    backend.cancel(paths, recorded(paths).replace(native=native(str(paths.folder), **more)), 0.0)
 
 
 def test_what_the_files_name_is_cancelled_first_by_number_and_name(slurm: Slurm, paths: RunPaths) -> None:
@@ -483,15 +476,15 @@ def test_what_a_site_says_of_a_new_job_is_kept(slurm: Slurm, paths: RunPaths, mo
     monkeypatch.setattr(commands, "call", says_more)
     slurm.says["sbatch"] = ["101\n"]
     assert order(paths).submitted() == ("101", "mind the quota")
-    assert backend.start(paths, recorded_of(paths))["sbatch_messages"] == "mind the quota"
+    assert backend.start(paths, recorded(paths))["sbatch_messages"] == "mind the quota"
 
 
 def test_a_run_on_another_machine_is_submitted_to_the_slurm_that_its_users_shell_has(
     slurm: Slurm, paths: RunPaths
 ) -> None:
     slurm.says["sbatch"] = ["101\n"]
-    recorded = recorded_of(paths).replace(remote=submissions.Remote("login", "ml", "/there/abcd"))
-    found = backend.start(paths, recorded)
+    submission = recorded(paths).replace(remote=Remote("login", "ml", "/there/abcd"))
+    found = backend.start(paths, submission)
     assert found == {
         "job_id": "101",
         "folder": "/there/abcd",
@@ -504,12 +497,12 @@ def test_a_run_on_another_machine_is_submitted_to_the_slurm_that_its_users_shell
 def test_an_element_of_unknown_outcome_is_looked_for_among_the_jobs_of_its_array(slurm: Slurm, paths: RunPaths) -> None:
     element = paths.of_element(2)
     element.folder.mkdir(parents=True)
-    recorded = recorded_of(paths).replace(attempt=2)
+    submission = recorded(paths).replace(attempt=2)
     other = listed("8", "PENDING", str(paths.folder), array="7", index="1")
     slurm.says["squeue"] = [other + listed("9", "PENDING", str(paths.folder), array="9", index="2")]
-    assert (backend.look_for(element, recorded) or {})["job_id"] == "9_2"
+    assert (backend.look_for(element, submission) or {})["job_id"] == "9_2"
     slurm.says |= {"squeue": [other], "scontrol": [NO_JOBS]}
-    assert backend.look_for(element, recorded) is None
+    assert backend.look_for(element, submission) is None
 
 
 def test_a_job_of_groups_of_nodes_is_entered_at_the_ranks_group(slurm: Slurm, paths: RunPaths) -> None:
@@ -517,11 +510,11 @@ def test_a_job_of_groups_of_nodes_is_entered_at_the_ranks_group(slurm: Slurm, pa
     each = [f'{{"name": "{name}", "hosts": 1, "instances_per_host": 1}}' for name in "ab"]
     groups = f'"groups": [{", ".join(each)}]'
     paths.job.write_text(content.replace('"groups": []', groups))
-    recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
+    submission = recorded(paths).replace(native=native(str(paths.folder)))
     for rank in (0, 1):
         sample = usage.UsageRecord(attempt=1, rank=rank, host=f"n{rank}", pid=1, time=1.0, cpus=1, memory_bytes=1)
         usage.append(paths, sample)
-        words = backend.next_to(paths, recorded, rank, ["sh"], terminal=False)
+        words = backend.next_to(paths, submission, rank, ["sh"], terminal=False)
         assert f"--het-group={rank}" in words
         assert f"--nodelist=n{rank}" in words
     assert slurm.slept_s == []
@@ -543,15 +536,15 @@ def test_the_node_of_a_rank_is_where_it_is_now(
             sampled(host)
 
     monkeypatch.setattr(mirror, "refresh_usage", refresh)
-    recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
-    assert "--nodelist=n2" in backend.next_to(paths, recorded, 0, ["sh"], terminal=False)
+    submission = recorded(paths).replace(native=native(str(paths.folder)))
+    assert "--nodelist=n2" in backend.next_to(paths, submission, 0, ["sh"], terminal=False)
     assert len(slurm.slept_s) == 1 - len(begun)
 
 
 def test_the_node_of_a_rank_is_waited_for_a_while(slurm: Slurm, paths: RunPaths) -> None:
-    recorded = recorded_of(paths).replace(native=native(str(paths.folder)))
+    submission = recorded(paths).replace(native=native(str(paths.folder)))
     with pytest.raises(UserError, match="the node of rank 0 of run abcd is not known yet"):
-        backend.next_to(paths, recorded, 0, ["sh"], terminal=False)
+        backend.next_to(paths, submission, 0, ["sh"], terminal=False)
     assert backend.NODE_KNOWN_S < sum(slurm.slept_s) <= backend.NODE_KNOWN_S + backend.POLL_S
 
 
@@ -560,23 +553,23 @@ def test_of_an_element_that_is_cancelled_the_others_stay(slurm: Slurm, paths: Ru
     element.folder.mkdir(parents=True)
     both = "".join(listed(f"2{index}", "RUNNING", str(paths.folder), array="20", index=index) for index in "12")
     slurm.says["squeue"] = [both, both, ""]
-    recorded = recorded_of(paths).replace(native=None)
-    backend.cancel(element, recorded, 0.0)
+    submission = recorded(paths).replace(native=None)
+    backend.cancel(element, submission, 0.0)
     assert slurm.called("scancel") == [("scancel", "20_1")]
     slurm.calls, slurm.says["squeue"] = [], [both, ""]
-    backend.cancel(paths, recorded, 0.0)
+    backend.cancel(paths, submission, 0.0)
     assert slurm.called("scancel") == [("scancel", "20")]
 
 
 def test_a_run_without_a_known_job_says_so_where_slurm_can_not_be_asked(slurm: Slurm, paths: RunPaths) -> None:
     slurm.says |= {"squeue": [DOWN], "scontrol": [DOWN]}
     with pytest.raises(UserError, match="run abcd: no job of it is recorded, and whether it has ended can't be seen"):
-        backend.cancel(paths, recorded_of(paths), 0.0)
+        backend.cancel(paths, recorded(paths), 0.0)
 
 
 def test_a_number_that_is_none_is_not_cancelled(slurm: Slurm, paths: RunPaths) -> None:
     paths.job_id.write_text("--user=root\n")
-    backend.cancel(paths, recorded_of(paths), 0.0)
+    backend.cancel(paths, recorded(paths), 0.0)
     assert slurm.called("scancel") == []
 
 

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tests.support.run_folders import made
-from tests.support.told_back_end import NEW, Told
+from tests.support.run_folders import made, recorded
+from tests.support.told_back_end import NEW, Told, told_as
 from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import BackEnd, Liveness, NotSubmittedError, UnknownOutcomeError
+from trainjob.backends.base import Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume, start
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe.status import status
-from trainjob.records import submission as submissions
-from trainjob.records.submission import Native, Remote, Submission
+from trainjob.records.submission import Remote, Submission
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    back_end = Told()
-    monkeypatch.setitem(registry.BACK_ENDS, "detached", cast("BackEnd", back_end))
+    back_end = told_as(monkeypatch, "detached")
     monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(containers, "image_digest", lambda *_: "sha256:1")
     return back_end
-
-
-def recorded(paths: RunPaths) -> Submission:
-    found = submissions.read(paths)
-    assert found is not None
-    return found
 
 
 @pytest.fixture
@@ -68,10 +60,7 @@ def test_what_certainly_never_began_leaves_the_record_as_it_was(told: Told, path
     recorded(paths).write(paths)
     before = recorded(paths)
 
-    def fails() -> Native:
-        raise error
-
-    told.starts = fails
+    told.fail(error)
     with pytest.raises(NotSubmittedError):
         hand_over(paths, attempt=2)
     assert recorded(paths) == before
@@ -81,10 +70,7 @@ def test_what_certainly_never_began_leaves_the_record_as_it_was(told: Told, path
 
 
 def test_what_may_have_begun_is_recorded_as_unknown(told: Told, paths: RunPaths) -> None:
-    def fails() -> Native:
-        raise UnknownOutcomeError("lost")
-
-    told.starts = fails
+    told.fail(UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         hand_over(paths)
     assert (recorded(paths).is_unknown, recorded(paths).native) == (True, None)

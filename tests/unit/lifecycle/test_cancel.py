@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tests.support.records import record
-from tests.support.run_folders import made
-from tests.support.told_back_end import Told
-from trainjob.backends import containers, mirror, registry
-from trainjob.backends.base import Answer, BackEnd, Liveness
+from tests.support.clock import sleeps_skipped
+from tests.support.run_folders import made, made_element, recorded
+from tests.support.told_back_end import Told, told_as
+from trainjob.backends import containers, mirror
+from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -24,9 +24,8 @@ from trainjob.records.submission import Submission
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    back_end = Told()
+    back_end = told_as(monkeypatch, "detached")
     back_end.answer = Answer(Liveness.ALIVE)
-    monkeypatch.setitem(registry.BACK_ENDS, "detached", cast("BackEnd", back_end))
     return back_end
 
 
@@ -47,12 +46,6 @@ def ends(told: Told, monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]
         then()
 
     monkeypatch.setattr(told, "cancel", end)
-
-
-def recorded(paths: RunPaths) -> Submission:
-    found = submissions.read(paths)
-    assert found is not None
-    return found
 
 
 def test_a_run_at_work_is_ended_and_recorded_before_and_after(
@@ -93,7 +86,7 @@ def test_a_job_that_may_start_again_or_can_not_be_seen_is_cancelled_although_the
     told.answer = Answer(liveness, states.PENDING if liveness is Liveness.ALIVE else None, note="it waits")
     ends(told, monkeypatch)
     cancel.cancel(paths, grace_s=0.0)
-    assert told.cancelled == ([{"job_id": "7"}] if liveness is Liveness.ALIVE else told.cancelled)
+    assert told.cancelled == [{"job_id": "7"}]
 
 
 def test_what_is_left_of_a_lost_run_is_ended_and_it_stays_lost(
@@ -129,11 +122,7 @@ def test_elements_with_submissions_of_their_own_are_recorded_too(
 ) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", native={"job_id": "7"})
     for number in (0, 1):
-        element = paths.of_element(number)
-        element.folder.mkdir(parents=True)
-        element.job.write_text(record(command=["true"]).to_json())
-        element.attempt.write_text("1\n")
-        element.state.write_text("RUNNING\n")
+        made_element(paths, number, "RUNNING")
     recorded(paths).replace(native={"job_id": "8", "element": 1}).write(paths.of_element(1))
     ends(told, monkeypatch)
     cancel.cancel(paths, grace_s=0.0)
@@ -168,9 +157,7 @@ def test_a_lock_of_another_command_keeps_no_run_alive(
 ) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", native={"job_id": "7"})
     ends(told, monkeypatch)
-    waited: list[float] = []
-    monkeypatch.setattr("trainjob.contract.clock.sleep", waited.append)
-    monkeypatch.setattr("trainjob.contract.clock.monotonic", lambda: sum(waited))
+    waited = sleeps_skipped(monkeypatch)
     with locked(paths, "trainjob resume"):
         cancel.cancel(paths, grace_s=5.0)
     assert told.cancelled == [{"job_id": "7"}]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.run_folders import ALIVE, made, only_one_is_running
+from tests.support.run_folders import ALIVE, made, only_one_is_running, recorded
 from trainjob.backends import containers, detached, folder
 from trainjob.backends.base import NotSubmittedError
 from trainjob.contract import states
@@ -19,7 +19,6 @@ from trainjob.lifecycle import cancel, prune, start
 from trainjob.lifecycle.lock import locked
 from trainjob.machines import processes
 from trainjob.observe.status import status
-from trainjob.records import submission as submissions
 from trainjob.records.submission import Submission
 
 
@@ -61,8 +60,7 @@ def test_a_run_whose_script_can_not_be_started_for_a_limit_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = made(tmp_path, "abcd", state=None)
-    submission = submissions.read(paths)
-    assert submission is not None
+    submission = recorded(paths)
 
     def no_more_files(*_: Any, **__: Any) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -93,8 +91,7 @@ def test_a_cancel_and_a_resume_of_a_run_do_not_record_over_each_other(
 
 def test_a_run_that_can_not_be_recorded_does_not_stay_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = made(tmp_path, "abcd", state=None)
-    submission = submissions.read(paths)
-    assert submission is not None
+    submission = recorded(paths)
     ended: list[Any] = []
     monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(detached, "start", lambda _paths, _script: ALIVE)

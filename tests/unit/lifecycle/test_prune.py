@@ -7,13 +7,11 @@ import shutil
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from tests.support.run_folders import made
-from tests.support.told_back_end import Told
-from trainjob.backends import registry
+from tests.support.told_back_end import told_as
 from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.paths import home
@@ -21,9 +19,6 @@ from trainjob.lifecycle import prune
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
 from trainjob.observe.status import status
-
-if TYPE_CHECKING:
-    from trainjob.backends.base import BackEnd
 
 
 def chosen(days: float = 0, in_states: frozenset[str] = states.ENDED, keep: int = 0) -> list[str]:
@@ -77,9 +72,7 @@ def test_a_run_that_another_command_works_on_is_not_removed(tmp_path: Path) -> N
 
 def test_a_failed_run_whose_job_the_scheduler_still_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead node's job is requeued minutes later, whatever its script had recorded."""
-    back_end = Told()
-    back_end.answer = Answer(Liveness.ALIVE, states.RUNNING)
-    monkeypatch.setitem(registry.BACK_ENDS, "detached", cast("BackEnd", back_end))
+    told_as(monkeypatch, "detached").answer = Answer(Liveness.ALIVE, states.RUNNING)
     paths = made(tmp_path, "abcd", state="FAILED")
     assert chosen() == []
     assert "may start it again" in str(prune.remove([prune.PrunableRun(status(paths), 0)])["abcd"])

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.support.checkpoint_folders import saved
 from tests.support.records import record
-from tests.support.run_folders import made
+from tests.support.run_folders import made, made_element, recorded
 from tests.support.runs_at_work import settings
-from tests.support.told_back_end import NEW, Told
-from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import Answer, BackEnd, Liveness
+from tests.support.told_back_end import NEW, Told, told_as
+from trainjob.backends import containers, folder, mirror
+from trainjob.backends.base import Answer, Liveness
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume
 from trainjob.observe.status import Snapshot, status
-from trainjob.records import submission as submissions
+from trainjob.records import job as jobs
 from trainjob.records.job import ClusterRecord, RequestRecord
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    back_end = Told()
-    monkeypatch.setitem(registry.BACK_ENDS, "detached", cast("BackEnd", back_end))
+    back_end = told_as(monkeypatch, "detached")
     monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(containers, "image_digest", lambda *_: None)
     return back_end
@@ -36,14 +35,7 @@ def now(tmp_path: Path, state: str = "FAILED", *elements: str, **changes: Any) -
     """Return the status of a run in `state`, an array of elements in theirs if some are given."""
     name = changes.pop("name", "abcd")
     paths = made(tmp_path, name, state=state, native={"job_id": "7"})
-    parts = []
-    for number, of_element in enumerate(elements):
-        element = paths.of_element(number)
-        element.folder.mkdir(parents=True)
-        element.job.write_text(record(command=["true"]).to_json())
-        element.attempt.write_text("1\n")
-        element.state.write_text(of_element + "\n")
-        parts.append(status(element))
+    parts = [status(made_element(paths, number, of_element)) for number, of_element in enumerate(elements)]
     return dataclasses.replace(status(paths), state=state, elements=parts, **changes)
 
 
@@ -136,8 +128,7 @@ def test_one_element_begins_again_by_itself(told: Told, tmp_path: Path) -> None:
     seen = now(tmp_path, "FAILED", "FAILED", "FAILED")
     resume.resume(seen.elements[1])
     assert not seen.paths.of_element(0).submission.exists()
-    found = submissions.read(seen.paths.of_element(1))
-    assert found is not None
+    found = recorded(seen.paths.of_element(1))
     assert (found.native, found.attempt) == ({**NEW, "element": 1}, 2)
     assert len(told.started) == 1
 
@@ -217,7 +208,5 @@ def test_an_array_and_a_command_keep_their_instances(tmp_path: Path) -> None:
 
 
 def test_a_recorded_request_is_planned_anew_as_it_was_stated(tmp_path: Path) -> None:
-    from trainjob.records import job as jobs
-
     found = resume.request_of(jobs.read(trained(tmp_path, {"instances": 2, "seed": 5}).job))
     assert (found.plan.topology.instances, found.job.seed, found.origins) == (2, 5, {"seed": "flag --seed"})

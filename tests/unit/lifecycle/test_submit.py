@@ -8,33 +8,30 @@ import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tests.support.run_folders import made
+from tests.support.clock import sleeps_skipped
+from tests.support.run_folders import made, recorded
 from tests.support.small_runs import RENDERED
-from tests.support.told_back_end import NEW, Told
-from trainjob.backends import containers, folder, mirror, registry
-from trainjob.backends.base import Answer, BackEnd, Liveness, NotSubmittedError, UnknownOutcomeError
+from tests.support.told_back_end import NEW, Told, told_as
+from trainjob.backends import containers, folder, mirror
+from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.folder import FolderError
 from trainjob.backends.project import Project, Selection
-from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.lifecycle.start import Handover, refuse_redirects, submit, to_wait_for
 from trainjob.observe import index
-from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    back_end = Told()
-    for name in ("detached", "slurm"):
-        monkeypatch.setitem(registry.BACK_ENDS, name, cast("BackEnd", back_end))
+    back_end = told_as(monkeypatch, "detached", "slurm")
     monkeypatch.setattr(folder, "refuse_foreign_content", lambda *_: None)
     monkeypatch.setattr(containers, "image_digest", lambda *_: None)
     return back_end
@@ -48,12 +45,6 @@ def handover(tmp_path: Path) -> Handover:
     project = Project(top, "sub", in_git=False)
     selection = Selection(("train.py",), (("big", "data"),))
     return Handover(RENDERED, "näh", "c", "slurm", tmp_path / "runs", project, selection)
-
-
-def recorded(paths: RunPaths) -> Submission:
-    found = submissions.read(paths)
-    assert found is not None
-    return found
 
 
 def test_a_run_is_whole_recorded_and_in_the_index_when_it_begins(told: Told, handover: Handover) -> None:
@@ -145,20 +136,14 @@ def test_of_what_never_began_nothing_stays(
 
     monkeypatch.setattr(mirror, "remove", gone)
 
-    def fails() -> Any:
-        raise error
-
-    told.starts = fails
+    told.fail(error)
     with pytest.raises(type(error)):
         submit(handover)
     assert (index.ids(), os.listdir(handover.runs_dir), removed) == ([], [], [None])
 
 
 def test_of_what_may_have_begun_everything_stays(told: Told, handover: Handover) -> None:
-    def fails() -> Any:
-        raise UnknownOutcomeError("lost")
-
-    told.starts = fails
+    told.fail(UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         submit(handover)
     (run_id,) = index.ids()
@@ -199,9 +184,7 @@ def test_a_lock_that_can_not_be_had_is_a_submission_that_never_began(
         return paths
 
     monkeypatch.setattr(folder, "create", with_lock)
-    waited: list[float] = []
-    monkeypatch.setattr(clock, "sleep", waited.append)
-    monkeypatch.setattr(clock, "monotonic", lambda: sum(waited))
+    waited = sleeps_skipped(monkeypatch)
     with pytest.raises(NotSubmittedError, match="is locked"):
         submit(handover)
     assert (told.started, os.listdir(handover.runs_dir), index.ids()) == ([], [], [])
@@ -213,10 +196,7 @@ def test_a_lock_that_can_not_be_had_is_a_submission_that_never_began(
 
 @pytest.fixture
 def lost(told: Told, handover: Handover) -> RunPaths:
-    def fails() -> Any:
-        raise UnknownOutcomeError("lost")
-
-    told.starts = fails
+    told.fail(UnknownOutcomeError("lost"))
     with pytest.raises(UnknownOutcomeError):
         submit(handover)
     told.starts = lambda: NEW
@@ -298,13 +278,12 @@ def test_a_run_waits_for_those_that_are_not_complete(
     told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told.answer = Answer(Liveness.ALIVE)
-    other = cast("BackEnd", Told())
     done, at_work = (
         made(tmp_path, name, backend="slurm", native={"job_id": "1"}, state=state)
         for name, state in (("done", "COMPLETED"), ("work", "RUNNING"))
     )
     assert [paths.id for paths in to_wait_for([done, at_work], "c", "slurm", None)] == ["work"]
-    monkeypatch.setitem(registry.BACK_ENDS, "local", other)
+    told_as(monkeypatch, "local")
     for backend, remote in (("slurm", Remote("h", None, "/r")), ("local", None)):
         with pytest.raises(UserError, match=r"--after work: it runs on cluster local, and the scheduler of c does not"):
             to_wait_for([at_work], "c", backend, remote)

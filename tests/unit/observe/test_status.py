@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.run_folders import ALIVE, GONE, made, only_one_is_running
+from tests.support.run_folders import ALIVE, GONE, made, only_one_is_running, recorded
 from trainjob.backends import detached
 from trainjob.backends.base import Answer, Liveness
 from trainjob.backends.slurm import backend as slurm
@@ -307,9 +307,7 @@ def test_a_run_that_was_cancelled_while_it_waited_and_is_resumed_runs(
     paths = made(tmp_path, "abcd", state=None, **submitted, is_cancelled=True)
     assert status(paths).state == "CANCELLED"
     under_slurm(monkeypatch, Answer(Liveness.ALIVE, states.RUNNING))
-    last = submissions.read(paths)
-    assert last is not None
-    last.replace(is_cancelled=False, resumed_at="2026-01-01T00:00:01+00:00").write(paths)
+    recorded(paths).replace(is_cancelled=False, resumed_at="2026-01-01T00:00:01+00:00").write(paths)
     paths.attempt.write_text("1\n")
     paths.state.write_text("RUNNING\n")
     assert status(paths).state == "RUNNING"

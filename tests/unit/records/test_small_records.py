@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import sleeps_skipped
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts, files, job, job_facts, own, stacks, updates
@@ -241,9 +242,7 @@ def test_stacks_are_asked_for_once_under_a_prefix_and_waited_for(
     paths.stacks_request.write_text("a-before\n")
     assert stacks.request(paths, "a-") == "a-before"
     assert stacks.request(paths, "b-") == f"b-{os.getpid()}"
-    waited: list[float] = []
-    monkeypatch.setattr("trainjob.contract.clock.sleep", waited.append)
-    monkeypatch.setattr("trainjob.contract.clock.monotonic", lambda: sum(waited))
+    waited = sleeps_skipped(monkeypatch)
     for rank in (0, 1):
         assert stacks.wait(paths, 2, "w") is None
         assert 4.9 < sum(waited) < 5.2, "no more than 5 s"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.records import record
-from tests.support.run_folders import made
+from tests.support.run_folders import made, recorded
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import (
@@ -413,9 +413,7 @@ def test_an_element_was_submitted_with_its_run(tmp_path: Path) -> None:
 
 def test_a_copy_of_a_run_directory_has_no_jobs_of_its_own(tmp_path: Path) -> None:
     original = made(tmp_path, "abcd", native={"job_id": "7"})
-    stated = submissions.read(original)
-    assert stated is not None
-    stated.write(original)
+    recorded(original).write(original)
     copy = RunPaths(tmp_path / "copy")
     copy.folder.mkdir()
     copy.submission.write_bytes(original.submission.read_bytes())
@@ -474,8 +472,7 @@ def test_the_answer_about_an_ended_job_is_of_its_attempt(paths: RunPaths) -> Non
 
 
 def test_when_an_attempt_was_asked_for(tmp_path: Path) -> None:
-    first = submissions.read(made(tmp_path, "abcd"))
-    assert first is not None
+    first = recorded(made(tmp_path, "abcd"))
     assert first.asked_at == first.submitted_at
     assert first.replace(resumed_at="2026-02-01T00:00:00+00:00").asked_at == "2026-02-01T00:00:00+00:00"
 
