@@ -39,9 +39,7 @@ class Held(NamedTuple):
 def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
     """Return the allocation that --in names, or without it the one that this process is in; None: a job of its own.
 
-    `name` is the cluster's.
-
-    Raises UserError for a job that does not run, or is none.
+    `name` is the cluster's. Raises UserError for a job that does not run, or is none.
     """
     if flag == NONE:
         return None

@@ -173,13 +173,13 @@ class Run:
         instances: int | None = None,
         from_scratch: bool = False,
         completed: bool = False,
-        within: str | None = None,
+        inside: str | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Run:
         """Start the next attempt, from the newest sound checkpoint, and return the run.
 
         `instances` changes the number of instances and keeps the global batch. `from_scratch` sets all checkpoints
-        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `within` is the
+        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `inside` is the
         number of the job that a run inside an allocation continues in. `warn` is called with
         a line about each checkpoint that is skipped; by default this is a Python warning. Raises UserError for a run
         that can't be resumed.
@@ -188,7 +188,7 @@ class Run:
 
         say = warn or (lambda text: warnings.warn(text, stacklevel=4))
         submission.resume(
-            self.paths, instances=instances, from_scratch=from_scratch, completed=completed, within=within, warn=say
+            self.paths, instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=say
         )
         return self
 

@@ -27,7 +27,7 @@ from trainjob.planning.rules import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
-from trainjob.requests import inside
+from trainjob.requests.inside import chosen, refuse_misfit
 from trainjob.requests.prepared import Prepared, rendered
 
 
@@ -140,13 +140,13 @@ def resume(
     instances: int | None = None,
     from_scratch: bool = False,
     completed: bool = False,
-    within: str | None = None,
+    inside: str | None = None,
     warn: Callable[[str], None],
 ) -> None:
     """Start the next attempt of a run, with `instances` if given, and the same global batch.
 
     With `from_scratch` all checkpoints are set aside first. With `completed` a COMPLETED run goes on, too. A run inside
-    an allocation begins in job `within`, and without one in the same as before. `warn` is called with lines about
+    an allocation begins in job `inside`, and without one in the same as before. `warn` is called with lines about
     checkpoints that the attempt skips, checkpoints that the last attempt could not write, and a margin before the time
     limit that is too short for them; it becomes longer unless the user has stated it. Raises UserError if another
     `resume` is under way, a redirecting variable is set, the run can't be resumed, all checkpoints are damaged, or
@@ -156,8 +156,8 @@ def resume(
     with locked(paths.whole, "trainjob resume"):
         now = status(paths)
         resuming.refuse_unless_ended(now, completed=completed)
-        if within is not None:
-            now = _moved(now, within)
+        if inside is not None:
+            now = _moved(now, inside)
         lost = now.checkpoints_not_written
         if lost:
             warn(f"{lost} checkpoint{'s' if lost > 1 else ''} of the last attempt NOT written")
@@ -174,18 +174,18 @@ def resume(
         notify.watch(paths)
 
 
-def _moved(now: Snapshot, within: str) -> Snapshot:
-    """Return the status of a run whose next attempt begins in job `within`. Raises UserError where it does not fit."""
+def _moved(now: Snapshot, inside: str) -> Snapshot:
+    """Return the status of a run whose next attempt begins in job `inside`. Raises UserError where it does not fit."""
     if now.submission is None or now.submission.inside is None:
         raise UserError(f"run {now.id} is a job of its own, and --in is for runs inside an allocation", "leave it out")
     again = resuming.request_of(jobs.read(now.paths.job))
-    held = inside.chosen(within, again.plan.cluster, again.cluster)
+    held = chosen(inside, again.plan.cluster, again.cluster)
     if held is None:
         raise UserError(
-            f"--in {within}: run {now.id} was rendered for an allocation",
+            f"--in {inside}: run {now.id} was rendered for an allocation",
             "Submit it anew with --in none, or name a job",
         )
-    inside.refuse_misfit(held.allocation, again.cluster, again)
+    refuse_misfit(held.allocation, again.cluster, again)
     return dataclasses.replace(now, submission=now.submission.replace(inside=held.allocation.job_id))
 
 

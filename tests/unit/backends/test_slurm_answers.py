@@ -605,3 +605,17 @@ def test_nothing_is_said_of_a_step_while_the_controller_is_down(slurm: Slurm, si
         Liveness.UNKNOWN,
         "squeue has listed no step of it, and the controller is down",
     )
+
+
+def test_one_empty_answer_of_squeue_leaves_no_step_behind(slurm: Slurm, paths: RunPaths) -> None:
+    slurm.says["squeue"] = ["", "7 7.1 abcd\n7 7.2 abcd\n7 7.3 other\n", ""]
+    steps.cancel(paths, recorded(paths).replace(inside="7", native=native(str(paths.folder))), 0.0)
+    # URG: with TERM, the script's own srun would kill the ranks.
+    assert slurm.called("scancel") == [("scancel", "--signal=23", "7.1")]
+
+
+def test_a_step_that_stays_is_killed_with_all_others_of_its_run(slurm: Slurm, paths: RunPaths) -> None:
+    stays = "7 7.1 abcd\n7 7.2 abcd\n"
+    slurm.says["squeue"] = [stays, stays, stays, ""]
+    steps.cancel(paths, recorded(paths).replace(inside="7", native=native(str(paths.folder))), 0.0)
+    assert [words[1:] for words in slurm.called("scancel")[-2:]] == [("--signal=KILL", "7.1"), ("--signal=KILL", "7.2")]

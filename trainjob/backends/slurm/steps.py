@@ -26,7 +26,6 @@ HAS_SCHEDULER = True
 START_S = 120.0
 # What a step may take to end after KILL.
 KILL_S = 60.0
-POLL_S = 0.2
 # URG by its number: not every release knows the name.
 _URG = "23"
 _APPENDS = 'exec bash "$0" >>logs/scheduler.out 2>&1'
@@ -144,7 +143,9 @@ def _name(run: JobOfRun) -> str:
 
 
 def _steps(run: JobOfRun) -> list[str]:
-    return _of(run, _listed(run.machine, run.query_timeout_s))
+    """Return the steps of a run, its script's first. One empty answer of squeue's is no proof that there are none."""
+    looks = (_of(run, _listed(run.machine, run.query_timeout_s)) for _ in range(2))
+    return next(filter(None, looks), [])
 
 
 def look_for(paths: RunPaths, submission: Submission) -> Native | None:
@@ -205,5 +206,5 @@ def _end(run: JobOfRun, signal: str, limit_s: float) -> bool:
                 f"run {_name(run)}: Slurm was asked to end {', '.join(own)}, and has not yet",
                 f"Look again later: trainjob status {_name(run)}",
             )
-        clock.sleep(POLL_S)
+        clock.sleep(backend.POLL_S)
     return True

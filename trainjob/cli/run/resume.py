@@ -26,7 +26,7 @@ def resume(
         bool,
         typer.Option("--completed", help="Continue even a run that is called COMPLETED, because it had ended early."),
     ] = False,
-    within: Annotated[
+    inside: Annotated[
         str | None,
         typer.Option(
             "--in", metavar="JOBID", help="Of a run inside an allocation: continue in this job. Default: the same job."
@@ -40,6 +40,6 @@ def resume(
     from trainjob.requests import interface
 
     found = interface.run(run)
-    found.resume(instances=instances, from_scratch=from_scratch, completed=completed, within=within, warn=show.warning)
+    found.resume(instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=show.warning)
     paths = found.paths
     following.started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)

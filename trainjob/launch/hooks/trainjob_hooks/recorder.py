@@ -96,8 +96,8 @@ class UpdateRecorder:
         found = {os.path.realpath(place) for place in places if isinstance(place, str)}
         new = sorted(place[len(within) :] for place in found - self.imported if place.startswith(within))
         self.imported |= found
-        if new:
-            self.write("imports", files=new[:_MOST_FILES])
+        for at in range(0, len(new), _MOST_FILES):
+            self.write("imports", files=new[at : at + _MOST_FILES])
 
     def keep(self, path: str) -> None:
         """Keep the file that a save is about to write over: `verify` puts it back when the save has been killed."""
