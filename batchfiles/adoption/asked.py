@@ -295,13 +295,14 @@ def _exported(text: str) -> tuple[set[str], dict[str, str]]:
     return {name for name, equals, _ in pairs if not equals}, given
 
 
-def _added_for_ranks(text: str) -> dict[str, str] | None:
-    """Return the variables of srun's --export=ALL,NAME=VALUE; None if it takes some away, or env may not have one."""
-    names, given = _exported(text)
+def exported_to_ranks(launch: LaunchedProgram) -> dict[str, str]:
+    """Return the variables of srun's --export=ALL,NAME=VALUE; none if it takes others away, or env may not have one."""
+    stated = option(launch.srun, "export")
+    names, given = _exported(stated.text if stated is not None and stated.known else "")
     if names != {"ALL"} or not all(can_be_stated(name) for name in given):
-        return None
+        return {}
     if any(is_secret_variable(name) or holds_secret(value) for name, value in given.items()):
-        return None
+        return {}
     return given
 
 
@@ -332,8 +333,7 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
             continue
         if name == "nodelist" and is_once_per_node(launch):
             account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
-        elif name == "export" and value is not None and value.known and (given := _added_for_ranks(text)) is not None:
-            keys.of_job("env").update(given)
+        elif name == "export" and (given := exported_to_ranks(launch)):
             account.note(Where.JOB, launch.line, shown, "; ".join(f"env: {one}" for one in given))
         elif name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
             account.note(Where.NOWHERE, launch.line, shown, "it only prints")

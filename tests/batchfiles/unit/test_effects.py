@@ -131,6 +131,14 @@ def test_variables_of_sruns_export_are_carried_over(tmp_path: Path) -> None:
         assert lost(adopted(f"{ONE_GPU}srun --export={words} python train.py\n", tmp_path))
 
 
+@pytest.mark.parametrize("start", ["srun --export=ALL,A=1", "A=1 srun", "srun env A=1"])
+def test_what_the_command_alone_gets_is_its_last_value_or_told(start: str, tmp_path: Path) -> None:
+    adoption = adopted(f"{ONE_GPU}export A=2\n{start} python train.py\n", tmp_path)
+    assert (job_from_text(adoption.job, "job.yaml").env, lost(adoption)) == ({"A": "1"}, {})
+    adoption = adopted(f"{ONE_GPU}export A=$(hostname)\n{start} python train.py\n", tmp_path)
+    assert list(lost(adoption)) == ["A=1"]
+
+
 @pytest.mark.parametrize(
     ("words", "env", "told"),
     [
