@@ -76,15 +76,15 @@ class Bash:
 class SlurmBash(Bash):
     """A job under Slurm: a page sources the library below its own folder, and the controller knows of job 7.
 
-    `before` is what the page sets first.
+    `before` is what the page sets first, and `entry` the part of the library that it sources.
     """
 
-    def __init__(self, folder: Path, before: str = "") -> None:
-        super().__init__(folder, "slurm")
+    def __init__(self, folder: Path, before: str = "", entry: str = "slurm") -> None:
+        super().__init__(folder, entry)
         self.before = before
         self.program("scontrol", RUNNING)
         # The folder of srun stays on PATH.
         self.program("srun", 'exec "$@"')
 
     def text(self, lines: str) -> str:
-        return f"set -euo pipefail\n{self.before}\n. code/trainjob/launch/shell/slurm.sh\n{lines}\n"
+        return f"set -euo pipefail\n{self.before}\n. code/trainjob/launch/shell/{self.parts[0]}.sh\n{lines}\n"

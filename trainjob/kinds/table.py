@@ -41,9 +41,7 @@ def cluster_of(values: Mapping[str, object]) -> Cluster:
 
 
 def in_allocation(name: str, cluster: Cluster) -> Cluster:
-    """Return the cluster called `name` as an allocation of it, in which a job is a step. Raises UserError."""
-    if not cluster.hosts_are_given:
-        raise UserError(f"--in: cluster {name} is of kind {cluster.kind}, which has no allocations", "leave --in out")
+    """Return the cluster called `name`, of kind slurm, as an allocation that a job is a step of. Raises UserError."""
     try:
         return cluster_of({**cluster.as_values(stated_only=True), "kind": "allocation"})
     except InvalidError as refused:

@@ -36,7 +36,8 @@ class Choice:
 
 def listed(choice: Choice, asking: StatusQueries | None = None) -> list[Snapshot]:
     """Return the statuses of the chosen runs, the newest last; at most the newest `limit`."""
-    return _shown(choice, statuses(*_chosen(choice, asking)))
+    runs, submitted = _chosen(choice)
+    return _shown(choice, statuses(runs, asking, submitted))
 
 
 def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Snapshot], bool]]:
@@ -44,7 +45,8 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
 
     Of what is known alone, the second item is False.
     """
-    known = statuses(*_chosen(choice, Known()))
+    runs, submitted = _chosen(choice)
+    known = statuses(runs, Known(), submitted)
     # Those of which others than their files may know more.
     unsure = [
         one.paths
@@ -74,15 +76,13 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
     yield _shown(choice, known), True
 
 
-def _chosen(
-    choice: Choice, asking: StatusQueries | None
-) -> tuple[list[RunPaths], StatusQueries | None, dict[Path, Submission]]:
-    """Return what `statuses` takes to look at the chosen runs."""
+def _chosen(choice: Choice) -> tuple[list[RunPaths], dict[Path, Submission]]:
+    """Return the chosen runs, the newest last, and how they were submitted, by run directory."""
     chosen = sorted(_submitted(choice), key=lambda pair: pair[1].submitted_at if pair[1] else "")
     if choice.limit is not None and choice.state is None:
         chosen = chosen[-choice.limit :] if choice.limit else []
     submitted = {paths.folder: submission for paths, submission in chosen if submission is not None}
-    return [paths for paths, _ in chosen], asking, submitted
+    return [paths for paths, _ in chosen], submitted
 
 
 def _shown(choice: Choice, every: Sequence[Snapshot]) -> list[Snapshot]:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from trainjob.backends import mirror, registry
 from trainjob.backends.base import Answer, Liveness
@@ -31,7 +30,6 @@ _DISK_FULL = "its disk was full, so it could not record its end"
 # Slurm's reason, in the note of a job that it starts later.
 _HELD_BACK = "(BeginTime)"
 _UNEXPLAINED = frozenset((states.FAILED, states.LOST))
-NONE_READ: Mapping[Path, Submission] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,9 @@ def status(paths: RunPaths, asking: StatusQueries | None = None) -> Snapshot:
 
 
 def statuses(
-    runs: Iterable[RunPaths], asking: StatusQueries | None = None, submitted: Mapping[Path, Submission] = NONE_READ
+    runs: Iterable[RunPaths],
+    asking: StatusQueries | None = None,
+    submitted: Mapping[Path, Submission] | None = None,
 ) -> list[Snapshot]:
     """Return a look at each run, by at most one question to each machine and each back end.
 
@@ -138,7 +138,7 @@ def statuses(
     listed = [(paths, arrays.elements(paths)) for paths in runs]
     seen = []
     for paths, elements in listed:
-        whole = submitted.get(paths.folder) or (submissions.read(paths) if elements else None)
+        whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
         seen += [look(one, whole) for one in elements or [paths]]
     each = iter(_snapshots(seen, asking or StatusQueries()))
     return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]

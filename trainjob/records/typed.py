@@ -107,15 +107,12 @@ def to_json(value: object) -> Any:
 @functools.lru_cache(maxsize=None)  # `list` reads the same kinds of record for every run
 def _fields_of(kind: Any) -> List[Tuple[str, str, Any, bool]]:
     """Return the fields of a dataclass: name, name in JSON, type, and whether each must be given."""
-    hints = get_type_hints(kind)
-    has_no_default = {
-        one.name: one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
-        for one in dataclasses.fields(kind)
-    }
-    return [
-        (one.name, _key(one), hints[one.name], has_no_default[one.name] or bool(one.metadata.get("required")))
-        for one in dataclasses.fields(kind)
-    ]
+    hints, found = get_type_hints(kind), []
+    for one in dataclasses.fields(kind):
+        has_no_default = one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+        is_required = has_no_default or bool(one.metadata.get("required"))
+        found.append((one.name, _key(one), hints[one.name], is_required))
+    return found
 
 
 def _key(one: "dataclasses.Field[Any]") -> str:

@@ -17,7 +17,7 @@ from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths, home
 from trainjob.planning.words import quantity
 from trainjob.records import typed, updates
-from trainjob.records.files import DamagedError, only_owner_writes, read_small, write_json
+from trainjob.records.files import DamagedError, only_owner_writes, write_json
 from trainjob.requests.prepared import Prepared
 
 _MOST_PROOFS = 200  # of all projects; the oldest go
@@ -108,7 +108,9 @@ def _path(prepared: Prepared) -> Path | None:
     script = script_of(prepared.request, prepared.project, prepared.selection) if prepared.request.job.command else None
     if script is None:
         return None
-    key = _sha256(f"{prepared.project.top}\0{script.path}".encode(errors="surrogateescape"))
+    import hashlib  # loads OpenSSL, which most plans don't need
+
+    key = hashlib.sha256(f"{prepared.project.top}\0{script.path}".encode(errors="surrogateescape")).hexdigest()
     return _folder() / f"{key[:24]}.json"
 
 
@@ -116,15 +118,11 @@ def _folder() -> Path:
     return home() / "proofs"
 
 
-def _sha256(content: bytes) -> str:
-    import hashlib  # loads OpenSSL, which most plans don't need
-
-    return hashlib.sha256(content).hexdigest()
-
-
 def _digest(path: Path) -> str:
     """Return the SHA-256 of a file; "" if there is none."""
+    from trainjob.records.checkpoints import sha256_of  # loads OpenSSL
+
     try:
-        return _sha256(read_small(path))
+        return sha256_of(path)
     except (OSError, DamagedError):
         return ""

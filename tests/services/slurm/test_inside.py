@@ -201,6 +201,23 @@ def test_the_end_of_the_allocation_is_the_end_of_the_run_and_it_goes_on_in_anoth
     assert state_of(cluster, other) == "RUNNING"
 
 
+def test_a_step_that_is_left_in_the_job_before_ends_when_the_run_goes_on_in_another(
+    cluster: Site, no_stand_ins: None
+) -> None:
+    (cluster.here / "go.py").write_text(SCRIPT)
+    before, after = (allocation(cluster, "--nodes=1") for _ in range(2))
+    run = begun(cluster, before, *ONE[2:])
+    cluster.trainjob("cancel", run)
+    left = f"srun --jobid={before} --overlap --ntasks=1 --job-name={run} sleep 600 >/dev/null 2>&1 &"
+    cluster.run("bash", "-c", left)
+    until(lambda: len(steps(cluster, run)) == 1, "the step that is left", poll_s=POLL_S)
+    resumed = cluster.trainjob("resume", run, "--in", after)
+    assert resumed.code == 0, resumed.err
+    assert {step.partition(".")[0] for step in steps(cluster, run)} == {after}
+    assert state_of(cluster, before) == "RUNNING"
+    cluster.trainjob("cancel", run)
+
+
 def test_a_run_ends_by_itself_before_its_allocation_does(cluster: Site, no_stand_ins: None) -> None:
     (cluster.here / "go.py").write_text(SCRIPT)
     job = allocation(cluster, minutes=1)

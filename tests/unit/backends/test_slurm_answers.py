@@ -14,7 +14,7 @@ from tests.support.clock import sleeps_skipped
 from tests.support.run_folders import made, recorded
 from trainjob.backends import mirror
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
-from trainjob.backends.slurm import asking, backend
+from trainjob.backends.slurm import asking, backend, steps
 from trainjob.backends.slurm.backend import Order
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import states
@@ -571,3 +571,37 @@ def test_a_number_that_is_none_is_not_cancelled(slurm: Slurm, paths: RunPaths) -
     paths.job_id.write_text("--user=root\n")
     backend.cancel(paths, recorded(paths), 0.0)
     assert slurm.called("scancel") == []
+
+
+# --- What is said of a run inside an allocation.
+
+
+def test_a_run_inside_an_allocation_is_alive_as_long_as_it_has_a_step_there(slurm: Slurm) -> None:
+    slurm.says["squeue"] = ["7 7.1 a\n7 7.2 b\n8 8.0 c\n", "7 7.1 a\n7 7.2 b\n7 7.3 d\n"]
+    slurm.says["scontrol"] = [lambda words: shown(words[-1], "RUNNING", "/here")]
+    natives = [native("/runs/a"), native("/runs/b"), native("/runs/c", "7"), native("/runs/d")]
+    found = steps.ask(natives)
+    # One is in another job, and one was seen by the second look alone.
+    assert [one.liveness for one in found] == [Liveness.ALIVE, Liveness.ALIVE, Liveness.GONE, Liveness.ALIVE]
+    assert found[2].note == "its step in job 7 has ended, and its files do not say how"
+    assert slurm.calls == [("squeue",), ("scontrol", "show", "job", "-o", "7"), ("squeue",)]
+
+
+def test_a_run_has_ended_with_the_job_that_it_was_inside_of(slurm: Slurm) -> None:
+    other_element = shown("8", "RUNNING", "/here").replace("JobId=8", "JobId=8 ArrayJobId=7 ArrayTaskId=1")
+    slurm.says["scontrol"] = [shown("7", "TIMEOUT", "/here") + other_element]
+    (found,) = steps.ask([native("/runs/a")])
+    assert (found.liveness, found.state) == (Liveness.GONE, states.TIMEOUT)
+    assert found.note == "the job that it ran in, 7, has ended: Slurm ended it at its time limit"
+
+
+@pytest.mark.parametrize("silent", ["squeue", "scontrol"])
+def test_nothing_is_said_of_a_step_while_the_controller_is_down(slurm: Slurm, silent: str) -> None:
+    slurm.says["squeue"] = ["7 7.1 a\n", DOWN] if silent == "squeue" else ["7 7.1 a\n"]
+    slurm.says["scontrol"] = [DOWN]
+    listed_one, other = steps.ask([native("/runs/a"), native("/runs/b", "8")])
+    assert listed_one.liveness is Liveness.ALIVE
+    assert (other.liveness, other.note) == (
+        Liveness.UNKNOWN,
+        "squeue has listed no step of it, and the controller is down",
+    )

@@ -105,6 +105,7 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
             "srun returned 0, but not every rank has recorded its end, and the controller does not answer: "
             "a node may have failed",
         ),
+        ("awaited", "srun returned 0, but not every rank has recorded its end: a node may have failed"),
         ("scheduler job=RUNNING marker", "its ranks have stopped, and left a checkpoint: continued as attempt 2"),
         ("scheduler job=RUNNING marker failed code=1", "the failure may not come again: continued as attempt 2"),
         (

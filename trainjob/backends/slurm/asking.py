@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -56,6 +56,11 @@ class JobOfRun(NamedTuple):
         return cls(job_id, folder, *where, after, timeout_s, native.get("slurm_conf"))
 
     @property
+    def place(self) -> tuple[str | None, str | None, str | None]:
+        """The host and the user whose Slurm has the job, and which Slurm of that host it is."""
+        return self.host, self.user, self.slurm_conf
+
+    @property
     def machine(self) -> Machine:
         """The machine whose Slurm has the job. Of several Slurms on this machine, SLURM_CONF names the one in use."""
         conf = self.slurm_conf
@@ -91,19 +96,24 @@ def query_timeout_s(paths: RunPaths) -> float:
 
 def ask(natives: Sequence[Native]) -> list[Answer]:
     """Return what Slurm says of each job: squeue once for each machine, all machines side by side."""
+    return by_place(natives, _ask_one_place)
+
+
+def by_place(
+    natives: Sequence[Native], ask_one_place: Callable[[Sequence[JobOfRun]], Iterable[tuple[JobOfRun, Answer]]]
+) -> list[Answer]:
+    """Return the answer about each native id, which `ask_one_place` gives for all of one Slurm; all side by side."""
     jobs = [JobOfRun.of(native) for native in natives]
-    places = list(dict.fromkeys((job.host, job.user, job.slurm_conf) for job in jobs))
+    places = list(dict.fromkeys(job.place for job in jobs))
     with ThreadPoolExecutor(max_workers=8) as pool:
-        grouped = ([job for job in jobs if (job.host, job.user, job.slurm_conf) == place] for place in places)
-        answers = dict(pair for pairs in pool.map(_ask_one_place, places, grouped) for pair in pairs)
+        grouped = ([job for job in jobs if job.place == place] for place in places)
+        answers = dict(pair for pairs in pool.map(ask_one_place, grouped) for pair in pairs)
     return [answers[job] for job in jobs]
 
 
-def _ask_one_place(
-    place: tuple[str | None, str | None, str | None], jobs: Sequence[JobOfRun]
-) -> Iterable[tuple[JobOfRun, Answer]]:
+def _ask_one_place(jobs: Sequence[JobOfRun]) -> Iterable[tuple[JobOfRun, Answer]]:
     machine, timeout_s = jobs[0].machine, max(job.query_timeout_s for job in jobs)
-    kept = user_data() / "trainjob" / "squeue" / hashlib.sha256(repr(place).encode()).hexdigest()[:16]
+    kept = user_data() / "trainjob" / "squeue" / hashlib.sha256(repr(jobs[0].place).encode()).hexdigest()[:16]
     try:
         text = queue.listing(machine, timeout_s)
         by_folder = _by_folder(queue.jobs_in(text, machine))

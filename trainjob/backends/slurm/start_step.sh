@@ -1,9 +1,9 @@
-# start_step.sh FOLDER ATTEMPT NAME LIMIT_S WORDS...: calls WORDS, an srun for the run NAME in FOLDER, in a session of its own, and
-# stays until its script has begun ATTEMPT. Exits with 1 where srun ended before, which is then certain, and with 124 after
-# LIMIT_S seconds. The step needs its srun no longer once it has begun.
+# start_step.sh FOLDER ATTEMPT JOB NAME LIMIT_S WORDS...: calls WORDS, an srun in JOB for the run NAME in FOLDER, in a session of its
+# own, and stays until its script has begun ATTEMPT. Exits with 1 where srun ended before, which is then certain, and with 124
+# after LIMIT_S seconds. The step needs its srun no longer once it has begun.
 # shellcheck shell=bash
-folder=$1 attempt=$2 name=$3 limit_s=$4
-shift 4
+folder=$1 attempt=$2 job=$3 name=$4 limit_s=$5
+shift 5
 cd -- "$folder" || exit 1
 if [ ! -O . ]; then
   printf 'run directory %s belongs to somebody else\n' "$folder" >&2
@@ -15,7 +15,7 @@ mkdir -p logs || exit 1
 has_begun() { [[ "$(cat attempt 2>/dev/null)" == "$attempt" ]]; }
 
 # An earlier try may have started it, and lost the answer.
-if [[ -e .srun ]] && squeue --steps --noheader --user="$(id -un)" --format=%j | grep -qxF -e "$name"; then
+if [[ -e .srun ]] && squeue --steps --noheader --jobs="$job" --format=%j | grep -qxF -e "$name"; then
   pid=
 else
   printf -- '--- attempt %s · step · %s · %s ---\n' "$attempt" "$(hostname)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \

@@ -5,12 +5,12 @@ The job script is the step on the first node, and the ranks that it starts are a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.slurm import asking, backend, queue
-from trainjob.backends.slurm.asking import JobOfRun, slurm_of
+from trainjob.backends.slurm.asking import JobOfRun, SecondAnswer, slurm_of
 from trainjob.cluster.slurm_text import Array
 from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
@@ -27,8 +27,6 @@ START_S = 120.0
 # What a step may take to end after KILL.
 KILL_S = 60.0
 POLL_S = 0.2
-# The key of a native id that has the steps' name.
-_NAME = "step_name"
 # URG by its number: not every release knows the name.
 _URG = "23"
 _APPENDS = 'exec bash "$0" >>logs/scheduler.out 2>&1'
@@ -54,12 +52,17 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     machine, folder = slurm_of(paths, submission)
     if submission.inside is None:
         raise NotSubmittedError(f"run {paths.id} names no allocation", "Submit it again with --in JOBID")
+    native = backend.native(paths, submission, submission.inside)
     if submission.attempt > 1:
-        # Ranks whose script was killed would write at the same time as the new ones.
-        _end(machine, paths, submission, "KILL", 0.0)
+        # Ranks whose script was killed would write at the same time as the new ones, in whichever job they are.
+        try:
+            for run in {JobOfRun.of(one) for one in (*submission.earlier[-1:], native)}:
+                _end(run, "KILL", KILL_S)
+        except UserError as error:
+            raise NotSubmittedError(error.text, error.cure) from None
     words = argv(paths, submission.script, inside=submission.inside)
     command = package.program_command(
-        *(__file__, "start_step", folder, str(submission.attempt), paths.id, f"{START_S:.0f}"),
+        *(__file__, "start_step", folder, str(submission.attempt), submission.inside, paths.id, f"{START_S:.0f}"),
         *words,
         interpreter="bash",
     )
@@ -73,11 +76,7 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     except (commands.SlurmRefusedError, commands.SlurmMissingError) as error:
         cure = error.cure or "squeue lists your jobs; --in none submits it to the queue"
         raise NotSubmittedError(error.text, cure) from None
-    return _native(paths, submission)
-
-
-def _native(paths: RunPaths, submission: Submission) -> Native:
-    return {**backend.native(paths, submission, str(submission.inside)), _NAME: paths.id}
+    return native
 
 
 def start_elements(
@@ -91,49 +90,36 @@ def start_elements(
 
 
 def ask(natives: Sequence[Native]) -> list[Answer]:
-    """Return whether each run has a step: squeue once for each machine."""
-    runs = [JobOfRun.of(native) for native in natives]
-    places = list(dict.fromkeys((run.host, run.user, run.slurm_conf) for run in runs))
-    answers = dict[int, Answer]()
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        grouped = [{at: native for at, native in enumerate(natives) if _place(runs[at]) == place} for place in places]
-        for found in pool.map(_ask_one_place, grouped):
-            answers.update(found)
-    return [answers[at] for at in range(len(natives))]
+    """Return whether each run has a step: squeue once for each machine, and again for runs that it does not list."""
+    return asking.by_place(natives, _ask_one_place)
 
 
-def _place(run: JobOfRun) -> tuple[str | None, str | None, str | None]:
-    return run.host, run.user, run.slurm_conf
-
-
-def _ask_one_place(natives: Mapping[int, Native]) -> dict[int, Answer]:
-    runs = {at: JobOfRun.of(native) for at, native in natives.items()}
-    machine, timeout_s = next(iter(runs.values())).machine, max(run.query_timeout_s for run in runs.values())
+def _ask_one_place(runs: Sequence[JobOfRun]) -> Iterable[tuple[JobOfRun, Answer]]:
+    machine, timeout_s = runs[0].machine, max(run.query_timeout_s for run in runs)
+    listed, second = list[tuple[str, str]](), dict[str, SecondAnswer]()
     try:
-        listed = _listed(machine, timeout_s)
+        listed += _listed(machine, timeout_s)
+        missing = sorted({run.id for run in runs if not _of(run, listed)})
+        if missing:
+            # An empty answer is no proof: what the controller says of the job is.
+            second = asking.second_answers(machine, missing, timeout_s)
+            listed += _listed(machine, timeout_s)
     except UserError as error:
-        return dict.fromkeys(natives, Answer(Liveness.UNKNOWN, note=str(error)))
-    alive = {at for at, native in natives.items() if _of(listed, native["job_id"], native[_NAME])}
-    gone = [at for at in natives if at not in alive]
-    # An empty answer is no proof: what the controller says of the job is.
-    second = asking.second_answers(machine, sorted({runs[at].id for at in gone}), timeout_s) if gone else {}
-    again = _listed_or_error(machine, timeout_s) if gone else ()
-    answers = {at: Answer(Liveness.ALIVE, scheduler={"job_id": runs[at].id}) for at in alive}
-    for at in gone:
-        native, jobs = natives[at], second[runs[at].id]
-        if isinstance(again, UserError) or isinstance(jobs, UserError):
-            why = again if isinstance(again, UserError) else jobs
-            answers[at] = Answer(Liveness.UNKNOWN, note=f"squeue lists no step of it, and {why}")
-        elif _of(again, native["job_id"], native[_NAME]):
-            answers[at] = Answer(Liveness.ALIVE, scheduler={"job_id": runs[at].id})
-        elif jobs and all(job.has_ended for job in jobs):
-            ended = queue.ended(jobs[-1].state)
-            note = f"the job that it ran in, {runs[at].id}, has ended: {ended.note}"
-            answers[at] = Answer(Liveness.GONE, ended.state, note)
-        else:
-            note = f"its step in job {runs[at].id} has ended, and its files do not say how"
-            answers[at] = Answer(Liveness.GONE, note=note)
-    return answers
+        second = dict.fromkeys((run.id for run in runs), error)
+    return [(run, _answer(run, second.get(run.id, ()), has_step=bool(_of(run, listed)))) for run in runs]
+
+
+def _answer(run: JobOfRun, second: SecondAnswer, *, has_step: bool) -> Answer:
+    if has_step:
+        return Answer(Liveness.ALIVE, scheduler={"job_id": run.id})
+    if isinstance(second, UserError):
+        return Answer(Liveness.UNKNOWN, note=f"squeue has listed no step of it, and {second}")
+    # The number of an array shows all its elements, one of which has this number itself.
+    own = [job for job in second if job.id == run.id]
+    if own and own[0].has_ended:
+        ended = queue.ended(own[0].state)
+        return Answer(Liveness.GONE, ended.state, f"the job that it ran in, {run.id}, has ended: {ended.note}")
+    return Answer(Liveness.GONE, note=f"its step in job {run.id} has ended, and its files do not say how")
 
 
 def _listed(machine: Machine, timeout_s: float) -> list[tuple[str, str]]:
@@ -147,28 +133,27 @@ def _listed(machine: Machine, timeout_s: float) -> list[tuple[str, str]]:
     return [(f"{job}.{step.rpartition('.')[2]}", name.strip()) for job, step, name in rows]
 
 
-def _listed_or_error(machine: Machine, timeout_s: float) -> Iterable[tuple[str, str]] | UserError:
-    try:
-        return _listed(machine, timeout_s)
-    except UserError as error:
-        return error
-
-
-def _of(listed: Iterable[tuple[str, str]], job_id: str, name: str) -> list[str]:
-    """Return the steps of a run, its script's first."""
-    mine = [step for step, named in listed if named == name and step.startswith(f"{job_id}.")]
+def _of(run: JobOfRun, listed: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the steps of a run among those of its user, its script's first."""
+    mine = [step for step, name in listed if name == _name(run) and step.startswith(f"{run.id}.")]
     return sorted(mine, key=lambda step: (len(step), step))
+
+
+def _name(run: JobOfRun) -> str:
+    return os.path.basename(run.folder)
+
+
+def _steps(run: JobOfRun) -> list[str]:
+    return _of(run, _listed(run.machine, run.query_timeout_s))
 
 
 def look_for(paths: RunPaths, submission: Submission) -> Native | None:
     """Return the native id of a run whose submission was interrupted, if it has begun. Raises UserError."""
-    machine, _ = slurm_of(paths, submission)
-    has_begun = attempts.current(paths) >= submission.attempt
     if submission.inside is None:
         return None
-    if has_begun or _of(_listed(machine, asking.query_timeout_s(paths)), submission.inside, paths.id):
-        return _native(paths, submission)
-    return None
+    native = backend.native(paths, submission, submission.inside)
+    has_begun = attempts.current(paths) >= submission.attempt
+    return native if has_begun or _steps(JobOfRun.of(native)) else None
 
 
 def identify(native: Native) -> dict[str, str]:
@@ -179,9 +164,8 @@ def identify(native: Native) -> dict[str, str]:
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks."""
     run = JobOfRun.of(native)
-    own = _of(_listed(run.machine, run.query_timeout_s), native["job_id"], native[_NAME])
-    if own:
-        commands.call(run.machine, ["scancel", "--signal=USR1", own[0]], timeout_s=run.query_timeout_s)
+    for step in _steps(run)[:1]:
+        commands.call(run.machine, ["scancel", "--signal=USR1", step], timeout_s=run.query_timeout_s)
 
 
 def start_soon(native: Native) -> None:
@@ -193,31 +177,33 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
 
     Raises UserError when Slurm can't be asked, or a step survives KILL.
     """
-    machine, _ = slurm_of(paths, submission)
-    if submission.inside is not None and not _end(machine, paths, submission, "TERM", grace_s):
-        _end(machine, paths, submission, "KILL", KILL_S)
+    if submission.inside is None:
+        return
+    run = JobOfRun.of(submission.native or backend.native(paths, submission, submission.inside))
+    if not _end(run, "TERM", grace_s):
+        _end(run, "KILL", KILL_S)
 
 
-def _end(machine: Machine, paths: RunPaths, submission: Submission, signal: str, limit_s: float) -> bool:
+def _end(run: JobOfRun, signal: str, limit_s: float) -> bool:
     """Send a signal to the run's script, or KILL to all its steps; return whether none is left within `limit_s`.
 
     Raises UserError where one survives KILL.
     """
-    deadline = clock.monotonic() + max(limit_s, KILL_S if signal == "KILL" else 0.0)
+    deadline = clock.monotonic() + limit_s
     told = set[str]()
-    while own := _of(_listed(machine, asking.query_timeout_s(paths)), str(submission.inside), paths.id):
+    while own := _steps(run):
         for step in own if signal == "KILL" else own[:1]:
             if step not in told:
                 told.add(step)
                 # With TERM the script's own srun would kill the ranks, which get their time.
                 sent = _URG if signal == "TERM" and len(own) > 1 else signal
-                backend.scancel(machine, [f"--signal={sent}", step], asking.query_timeout_s(paths))
+                backend.scancel(run.machine, [f"--signal={sent}", step], run.query_timeout_s)
         if clock.monotonic() > deadline:
             if signal != "KILL":
                 return False
             raise UserError(
-                f"run {paths.id}: Slurm was asked to end {', '.join(own)}, and has not yet",
-                f"Look again later: trainjob status {paths.id}",
+                f"run {_name(run)}: Slurm was asked to end {', '.join(own)}, and has not yet",
+                f"Look again later: trainjob status {_name(run)}",
             )
         clock.sleep(POLL_S)
     return True

@@ -34,9 +34,8 @@ def context(request: Request) -> dict[str, Any]:
         Sourced(f"--nodes={topology.host_count}", request.hosts_origin),
         Sourced(f"--ntasks-per-node={topology.instances_per_host}", request.origin("instances")),
         SourcedShell(Shell('--nodelist="$SLURM_JOB_NODELIST"'), _OURS),
-        SourcedShell(
-            Shell('--job-name="$SLURM_JOB_NAME"'), _OURS
-        ),  # that of the script's step, by which both are found
+        # That of the script's step: both are found by it.
+        SourcedShell(Shell('--job-name="$SLURM_JOB_NAME"'), _OURS),
     ]
     return {
         **names,
