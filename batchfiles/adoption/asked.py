@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.decisions import can_be_stated, tells_place
 from batchfiles.adoption.start import AdoptedStart, is_once_per_node
 from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
@@ -14,7 +15,6 @@ from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.request import gres_entries
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
-from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 
@@ -274,13 +274,36 @@ def _chdir(_start: AdoptedStart, _keys: Keys, one: Directive) -> tuple[Where, st
 
 
 def _export(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]:
-    if one.value == "NONE":
-        return Where.TRAINJOB, "jobs get no variables of the submitting shell"
-    for entry in (one.value or "").split(","):
-        name, equals, value = entry.partition("=")
-        if equals and name.isidentifier():
-            keys.of_job("env")[name] = value
-    return Where.LOST, "jobs get no variables of the submitting shell: name those that it needs in env"
+    names, given = _exported(one.value or "ALL")
+    stated = {name: value for name, value in given.items() if can_be_stated(name)}
+    if stated:
+        keys.of_job("env").update(stated)
+    refused = [name for name in given if name not in stated and not tells_place(name)]
+    if refused:
+        return Where.LOST, f"env of a job may not have {', '.join(refused)}"
+    if not names <= {"NONE"}:
+        return Where.LOST, "jobs get no variables of the submitting shell: name those that it needs in env"
+    if stated:
+        return Where.JOB, "; ".join(f"env: {name}" for name in stated)
+    return Where.TRAINJOB, "jobs get no variables of the submitting shell"
+
+
+def _exported(text: str) -> tuple[set[str], dict[str, str]]:
+    """Return what --export=NAME,NAME=VALUE names without a value, and the variables with one."""
+    pairs = [one.partition("=") for one in text.split(",")]
+    given = {name: value for name, equals, value in pairs if equals}
+    return {name for name, equals, _ in pairs if not equals}, given
+
+
+def exported_to_ranks(launch: LaunchedProgram) -> dict[str, str]:
+    """Return the variables of srun's --export=ALL,NAME=VALUE; none if it takes others away, or env may not have one."""
+    stated = option(launch.srun, "export")
+    names, given = _exported(stated.text if stated is not None and stated.known else "")
+    if names != {"ALL"} or not all(can_be_stated(name) for name in given):
+        return {}
+    if any(is_secret_variable(name) or holds_secret(value) for name, value in given.items()):
+        return {}
+    return given
 
 
 _SPECIAL: dict[str, _Special] = {
@@ -299,17 +322,6 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
-def _exported(text: str) -> dict[str, str] | None:
-    """Return the variables of --export=ALL,NAME=VALUE; None for one that takes others away, or holds a secret."""
-    first, *others = text.split(",")
-    pairs = [one.partition("=") for one in others]
-    if first != "ALL" or not all(name.isidentifier() and equals for name, equals, _ in pairs):
-        return None
-    if any(is_secret_variable(name) or holds_secret(value) or name in PLACE_VARIABLES for name, _, value in pairs):
-        return None
-    return {name: value for name, _, value in pairs}
-
-
 def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account) -> None:
     """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
@@ -321,8 +333,7 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
             continue
         if name == "nodelist" and is_once_per_node(launch):
             account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
-        elif name == "export" and value is not None and value.known and (given := _exported(text)) is not None:
-            keys.of_job("env").update(given)
+        elif name == "export" and (given := exported_to_ranks(launch)):
             account.note(Where.JOB, launch.line, shown, "; ".join(f"env: {one}" for one in given))
         elif name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
             account.note(Where.NOWHERE, launch.line, shown, "it only prints")

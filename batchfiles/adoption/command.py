@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
+from batchfiles.adoption.asked import exported_to_ranks
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
@@ -65,6 +66,7 @@ def run_of(
         words = _own_words(opened[1])
         inner = _around(*opened, account, names_in(" ".join(word.source for word in words)))
     env, set_there = _settings(opened[1], account)
+    env = exported_to_ranks(opened[1]) | env
     inner = "".join(f"{line}\n" for line in [*place.move_of_command, *set_there]) + inner
     while words and _is_around(words):
         words = words[1:]

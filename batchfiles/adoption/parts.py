@@ -250,12 +250,8 @@ class _Statements:
         first, last, start, end = _first(node), _last(node), node.start_byte, node.end_byte
         here = [one for one in self.script.commands if not one.source and start <= one.at < end]
         called = [body for one in here if (body := self.functions.get(one.name)) is not None]
-        spans = [(start, end), *((body.start_byte, body.end_byte) for body in called)]
-        given = [
-            one
-            for one in self.script.assignments
-            if not one.source and any(first <= one.at < last for first, last in spans)
-        ]
+        read = [range(start, end), *(range(body.start_byte, body.end_byte) for body in called)]
+        given = [one for one in self.script.assignments if not one.source and any(one.at in span for span in read)]
         beside = self.comments.get(last, "")
         kind = (node.child_by_field_name("body") or node).type if node.type == "redirected_statement" else node.type
         return Statement(

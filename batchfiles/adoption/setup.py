@@ -97,6 +97,10 @@ def read_setup(
         run.words[2] = "\n".join([*inner, run.words[2]])
     if run.env:
         keys.of_job("env").update({name: value for name, value in run.env.items() if can_be_stated(name)})
+    set_later = {two.name for one, decision in decided if decision.prologue for two in one.assignments}
+    for name in sorted(set_later & run.env.keys()):
+        what = "the prologue comes after env, and sets it: set it in the program"
+        account.note(Where.LOST, launch.line, f"{name}={run.env[name]}", what)
     if last_relative >= 0 and not lines[0][0].startswith(f'cd "{place.copy}'):
         lines.insert(0, (f'cd "{place.copy}"', ""))
     own = _exported_for_command(script, needs, lines)

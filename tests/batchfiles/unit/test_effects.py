@@ -127,8 +127,37 @@ def test_a_file_that_no_copy_of_the_project_has_is_told(text: str, tmp_path: Pat
 def test_variables_of_sruns_export_are_carried_over(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun --export=ALL,A=1,B=x python train.py\n", tmp_path)
     assert (job_from_text(adoption.job, "job.yaml").env, lost(adoption)) == ({"A": "1", "B": "x"}, {})
-    for words in ("NONE,A=1", "A=1", "ALL,HF_TOKEN=abcdefgh12345"):
+    for words in ("NONE,A=1", "A=1", "ALL,MASTER_PORT=1", "ALL,TRAINJOB_X=1", "ALL,HF_TOKEN=abcdefgh12345"):
         assert lost(adopted(f"{ONE_GPU}srun --export={words} python train.py\n", tmp_path))
+
+
+@pytest.mark.parametrize("start", ["srun --export=ALL,A=1", "A=1 srun", "srun env A=1"])
+def test_what_the_command_alone_gets_is_its_last_value_or_told(start: str, tmp_path: Path) -> None:
+    adoption = adopted(f"{ONE_GPU}export A=2\n{start} python train.py\n", tmp_path)
+    assert (job_from_text(adoption.job, "job.yaml").env, lost(adoption)) == ({"A": "1"}, {})
+    adoption = adopted(f"{ONE_GPU}export A=$(hostname)\n{start} python train.py\n", tmp_path)
+    assert list(lost(adoption)) == ["A=1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "told"),
+    [
+        ("NONE", None, []),
+        ("NONE,A=1", {"A": "1"}, []),
+        ("A=1,B=x", {"A": "1", "B": "x"}, []),
+        ("ALL,A=1,MASTER_PORT=29500", {"A": "1"}, ["jobs get no variables of the submitting shell"]),
+        ("HOME,A=1", {"A": "1"}, ["jobs get no variables of the submitting shell"]),
+        ("ALL", None, ["jobs get no variables of the submitting shell"]),
+        ("NONE,MASTER_PORT=29500", None, []),
+        ("NONE,TRAINJOB_X=1,A=1", {"A": "1"}, ["env of a job may not have TRAINJOB_X"]),
+    ],
+)
+def test_variables_of_sbatchs_export_are_carried_over(
+    words: str, env: dict[str, str] | None, told: list[str], tmp_path: Path
+) -> None:
+    adoption = adopted(f"{ONE_GPU}#SBATCH --export={words}\npython train.py\n", tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").env == (env or {})
+    assert [what.partition(": ")[0] for what in lost(adoption).values()] == told
 
 
 def test_words_of_a_variable_of_which_only_some_are_known_are_all_given(tmp_path: Path) -> None:
