@@ -20,6 +20,7 @@ from trainjob.contract.errors import UserError
 from trainjob.kinds.pod import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
+from trainjob.planning.words import quantity
 from trainjob.records import attempts, failure
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import Rehearsal, RehearsalVerdict, Stopwatch, progress_of
@@ -59,7 +60,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     update = progress_of(paths).update
     failed = failure.read(paths)
     if state == states.COMPLETED:
-        lines = [f"{state} after {update} updates" if update else state]
+        lines = [f"{state} after {quantity(update, 'update')}" if update else state]
     elif failed is not None:
         lines = [f"{state}: {failed.who} failed first, exit code {failed.exit_code}:", *failed.tail]
     else:

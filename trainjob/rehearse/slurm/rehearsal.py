@@ -239,8 +239,8 @@ def _other_worlds(rehearsal: Rehearsal, job: RehearsedJob) -> str | None:
 
 def _summary(rehearsal: Rehearsal, job: RehearsedJob) -> str:
     words = [job.state]
-    if job.update():
-        words.append(f"after {job.update()} updates")
+    if update := job.update():
+        words.append(f"after {quantity(update, 'update')}")
     if job.attempt > 1:
         words.append(f"in {job.attempt} attempts")
         if job.trains:
