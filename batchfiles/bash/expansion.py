@@ -21,6 +21,8 @@ _FROM_OUTSIDE = re.compile(
     r"OPTIND|REPLY|PIPESTATUS|FUNCNAME|GROUPS|OSTYPE|_"
 )
 _MOST_DEPTH = 60
+# Elements of arrays that are looked at in one file: each statement could double them.
+_MOST_SPREAD = 200_000
 
 
 @dataclass
@@ -134,6 +136,7 @@ class Expander:
         self.variables, self._run, self._calculate = variables, run, calculate
         self._written = b""
         self._holes: tuple[str, ...] = ()
+        self._spread = 0
 
     def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
         """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
@@ -199,12 +202,12 @@ class Expander:
             yield Word(Value(HOLE, holes=(source,)), source, quoted=True, line=line)
             return
         one_word = source.startswith('"') and "*" in source  # "${NAME[*]}"
-        if array and not one_word and (array[1] or "@") in self.variables.arrays:
-            yield from self.variables.arrays[array[1] or "@"]
-            return
+        listed = self.variables.arrays.get(array[1] or "@") if array and not one_word else None
         rest = re.fullmatch(r'"?\$\{([@*]|\w+(?=\[[@*]\]))(?:\[[@*]\])?:(\d{1,4})\}"?', source)
-        if rest and (words := self._from(rest[1], int(rest[2]))) is not None:
-            yield from words
+        if rest:
+            listed = self._from(rest[1], int(rest[2]))
+        if listed is not None:
+            yield from listed if self._may_spread(listed) else [Word(unknown(), source, quoted=True, line=line)]
             return
         value = self.value(node)
         if not self._is_split(node):
@@ -223,6 +226,10 @@ class Expander:
         """Return the words of ${NAME[@]:FIRST}, or of ${@:FIRST}, which counts from 1; None if they are not known."""
         listed = self.variables.arrays.get("@" if name == "*" else name)
         return None if listed is None else listed[max(0, first - 1) if name in "@*" else first :]
+
+    def _may_spread(self, words: list[Word]) -> bool:
+        self._spread += len(words)
+        return self._spread <= _MOST_SPREAD
 
     def _is_split(self, node: Node) -> bool:
         parts = node.children if node.type == "concatenation" else [node]
@@ -291,7 +298,7 @@ class Expander:
         rest = source[match.end() :]
         if match[1] in "@*" or match[2] in ("[@]", "[*]"):
             first = re.fullmatch(r":(\d{1,4})", rest)
-            if first and (words := self._from(match[1], int(first[1]))) is not None:
+            if first and (words := self._from(match[1], int(first[1]))) is not None and self._may_spread(words):
                 return joined((word.value for word in words), " ")
         if not rest and not source.startswith(("#", "!")):
             return value
@@ -325,7 +332,7 @@ class Expander:
         elements = self.variables.arrays.get(name)
         if elements is None or subscript is None:
             return self.variables.look_up(name)
-        if subscript == "[*]" and "IFS" in self.variables.values:
+        if (subscript == "[*]" and "IFS" in self.variables.values) or not self._may_spread(elements):
             return unknown()
         if subscript in ("[@]", "[*]"):
             return joined((word.value for word in elements), " ")

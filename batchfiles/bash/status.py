@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FAILED, ZERO, OTHER, UNKNOWN = "failed", "0", "other", "unknown"
 _MOST_PATHS = 48
 _MOST_STEPS = 20_000
+_MOST_VALUES = 1000
 _MOST_TURNS = 3
 _MOST_CALLS = 6
 _OWN_VALUE = re.compile(r"\"?\$\{?(\w+|\?|!)(?::-[^}]*)?\}?\"?")
@@ -49,7 +50,9 @@ class _State:
         return replace(self, last=status, by=(node.start_point.row + 1, text_of(node)), pipe=(status,))
 
     def with_value(self, name: str, status: str) -> _State:
-        """Return the path on which a variable holds a status."""
+        """Return the path on which a variable holds a status. Raises RecursionError for too many."""
+        if len(self.values) > _MOST_VALUES:
+            raise RecursionError
         return replace(self, values=tuple(sorted({**dict(self.values), name: status}.items())))
 
 
@@ -61,7 +64,7 @@ def ends(root: Node, failing: Collection[tuple[int, str]]) -> set[ScriptEnd]:
     walk = _Walk(dict(failing))
     try:
         reached = [state for state in walk.block(root.children, [_State()], tested=False) if state.met]
-    except RecursionError:  # brackets inside brackets, or loops inside loops: unknown
+    except RecursionError:  # brackets inside brackets, loops inside loops, too many variables: unknown
         return set()
     return {ScriptEnd(state.last, *state.by) for state in reached}
 

@@ -11,8 +11,10 @@ from typing import Any
 import typer
 
 from trainjob.contract.errors import did_you_mean, joined
+from trainjob.records.files import DamagedError, read_small
 
 _FILE, _PROJECT = ".trainjob-doctor.toml", "pyproject.toml"
+_MOST_BYTES = 1 << 20
 
 
 class UsageError(typer.BadParameter):
@@ -46,11 +48,12 @@ def read(folder: Path) -> DoctorSettings:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_small(path, _MOST_BYTES).decode())
+    except ValueError as error:
         if path.name == _PROJECT:
             return {}
-        raise UsageError(f"{path} is no TOML: {error}", "correct it") from None
+        what = "can't be used: it" if isinstance(error, DamagedError) else "is no TOML:"
+        raise UsageError(f"{path} {what} {error}", "correct it") from None
 
 
 def _settings(path: Path, stated: dict[str, Any]) -> DoctorSettings:

@@ -31,6 +31,7 @@ from batchfiles.rehearsal.recording import Call, Recording
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.helpers import ENVIRONMENTS
 from trainjob.planning.words import quantity
+from trainjob.records.files import read_first
 
 _JOB = "the job"
 _LARGEST_TEXT_BYTES = 1 << 20
@@ -279,7 +280,7 @@ def files_written(folder: Path, logs: str, begun: float = 0.0, folders: Collecti
 def _digest(path: Path, begun: float, folders: Collection[str]) -> str:
     if path.stat().st_mtime >= begun or path.stat().st_size > _LARGEST_TEXT_BYTES:
         return ""
-    text = below(path.read_text(errors="replace"), folders)
+    text = below(read_first(path, _LARGEST_TEXT_BYTES).decode(errors="replace"), folders)
     return hashlib.sha256(re.sub(r"\d{4,}", "…", text).encode()).hexdigest()
 
 

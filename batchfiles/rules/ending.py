@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.status import ZERO, ScriptEnd, ends
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import LARGEST_BYTES, BatchScript
 from trainjob.contract.programs.launchers import ignores_requests
+from trainjob.records.files import read_first
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 
@@ -64,9 +66,12 @@ def unsaved(script: BatchScript) -> Iterator[Finding]:
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
         if launch.launcher is None or not name or HOLE in name:
             continue
-        path = script.path.parent / name
-        if path.is_file() and ignores_requests(launch.launcher.name, path.read_text(errors="replace")):
-            yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
+        with suppress(OSError, ValueError):
+            source = read_first(script.path.parent / name, LARGEST_BYTES).decode(errors="replace")
+            if ignores_requests(launch.launcher.name, source):
+                yield found(
+                    "lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it"
+                )
 
 
 _SETS_UP = re.compile(r"(?i)env|setup|module|conda|activate|config|vars|path")

@@ -156,6 +156,8 @@ _OF_OPTIONS = {
     "SLURM_ARRAY_TASK_ID": ("array",),
 }
 _OF_RANKS = re.compile(r"OMPI_COMM_WORLD_\w+|PMIX?_RANK|PMI_SIZE|MPI_LOCALRANKID")
+# Variables that the file sets, gives a default, or tests.
+_DEALT_WITH = tuple(map(re.compile, (r"\b(\w+)=", r"\$\{(\w+):?[-+=?]", r"-[nv] \"?\$?\{?(\w+)")))
 
 
 def not_given(script: BatchScript) -> Iterator[Finding]:
@@ -165,13 +167,12 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
         return
     comments = " ".join(comment for _, comment in script.comments if "sbatch" in comment)
     reported: set[str] = set()
+    dealt_with = {name for pattern in _DEALT_WITH for name in pattern.findall(text_of(script.root))}
     for node in nodes_of(script.root, "simple_expansion", "expansion"):
         match = re.fullmatch(r"\$\{?(\w+)\}?", text_of(node).strip())
         name, line = match[1] if match else "", node.start_point.row + 1
         options = _OF_OPTIONS.get(name, ())
-        if not name or name in reported or line > len(script.lines):
-            continue
-        if re.search(rf"\b{name}=|\$\{{{name}:?[-+=?]|-[nv] \"?\$?\{{?{name}\b", text_of(script.root)):
+        if not name or name in reported or name in dealt_with or line > len(script.lines):
             continue
         if options and any(header.value(one) is not None or f"--{one}" in comments for one in options):
             continue

@@ -158,7 +158,7 @@ def find(working_folder: Path, folder: Path | None = None, secrets_file: str | N
     git_top = top_of_repository(folder.resolve() if folder else current)
     top = folder.resolve() if folder else git_top or current
     start = os.path.relpath(current, top) if current.is_relative_to(top) else "."
-    secrets = None if secrets_file is None else with_home(secrets_file).resolve()
+    secrets = None if secrets_file is None else Path(os.path.realpath(with_home(secrets_file)))
     own = os.path.relpath(secrets, top) if secrets is not None and secrets.is_relative_to(top) else None
     return Project(top, start, in_git=git_top is not None, secrets_file=own)
 

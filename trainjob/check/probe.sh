@@ -84,7 +84,8 @@ look_at_disk() {
   fi
 }
 
-# Others may rename what is in a folder that they may write in, unless it has the sticky bit: every folder above counts.
+# Others may rename what is in a folder that they may write in, unless it has the sticky bit: every folder above counts,
+# and those above each link on the way.
 find_open_folder() {
   at=$1
   while
@@ -92,6 +93,11 @@ find_open_folder() {
     case $(ls -ldL -- "$at" | cut -c 1-10) in
       d???????w[!tT]) fact runs-dir-open "$at"; return 1 ;;
     esac
+    if [ -L "$at" ]; then
+      to=$(readlink "$at")
+      case $to in /*) ;; *) to=$(dirname -- "$at")/$to ;; esac
+      (find_open_folder "$to") || return 1
+    fi
     [ "$at" != / ]
   do
     at=$(dirname -- "$at")
@@ -106,8 +112,7 @@ look_at_runs_dir() {
   esac
   above=$1
   while [ ! -e "$above" ]; do above=$(dirname -- "$above"); done
-  # By its name, and where the links in it lead.
-  if find_open_folder "$above"; then (cd -P -- "$above" 2>/dev/null && find_open_folder "$PWD") || :; fi
+  find_open_folder "$above" || :
   fact runs-mb "$(free_mb "$above")"
   if [ ! -d "$above" ]; then
     fact runs-dir "file $above"
@@ -132,6 +137,8 @@ look_at_secrets() {
   else
     # shellcheck disable=SC2012
     fact secrets "$(ls -ldn -- "$1" | cut -c 1-10)"
+    # A file of the kernel has no size, and reading it may wait.
+    [ -s "$1" ] || return 0
     malformed=$(grep -nvE '^[[:space:]]*(#|$)|^[A-Za-z_][A-Za-z0-9_]*=' <"$1" | cut -d : -f 1 | tr '\n' ' ')
     if [ -n "$malformed" ]; then fact secrets-malformed "$malformed"; fi
   fi

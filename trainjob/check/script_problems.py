@@ -8,11 +8,13 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from trainjob.backends.project import DATA_FILE_MB
 from trainjob.check import probe
 from trainjob.check import script as scripts
 from trainjob.check.context import Context
 from trainjob.contract.errors import WARNING, Problem
 from trainjob.contract.programs import launchers
+from trainjob.records.files import DamagedError, read_first
 
 _NO_CHECK = "--no-check submits it all the same"
 
@@ -36,7 +38,10 @@ def requests(context: Context) -> Iterator[Problem]:
     found = launchers.find(context.request.job.command or ())
     if script is None or found is None:
         return
-    source = (context.project.top / script.path).read_text(errors="replace")
+    try:
+        source = read_first(context.project.top / script.path, DATA_FILE_MB << 20).decode(errors="replace")
+    except (OSError, DamagedError):  # it is refused elsewhere
+        return
     if launchers.ignores_requests(found.launcher.name, source):
         text = (
             f"{script.path} uses Lightning, which under torchrun neither saves nor requeues its job at the time limit"

@@ -20,6 +20,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 # More is not read: a project of this size has its first imports in the first files.
 _MOST_FILES = 200
+_MOST_BYTES = 10_000_000
 _TYPES = {"int": int, "float": float, "str": str}
 _HARMLESS = ("set_defaults", "print_help", "format_help", "print_usage", "error", "exit", "get_default")
 _GROUPS = ("add_argument_group", "add_mutually_exclusive_group")
@@ -41,8 +42,10 @@ def problems_of(script: str, words: Optional[List[str]], imports: bool) -> Itera
             continue
         seen.add(file)
         try:
+            if not os.path.isfile(file) or not os.path.getsize(file):  # one of the kernel's has no size
+                continue
             with open(file, "rb") as stream:
-                source = stream.read()
+                source = stream.read(_MOST_BYTES)
             compile(source, file, "exec", dont_inherit=True)
             tree = ast.parse(source)
         except OSError:

@@ -69,6 +69,8 @@ def _refused(error: Exception) -> UserError | None:
     # Python has no error of its own for a thread that can't be started.
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't start new thread" in str(error)):
         error = OSError(errno.EAGAIN, "no memory" if isinstance(error, MemoryError) else "no further thread")
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
+        return UserError(str(error), "correct the link, which leads to itself")
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -25,8 +25,10 @@ _MERGE = _TAG + "merge"
 # Plain = and << have a meaning as keys; as values they are text.
 _SIGNS = (_TAG + "value", _MERGE)
 
+# More than a sweep of thousands of elements needs. Reading checks each key, which is slow.
+MOST_BYTES = 256 * 1024
 _LONGEST_NUMBER = 40
-# Of a file with 256 kB, written out.
+# Of a file of that size, written out.
 _MOST_VALUES = 1_000_000
 _MEANINGS = {_BOOL: "true or false", _NULL: "nothing", _DATE: "a date", _INT: "a number", _FLOAT: "a number"}
 

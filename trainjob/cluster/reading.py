@@ -6,16 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from trainjob.cluster.document import Document, Mistake, load, load_list
+from trainjob.cluster.document import MOST_BYTES, Document, Mistake, load, load_list
 from trainjob.cluster.faults import Fault, InvalidError, JobError, dotted, validated
 from trainjob.cluster.job import Job
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict
 from trainjob.contract.errors import Problem, UserError
 from trainjob.records.files import DamagedError, read_small
-
-# More than a sweep of thousands of elements needs. Reading checks each key, which is slow.
-_MOST_BYTES = 256 * 1024
 
 _CLUSTER = "cluster"
 
@@ -83,7 +80,7 @@ def items_from_text(text: str, kind: type[SomeJob], where: str) -> list[SomeJob]
 def text_of(path: Path, where: str, error: type[UserError]) -> str:
     """Return the file `path`, which errors call `where`, as text. Raises `error`."""
     try:
-        return read_small(path, _MOST_BYTES).decode("utf-8")
+        return read_small(path, MOST_BYTES).decode("utf-8")
     except UnicodeDecodeError as reason:
         raise error(f"{where}: byte {reason.start + 1} is not UTF-8", "save the file as UTF-8 text") from None
     except FileNotFoundError:

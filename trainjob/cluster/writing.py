@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import yaml
 
-from trainjob.cluster.document import AS_WRITTEN, load
+from trainjob.cluster.document import AS_WRITTEN, MOST_BYTES, load
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import visible
 
@@ -54,6 +54,10 @@ def item(text: str) -> Iterator[str]:
 def read_back(lines: Iterable[str], meant: Mapping[str, object]) -> str:
     """Return the lines as a file, which says what is `meant` and no more. Raises UnwritableError."""
     text = "".join(f"{line}\n" for line in lines)
+    if len(text.encode("utf-8", "replace")) > MOST_BYTES:
+        raise UnwritableError(
+            f"these values take more than the {MOST_BYTES // 1024} kB that such a file may have", "write it by hand"
+        )
     document = load(text)
     parsed, wanted = (json.dumps(one, sort_keys=True) for one in (document.values, _as_read(dict(meant))))
     if document.problems or parsed != wanted or not text.replace("\n", "").replace("\t", "").isprintable():

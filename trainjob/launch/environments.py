@@ -215,9 +215,15 @@ class _Making:
         else:
             unpacked.mkdir()
             _run(["tar", "-xf", str(archive), "-C", str(unpacked)], "unpack %s" % archive)
-        # Packed from within the folder, or from above it.
-        inside = unpacked if (unpacked / "bin").is_dir() else next(iter(unpacked.iterdir()), unpacked)
-        os.rename(str(inside), str(self._folder))
+        # Packed from within the folder, or from above it, where notes and what macOS adds may lie beside it.
+        inside = [unpacked, *unpacked.iterdir()]
+        found = [one for one in inside if os.path.lexists(str(one / "bin"))]
+        if len(found[1:]) and found[0] != unpacked:
+            raise NoEnvironmentError(
+                "%s has several environments: %s" % (archive, ", ".join(sorted(one.name for one in found))),
+                "pack the one that the job needs",
+            )
+        os.rename(str((found or inside)[0]), str(self._folder))
 
     def _sync(self) -> None:
         uv = shutil.which("uv")
@@ -323,7 +329,9 @@ def use_own_interpreter(programs: Path) -> None:
         changed = _INTERPRETER.sub(lambda match: match.group(1) + ours, content, count=1)
         if changed != content:
             # In the place of the file, whose content may have other names: a hard link into a cache.
-            written = path.with_name(".%s.part" % path.name)
-            written.write_bytes(changed)
-            shutil.copymode(str(path), str(written))
-            os.replace(str(written), str(path))
+            # Under a name that is new: the environment may have a link under any other.
+            descriptor, written = tempfile.mkstemp(dir=str(programs))
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(changed)
+            shutil.copymode(str(path), written)
+            os.replace(written, str(path))

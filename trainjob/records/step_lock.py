@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Tuple
 
@@ -80,9 +81,9 @@ class Lock:
         """Show that the holder lives. Raises LostError."""
         if clock.monotonic() - self._beaten_at < BEAT_S:
             return
-        if self._file(self._number + 1).exists():
-            raise LostError("another process took over %s" % self._folder)
         try:
+            if self._file(self._number + 1).exists():
+                raise LostError("another process took over %s" % self._folder)
             os.utime(str(self._file(self._number)))
         except FileNotFoundError:
             raise LostError("another process removed %s" % self._folder) from None
@@ -133,6 +134,6 @@ class Lock:
         return (
             len(words) == 3
             and words[0] == self._owner.run
-            and words[1].isdigit()
+            and re.fullmatch("[0-9]{1,9}", words[1]) is not None
             and int(words[1]) < self._owner.attempt
         )

@@ -72,6 +72,25 @@ def test_a_called_file_is_read_in_part_or_not_at_all(folder: Path, kind: str) ->
     assert ("nnodes-missing" in ended.stdout) == (kind == "huge")
 
 
+@pytest.mark.parametrize("name", ["train.py", "pyproject.toml", ".trainjob-doctor.toml"])
+@pytest.mark.parametrize("kind", ["huge", "/proc/kmsg"])
+def test_no_file_beside_it_is_read_as_a_whole(folder: Path, name: str, kind: str) -> None:
+    if kind == "huge":
+        with (folder / name).open("w") as stream:
+            stream.write("import lightning\n\nlightning.Trainer().fit(None)\n" if name == "train.py" else "")
+            stream.truncate(6 << 30)
+    else:
+        (folder / name).symlink_to(kind)
+    (folder / "train.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --signal=USR1@120\nsrun torchrun --nproc_per_node=2 train.py\n"
+    )
+    limited = ["bash", "-c", 'ulimit -v 4000000; exec "$@"', "bash", sys.executable, "-c", PROGRAM, "doctor"]
+    ended = ran([*limited, "train.sbatch"], folder=folder, timeout_s=60)
+    assert ("larger than 1048576 bytes" in ended.stderr) == ((name, kind) == (".trainjob-doctor.toml", "huge"))
+    assert ("lightning-under-torchrun" in ended.stdout) == ((name, kind) == ("train.py", "huge"))
+    assert "memory" not in ended.stderr
+
+
 def test_a_pipe_is_no_batch_file(folder: Path) -> None:
     os.mkfifo(folder / "pipe.sbatch")
     ended = doctor(folder, "pipe.sbatch")

@@ -99,6 +99,12 @@ def test_what_would_say_something_else_is_refused() -> None:
             read_back([line], {"a": 1})
 
 
+def test_a_file_that_we_would_not_read_is_not_written(tmp_path: Path) -> None:
+    chain = "".join(f"export A{number}=$A{number - 1}$A{number - 1}\n" for number in range(1, 40))
+    with pytest.raises(UnwritableError, match="more than the 256 kB"):
+        adopted(ONE_GPU + f"A0=xxxx\n{chain}python train.py\n", tmp_path)
+
+
 def test_a_cluster_file_says_what_the_batch_file_does(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "mkdir 'a\u2028b'\npython train.py\n", tmp_path)
     assert cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue[-1] == "mkdir 'a\u2028b'"

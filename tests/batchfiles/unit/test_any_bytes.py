@@ -59,6 +59,10 @@ def test_any_pieces_of_shell(pieces: list[str]) -> None:
         "f() { f; f; }\nf\n",
         "x=$((1" + "+1" * 5000 + "))",
         "x=y\n" + 'x="$x$x"\n' * 60,
+        "x=(y)\n" + 'x=("${x[@]}" "${x[@]}")\n' * 60 + 'srun "${x[@]}"',
+        "set -- y\n" + 'set -- "$@" "${@:1}"\n' * 60 + 'srun "$@"',
+        "x=(" + "y " * 20_000 + ")\n" + "z=${x[*]}${x[@]:1}\n" * 1000,
+        "#SBATCH --nodes=1\n" + "".join(f"export A{number}=$A{number - 1}x\n" for number in range(1, 8000)),
     ],
 )
 def test_depth_and_growth(text: str) -> None:

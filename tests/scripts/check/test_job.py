@@ -73,8 +73,17 @@ def test_every_folder_above_the_runs_counts_and_where_links_lead(tmp_path: Path)
     for runs in (open_folder / "mine/runs", open_folder / "mine/runs/new/deep", tmp_path / "link/runs"):
         ((code, text),) = texts(tmp_path, {"runs_dir": str(runs)})
         assert (code, f"anybody can replace what is in {open_folder}. " in text) == ("runs-dir-open", True)
+    # Links that lead to safe folders, and lie where others may replace them.
+    (tmp_path / "safe/runs").mkdir(parents=True)
+    (open_folder / "replaceable").symlink_to("../safe")
+    (tmp_path / "first").symlink_to(open_folder / "replaceable")
+    (tmp_path / "second").symlink_to("first/runs")
+    for runs in ("first", "first/new", "second", "second/new/deep"):
+        ((code, text),) = texts(tmp_path, {"runs_dir": str(tmp_path / runs)})
+        assert (code, f"anybody can replace what is in {tmp_path}/open" in text) == ("runs-dir-open", True)
     open_folder.chmod(0o1777)
-    assert texts(tmp_path, {"runs_dir": str(tmp_path / "link/runs")}) == []
+    for runs in ("link/runs", "second/new"):
+        assert texts(tmp_path, {"runs_dir": str(tmp_path / runs)}) == []
 
 
 def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +162,23 @@ def test_a_script_that_saves_at_the_time_limit_only_where_srun_starts_its_ranks(
     if "lightning-under-torchrun" in codes:
         assert codes["lightning-under-torchrun"].severity == "warning"
         assert "-- python train.py" in codes["lightning-under-torchrun"].cure
+
+
+@pytest.mark.parametrize("leads_to", ["/proc/kmsg", "/dev/zero"])
+def test_a_script_or_secrets_file_of_the_kernel_is_not_read(tmp_path: Path, leads_to: str) -> None:
+    top = repository(tmp_path / "p")
+    (top / "train.py").symlink_to(leads_to)
+    slurm = {"kind": "slurm", "nodes": NODES, "runs_dir": str(tmp_path)}
+    found(top, slurm, untracked=True, command=["torchrun", "train.py"])
+    found(top, {"secrets_file": leads_to})
+    assert texts(top, {"secrets_file": str(top / "train.py")}) != []
+
+
+def test_a_secrets_file_that_is_a_link_to_itself_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "tokens").symlink_to("tokens")
+    project = find(tmp_path, secrets_file=str(tmp_path / "tokens"))
+    assert project.secrets_file == "tokens"
+    assert "does not exist" in texts(tmp_path, {"secrets_file": str(tmp_path / "tokens")})[0][1]
 
 
 @pytest.mark.parametrize(

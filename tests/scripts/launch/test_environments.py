@@ -250,6 +250,34 @@ def test_a_program_with_a_second_name_elsewhere_is_replaced_and_not_changed(tmp_
     assert (copy / "bin/tell").stat().st_mode & 0o111
 
 
+@pytest.mark.parametrize("kind", ["archive", "venv"])
+def test_a_program_is_changed_through_no_link_that_waits_beside_it(tmp_path: Path, venv: Path, kind: str) -> None:
+    other = venv.with_name("other")
+    shutil.copytree(venv, other, symlinks=True)
+    for name in (".tell.part", "tell.part", "tell.tmp", ".tell.tmp"):
+        (other / "bin" / name).symlink_to(venv / "bin/tell")
+    before = (venv / "bin/tell").read_bytes()
+    copy = brought(tmp_path, **{kind: str(packed(other) if kind == "archive" else other)})
+    assert reported(copy)[1] == "first"
+    assert (venv / "bin/tell").read_bytes() == before
+    assert {path.name for path in (copy.folder / "bin").iterdir()} == {path.name for path in (other / "bin").iterdir()}
+
+
+def test_the_environment_of_an_archive_is_found_among_notes_and_two_are_refused(tmp_path: Path, venv: Path) -> None:
+    for name in ("._env", "README", "zzz"):
+        (venv.parent / name).touch()
+    (venv.parent / "docs").mkdir()
+    archive = venv.parent / "env.tar"
+    for names, said in (("._env README docs venv zzz", ""), ("README other venv", "has several environments: other, ")):
+        subprocess.run(["tar", "-cf", archive, "-C", venv.parent, *names.split()], check=True)
+        if said:
+            with pytest.raises(NoEnvironmentError, match=said):
+                brought(tmp_path, archive=str(archive))
+        else:
+            assert reported(brought(tmp_path, archive=str(archive)))[1] == "first"
+            shutil.copytree(venv, venv.with_name("other"), symlinks=True)
+
+
 def test_an_archive_brings_no_rights_no_devices_and_no_owners(tmp_path: Path, venv: Path) -> None:
     archive = packed(venv)
     with tarfile.open(archive, "a") as stream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -119,6 +120,29 @@ def test_a_folder_that_is_removed_takes_the_lock_along(tmp_path: Path, monkeypat
     for one in (holder, waiter):
         one.release("done")
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("refused", [PermissionError(13, "no"), OSError(116, "stale")])
+def test_a_folder_that_cannot_be_searched_for_a_while_ends_no_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: OSError
+) -> None:
+    monkeypatch.setattr(locks, "BEAT_S", 0.0)
+    holder = lock(tmp_path / "lock", FIRST)
+    assert acquire(holder) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", Mock(side_effect=refused))
+        holder.beat()
+    assert not (tmp_path / "lock/000002").exists()
+    (tmp_path / "lock/000002").touch()
+    with pytest.raises(LostError, match="took over"):
+        holder.beat()
+
+
+@pytest.mark.parametrize("attempt", ["²", "9" * 5000, "-1", ""])
+def test_an_attempt_that_is_no_number_is_no_older_one(tmp_path: Path, attempt: str) -> None:
+    (tmp_path / "000001").write_text(f"held {FIRST.run} {attempt} n1\n")
+    with pytest.raises(WaitedError):
+        acquire(lock(tmp_path, FIRST._replace(attempt=5)))
 
 
 def test_other_names_in_the_folder_are_no_numbers(tmp_path: Path) -> None:
