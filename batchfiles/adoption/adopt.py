@@ -34,6 +34,7 @@ from trainjob.cluster.reading import job_from_text
 from trainjob.contract.programs import launchers
 from trainjob.kinds.lookup import cluster_from_text
 
+_MOST_STATEMENTS = 4000
 _LONE_CR = re.compile(rb"\r(?!\n)")
 JOB_FILE, CLUSTER_FILE = "job.yaml", "cluster.yaml"
 # Faults that a job does not have, whatever the file says.
@@ -118,6 +119,11 @@ def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top:
 def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> Adoption:
     path = script.path
     _refuse_carriage_returns(script)
+    if len(script.commands) + len(script.assignments) > _MOST_STATEMENTS:
+        raise AdoptionError(
+            f"{path} runs more than {_MOST_STATEMENTS:,} commands and assignments, which nobody can check one by one",
+            "keep what starts the training in the file, and call the rest from it",
+        )
     launch = main_launch(script)
     # What only a run decides is no value of a variable, and no word of the command.
     undecided = script_of(path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)

@@ -13,7 +13,9 @@ from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.secret_names import is_placeholder, is_secret_variable, keys_in
 
 # Also within a value, as in --export=ALL,NAME=VALUE; and NAME+=VALUE, ${NAME:=VALUE}.
-_ASSIGNED = re.compile(r"""(?=\b([A-Za-z_]\w*)(?:\+?=|:=)(?:'([^'\n]*)'|"((?:[^"\\\n]|\\.)*)"|([^\s'"`;&|]+)))""")
+_ASSIGNED = re.compile(r"\b([A-Za-z_]\w*)(?:\+?=|:=)")
+_VALUE = re.compile(r"""'([^'\n]*)'|"((?:[^"\\\n]|\\.)*)"|([^\s'"`;&|]+)""")
+_FIRST_VALUE = re.compile(r"""()()([^\s'"`;&|,]+)""")
 # A word of bash, of quoted pieces and others.
 _WORD = r"""((?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"`;&|\\])+)"""
 # What assigns without a sign of it.
@@ -22,21 +24,22 @@ _READ = re.compile(
 )
 # A line of YAML or JSON, or a header.
 _STATED = re.compile(
-    r"""\b([A-Za-z_][\w-]*)['"]?\s*:\s+['"]?(?:(?i:bearer|basic|token)\s+)?(?=[^\s'"]*\d)([^\s'"`;&|]+)"""
+    r"""(?<![\w-])-*([A-Za-z_][\w-]*)['"]?\s*:\s+['"]?(?:(?i:bearer|basic|token)\s+)?(?=[^\s'"]*\d)([^\s'"`;&|]+)"""
 )
 # Programs are given keys as words, too: by an option whose name says so, or behind `login`.
 _OPTIONS = re.compile(r"""(?<!\S)--?([A-Za-z][\w-]*)(?:=|\s+)['"]?([^\s'"`;&|<>-][^\s'"`;&|<>]*)""")
 # A key of a table, as in --prompt_key question.
 _COLUMN = re.compile(r"(?i)(?!.*(?:api|access|secret|auth|private|service|account|encryption|signing|license)).*key")
 _PASSWORDS = re.compile(
-    r"""\bsshpass\s+-p\s*['"]?([^\s'"$`;&|]+)|\bcurl\s[^\n;&|]*?(?<!\S)(?:-u|--user)[=\s]*['"]?[^\s:'"$`]*:([^\s'"$`]+)"""
+    r"""\bsshpass\s+-p\s*['"]?([^\s'"$`;&|]+)|\bcurl\s[^\n;&|]{0,2000}?(?<!\S)(?:-u|--user)[=\s]*['"]?[^\s:'"$`]*:([^\s'"$`]+)"""
 )
 _LOGINS = re.compile(r"""\blogin(?:\s+--?[\w-]+)*\s+['"]?([^\s'"$`;&|<>-][^\s'"$`;&|<>]*)""")
 # A line of .netrc, or a part of one.
 _NETRC = re.compile(r"""\blogin\s+\S+\s+(?:account\s+\S+\s+)?(?:password|passwd)\s+([^\s'"]+)""")
+_MOST_SECRETS = 1000
 # A registry or a host, to which one logs in.
 _PLACES = re.compile(r"[/.]|\A.{0,7}\Z")
-_IN_ADDRESS = re.compile(r"\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
+_IN_ADDRESS = re.compile(r"\b\w+://([^\s/:@'\"]*:[^\s/@'\"$]+@)")
 
 
 def secrets_in(text: str) -> frozenset[str]:
@@ -45,10 +48,16 @@ def secrets_in(text: str) -> frozenset[str]:
 
 
 def _found(text: str) -> Iterator[str]:
-    for name, literal, *others in _ASSIGNED.findall(text):
-        value = literal or "".join(others)
+    end = 0
+    for assigned in _ASSIGNED.finditer(text):
+        if not is_secret_variable(assigned[1]):
+            continue
         # In --export=ALL,NAME=VALUE a comma ends the value; what a shell puts in is none that stands here.
-        for one in {value, value.partition(",")[0]} if is_secret_variable(name) else ():
+        given = (_FIRST_VALUE if assigned.end() < end else _VALUE).match(text, assigned.end())
+        if given is None:
+            continue
+        end, literal, value = max(end, given.end()), given[1], "".join(filter(None, given.groups()))
+        for one in {value, value.partition(",")[0]}:
             if not is_placeholder(one) and (literal or not re.search(r"\$[\w{(]", one)):
                 yield one
     for name, word in _READ.findall(text):
@@ -78,11 +87,13 @@ def _known(script: BatchScript, text: str) -> Iterator[str]:
 
 
 def take_out(script: BatchScript, keys: Keys, account: Account) -> None:
-    """Remove what holds a secret of `script` from `keys`, and say so. Raises AdoptionError for one in the command."""
+    """Remove what holds a secret of `script` from `keys`, and say so. Raises AdoptionError."""
     text = script.raw.decode(errors="replace")
     secrets = secrets_in(text).union(_known(script, text))
     if not secrets:
         return
+    if len(secrets) > _MOST_SECRETS:
+        raise AdoptionError(f"{script.path} states more than {_MOST_SECRETS:,} secrets", f"move them to {SECRETS_FILE}")
     lines = text.split("\n")
     if _holds(keys.job.get("command"), secrets):
         raise AdoptionError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
@@ -115,9 +116,32 @@ def parts_of(script: BatchScript, launch: LaunchedProgram) -> Parts:
     return replace(statements.around(script.root.children), functions=lines)
 
 
+Placed = TypeVar("Placed", Assignment, ShellCommand)
+
+
+class _ByPlace(Generic[Placed]):
+    """What the file itself does, found by its place without looking at all of it."""
+
+    def __init__(self, listed: Sequence[Placed]) -> None:
+        self._listed = listed
+        self._places = sorted((one.at, number) for number, one in enumerate(listed) if not one.source)
+
+    def within(self, *spans: range) -> list[Placed]:
+        """Return what lies in one of the spans, in order."""
+        found = {
+            number
+            for span in spans
+            for _, number in self._places[
+                bisect_left(self._places, (span.start,)) : bisect_left(self._places, (span.stop,))
+            ]
+        }
+        return [self._listed[number] for number in sorted(found)]
+
+
 class _Statements:
     def __init__(self, script: BatchScript, launch: LaunchedProgram) -> None:
         self.script, self.at = script, launch.command.at
+        self._commands, self._assignments = _ByPlace(script.commands), _ByPlace(script.assignments)
         self.comments = dict(script.comments)
         self.functions = dict(_functions(script.root))
         self.calls = Counter(
@@ -248,10 +272,10 @@ class _Statements:
     def part(self, node: Node, role: Role = Role.PLAIN) -> Statement:
         """Return one statement with its commands, assignments and comments."""
         first, last, start, end = _first(node), _last(node), node.start_byte, node.end_byte
-        here = [one for one in self.script.commands if not one.source and start <= one.at < end]
+        here = self._commands.within(range(start, end))
         called = [body for one in here if (body := self.functions.get(one.name)) is not None]
         read = [range(start, end), *(range(body.start_byte, body.end_byte) for body in called)]
-        given = [one for one in self.script.assignments if not one.source and any(one.at in span for span in read)]
+        given = self._assignments.within(*read)
         beside = self.comments.get(last, "")
         kind = (node.child_by_field_name("body") or node).type if node.type == "redirected_statement" else node.type
         return Statement(

@@ -258,6 +258,10 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     return None
 
 
+# Names, each of which may be another one that is misspelt.
+_MOST_COMPARED = 200
+
+
 def variables(script: BatchScript) -> Iterator[Finding]:
     """Find variables that are empty where they are used."""
     text = "\n".join(script.lines)
@@ -285,6 +289,9 @@ def variables(script: BatchScript) -> Iterator[Finding]:
 
 
 def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
+    sources = "\n".join(word.source for word in command.words)
+    named = set(re.findall(r"\$\{?(\w+)", sources))
+    plain = set(re.findall(r"\$\{?(\w+)\b\}?(?!:?[-+=?])", sources))
     for origin in sorted(
         {
             origin
@@ -296,13 +303,9 @@ def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Ite
         name = origin.rpartition(" ")[2]
         if origin.startswith("kept back "):
             # Only where the text of this very command names it: bash -c '… $NAME …'.
-            if "called" in command.within and any(
-                re.search(rf"\$\{{?{re.escape(name)}\b", word.source) for word in command.words
-            ):
+            if "called" in command.within and name in named:
                 yield name, "set in the batch shell, and not exported"
-        elif name not in assigned and any(
-            re.search(rf"\$\{{?{re.escape(name)}\}}?(?!:?[-+=?])", word.source) for word in command.words
-        ):
+        elif name not in assigned and name in plain and len(unused) <= _MOST_COMPARED:
             near = next((other for other in sorted(unused) if _means(name, other)), None)
             if near is not None:
                 yield name, f"never set, and {near} is set and never used"

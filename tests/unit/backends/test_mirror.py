@@ -216,6 +216,14 @@ def test_the_newest_checkpoint_is_fetched_once(pod: ToldMachine, paths: RunPaths
     assert len(pod.copies) == 1
 
 
+def test_a_run_without_a_folder_of_checkpoints_has_none(
+    pod: ToldMachine, paths: RunPaths, submission: Submission
+) -> None:
+    pod.answers = lambda _words: (2, b"")
+    mirror.fetch_checkpoints(paths, submission)
+    assert pod.copies == []
+
+
 def test_every_checkpoint_there_is_set_aside(pod: ToldMachine, paths: RunPaths, submission: Submission) -> None:
     lists(pod, "run-id", "update-00000100", "update-00000200")
     mirror.set_checkpoints_aside(paths, submission)

@@ -50,7 +50,13 @@ class Slurm:
     """Slurm's commands: each says what `says` has for its name, the last for ever; `calls` has their words."""
 
     def __init__(self) -> None:
-        self.says: dict[str, list[Said]] = {"squeue": [""], "scontrol": [NO_JOBS], "sacct": [""], "scancel": [""]}
+        self.says: dict[str, list[Said]] = {
+            "squeue": [""],
+            "scontrol": [NO_JOBS],
+            "sacct": [""],
+            "scancel": [""],
+            "srun": [""],
+        }
         self.calls: list[tuple[str, ...]] = []
         self.slept_s: list[float] = []
 
@@ -619,3 +625,27 @@ def test_a_step_that_stays_is_killed_with_all_others_of_its_run(slurm: Slurm, pa
     slurm.says["squeue"] = [stays, stays, stays, ""]
     steps.cancel(paths, recorded(paths).replace(inside="7", native=native(str(paths.folder))), 0.0)
     assert [words[1:] for words in slurm.called("scancel")[-2:]] == [("--signal=KILL", "7.1"), ("--signal=KILL", "7.2")]
+
+
+# --- A run inside an allocation, started.
+
+
+def test_a_step_is_started_in_the_job_that_is_named_and_in_none_else(slurm: Slurm, paths: RunPaths) -> None:
+    with pytest.raises(NotSubmittedError, match="run abcd names no allocation"):
+        steps.start(paths, recorded(paths))
+    assert slurm.calls == []
+    inside = recorded(paths).replace(inside="7", native=None)
+    assert steps.start(paths, inside) == backend.native(paths, inside, "7")
+    assert len(slurm.calls) == 1  # at a first attempt nothing is left to end
+
+
+def test_before_a_further_attempt_the_steps_of_the_last_are_killed(slurm: Slurm, paths: RunPaths) -> None:
+    def listed_steps(_words: Sequence[str]) -> str:
+        ended = {words[-1] for words in slurm.called("scancel")}
+        return "".join(f"{one}\n" for one in ("6 6.1 abcd", "7 7.2 abcd", "7 7.3 other") if one.split()[1] not in ended)
+
+    slurm.says["squeue"] = [listed_steps]
+    earlier = [native(str(paths.folder), "5"), native(str(paths.folder), "6")]
+    again = recorded(paths).replace(inside="7", native=None, attempt=2, earlier=earlier)
+    steps.start(paths, again)
+    assert {words[-1] for words in slurm.called("scancel")} == {"6.1", "7.2"}

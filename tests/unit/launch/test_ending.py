@@ -207,6 +207,21 @@ def test_a_job_that_slurm_does_not_start_again_is_read_as_such(paths: RunPaths, 
     assert (found.job, found.restarted) == ("RUNNING" if shown else "", False)
 
 
+def test_a_job_that_has_not_been_started_again_before_is_seen_to_be(paths: RunPaths) -> None:
+    assert ending.read(paths, ["scheduler", "shown=JobId=7 JobState=RUNNING Restarts=1 "]).restarted
+
+
+def test_a_total_that_may_be_that_of_an_epoch_is_read_as_such(paths: RunPaths) -> None:
+    for may_be in (True, False):
+        progress.write(paths, ProgressRecord(attempt=3, update=5, total_updates=5, may_be_of_epoch=may_be))
+        assert ending.read(paths, ["code=0"]).may_be_of_epoch is may_be
+
+
+def test_a_failure_is_one_however_short_its_record_is(paths: RunPaths) -> None:
+    paths.failure.write_text("{")
+    assert ending.read(paths, ["code=1"]).failed
+
+
 def test_the_progress_of_an_earlier_attempt_says_nothing_of_this_one(paths: RunPaths) -> None:
     progress.write(paths, ProgressRecord(attempt=2, update=1000, total_updates=1000))
     assert ending.read(paths, ["code=0"]).update is None

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.support.checkpoint_folders import WIDTH, saved
+from tests.support.checkpoint_folders import WIDTH, change_index, saved
 from tests.support.run_folders import made
 from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle.export import export
-from trainjob.records.safetensors import read_header, read_metadata
+from trainjob.records import checkpoints
+from trainjob.records.safetensors import ROWS, header, read_header, read_metadata
 
 
 @pytest.fixture
@@ -42,6 +44,20 @@ def test_the_weights_of_all_parts_are_one_tensor(paths: RunPaths, target: Path, 
         assert stream.read() == b"".join(bytes([row]) * WIDTH for row in range(5))
     assert (place.shape, read_metadata(target)) == ([5, WIDTH], {"update": "200"})
     assert os.listdir(target.parent) == [target.name]
+
+
+def test_a_tensor_that_only_one_part_has_is_exported_with_the_others(paths: RunPaths, target: Path) -> None:
+    folder = saved(paths, 100, parts=2)
+    part = folder / checkpoints.part_names(checkpoints.MODEL, 2)[0]
+    kinds = {"b": ("U8", [1, WIDTH]), "w": ("U8", [2, WIDTH])}
+    beginning, _ = header(kinds, {"update": "100", ROWS: json.dumps({"w": [0, 4]})})
+    facts = checkpoints.write_durably(part, [beginning + bytes(3 * WIDTH)])
+    files = json.loads((folder / checkpoints.INDEX).read_text())["files"]
+    change_index(folder, files={**files, part.name: facts._asdict()})
+    export(paths, target, no_warning)
+    with target.open("rb") as stream:
+        places = read_header(stream, target)[0]
+    assert {name: place.shape for name, place in places.items()} == {"b": [1, WIDTH], "w": [4, WIDTH]}
 
 
 def test_the_average_is_exported_where_a_run_keeps_one(paths: RunPaths, target: Path) -> None:

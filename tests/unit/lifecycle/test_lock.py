@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -111,4 +113,15 @@ def test_of_many_that_find_a_stale_lock_one_has_it_at_a_time(tmp_path: Path) -> 
 
 def test_a_folder_that_can_not_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="can't be written"), locked(RunPaths(tmp_path / "gone"), "trainjob resume"):
+        pass
+
+
+def test_a_user_without_an_account_is_named_by_the_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(getpass, "getuser", Mock(side_effect=KeyError("no such user")))
+    paths = RunPaths(tmp_path)
+    with (
+        locked(paths, "trainjob resume"),
+        pytest.raises(UserError, match=f"locked by trainjob resume of {os.getuid()}, process"),
+        locked(paths, "trainjob resume"),
+    ):
         pass

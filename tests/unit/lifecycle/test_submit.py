@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -249,6 +250,15 @@ def test_an_earlier_try_that_is_in_the_way_is_seen_behind_those_that_are_not(
     made(tmp_path, "zz-resumed", state="RUNNING", submitted_at=at, digest=digest, attempt=2)
     made(tmp_path, "zz-other", state="RUNNING", submitted_at=at, digest="other")
     made(tmp_path, "zz-failed", state="FAILED", submitted_at=at, digest=digest)
+    made(
+        tmp_path,
+        "zz-lost",
+        native=None,
+        backend=recorded(first).backend,
+        is_unknown=True,
+        submitted_at=at,
+        digest=digest,
+    )
     made(tmp_path, "zz-damaged").submission.write_text("{")
     for runs in (index.ids(), index.ids()[::-1]):
         order = [next(paths for paths in index.every_run() if paths.id == name) for name in runs]
@@ -329,3 +339,12 @@ def test_a_lock_is_held_while_a_run_is_handed_over(told: Told, handover: Handove
     told.starts = starts
     submit(handover)
     assert "is locked by trainjob submit" in refused[0]
+
+
+def test_the_scheduler_is_not_asked_about_a_job_whose_id_is_known(
+    told: Told, handover: Handover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(handover)
+    monkeypatch.setattr(told, "look_for", Mock(side_effect=UserError("the controller is down")))
+    with pytest.raises(UserError, match=r"the same job was submitted \d+ s ago"):
+        submit(handover)

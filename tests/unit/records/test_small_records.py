@@ -141,6 +141,7 @@ MOVED, COMPUTED, STILL = {"stacks", "cpu"}, {"cpu"}, set[str]()
         (of_rank(0), of_rank(0, 10.0, cpu_s=0.1), COMPUTED),
         (of_rank(0), of_rank(0, 10.0, io_bytes=160 << 10), STILL),
         (of_rank(0), of_rank(0, 10.0, io_bytes=(160 << 10) + 1), MOVED),
+        (of_rank(0, io_bytes=1 << 30), of_rank(0, 10.0, io_bytes=(1 << 30) + 5), STILL),
         (of_rank(0, cpu_s=5.0), of_rank(0, 10.0, cpu_s=0.0), STILL),
         (of_rank(0), of_rank(0, 10.0, stack="another"), MOVED),
         (of_rank(0), of_rank(0, 10.0, cpu_s=None), MOVED),
