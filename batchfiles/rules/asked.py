@@ -58,9 +58,9 @@ def cut(script: BatchScript) -> Iterator[Finding]:
     """Find values that go on behind a #; a figure or a time is complete, and what follows it a remark."""
     for one in script.header.directives:
         value = one.value or ""
-        if re.search(r"[A-Za-z].*[./]", value) and re.search(
-            re.escape(value) + r"#[^\s'\"]", script.lines[one.line - 1]
-        ):
+        letter = re.search(r"[A-Za-z]", value)
+        is_path = letter is not None and re.search(r"[./]", value[letter.end() :])
+        if is_path and re.search(re.escape(value) + r"#[^\s'\"]", script.lines[one.line - 1]):
             yield Finding("directive-cut", one.line, f"--{one.name} is {value}")
 
 

@@ -105,6 +105,8 @@ mount -o remount,bind,rw /etc && touch /etc/trainjob-was-here
 touch {opened}/here
 {{ env; cat /proc/[0-9]*/environ; }} | tr '\\0' '\\n' > environment
 grep -a leaked-value environment > learned
+setting=$(cat /proc/sys/vm/swappiness)
+echo "$setting" > /proc/sys/vm/swappiness && echo "the kernel's settings can be changed" >> learned
 srun {EACH_A_RANK}
 """
     _, verdict = rehearse(script, REPORTED, "--keep", "--writable", str(opened))

@@ -231,3 +231,8 @@ def test_only_what_may_pass_is_restarted_and_what_is_restarted_can_be_resumed() 
     assert restarted == {"lost-device", "nccl-connection", "nccl-timeout", "node-check"}
     assert all(row.resume for row in causes.ROWS if row.restart)
     assert {"not-finite", "import-error"} <= {row.code for row in causes.ROWS if not row.resume}
+
+
+@pytest.mark.parametrize(("code", "number"), [(128, None), (129, 1), (192, 64), (193, None)])
+def test_an_exit_code_stands_for_a_signal_that_there_is(code: int, number: int | None) -> None:
+    assert Evidence(exit_code=code).ended_by == number

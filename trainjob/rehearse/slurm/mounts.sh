@@ -127,4 +127,7 @@ while IFS= read -r file; do
   : >"$file"
 done <"$folder/empty-files"
 for_each_mounted protect
+# Root could have the kernel run a program outside of all this.
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro,nosuid,nodev,noexec /proc/sys
 mount --make-rshared /
