@@ -129,6 +129,15 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def device_hours(budget: str) -> float:
+    """Return the device-hours of a text such as 2gpu-hours. Raises typer.BadParameter for another."""
+    number = budget.removesuffix("gpu-hours").removesuffix("device-hours")
+    try:
+        return float(number)
+    except ValueError:
+        raise typer.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
+
+
 def fail_unless(good: bool) -> None:
     """End the command with the exit code of what the user or the cluster can fix, unless all is good."""
     if not good:

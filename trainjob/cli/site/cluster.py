@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import complete
-from trainjob.cli.command import AsJson, command, commands, fail_unless
+from trainjob.cli.command import AsJson, command, commands, device_hours, fail_unless
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def accept(
     from trainjob.kinds.lookup import find
 
     named, earlier = find(name), None if against is None else acceptance.read(against)
-    limit = None if budget is None else _device_hours(budget)
+    limit = None if budget is None else device_hours(budget)
     with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
         listed = acceptance.plan_steps(named, Path(project), hosts, stage, skip or ())
         if not as_json or dry_run:
@@ -243,14 +243,6 @@ def accept(
             typer.echo(f"changed: {line}")
         typer.echo(f"{named.name}: {acceptance.verdict(evidence)}; see {folder}/acceptance.html")
     fail_unless(evidence.has_passed)
-
-
-def _device_hours(budget: str) -> float:
-    number = budget.removesuffix("gpu-hours").removesuffix("device-hours")
-    try:
-        return float(number)
-    except ValueError:
-        raise typer.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
 
 
 def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:
