@@ -1,35 +1,44 @@
 """Are mistakes in a training of several ranks told, which raise no error, and are right scripts left alone?
 
-    python -m benchmarks.silent_mistakes                   # 22 mistakes and 30 right scripts, by rehearse and by verify
+    python -m benchmarks.silent_mistakes                       # 22 mistakes and 30 right scripts
     python -m benchmarks.silent_mistakes --only not-finite --only dropout
-    python -m benchmarks.silent_mistakes --right           # the right scripts alone, or --mistakes
+    python -m benchmarks.silent_mistakes --commands --only hang # the commands themselves, which take a minute each
 
-Four ranks of gloo train `silent_scripts/train.py`: on two nodes of a private Slurm in `trainjob rehearse`, and on this
-machine in `trainjob verify`, which compares them with one rank alone. A mistake is told where a note or a finding has a
-code that names it, or the training has failed. A right script has to be without any note; what verify can't compare
-(random numbers) is counted apart.
+Four ranks of gloo train `silent_scripts/train.py`, as on two nodes, and then one rank alone. A mistake is told by
+`rehearse` where the four ranks show it, or one of them fails, and by `verify` also where they differ from the one.
+With `--commands` both are called, `rehearse` on a private Slurm; without, ranks are forked from one process that has
+imported torch and the hook, and the record of each is judged by the same functions. A right script has to be without
+any note; where verify says that random numbers hide whether it is right, that is counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
+import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainjob.contract import package
+from trainjob.contract.paths import RunPaths
+from trainjob.records import updates
+from trainjob.verify.scripts import ranks, update_log
+
 _SCRIPT = Path(__file__).parent / "silent_scripts" / "train.py"
 _TRAINJOB = str(Path(sys.executable).parent / "trainjob")
 _RANKS = 4
+_ALONE = ("--batch-size", str(4 * _RANKS))
 _FAILED = "failed"
 # Mistakes, and the codes of which one must be told.
 _MISTAKES = {
@@ -41,9 +50,9 @@ _MISTAKES = {
     "no-set-epoch": ("same-order",),
     "weights-apart": ("weights-apart",),
     "module-called": ("not-synchronised",),
-    "no-sync": ("not-synchronised",),
+    "never-synced": ("not-synchronised",),
     "accumulation-not-divided": ("accumulation-not-divided",),
-    "sum-of-losses": ("mean-against-sum",),
+    "sum-of-losses": ("sum-of-losses", "mean-against-sum"),
     "forward-reduce": ("reduced-without-gradient",),
     "reduced-again": ("reduced-twice",),
     "all-save": ("all-save",),
@@ -65,83 +74,153 @@ _RIGHT = (
 _ACCUMULATES = ("accumulation-not-divided", "accumulated", "no-sync", "zero-first")
 
 
+_INCONCLUSIVE = {"random-draws", "batch-norm", "different-work"}
+
+
 @dataclass(frozen=True)
 class Case:
-    """One script, and by what it is looked at."""
+    """One script: a mistake, or a way in which it is right."""
 
     mistake: str
     right: str
-    by: str
 
     @property
     def name(self) -> str:
-        return f"{self.by} {self.mistake or 'right: ' + (self.right or 'as it is')}"
+        return self.mistake or f"right: {self.right or 'as it is'}"
 
     @property
     def words(self) -> list[str]:
         kind = ["--mistake", self.mistake] if self.mistake else ["--right", self.right] if self.right else []
-        is_accumulated = (self.mistake or self.right) in _ACCUMULATES
-        return [*kind, *(["--accumulate", "2"] if is_accumulated else [])]
+        return [*kind, *(["--accumulate", "2"] if (self.mistake or self.right) in _ACCUMULATES else [])]
 
-    def is_good(self, found: set[str]) -> bool:
-        return bool(found & set(_MISTAKES[self.mistake])) if self.mistake else not found
+    def is_told(self, found: set[str]) -> bool:
+        return bool(found & set(_MISTAKES[self.mistake]))
+
+
+@dataclass(frozen=True)
+class Told:
+    """The codes that each command says, the second without those of the first."""
+
+    rehearse: set[str]
+    verify: set[str]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--by", action="append", choices=("rehearse", "verify"))
     parser.add_argument("--only", action="append", help="a mistake, or a right way")
-    parser.add_argument("--mistakes", action="store_true", help="the mistakes alone")
-    parser.add_argument("--right", action="store_true", help="the right scripts alone")
-    parser.add_argument("--side-by-side", type=int, default=2)
+    parser.add_argument("--commands", action="store_true", help="call the commands")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.side_by_side) as pool:
-        outcomes: dict[Case, set[str]] = {}
-        cases = list(_cases(options))
-        for case, found in zip(cases, pool.map(partial(_found, folder=Path(folder)), cases), strict=True):
-            outcomes[case] = found
-            print(f"{case.name:<44} {'ok' if case.is_good(found) else '–':<3} {', '.join(sorted(found))}", flush=True)
-    for by in options.by or ("rehearse", "verify"):
-        mine = {case: found for case, found in outcomes.items() if case.by == by}
-        good = Counter((bool(case.mistake), case.is_good(found)) for case, found in mine.items())
-        print(f"{by}: {good[True, True]} of {good[True, True] + good[True, False]} mistakes told", end=", ")
-        print(f"{good[False, False]} of {good[False, True] + good[False, False]} right scripts with a note")
-    planted = {case.mistake for case in outcomes if case.mistake}
-    told = {case.mistake for case, found in outcomes.items() if case.mistake and case.is_good(found)}
-    print(f"by one of them: {len(told)} of {len(planted)}; by none: {', '.join(sorted(planted - told)) or '–'}")
+    cases = [*(Case(one, "") for one in _MISTAKES), *(Case("", one) for one in _RIGHT)]
+    wanted = [case for case in cases if not options.only or (case.mistake or case.right) in options.only]
+    told: dict[Case, Told] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        judge = by_commands if options.commands else by_forks
+        for case, found in zip(wanted, map(partial(judge, folder=Path(folder)), wanted), strict=True):
+            told[case] = found
+            shown = f"{', '.join(sorted(found.rehearse)) or '–':<40} {', '.join(sorted(found.verify)) or '–'}"
+            print(f"{case.name:<32} {shown}", flush=True)
+    planted = [case for case in wanted if case.mistake]
+    first = [case for case in planted if case.is_told(told[case].rehearse)]
+    second = [case for case in planted if case not in first and case.is_told(told[case].verify)]
+    others = [case.name for case in planted if case not in (*first, *second)]
+    print(f"\n{len(planted)} mistakes: {len(first)} told by rehearse, {len(second)} more by verify; by none: {others}")
+    right = [case for case in wanted if not case.mistake]
+    noted = [case.name for case in right if told[case].rehearse]
+    accused = [case.name for case in right if told[case].verify - _INCONCLUSIVE]
+    hidden = sum(bool(told[case].verify & _INCONCLUSIVE) for case in right)
+    print(f"{len(right)} right scripts: notes of rehearse {noted}, findings of verify {accused}, inconclusive {hidden}")
 
 
-def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    for by in options.by or ("rehearse", "verify"):
-        named = [(one, "") for one in _MISTAKES] if not options.right else []
-        named += [("", one) for one in _RIGHT] if not options.mistakes else []
-        yield from (Case(*one, by) for one in named if not options.only or (one[0] or one[1]) in options.only)
+def by_forks(case: Case, *, folder: Path) -> Told:
+    """Return what the two commands would say of ranks that are forked."""
+    project = folder / case.name.replace(" ", "-").replace(":", "")
+    several, one = RunPaths(project / "several"), RunPaths(project / "one")
+    has_ended = _trained(several, _RANKS, case.words)
+    found = {cause.code for cause in ranks.of_run(several)} | set(ranks.notes_of_run(several))
+    if not has_ended:
+        return Told(found | {_FAILED}, set())
+    # As verify does: what ranks show by themselves is mended first.
+    if found or not _trained(one, 1, [*case.words, *_ALONE]):
+        return Told(found, set() if found else {_FAILED})
+    logs = [[attempts[0] for attempts in update_log.read(paths)] for paths in (several, one)]
+    return Told(found, {cause.code for cause in ranks.with_one(logs[0], logs[1][0])})
 
 
-def _found(case: Case, *, folder: Path) -> set[str]:
+def _trained(paths: RunPaths, count: int, words: Sequence[str]) -> bool:
+    """Train with ranks as of two nodes; return whether all ended with 0."""
+    (paths.folder / "code" / "project").mkdir(parents=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    children = []
+    for rank in range(count):
+        if (child := os.fork()) == 0:
+            local = {"LOCAL_RANK": str(rank % max(1, count // 2)), "LOCAL_WORLD_SIZE": str(max(1, count // 2))}
+            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+            os.environ.update({"RANK": str(rank), "WORLD_SIZE": str(count), **local, **meeting})
+            os._exit(_as_rank(paths, words))
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return not any(codes)
+
+
+def _as_rank(paths: RunPaths, words: Sequence[str]) -> int:
+    importlib.import_module("trainjob_hooks.recorder").begin(str(paths.folder))
+    os.chdir(paths.folder / "code" / "project")
+    sys.argv = [str(_SCRIPT), *words]
+    with open("output.txt", "a") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    try:
+        runpy.run_path(str(_SCRIPT), run_name="__main__")
+    except BaseException:  # noqa: BLE001 - SystemExit as well: this is a fork
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def by_commands(case: Case, *, folder: Path) -> Told:
+    """Return what the two commands say."""
     project = folder / case.name.replace(" ", "-").replace(":", "")
     (project / "clusters").mkdir(parents=True)
     shutil.copy(_SCRIPT, project)
     cluster = {"kind": "slurm", "nodes": {"count": 2, "cpus": 4, "memory_gb": 8}, "time_limit": "00:10:00"}
     cluster |= {"runs_dir": str(project / "runs"), "python": sys.executable}
     (project / "clusters" / "two.yaml").write_text(json.dumps(cluster))
-    script = ["--", sys.executable, "train.py", *case.words]
-    if case.by == "rehearse":
-        asked = ["rehearse", "--cluster", "two", "--instances", str(_RANKS), "--hosts", "2", "--updates", "1000"]
-    else:
-        asked = ["verify", "--instances", str(_RANKS), "--alone", f"--batch-size {4 * _RANKS}"]
+    on_two = ["rehearse", "--cluster", "two", "--hosts", "2", "--updates", "1000"]
+    found = [_said(case, project, words) for words in (on_two, ["verify", "--alone", " ".join(_ALONE)])]
+    return Told(found[0], found[1] - found[0])
+
+
+def _said(case: Case, project: Path, words: Sequence[str]) -> set[str]:
     environ = {**os.environ, "XDG_DATA_HOME": str(project / "data"), "OMP_NUM_THREADS": "1"}
-    words = [_TRAINJOB, *asked, "--json", *script]
-    ended = subprocess.run(words, cwd=project, env=environ, capture_output=True, text=True)
+    command = [_TRAINJOB, *words, "--instances", str(_RANKS), "--json", "--", sys.executable, "train.py", *case.words]
+    ended = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True)
     try:
         verdict: dict[str, Any] = json.loads(ended.stdout)
     except ValueError:
         return {_FAILED} if "FAILED" in ended.stderr else {"no verdict", ended.stderr[-300:]}
-    found = {one["code"] for one in verdict.get("findings", ())}
-    if "passed" in verdict and not verdict["passed"] and not found:
-        found.add(_FAILED)
-    return found | ({"note"} if verdict.get("notes") else set())
+    if "error" in verdict:
+        return {_FAILED}
+    found = {one["code"] for one in verdict["findings"]} | set(verdict.get("notes", ()))
+    return found | ({_FAILED} if verdict.get("state", "COMPLETED") != "COMPLETED" else set())
+
+
+def _import_torch_with_hook() -> None:
+    """Import torch as a rank does whose Python records; forks then only have to begin."""
+    os.environ.update(updates.hooked(Path(os.devnull), None))
+    os.environ["TRAINJOB_RUN_DIR"] = tempfile.mkdtemp()
+    sys.path.insert(0, str(package.folder() / "launch" / "hooks"))
+    importlib.import_module("trainjob_hooks").install()
+    torch = importlib.import_module("torch")
+    for name in ("torch.distributed", "torch.nn.parallel", "torch.utils.data", "torch.utils.checkpoint"):
+        importlib.import_module(name)
+    importlib.import_module("torch._dynamo")
+    torch.set_num_threads(1)
+    shutil.rmtree(os.environ["TRAINJOB_RUN_DIR"])
 
 
 if __name__ == "__main__":
+    if "--commands" not in sys.argv:
+        _import_torch_with_hook()
     main()

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 parser = argparse.ArgumentParser()
@@ -43,6 +44,13 @@ class Augmented(Dataset):
     def __getitem__(self, index):
         x, y = self.data[index]
         return x + 0.01 * torch.randn(x.shape), y
+
+
+class Recomputed(nn.Sequential):
+    """Layers whose activations are computed again in the backward pass."""
+
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False)
 
 
 class Stream(IterableDataset):
@@ -81,6 +89,8 @@ torch.manual_seed(rank if mistake == "weights-apart" or right == "seed-per-rank"
 layers = [nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)]
 if mistake == "evaluation-mode" or right == "dropout":
     layers.insert(2, nn.Dropout(0.2))
+if right == "checkpointing":
+    layers = [Recomputed(*layers[:2]), *layers[1:]]
 if right in ("frozen-norm", "norm"):
     layers.insert(1, nn.BatchNorm1d(32))
 model = nn.Sequential(*layers)
@@ -144,10 +154,6 @@ else:
 
 
 def loss_of(x, y):
-    if right == "checkpointing":
-        from torch.utils.checkpoint import checkpoint
-
-        return nn.functional.cross_entropy(trained.module[2](checkpoint(trained.module[:2], x, use_reentrant=False)), y)
     out = trained.module(x) if mistake == "module-called" else trained(x)
     if mistake == "forward-reduce":
         centre = out.mean(0)
@@ -198,7 +204,7 @@ for epoch in range(2):
 
             optimizer.step(closure)
             continue
-        if mistake == "no-sync":
+        if mistake == "never-synced":
             with trained.no_sync():
                 loss = loss_of(x, y)
                 loss.backward()

@@ -21,6 +21,7 @@ RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
 STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
 JOINS, SAVES, SAVED, EVALUATES = "joins", "saves", "saved", "evaluates"
 PADS, CLIPS_SCALED, REDUCES_LOSS, REDUCES_GRADIENTS = "pads", "clips-scaled", "reduces-loss", "reduces-gradients"
+NORMALISES = "normalises"  # a model with batch norm trains, whose ranks take statistics of their own batches
 PAUSED, RESUMED, BLIND, IMPORTS = "paused", "resumed", "blind", "imports"
 
 # Moments at which an attempt can wait.
