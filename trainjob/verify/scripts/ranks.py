@@ -293,11 +293,11 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
     ours, alone = [log.updates[0] for log in ranks], one.updates[0]
     losses = math.fsum(math.fsum(update.losses) for update in ours) / len(ours), math.fsum(alone.losses)
     norms = math.fsum(update.norm for update in ours) / len(ours), alone.norm
+    parts = len(alone.losses) / len(ours[0].losses) if ours[0].losses else 1.0
     # A loss that each rank divides by the samples of all ranks is its part of one rank's.
-    is_same = _near(*losses) or _near(losses[0] * len(ranks), losses[1])
+    is_same = _near(*losses) or (parts == 1.0 and _near(losses[0] * len(ranks), losses[1]))
     if is_same and (_near(*norms) or any(update.sharded for update in ours)):
         return
-    parts = len(alone.losses) / len(ours[0].losses) if ours[0].losses else 1.0
     shown = (
         f"update 1: loss {losses[0]:.6g}, one rank {losses[1]:.6g}; gradients {norms[0]:.6g}, one rank {norms[1]:.6g}"
     )
