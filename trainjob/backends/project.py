@@ -65,7 +65,7 @@ class Project(NamedTuple):
         if answer.code != 0:
             return None
         # Also where it is in a line that was removed.
-        return "".join(part for part in re.split(r"(?m)^(?=diff --git )", answer.text) if not _shows_secret(part))
+        return "".join(part for part in re.split(r"(?m)^(?=diff )", answer.text) if not _shows_secret(part))
 
     def _own_programs(self) -> list[str]:
         """Return the keys by which the project's own configuration defines programs with names of their choice.
