@@ -180,7 +180,9 @@ def _by_script(facts: AttemptFacts) -> Ending:
     is_interrupted = was_interrupted(facts)
     # Ranks of Lightning fail of TERM: each raises at an update of its own.
     is_by_request = _was_asked(facts) and not facts.trains
-    if facts.preempted and (is_by_request or (not facts.failed and facts.code in _ENDED_BY_SIGNAL)):
+    # A rank that TERM ends is a failure to a launcher that has not heard of it.
+    is_by_signal = facts.code == 143 or (not facts.failed and facts.code in _ENDED_BY_SIGNAL)
+    if facts.preempted and (is_by_request or is_by_signal):
         # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)

@@ -16,6 +16,7 @@ import pytest
 from tests.support.local_runs import LIMIT_S, command_of
 from tests.support.programs import ran
 from trainjob.contract import exits
+from trainjob.contract.paths import RunPaths
 from trainjob.launch.options import GRACE_S
 
 # Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
@@ -105,6 +106,20 @@ def test_every_rank_is_told_to_end(launched: Callable[..., Launched], sent: int,
     one.process.send_signal(sent)
     assert one.ended()[0] == 0
     assert [one.log(rank) for rank in (0, 1)] == [["ready", heard]] * 2
+
+
+def test_a_rank_that_term_ends_a_moment_before_its_launcher_hears_of_it_has_not_failed(
+    launched: Callable[..., Launched],
+) -> None:
+    one = launched(
+        "import os, signal, subprocess, time\n"
+        "if os.environ['RANK'] == '1': time.sleep(60)\n"
+        "subprocess.Popen(['bash', '-c', f'sleep 0.1; kill -TERM {os.getppid()}'])\n"
+        "os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    assert "failed with exit code" not in one.ended()[1]
+    assert RunPaths(one.folder).terminated(1).exists()
+    assert not RunPaths(one.folder).failure.exists()
 
 
 def test_usr1_is_handed_on_and_ends_nothing(launched: Callable[..., Launched]) -> None:

@@ -151,6 +151,10 @@ class Supervisor:
         # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
         signal_to_pass = PASSED_ON.get(signal.Signals(number)) if number is not None else None
         reaped = processes.reap()
+        if signal_to_pass is None and any(ended.returncode == -signal.SIGTERM for ended in reaped.values()):
+            later = signal.sigtimedwait({signal.SIGTERM}, _DIRECT_WITHIN_S)
+            if later is not None:
+                signal_to_pass, is_direct = signal.SIGTERM, self._is_direct(later)
         for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
             # Slurm may have signalled the rank as well, and earlier.
             self._ended(started, ended, got_term=self._got_term or signal_to_pass == signal.SIGTERM)
