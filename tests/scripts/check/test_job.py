@@ -171,8 +171,7 @@ def test_ranks_that_save_each_at_its_own_update_are_told_of(
     (top / "train.py").write_text(f"import lightning\n\nlightning.Trainer(max_epochs=3).{fit}\n")
     place = {"kind": "slurm", "nodes": NODES, "runs_dir": "/shared/runs"} if kind == "slurm" else None
     codes = {
-        one.code: one
-        for one in found(top, place, untracked=True, command=["python", "train.py"], instances=instances)
+        one.code: one for one in found(top, place, untracked=True, command=["python", "train.py"], instances=instances)
     }
     assert ("lightning-ranks-may-hang" in codes) == is_found
     if is_found:

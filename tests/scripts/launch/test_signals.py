@@ -333,7 +333,7 @@ def test_term_waits_for_no_checkpoint_longer_than_half_of_the_grace(launched: Ca
     one.process.send_signal(signal.SIGTERM)
     code, _ = one.ended()
     assert code == 143, "by TERM, not by KILL"
-    assert 4.0 <= time.monotonic() - began
+    assert time.monotonic() - began >= 4.0
 
 
 def test_a_rank_that_ends_while_term_waits_was_not_asked(launched: Callable[..., Launched]) -> None:
