@@ -144,8 +144,12 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
             return
 
 
+_RAY_JOB = re.compile(r"(?:\S*/)?ray job submit\b")
+
+
 def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
+    yield from _submitted_to_ray(script)
     main = [launch for launch in script.training if not launch.command.dead]
     if not main or any(not _outermost(launch).background for launch in main) or script.shell.not_here:
         return
@@ -154,6 +158,15 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     holds = {"wait", "sleep", "tail", "fg", "jobs"}
     if not any(one.name in holds or one.name == "kill" or "loop" in one.within for one in script.commands[at + 1 :]):
         yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and no wait behind it")
+
+
+def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
+    submitted = [at for at, one in enumerate(script.commands) if _RAY_JOB.match(one.text) and not one.dead]
+    if not submitted or "--no-wait" not in (last := script.commands[submitted[-1]]).text.split(" -- ")[0]:
+        return
+    behind = script.commands[submitted[-1] + 1 :]
+    if not any(one.name in ("wait", "sleep", "tail", "ray") or "loop" in one.within for one in behind):
+        yield found("nothing-waits", last, "ray job submit --no-wait, and nothing behind it waits")
 
 
 def _lost_by(end: ScriptEnd, line: int) -> str:
@@ -259,7 +272,8 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
     work = [
         number
         for number, command in enumerate(script.commands)
-        if any(command is one for one in own) and not any(command is one for one in daemons)
+        if (any(command is one for one in own) or _RAY_JOB.match(command.text))
+        and not any(command is one for one in daemons)
     ]
     for at, daemon in served:
         following = script.commands[at + 1 :]
