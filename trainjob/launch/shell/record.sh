@@ -186,6 +186,9 @@ judge_without_python() {
     if [[ " ${facts[*]} " == *' scheduler '* && ! -e stop ]]; then state=REQUEUED next=again; fi
   elif [[ "$1" == 77 || ("$1" == 0 && -e .asked.$TRAINJOB_ATTEMPT && ! -e "done") ]]; then
     state=STOPPED
+  elif [[ "$1" == 0 && " ${facts[*]} " == *' awaited '* && " ${facts[*]} " != *' JobState=RUNNING '* ]]; then
+    state=FAILED
+    if [[ " ${facts[*]} " == *' follows '* ]]; then state=REQUEUED next=elsewhere; fi
   elif [[ "$1" == 0 ]]; then
     state=COMPLETED
   else
