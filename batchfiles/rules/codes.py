@@ -278,6 +278,10 @@ _WARNINGS = {
         "Lightning saves and requeues its job at the signal only where srun starts each rank: under torchrun it does neither.",
         "Start one rank a task, without torchrun: srun python … , with --ntasks-per-node as devices has it.",
     ),
+    "lightning-ranks-may-hang": (
+        "Each rank of Lightning saves at the signal at the update that it is at. At different ones they hang until the time limit, and may lose what they have not saved.",
+        'Keep checkpoints as well: ModelCheckpoint(every_n_train_steps=N, save_last=True), and trainer.fit(…, ckpt_path="last").',
+    ),
     "cancels-itself": (
         "The job cancels itself: Slurm records CANCELLED, not COMPLETED, and dependent jobs don't start.",
         "End with exit, and kill background processes by their id.",

@@ -11,7 +11,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
-from trainjob.contract.programs.launchers import ignores_requests
+from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 
@@ -57,16 +57,20 @@ def _traps(script: BatchScript) -> dict[str, ShellCommand]:
 
 
 def unsaved(script: BatchScript) -> Iterator[Finding]:
-    """Find trainings that the job asks to save, and that don't."""
+    """Find trainings that the job asks to save, and that don't, or may hang then."""
     if script.header.value("signal") is None:
         return
     for launch in script.training:
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
-        if launch.launcher is None or not name or HOLE in name:
-            continue
         path = script.path.parent / name
-        if path.is_file() and ignores_requests(launch.launcher.name, path.read_text(errors="replace")):
+        if not name or HOLE in name or not path.is_file():
+            continue
+        source = path.read_text(errors="replace")
+        if launch.launcher is not None and ignores_requests(launch.launcher.name, source):
             yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
+        ranks = (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1)
+        if launch.launcher is None and launch.srun is not None and ranks > 1 and may_hang_when_asked(source):
+            yield found("lightning-ranks-may-hang", launch.command, f"{name} uses Lightning, with {ranks} ranks")
 
 
 _SETS_UP = re.compile(r"(?i)env|setup|module|conda|activate|config|vars|path")

@@ -302,7 +302,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
 
 
 def test_every_code_has_a_case() -> None:
-    assert set(CASES) == set(CODES) - {"beyond-cluster", "lightning-under-torchrun"}
+    assert set(CASES) == set(CODES) - {"beyond-cluster", "lightning-under-torchrun", "lightning-ranks-may-hang"}
 
 
 @pytest.mark.parametrize(("code", "wrong", "right"), [(code, *pair) for code, pairs in CASES.items() for pair in pairs])
@@ -340,6 +340,24 @@ def test_lightning_is_not_asked_under_torchrun(script: str | None, launch: str, 
     (tmp_path / "train.sbatch").write_text(job(launch))
     found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert ("lightning-under-torchrun" in {one.code for one in found}) == is_found
+
+
+@pytest.mark.parametrize(
+    ("fit", "launch", "tasks", "is_found"),
+    [
+        ("fit(model)", "srun python train.py\n", 4, True),
+        ("fit(model)", "srun --ntasks=1 --nodes=1 python train.py\n", 4, False),
+        ("fit(model)", ALONE, 4, False),
+        ('fit(model, ckpt_path="last")', "srun python train.py\n", 4, False),
+    ],
+)
+def test_lightning_with_several_ranks_may_hang_when_it_is_asked(
+    fit: str, launch: str, tasks: int, is_found: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(f"import lightning as L\nL.Trainer().{fit}\n")
+    (tmp_path / "train.sbatch").write_text(job(launch, tasks=tasks))
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
+    assert ("lightning-ranks-may-hang" in {one.code for one in found}) == is_found
 
 
 def test_options_that_only_a_run_can_tell_are_no_fault() -> None:
