@@ -37,7 +37,7 @@ def jobs_left(cluster: Site) -> list[str]:
 
 
 def test_a_script_that_resumes_is_proved_on_the_cluster(cluster: Site) -> None:
-    verdict = verify(cluster, "--budget", "2gpu-hours", *script())
+    verdict = verify(cluster, "--budget", "2node-hours", *script())
     assert verdict["equal"], verdict
     ways = [(one["way"], one["moment"], one["state"]) for one in verdict["interruptions"]]
     # It ends as asked, and Slurm starts it again; the job of the killed one has ended.
@@ -67,8 +67,8 @@ def test_what_a_script_loses_on_a_cluster_behind_ssh_is_named(cluster: Site) -> 
 
 def test_what_may_cost_more_than_the_budget_is_refused(cluster: Site) -> None:
     (cluster.here / "plain.py").write_text(PLAIN)
-    words = ("verify", "--resume", "--cluster", "here", "--time-limit", "01:00:00", "--budget", "1gpu-hours")
+    words = ("verify", "--resume", "--cluster", "here", "--time-limit", "01:00:00", "--budget", "1node-hours")
     ended = cluster.trainjob(*words, *script())
     assert ended.code == 1
-    assert "7 attempts on 1 device, each of at most 01:00:00, may cost 7.00 device-hours" in ended.err
+    assert "7 attempts on 1 node, each of at most 01:00:00, may cost 7.00 node-hours" in ended.err
     assert jobs_left(cluster) == []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trainjob.cli.command import AsJson, command, commands, device_hours, fail_unless
+from trainjob.cli.command import AsJson, command, commands, fail_unless, hours
 from trainjob.cli.job_flags import takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
@@ -99,8 +99,8 @@ def verify(
         str | None,
         typer.Option(
             metavar="HOURS",
-            help="With --resume, of a script on a cluster with a scheduler: device-hours that its jobs may cost at "
-            "most: 2gpu-hours.",
+            help="With --resume, of a script on a cluster with a scheduler: hours that its jobs may cost at most: "
+            "2gpu-hours, or 2node-hours where ranks train on CPUs.",
         ),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the run directories even if the runs are equal.")] = False,
@@ -215,15 +215,17 @@ def _cost(request: Request, stops: int, budget: str | None) -> str:
     from trainjob.planning.words import quantity
 
     # Uninterrupted, once more where both differ, and once more after a save that was killed.
-    attempts, devices = stops + 4, request.plan.topology.instances
-    cost = attempts * devices * (request.times.limit_s or 0) / 3600
-    each = f"{attempts} attempts on {quantity(devices, 'device')}, each of at most {request.times.limit}"
-    if budget is not None and cost > device_hours(budget):
+    attempts, topology = stops + 4, request.plan.topology
+    on_cpus = topology.device == "CPU"
+    count, unit = (topology.host_count, "node") if on_cpus else (topology.devices, "device")
+    cost = attempts * count * (request.times.limit_s or 0) / 3600
+    each = f"{attempts} attempts on {quantity(count, unit)}, each of at most {request.times.limit}"
+    if budget is not None and cost > hours(budget, *(("node",) if on_cpus else ("gpu", "device"))):
         raise UserError(
-            f"--budget {budget}: {each}, may cost {cost:.2f} device-hours",
+            f"--budget {budget}: {each}, may cost {cost:.2f} {unit}-hours",
             "Give a shorter --time-limit, fewer --interruptions, or a larger budget",
         )
-    return f"{request.plan.cluster}: at most {cost:.2f} device-hours ({each})"
+    return f"{request.plan.cluster}: at most {cost:.2f} {unit}-hours ({each})"
 
 
 def _prepared(flags: JobOptions, *, resume: bool) -> tuple[Prepared, bool]:
