@@ -22,6 +22,8 @@ from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, with_home
 from trainjob.kinds import table
+from trainjob.lifecycle import ledger
+from trainjob.lifecycle.ledger import Charge
 from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
@@ -56,6 +58,7 @@ class Handover:
     share: str = "none"  # who else may read the run directory: none, group or all
     inside: str | None = None  # the job that holds its nodes, in which it is a step
     is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
+    charge: Charge | None = None  # what it may cost, and the budgets that must hold it; None: nothing
 
 
 def refuse_redirects(environ: Mapping[str, str]) -> None:
@@ -73,7 +76,8 @@ def refuse_redirects(environ: Mapping[str, str]) -> None:
 def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     """Return the run, which has begun or waits.
 
-    Raises UserError when the same job was submitted within the last minute and `again` is not set.
+    Raises UserError when the same job was submitted within the last minute and `again` is not set, and for more than is
+    left of a budget.
     """
     project, selection = handover.project.record(), handover.selection
     digest = _digest(handover, project)
@@ -100,6 +104,8 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         after=tuple(one.id for one in handover.after),
         inside=handover.inside,
     )
+    if handover.charge is not None:
+        ledger.charge(paths, handover.charge)
     try:
         # In the index before it exists, so that what an interruption leaves is found; and never without its record.
         if handover.is_listed:
@@ -128,6 +134,8 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         shutil.rmtree(paths.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             index.forget(paths.id)
+        if handover.charge is not None:
+            ledger.take_back(paths)
         raise
     return paths
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, Follow, RunName, command, commands
+from trainjob.cli.command import AsJson, Follow, OverBudget, RunName, agreed, command, commands
 from trainjob.watch import show
 
 app = commands()
@@ -32,14 +32,25 @@ def resume(
             "--in", metavar="JOBID", help="Of a run inside an allocation: continue in this job. Default: the same job."
         ),
     ] = None,
+    over_budget: OverBudget = False,
     follow: Follow = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that ended early, from its newest checkpoint."""
     from trainjob.cli import following
-    from trainjob.requests import interface
+    from trainjob.observe import index
+    from trainjob.requests import submission
 
-    found = interface.run(run)
-    found.resume(instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=show.warning)
-    paths = found.paths
+    paths = index.find(run)
+    if over_budget:
+        agreed()
+    submission.resume(
+        paths,
+        instances=instances,
+        from_scratch=from_scratch,
+        completed=completed,
+        inside=inside,
+        over_budget=over_budget,
+        warn=show.warning,
+    )
     following.started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)
