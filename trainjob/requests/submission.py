@@ -183,22 +183,22 @@ def resume(
         request = follow_checkpoints(paths, request, warn)
         if request is not None:
             write_again(paths, rendered(request))
-        _charge(now, request, over_budget=over_budget)
+        begin = [one for one in now.elements if one.state != states.COMPLETED] or [now]
+        again = [request or resuming.request_of(jobs.read(one.paths.job)) for one in begin]
+        if (charge := charge_of_run(now, again, over_budget=over_budget)) is not None:
+            ledger.charge(paths.whole, charge)
         resuming.resume(now, completed=completed)
         notify.watch(paths)
 
 
-def _charge(now: Snapshot, request: Request | None, *, over_budget: bool) -> None:
-    """Charge the next attempt of a run, or of those elements of an array that begin again. Raises OverBudgetError."""
-    if now.submission is None:
-        return
-    begin = [one for one in now.elements if one.state != states.COMPLETED] or [now]
-    again = [request or resuming.request_of(jobs.read(one.paths.job)) for one in begin]
-    name, of_project = now.submission.cluster, now.submission.project
-    project = Path(str(of_project.get("top")), str(of_project.get("start") or ""))
-    charge = budget.charge_of(budget.cost_of(again), again[0].cluster, name, project)
-    if charge.cost.devices:
-        ledger.charge(now.paths.whole, charge._replace(limits=()) if over_budget else charge)
+def charge_of_run(now: Snapshot, again: Sequence[Request], *, over_budget: bool) -> ledger.Charge | None:
+    """Return what the next attempt of a run, or of those elements of an array, may cost; None for nothing."""
+    cost = budget.cost_of(again)
+    if not cost.devices or now.submission is None:
+        return None
+    project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
+    charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
+    return charge._replace(limits=()) if over_budget else charge
 
 
 def _moved(now: Snapshot, inside: str) -> Snapshot:
