@@ -9,6 +9,7 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from trainjob.backends.slurm import backend
 from trainjob.cluster.slurm_text import duration
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
 
 GPUS = 8
@@ -53,17 +54,11 @@ def gives_gpus(slurm: StandinSlurm, name: str = "hpc", **keys: object) -> None:
 
 
 def submit(
-    cluster: str = "hpc", hours: float | None = 2.0, instances: int = GPUS, starts: int = 1, **settings: object
+    cluster: str = "hpc", hours: float | None = 2.0, instances: int = GPUS, starts: int = 1, **settings: Any
 ) -> trainjob.Run:
-    limit = {} if hours is None else {"time_limit": duration(round(hours * 3600))}
-    job = trainjob.plan(
-        cluster,
-        command=["true"],
-        instances=instances,
-        max_attempts=starts,
-        **limit,
-        **settings,  # type: ignore[arg-type]
-    )
+    if hours is not None:
+        settings["time_limit"] = duration(round(hours * 3600))
+    job = trainjob.plan(cluster, command=["true"], instances=instances, max_attempts=starts, **settings)
     return job.submit(check=False, again=True)
 
 
@@ -216,7 +211,7 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
     draw = random.Random(11)
     allowed = 0
     for _ in range(100):
-        settings = {
+        settings: dict[str, Any] = {
             "hours": draw.choice([None, 0.1, 0.5, 2.0, 24.0, 700.0]),
             "instances": draw.choice([1, 2, 4, 8]),
             "starts": draw.choice([1, 2, 50]),
@@ -238,7 +233,7 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
 
 def test_a_line_that_was_cut_is_passed_over(slurm: StandinSlurm) -> None:
     submit()
-    file = ledger.home() / "ledger.jsonl"
+    file = home() / "ledger.jsonl"
     file.write_bytes(file.read_bytes() + b'{"run": "abcd-x", "most": 9')
     submit()
     assert charged() == 2 * GPUS * 2.0
