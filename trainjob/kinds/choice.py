@@ -21,7 +21,7 @@ from trainjob.records.files import only_owner_writes
 VARIABLE = "TRAINJOB_CLUSTER"
 # In every folder from the working folder up to the top of the repository.
 PROJECT_FILES = ("trainjob.yaml", "pyproject.toml")
-DEFAULT = "local"
+DEFAULT, BY_DEFAULT = "local", "default"
 _STATED = re.compile(r"(?m)^cluster:.*\n?")
 
 
@@ -44,7 +44,7 @@ def choose(flag: str | None, job_file: Path | None = None, folder: Path | None =
     In this order: the flag, TRAINJOB_CLUSTER, the job file, the project, the user's config.yaml. Otherwise it is this
     machine. Raises UserError for a file that can't be read.
     """
-    return next(_stated(flag, job_file, folder or Path.cwd()), ClusterChoice(DEFAULT, "default"))
+    return next(_stated(flag, job_file, folder or Path.cwd()), ClusterChoice(DEFAULT, BY_DEFAULT))
 
 
 def _stated(flag: str | None, job_file: Path | None, folder: Path) -> Iterator[ClusterChoice]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainjob.cli.command import AsJson, Follow, command, commands
-from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, say_inside, takes_a_job
+from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, propose_site, say_inside, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -44,6 +44,7 @@ def submit(
 
         print_rendered(job.render(), as_json=as_json)
         return
+    propose_site(job.prepared)
     from trainjob.cli import following
     from trainjob.observe import arrays
     from trainjob.records import submission as submissions
