@@ -187,7 +187,9 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, float]:
     from trainjob.records import job as jobs
 
     now = statuses([paths], Known())[0]
-    if now.state not in states.ENDED or any(one.is_held for one in now.parts):
+    # One that is being submitted at this moment looks like one whose submission was interrupted.
+    is_submitted = all(one.submission is not None and one.submission.native is not None for one in now.parts)
+    if not is_submitted or now.state not in states.ENDED or any(one.is_held for one in now.parts):
         return {}
     hours, ended_at = 0.0, 0.0
     try:
