@@ -103,11 +103,11 @@ def test_a_module_beside_the_user_is_found_below_the_top_of_the_repository(
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path / "sub")
 
-    def planned(task: str, **more: str) -> tuple[str | None, str | None]:
-        job = trainjob.plan(task=task, project=tmp_path, **more).prepared.request.job
+    def planned(task: str, optimizer: str | None = None) -> tuple[str | None, str | None]:
+        job = trainjob.plan(task=task, project=tmp_path, optimizer=optimizer).prepared.request.job
         return job.task, job.optimizer
 
-    assert planned("mine:Task", optimizer="mine:Opt") == ("sub/mine:Task", "sub/mine:Opt")
+    assert planned("mine:Task", "mine:Opt") == ("sub/mine:Task", "sub/mine:Opt")
     assert planned("package.inner:Task") == ("sub/package.inner:Task", None)
-    assert planned("top:Task", optimizer="torch.optim:RMSprop") == ("top:Task", "torch.optim:RMSprop")
+    assert planned("top:Task", "torch.optim:RMSprop") == ("top:Task", "torch.optim:RMSprop")
     assert planned("nowhere:Task") == ("nowhere:Task", None)
