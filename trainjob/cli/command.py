@@ -130,6 +130,15 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def hours(budget: str, *units: str) -> float:
+    """Return the hours of a text such as 2gpu-hours, of one of these units. Raises typer.BadParameter for another."""
+    number = next((budget.removesuffix(f"{unit}-hours") for unit in units if budget.endswith(f"{unit}-hours")), budget)
+    try:
+        return float(number)
+    except ValueError:
+        raise typer.BadParameter(f"--budget {budget}: expected {units[-1]}-hours, as in 2{units[0]}-hours") from None
+
+
 def fail_unless(good: bool) -> None:
     """End the command with the exit code of what the user or the cluster can fix, unless all is good."""
     if not good:
