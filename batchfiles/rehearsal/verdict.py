@@ -408,7 +408,8 @@ def _installs(seen: _Seen) -> bool | None:
 def _in_spool(seen: _Seen) -> bool | None:
     texts = [text for one in seen.recording.processes for text in (one.folder, *one.words, *one.environment.values())]
     texts += [job.output for job in seen.recording.jobs]
-    return True if any("/spool-" in text for text in texts) else None
+    # The names of the file itself there say nothing: bash begins each of its messages with that.
+    return True if any(re.search(r"/spool-(?!\S*/slurm_script\b)", text) for text in texts) else None
 
 
 def _cancels(seen: _Seen) -> bool | None:

@@ -260,6 +260,14 @@ def test_what_processes_were_told_confirms_a_finding(
     assert judged(processes, code).confirmations[0].is_confirmed is confirmed
 
 
+def test_a_message_of_bash_shows_no_use_of_the_spool_folder() -> None:
+    for output, confirmed in (
+        ("/s/spool-node1/job7/slurm_script: line 5: x: command not found\n", None),
+        ("/s/spool-node1/job7/slurm_script: line 5: cd: /s/spool-node1/job7/src: No such file or directory\n", True),
+    ):
+        assert judged(GOOD, "script-dir-is-spool", output=output).confirmations[0].is_confirmed is confirmed
+
+
 def test_what_bash_can_not_read_is_confirmed_by_what_it_prints() -> None:
     for code in ("not-bash", "bash-under-sh"):
         assert judged([], code, output="x: line 9: syntax error near `fi'").confirmations[0].is_confirmed is True
