@@ -125,10 +125,12 @@ def over(limit: Limit, cost: Cost, charged: float) -> OverBudgetError | None:
     if math.isinf(cost.hours):
         most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", "Give --time-limit")
-    starts = f" in {cost.starts} starts of {cost.hours:,.1f}" if cost.starts > 1 else ""
+    starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
+    counted = f"{charged:,.2f} are charged"
+    if math.isinf(charged):
+        counted = "a run without a time limit counts until it has ended"
     text = (
-        f"this job may cost {cost.most:,.1f} {word}{starts}, and of {limit} {max(left, 0.0):,.1f} are left: "
-        f"{charged:,.1f} are charged"
+        f"this job may cost {cost.most:,.2f} {word}{starts}, and of {limit} {max(left, 0.0):,.2f} are left: {counted}"
     )
     fitting = int(left // cost.hours)
     if fitting >= 1:
