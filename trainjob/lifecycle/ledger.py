@@ -118,7 +118,7 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
 
 def over(limit: Limit, cost: Cost, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
-    left = limit.hours - charged
+    left = max(limit.hours - charged, 0.0)
     if cost.device != limit.device or cost.most <= left:
         return None
     word = f"{cost.device}-hours"
@@ -129,9 +129,7 @@ def over(limit: Limit, cost: Cost, charged: float) -> OverBudgetError | None:
     counted = f"{charged:,.2f} are charged"
     if math.isinf(charged):
         counted = "a run without a time limit counts until it has ended"
-    text = (
-        f"this job may cost {cost.most:,.2f} {word}{starts}, and of {limit} {max(left, 0.0):,.2f} are left: {counted}"
-    )
+    text = f"this job may cost {cost.most:,.2f} {word}{starts}, and of {limit} {left:,.2f} are left: {counted}"
     fitting = int(left // cost.hours)
     if fitting >= 1:
         cure = f"Give --max-attempts {fitting}: it then starts at most so often"
