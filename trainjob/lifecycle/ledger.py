@@ -233,9 +233,16 @@ def _read(ledger: IO[str]) -> dict[str, dict[str, Any]]:
     for line in ledger.read().split("\n"):
         with contextlib.suppress(ValueError):
             row = json.loads(line)
-            if isinstance(row, dict) and isinstance(row.get("run"), str):
+            if _is_sound(row):
                 rows[row["run"]] = row if "most" in row else {**rows.get(row["run"], {}), **row}
     return rows
+
+
+def _is_sound(row: object) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("run"), str):
+        return False
+    figures = [row[name] for name in ("most", "spent", "ended_at") if row.get(name) is not None]
+    return all(type(one) in (int, float) and one >= 0 for one in figures)
 
 
 def _append(ledger: IO[str], row: Mapping[str, Any]) -> None:

@@ -238,9 +238,12 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
     assert len(slurm.jobs()) == allowed
 
 
-def test_a_line_that_was_cut_is_passed_over(slurm: StandinSlurm) -> None:
+@pytest.mark.parametrize(
+    "line", ['{"run": "abcd-x", "most": 9', "[1]", '{"run": "abcd-x", "most": "9"}', '{"most": NaN}']
+)
+def test_a_line_that_is_cut_or_no_row_is_passed_over(slurm: StandinSlurm, line: str) -> None:
     submit()
     file = home() / "ledger.jsonl"
-    file.write_bytes(file.read_bytes() + b'{"run": "abcd-x", "most": 9')
+    file.write_text(file.read_text() + line)
     submit()
     assert charged() == 2 * GPUS * 2.0
