@@ -526,9 +526,24 @@ def test_each_line_whose_count_is_of_updates_is_a_record_of_its_own(tmp_path: Pa
 
 
 def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock: Clock) -> None:
-    looks = [(10 * n, "Loss: 2.5\n") for n in range(1, 5)]
-    beside_counted(RunPaths(tmp_path), clock, looks, evaluates=True)
-    assert {line.loss for line in metrics.read(RunPaths(tmp_path))} == {None}
+    """The hook tells between which bytes of the log it may have evaluated; of many between two looks, the last ones."""
+    train, unnamed = "Epoch[{0}](5/10): Loss: 2.{0}\n", "Epoch[{0}](2/2): Loss: 9.{0}\n"
+    looks, asides, size = [], [], len(HEADER)
+    for n in range(1, 7):
+        size += len(train.format(n))
+        asides.append((size, size + len(unnamed.format(n))))
+        size = asides[-1][1]
+        looks.append((10 * n, train.format(n) + unnamed.format(n)))
+    for name, shown, kept in (("each", looks, 6), ("at once", [(60, "".join(text for _, text in looks))], 3)):
+        paths = RunPaths(tmp_path / name)
+        paths.logs.mkdir(parents=True)
+        beside_counted(paths, clock, shown, asides=tuple(asides[-kept:]), asides_before=6 - kept)
+        assert {line.loss for line in metrics.read(paths)} - {None} == (
+            {2.1, 2.2, 2.3, 2.4, 2.5, 2.6} if kept == 6 else {2.6}
+        )
+    (tmp_path / "piped").mkdir()
+    beside_counted(RunPaths(tmp_path / "piped"), clock, looks, asides=((-1, -1),))
+    assert {line.loss for line in metrics.read(RunPaths(tmp_path / "piped"))} == {None}
 
 
 @pytest.mark.parametrize(
