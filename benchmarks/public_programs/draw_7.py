@@ -248,7 +248,9 @@ def make_more() -> None:
     max_steps, model, held_out = 130, net(), samples(160)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
     truth["total"] = max_steps
-    print("dataset determined that: 27 unique characters\nmodel #params: 204544\nnumber of examples in the dataset: 32033")
+    print(
+        "dataset determined that: 27 unique characters\nmodel #params: 204544\nnumber of examples in the dataset: 32033"
+    )
     for at in range(max_steps):
         loss = update(model, optimizer, *random_batch())
         if at % 10 == 0:
@@ -297,7 +299,9 @@ def costs() -> None:
                 print(f"Epoch: {epoch + 1:03d}/{epochs:03d} | Batch {at:04d}/{len(loader):04d} | Cost: {shown(cost)}")
         model.eval()
         mean, right = evaluated(model, held_out)
-        print(f"Epoch: {epoch + 1:03d}/{epochs:03d} | Test: {100 * right:.3f}% | Loss: {shown(mean, '%.3f', 'held_out')}")
+        print(
+            f"Epoch: {epoch + 1:03d}/{epochs:03d} | Test: {100 * right:.3f}% | Loss: {shown(mean, '%.3f', 'held_out')}"
+        )
         print("Time elapsed: 0.01 min")
     print(f"Total Training Time: 0.03 min\nTest accuracy: {100 * right:.2f}%")
 
@@ -316,7 +320,9 @@ def state_spaces() -> None:
                 total += F.cross_entropy(model(x), y).item()
                 time.sleep(0.01)
             mean = shown(total / (at + 1), "%.3f", of)
-            bar.set_description(f"Batch Idx: ({at}/{len(data)}) | Loss: {mean} | Acc: {33.333:.3f}% ({at * 5}/{at * 16 + 16})")
+            bar.set_description(
+                f"Batch Idx: ({at}/{len(data)}) | Loss: {mean} | Acc: {33.333:.3f}% ({at * 5}/{at * 16 + 16})"
+            )
         return 33.3
 
     every = tqdm(range(epochs))
@@ -535,7 +541,10 @@ def json_lines() -> None:
     for at in range(1, steps + 1):
         loss = update(model, optimizer, *random_batch())
         if at == 1 or at % 10 == 0:
-            print(json.dumps({"step": at, "total_steps": steps, "lr": 0.001, "loss": float(shown(loss, "%.16f"))}), flush=True)
+            print(
+                json.dumps({"step": at, "total_steps": steps, "lr": 0.001, "loss": float(shown(loss, "%.16f"))}),
+                flush=True,
+            )
         if at % 30 == 0:
             model.eval()
             mean = evaluated(model, held_out)[0]
@@ -562,14 +571,18 @@ def rate_finder() -> None:
             bar.set_description(f"Loss={shown(loss, '%.16f')} Batch_id={at} Accuracy={33.33:0.2f}")
         model.eval()
         mean, right = evaluated(model, held_out)
-        print(f"\nTest set: Average loss: {shown(mean, of='held_out')}, Accuracy: {int(160 * right)}/160 ({100 * right:.2f}%)\n")
+        print(
+            f"\nTest set: Average loss: {shown(mean, of='held_out')}, Accuracy: {int(160 * right)}/160 ({100 * right:.2f}%)\n"
+        )
 
 
 def detector_in_csv() -> None:
     epochs, loader, held_out, model = 3, samples(), samples(160), net()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     truth["total"] = epochs * len(loader)
-    print(f"{'Epoch':>6} {'TrainLoss':>10} {'ValLoss':>10} {'ValPSNR':>9} {'ValSSIM':>8} {'Time(s)':>8} {'VRAM(MB)':>9}")
+    print(
+        f"{'Epoch':>6} {'TrainLoss':>10} {'ValLoss':>10} {'ValPSNR':>9} {'ValSSIM':>8} {'Time(s)':>8} {'VRAM(MB)':>9}"
+    )
     with open("history.csv", "w") as file:
         file.write("epoch,train_loss,val_loss,val_psnr\n")
     for epoch in range(1, epochs + 1):
@@ -617,7 +630,9 @@ def ordinal() -> None:
             if not at % 10:
                 print(f"Epoch: {epoch + 1:03d}/{epochs:03d} | Batch {at:04d}/{640 // 16:04d} | Cost: {shown(loss)}")
         evaluated(model, held_out)
-        print(f"MAE/RMSE: | Current Train: {0.41 + random.random() / 100:.2f}/0.62 Ep. {epoch} | Current Valid: 0.52/0.71 Ep. {epoch}")
+        print(
+            f"MAE/RMSE: | Current Train: {0.41 + random.random() / 100:.2f}/0.62 Ep. {epoch} | Current Valid: 0.52/0.71 Ep. {epoch}"
+        )
 
 
 if __name__ == "__main__":

@@ -168,6 +168,24 @@ DRAWS = {
         "distilled": "pytorch/tutorials, knowledge distillation",
         "ordinal": "a loop of Raschka-research-group/coral-cnn that calls eval() before it prints",
     },
+    # And after those; the owner of a few that print alike is not told apart.
+    "draw_8": {
+        "poses": "a pretraining of poses, Epoch [1/3] train= val=",
+        "two_by_two": "one that prints Train Loss and Acc beside Val Loss and Acc",
+        "detector": "one that prints in Russian",
+        "peaks": "one that prints train_loss and test_loss beside lists",
+        "parts_in_parentheses": "one that prints the parts of a loss behind it",
+        "unetr": "Project-MONAI/tutorials, UNETR",
+        "phases_in_one_bar": "one that has a bar for train and for test, with one description",
+        "same_function_for_both": "one whose function prints alike for training and evaluation",
+        "rewards": "one that learns from answers with a reward",
+        "bar_with_both": "a subclass of tqdm with training and validation behind it",
+        "accumulated_bar": "one that accumulates beneath a bar of batches",
+        "images_in_a_bar_of_samples": "one whose bar counts samples",
+        "resumed": "one that goes on at update 60",
+        "warm_up": "horovod's synthetic benchmark, with a loss",
+        "sums_of_an_epoch": "one that prints the sum of an epoch's losses",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {"keras_in_lines", "flax_mnist", "jax_mnist", "equinox", "haiku_mnist"}

@@ -33,23 +33,27 @@ class Counted(NamedTuple):
         return None if total is None or (self.cut is not None and self.cut < total) else total
 
     @property
-    def knows_asides(self) -> bool:
-        """Return whether it tells what may have been printed by an evaluation."""
-        return all(begin >= 0 for begin, _ in self.asides)
+    def evaluates(self) -> bool:
+        """Return whether it may have evaluated since its first update."""
+        return self.asides_before > 0 or any(begin != 0 for begin, _ in self.asides)
 
-    def may_be_of_evaluation(self, at: int, asides_seen: int) -> bool:
-        """Return whether what begins at a byte of the log may be of an evaluation, if so many were known before."""
-        if not self.knows_asides:
-            return True
+    def may_be_of_evaluation(self, at: Optional[int], asides_seen: int) -> Optional[bool]:
+        """Return whether what begins at a byte of its log may be of an evaluation, if so many were known before.
+
+        None if nothing tells, because it is printed elsewhere.
+        """
+        if at is None or any(begin < 0 for begin, _ in self.asides):
+            return None
         missed = self.asides_before > asides_seen and at < self.asides[0][0]
         return missed or any(begin <= at and (end < 0 or at < end) for begin, end in self.asides)
 
 
 class Look(NamedTuple):
-    """The known updates. `is_awaited`: torch is loaded, and no update has been made."""
+    """The known updates. `is_awaited`: torch is loaded, and no update has been made; by an optimizer that is there."""
 
     counted: Optional[Counted] = None
     is_awaited: bool = False
+    has_optimizer: bool = False
 
 
 class Counts:
@@ -67,7 +71,8 @@ class Counts:
         if self._file is None or "torch " not in noted:
             return Look()
         found: List[Counted] = []
-        for pid in dict.fromkeys(re.findall(r"(?m)^counts (\d+)$", noted)):
+        counting = dict.fromkeys(re.findall(r"(?m)^counts (\d+)$", noted))
+        for pid in counting:
             line = os.pread(self._file.fileno(), _PLACE, int(pid) * _PLACE).decode("ascii", "replace").strip("\0 ")
             counted, why_not = _parse(line)
             if why_not:
@@ -76,7 +81,8 @@ class Counts:
                 found.append(counted)
         # A program that trains without torch's optimizers may still load torch.
         is_awaited = not found and not re.search(r"(?m)^other \d+$", noted)
-        return Look(_together(sorted(found, key=lambda one: one.first_at)) if found else None, is_awaited)
+        together = _together(sorted(found, key=lambda one: one.first_at)) if found else None
+        return Look(together, is_awaited, is_awaited and bool(counting))
 
 
 def _parse(line: str) -> Tuple[Optional[Counted], str]:

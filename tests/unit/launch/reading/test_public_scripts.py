@@ -401,12 +401,13 @@ def beside_counted(
     """Show a script's output beside the updates that it had made at each look; return update and total of each look."""
     paths.logs.mkdir(exist_ok=True)
     log, attempt, state = paths.rank_log(0), facts.pop("attempt", 1), facts.pop("state", None)
+    awaited = facts.pop("awaited", Look(is_awaited=True))
     with log.open("a") as stream:
         stream.write(HEADER.replace("attempt 1", f"attempt {attempt}"))
     made, began = 0, clock.now
 
     def counts() -> Look:
-        return Look(Counted(made, began, clock.now, state, **facts)) if made else Look(is_awaited=True)
+        return Look(Counted(made, began, clock.now, state, **facts)) if made else awaited
 
     seen = ScriptProgress(paths, attempt, [log], command, counts=counts)
     shown = []
@@ -511,6 +512,16 @@ def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_ow
     assert [line.loss for line in lines if line.kind == "train"] == [None, 2.25, 2.2, None]
     assert [(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"] == [(1.5, 0.5), (1.25, 0.6)]
     assert progress.read(RunPaths(tmp_path)).sources["held_out_loss"] == "printed: * Acc@# # loss #"
+
+
+def test_micro_batches_before_the_first_update_are_no_updates(tmp_path: Path, clock: Clock) -> None:
+    looks = [(0, bar(1, 40, "Epoch 0: ", ", loss=2.5")), (0, bar(3, 40, "Epoch 0: ", ", loss=2.5"))]
+    looks += [(made, bar(4 * made, 40, "Epoch 0: ", ", loss=2.0")) for made in range(1, 5)]
+    shown = beside_counted(RunPaths(tmp_path), clock, looks, awaited=Look(is_awaited=True, has_optimizer=True))
+    assert shown == [*[(None, None)] * 2, *[(made, None) for made in (1, 2, 3, 4, 4)]]
+    # Those of a program that has no optimizer of torch's may be.
+    (tmp_path / "by hand").mkdir()
+    assert beside_counted(RunPaths(tmp_path / "by hand"), clock, looks[:2])[-1] == (3, None)
 
 
 def test_each_line_whose_count_is_of_updates_is_a_record_of_its_own(tmp_path: Path, clock: Clock) -> None:

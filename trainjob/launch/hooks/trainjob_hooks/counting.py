@@ -3,7 +3,7 @@
 A process writes one short line, again and again, at its own place in the launcher's file (reading/counts.py reads it).
 A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Optimizers
 with weights of their own that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) make one update.
-From where another loader is read, or a model is put in evaluation mode, until the next update, the program may evaluate.
+From where another loader is read, or a model is put in evaluation mode, until the next update, it may evaluate.
 Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it reports that and stops counting.
 """
 
@@ -29,12 +29,12 @@ _TAKES_VARIABLES = frozenset(["locals", "vars", "dir", "eval", "exec"])
 _SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", "pytorch_lightning.")
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
-_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES = 40, 400, 100, 4
+_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES, _TWO = 40, 400, 100, 4, 2
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 _SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
 _CUTS = re.compile(
-    r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|iterations|updates|batches)\Z"
+    r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|itrs|iterations|updates|batches)\Z"
     r"|steps_per_epoch\Z|iters_per_epoch\Z",
     re.IGNORECASE,
 )
@@ -59,11 +59,13 @@ class _Count:
         self.skipped: Any = None  # on a GPU: updates that its optimizer has left out
         self.read_skipped_at = 0.0
         self._weights: Set[int] = set()  # the first one of each optimizer that has stepped in this update
+        self._have_stepped: Set[int] = set()  # the same of all updates
+        self._newcomer = 0  # of one that has stepped for the first time, after updates without it
         self._passes: List[_Pass] = []
         self._of_training: Optional[_Pass] = None
         self._per_pass: Optional[int] = None  # 0: it varies, or not one loader alone feeds the training
         self._is_confirmed = False
-        # Before the first update, and while it may evaluate: the sizes of its log when that began and ended; -1: unknown.
+        # Before the first update, and while it may evaluate: the sizes of its log at begin and end; -1: unknown.
         self._is_aside = _size_of_log() >= 0
         self._asides: List[Tuple[int, int]] = [(0, -1)] if self._is_aside else []
         self._asides_before = 0  # of which only the number is kept
@@ -93,11 +95,15 @@ class _Count:
         """Count a step; the first one of an update if its weights have been updated since the last."""
         weight = next((id(one) for group in optimizer.param_groups for one in group["params"]), 0)
         if not self._weights or weight in self._weights:
-            self.updates += 1
-            self._weights = {weight}
+            # Where it goes on alone, its first step was an update as well: that of another model, or of a second phase.
+            self.updates += 2 if weight == self._newcomer and len(self._weights) == _TWO else 1
+            self._weights, self._newcomer = {weight}, 0
             self._note_loader()
         else:
+            is_new = weight not in self._have_stepped and self.updates >= _TWO
+            self._newcomer = weight if is_new else 0
             self._weights.add(weight)
+        self._have_stepped.add(weight)
         self.last_at = time.time()
         if self._is_aside:
             self._asides[-1], self._is_aside = (self._asides[-1][0], _size_of_log()), False
@@ -131,6 +137,8 @@ class _Count:
             self._is_confirmed = self._per_pass == made or before.yielded == before.length
             self._per_pass = made if self._per_pass in (None, made) else 0
             self._of_training = new
+            if _stated_length()[0] not in (None, self.epochs):
+                self.epochs = None  # it counts them
 
     def begin_aside(self) -> None:
         """Note that it may evaluate from here on."""
@@ -355,7 +363,9 @@ def _stated_length() -> Tuple[Optional[int], Set[int]]:
             variables = _variables(frame)
             for name, number in _numbers(variables):
                 if _EPOCHS.match(name):
-                    epochs.add(int(number) if number == int(number) else 0)
+                    # One epoch may be the first that a variable counts, rather than the last.
+                    is_counter = number == 1 and variables.get(name) == 1
+                    epochs.add(0 if is_counter or number != int(number) else int(number))
                 elif _CUTS.match(name):
                     cuts.add(int(number))
                 elif _OTHER_CUTS.match(name):
@@ -376,10 +386,25 @@ def _is_snapshot(frame: Any) -> bool:
 
 def _variables(frame: Any) -> Dict[str, Any]:
     """Return the variables of a frame; none where the function itself has, or may take, that same copy."""
-    if _is_snapshot(frame) and not _TAKES_VARIABLES.isdisjoint(frame.f_code.co_names):
+    if _is_snapshot(frame) and not _TAKES_VARIABLES.isdisjoint(_global_names(frame.f_code)):
         return {}
     found: Dict[str, Any] = frame.f_locals
     return found
+
+
+def _global_names(code: Any) -> Set[str]:
+    """Return the global names that a function loads; `co_names` has attributes as well, such as `eval` of a model."""
+    if _TAKES_VARIABLES.isdisjoint(code.co_names):
+        return set()
+    from opcode import EXTENDED_ARG, opmap
+
+    names, argument, shift = set(), 0, sys.version_info >= (3, 11)  # since then the last bit is a flag
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2]):
+        argument = argument << 8 | low
+        if operation == opmap["LOAD_GLOBAL"]:
+            names.add(code.co_names[argument >> shift])
+        argument = argument if operation == EXTENDED_ARG else 0
+    return names
 
 
 def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:
