@@ -186,6 +186,21 @@ DRAWS = {
         "warm_up": "horovod's synthetic benchmark, with a loss",
         "sums_of_an_epoch": "one that prints the sum of an epoch's losses",
     },
+    # And after those; run it where transformers, accelerate and Lightning are.
+    "draw_9": {
+        "lightning_bars": "Lightning-AI/pytorch-lightning itself, its bar of tqdm",
+        "lightning_rich": "the same, RichProgressBar",
+        "trainer_that_accumulates": "huggingface/transformers itself, Trainer",
+        "trainer_without_bars": "the same, disable_tqdm",
+        "accelerated": "huggingface/accelerate itself, gradient_accumulation.py",
+        "logged_by_rich": "Textualize/rich, track and its handler of logging",
+        "progress_of_two_tasks": "the same, Progress with two tasks",
+        "head_then_all": "one that fine-tunes a head, then all of it",
+        "test_on_tensors": "mrdbourke/pytorch-deep-learning, a classification",
+        "folds": "christianversloot/machine-learning-articles, k-fold",
+        "alternating": "quark0/darts, train_search.py",
+        "profiled": "one that prints its data's state between steps",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {"keras_in_lines", "flax_mnist", "jax_mnist", "equinox", "haiku_mnist"}
