@@ -195,3 +195,12 @@ def test_what_may_be_printed_by_an_evaluation_is_known_to_the_byte(tmp_path: Pat
     assert parts == [["before"], ["eval"] * 5, ["eval"] * 6]
     assert [found.may_be_of_evaluation(at, 3) for at in (0, len("before\n"))] == [True, False]
     assert counted(program, tmp_path)[1].counted.may_be_of_evaluation(7, 3) is None
+
+
+def test_updates_that_a_device_makes_are_not_awaited(tmp_path: Path) -> None:
+    """PopTorch takes an optimizer of torch's, and calls no step of it: then all that is printed counts."""
+    (tmp_path / "poptorch.py").write_text("")
+    imported = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import poptorch\n"
+    for before, is_awaited in (("", True), (imported, False)):
+        look = counted(f"{before}{BEGINS}{SGD}", tmp_path)[1]
+        assert (look.counted, look.is_awaited, look.has_optimizer) == (None, is_awaited, is_awaited)

@@ -28,6 +28,7 @@ _TAKES_VARIABLES = frozenset(["locals", "vars", "dir", "eval", "exec"])
 # Samplers whose length costs nothing, and draws nothing.
 _SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", "pytorch_lightning.")
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
+_MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
 _MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES, _TWO = 40, 400, 100, 4, 2
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
@@ -243,7 +244,8 @@ def _count_steps(kind: Any) -> None:
     _mine()
     if _LOADERS in sys.modules:
         _watch_passes(sys.modules[_LOADERS].DataLoader)
-    _watch_evaluation(sys.modules["torch.nn"].Module)
+    if _MODULES in sys.modules:
+        _watch_evaluation(sys.modules[_MODULES].Module)
     if getattr(step, "_trainjob_counts", False):
         return
     compiler = getattr(sys.modules["torch"], "compiler", None)
