@@ -19,6 +19,7 @@ from trainjob.machines.machine import Machine
 from trainjob.records import job as jobs
 from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
 from trainjob.records.submission import Remote, Submission
+from trainjob.records.updates import UpdatePaths
 
 _ABSENT = 44  # exit code of replace_files.sh
 # Reading a run directory with large checkpoints.
@@ -100,6 +101,11 @@ def refresh_output(paths: RunPaths, submission: Submission | None) -> None:
 def refresh_usage(paths: RunPaths, submission: Submission | None) -> None:
     """Append the new samples of what a remote run's ranks use. Raises UserError."""
     _refresh_grown(paths, submission, [], (paths.rank_usage,))
+
+
+def refresh_updates(paths: RunPaths, submission: Submission | None) -> None:
+    """Append what a remote run's ranks have recorded of their updates since the last time. Raises UserError."""
+    _refresh_grown(paths, submission, [], (UpdatePaths(paths).rank,))
 
 
 def _refresh_grown(

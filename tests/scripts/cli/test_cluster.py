@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from trainjob.cli.plan.check import app as check_app
-from trainjob.cli.site.cluster import app
+from trainjob.cli.site.cluster import app, init
 
 
 def typed(*words: str) -> Any:
@@ -95,3 +96,25 @@ def test_a_budget_for_cpus_is_refused_with_what_works() -> None:
 def test_only_a_cluster_with_a_scheduler_can_be_asked(folder: Path) -> None:
     ended = typed("check", "local", "--ask-controller")
     assert (ended.exit_code, "local is of kind local" in ended.output) == (2, True)
+
+
+def test_a_draft_from_slurm_asks_on_a_terminal_which_interpreter_jobs_have(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def prompt(text: str, default: str) -> str:
+        asked.append((text, default))
+        return "/shared/venv/bin/python"
+
+    def drafted_text(*_: object) -> str:
+        return f"kind: slurm\nnodes: {{count: 1, cpus: 4}}\npython: {_[-1]}\n"
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("typer.prompt", prompt)
+    monkeypatch.setattr("trainjob.machines.slurm.drafted.active_python", lambda _: "/home/me/venv/bin/python3")
+    monkeypatch.setattr("trainjob.machines.slurm.drafted.text", drafted_text)
+    monkeypatch.setattr("trainjob.check.slurm.test_only", lambda *_: None)
+    init("hpc", site=None, kind="slurm", source=None, from_slurm=True, ssh=None, partition=None, python=None)
+    assert asked == [("Interpreter of the jobs, at the same path on every node", "/home/me/venv/bin/python3")]
+    assert "python: /shared/venv/bin/python\n" in (folder / "clusters/hpc.yaml").read_text()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import complete
-from trainjob.cli.command import AsJson, command, commands, fail_unless
+from trainjob.cli.command import AsJson, command, commands, fail_unless, hours
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ def accept(
         raise typer.BadParameter(
             f"--budget {budget}: ranks of cluster {named.name} train on CPUs, which cost no device-hours: leave it out"
         )
-    limit = None if budget is None else _device_hours(budget)
+    limit = None if budget is None else hours(budget, "gpu", "device")
     with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
         listed = acceptance.plan_steps(named, Path(project), hosts, stage, skip or ())
         if not as_json or dry_run:
@@ -266,14 +266,6 @@ def accept(
             typer.echo(f"changed: {line}")
         typer.echo(f"{named.name}: {acceptance.verdict(evidence)}; see {folder}/acceptance.html")
     fail_unless(evidence.has_passed)
-
-
-def _device_hours(budget: str) -> float:
-    number = budget.removesuffix("gpu-hours").removesuffix("device-hours")
-    try:
-        return float(number)
-    except ValueError:
-        raise typer.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
 
 
 def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:
