@@ -6,6 +6,7 @@ Help is plain text: typer's panels load rich, which takes longer than `plan`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -175,3 +176,14 @@ RunOrLast = Annotated[
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OverBudget = Annotated[
+    bool,
+    typer.Option("--over-budget", help="Submit more than is left of a budget, once you have agreed at a terminal."),
+]
+
+
+def agreed() -> None:
+    """Ask the person at the terminal whether a budget may be exceeded. Raises BadParameter without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter("a person at a terminal gives --over-budget, and this is none")
+    typer.confirm("submit it even beyond a budget?", abort=True, err=True)

@@ -22,6 +22,8 @@ from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, with_home
 from trainjob.kinds import table
+from trainjob.lifecycle import ledger
+from trainjob.lifecycle.ledger import Charge
 from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
@@ -56,6 +58,7 @@ class Handover:
     share: str = "none"  # who else may read the run directory: none, group or all
     inside: str | None = None  # the job that holds its nodes, in which it is a step
     is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
+    charge: Charge | None = None  # what it may cost, and the budgets that must hold it; None: nothing
 
 
 def refuse_redirects(environ: Mapping[str, str]) -> None:
@@ -73,7 +76,8 @@ def refuse_redirects(environ: Mapping[str, str]) -> None:
 def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     """Return the run, which has begun or waits.
 
-    Raises UserError when the same job was submitted within the last minute and `again` is not set.
+    Raises UserError when the same job was submitted within the last minute and `again` is not set, and for more than is
+    left of a budget.
     """
     project, selection = handover.project.record(), handover.selection
     digest = _digest(handover, project)
@@ -105,6 +109,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         paths,
         submission,
         lambda: folder.create(paths.folder, files, handover.project, handover.selection, handover.share),
+        charge=handover.charge,
         is_listed=handover.is_listed,
     )
     return paths
@@ -152,13 +157,20 @@ def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunP
                 raise folder.FolderError.of(error, paths.folder) from error
             raise
 
-    _begin(paths, submission, copy, is_listed=True)
+    _begin(paths, submission, copy, charge=handover.charge, is_listed=True)
     last.replace(continued_as=paths.id).write(now.paths)
     return paths
 
 
-def _begin(paths: RunPaths, submission: Submission, fill: Callable[[], object], *, is_listed: bool) -> None:
-    """Make the run directory by `fill`, and hand it over. A run that certainly never began leaves nothing."""
+def _begin(
+    paths: RunPaths, submission: Submission, fill: Callable[[], object], *, charge: Charge | None, is_listed: bool
+) -> None:
+    """Make the run directory by `fill`, and hand it over. A run that certainly never began leaves nothing.
+
+    Raises OverBudgetError for more than is left of a budget.
+    """
+    if charge is not None:
+        ledger.charge(paths, charge)
     try:
         # In the index before it exists, so that what an interruption leaves is found; and never without its record.
         if is_listed:
@@ -185,6 +197,8 @@ def _begin(paths: RunPaths, submission: Submission, fill: Callable[[], object], 
         shutil.rmtree(paths.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             index.forget(paths.id)
+        if charge is not None:
+            ledger.take_back(paths)
         raise
 
 

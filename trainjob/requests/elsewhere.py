@@ -21,7 +21,7 @@ from trainjob.records import job as jobs
 from trainjob.records.job import JobRecord
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
-from trainjob.requests.submission import refuse_problems
+from trainjob.requests.submission import charge_of_run, refuse_problems
 
 # Settings of a job that speak of the cluster that it ran on: its hosts, and what its sbatch was told.
 _OF_ITS_CLUSTER = ("hosts", "least_hosts", "directives", *OF_SETTINGS.values())
@@ -33,6 +33,7 @@ def resume(
     *,
     instances: int | None = None,
     completed: bool = False,
+    over_budget: bool = False,
     warn: Callable[[str], None],
 ) -> RunPaths:
     """Return the new run on `cluster`, a name or a path, that continues the ended run at `paths` from its checkpoint.
@@ -51,7 +52,7 @@ def resume(
         prepared = _prepared(now, named, instances, warn)
         files = prepared.render()
         refuse_missing_facts(named.name, named.cluster, named.path)
-        refuse_problems(prepared)
+        refuse_problems(prepared, over_budget=over_budget)
         handover = start.Handover(
             rendered=files,
             name=prepared.request.plan.name,
@@ -62,6 +63,7 @@ def resume(
             project=prepared.project,
             selection=None,  # the project comes with the run directory
             remote=prepared.remote(),
+            charge=charge_of_run(now, [prepared.request], over_budget=over_budget),
         )
         moved = start.go_on(now, handover, warn)
     notify.watch(moved)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, Follow, RunName, cluster_option, command, commands
+from trainjob.cli.command import AsJson, Follow, OverBudget, RunName, agreed, cluster_option, command, commands
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -40,26 +40,44 @@ def resume(
     cluster: Annotated[
         str | None, cluster_option("Continue on this cluster, as a new run: a copy of the run directory goes there.")
     ] = None,
+    over_budget: OverBudget = False,
     follow: Follow = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that ended early, from its newest checkpoint."""
     from trainjob.cli import following
-    from trainjob.requests import interface
+    from trainjob.observe import index
+    from trainjob.requests import elsewhere, submission
 
-    found = interface.run(run)
+    paths = index.find(run)
+    if over_budget:
+        agreed()
     if cluster is not None:
         if from_scratch or inside is not None:
             raise typer.BadParameter("--cluster excludes --from-scratch and --in: submit a new run there")
         with show.every(_TELL_EVERY_S, lambda: show.progress("  … the run directory is copied and compared")):
-            moved = found.resume(instances=instances, completed=completed, cluster=cluster, warn=show.warning)
-        summary = f"run {found.id} continues as run {moved.id}: {moved.folder}"
+            moved = elsewhere.resume(
+                paths,
+                cluster,
+                instances=instances,
+                completed=completed,
+                over_budget=over_budget,
+                warn=show.warning,
+            )
+        summary = f"run {paths.id} continues as run {moved.id}: {moved.folder}"
         if not as_json:
-            summary += f"\n{_difference(found.paths, moved.paths)}"
-        following.started(moved.paths, summary, follow=follow, as_json=as_json)
+            summary += f"\n{_difference(paths, moved)}"
+        following.started(moved, summary, follow=follow, as_json=as_json)
         return
-    found.resume(instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=show.warning)
-    paths = found.paths
+    submission.resume(
+        paths,
+        instances=instances,
+        from_scratch=from_scratch,
+        completed=completed,
+        inside=inside,
+        over_budget=over_budget,
+        warn=show.warning,
+    )
     following.started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)
 
 
