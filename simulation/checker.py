@@ -190,7 +190,8 @@ class Checker:
         if step.is_complete:
             return frozenset({states.COMPLETED})
         if not step.left_marker and not step.may_go_on:
-            return frozenset({states.FAILED})
+            # The disk took neither the request nor the marker: the exit code alone says what it was.
+            return frozenset({states.STOPPED if step.is_unrecorded and not step.has_failed else states.FAILED})
         return self._words_of_interrupted(step)
 
     def _words_of_asked(self, step: Step) -> frozenset[str]:
@@ -301,6 +302,7 @@ class Checker:
             for one in self.slurm.of_run(job.folder)
         )
         is_due = truth.word == states.REQUEUED and truth.word_of == script and self._has_returned(script)
+        is_due = is_due and self.attempt_of.get(script, 0) == max(truth.claims)  # the next attempt may be ended, too
         if is_due and job.has_ended and not is_ended and all(one.has_ended for one in self.slurm.of_run(job.folder)):
             self.world.violate(
                 "a run that should continue continues", f"{script} recorded REQUEUED, and no job is left"

@@ -472,7 +472,7 @@ class Slurm:
             step = next((step for one, step in self.cut_off if one is script), None)
             if step is not None:
                 step.kill()
-        elif job.state == "PENDING":  # it was forgotten
+        elif job.state == "PENDING" or job.has_ended:  # it was forgotten, and may have been cancelled since
             if job.step is not None:
                 job.step.kill()
             job.step = job.script = None

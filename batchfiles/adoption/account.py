@@ -7,7 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 SECRETS_FILE = "put it into a secrets_file of mode 0600"
-HOLDS_SECRET = f"it holds a secret, and run directories may have copies of this file: take it out, and {SECRETS_FILE}"
+HOLDS_SECRET = f"it holds a secret, which no job file or run directory may have: {SECRETS_FILE}"
 
 
 class Where(Enum):

@@ -24,6 +24,7 @@ from trainjob.contract.errors import RuleError
 from trainjob.contract.programs.helpers import LEAVES_NOTHING, PRINTERS, WATCHES
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_file, is_secret_variable
+from trainjob.contract.programs.secrets_in_shell import holds_written_secret
 
 # Set by modules too: where they stand matters.
 _OF_MODULES = re.compile(
@@ -355,13 +356,22 @@ def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return around.of_handler(handler, signals)
 
 
-def _reads_secrets(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     """Tell what reads a file that no copy of the project has."""
     words = [word.text for two in one.commands for word in two.words[1:]]
     words += [path.text for two in one.commands for sign, path in two.writes_to if sign == "<"]
     if not one.commands and one.kind == "declaration_command":  # export $(cat .env)
         words += re.findall(r"(?<![\w./-])[\w.-][\w./-]*", one.text)
-    found = next((word for word in words if re.match(r"[\w.]", word) and is_secret_file(word)), None)
+    folder = around.script.path.parent
+    found = next(
+        (
+            word
+            for word in words
+            if re.match(r"[\w.]", word)
+            and (is_secret_file(word) or ((folder / word).is_file() and holds_written_secret(folder / word)))
+        ),
+        None,
+    )
     return None if found is None else Decision(Where.LOST, f"no copy of the project has {found}: {SECRETS_FILE}")
 
 

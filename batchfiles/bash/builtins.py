@@ -110,9 +110,10 @@ def _source(shell: ShellReader, command: ShellCommand) -> None:
     if len(command.words) < 2:
         return
     path = command.words[1].text
-    found = shell.find_script(path)
+    found = shell.script(command.words[1].value)
     if found is not None:
-        shell.run_text(found[1], command.line, shell_of_its_own=False, source=found[0])
+        source, text = found
+        shell.run_text(text.text, command.line, shell_of_its_own=False, source=source, holes=text.sources)
     elif not _SETS_UP_PROGRAMS.fullmatch(path):
         shell.not_here.setdefault(command.words[1].source, command.line)
         shell.variables.open_ended = True
@@ -151,14 +152,15 @@ def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int, o
 
 
 def _run_file(shell: ShellReader, command: ShellCommand, word: Word) -> None:
-    found = shell.find_script(word.text)
+    found = shell.script(word.value)
     if found is None:
         shell.not_here.setdefault(word.source, command.line)
         return
     kept = shell.variables
     shell.variables = kept.copy()
     shell.variables.values |= {str(at): argument.value for at, argument in enumerate(command.words[1:])}
-    shell.run_text(found[1], command.line, shell_of_its_own=True, source=found[0])
+    source, text = found
+    shell.run_text(text.text, command.line, shell_of_its_own=True, source=source, holes=text.sources)
     shell.variables = kept
 
 

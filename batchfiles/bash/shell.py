@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchfiles.bash.commands import Assignment, Condition, ShellCommand
 from batchfiles.bash.expansion import Expander, Variables, Word, text_of
-from batchfiles.bash.values import Value, arithmetic, joined, names_calculated, unknown
+from batchfiles.bash.values import HOLE, Value, arithmetic, joined, names_calculated, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -51,6 +51,12 @@ def _missed_variables(root: Node, raw: bytes) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+def _path_of(value: Value) -> str:
+    """Return a path by which a file is known again: with the names of variables whose values a run decides."""
+    sources = iter(value.sources)
+    return re.sub(HOLE, lambda _: next(sources, ""), value.text).removeprefix("./")
+
+
 class Bash(NamedTuple):
     """A model of bash: a reader for each kind of statement, and the effects of builtins."""
 
@@ -68,6 +74,7 @@ class ShellReader:
         self.commands: list[ShellCommand] = []
         self.assignments: list[Assignment] = []
         self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
+        self.written: dict[str, tuple[Value, int]] = {}  # files that it writes from here-documents, and the first lines
         self.functions: dict[str, tuple[Node, str, int]] = {}  # the body, its source and first_line
         self._called: set[str] = set()
         self.options: set[str] = set()
@@ -251,6 +258,7 @@ class ShellReader:
         inner.at = self.at
         inner.expander.expanded_before(text, holes)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
+        inner.written = self.written
         inner.only_line = 0 if written_there else line
         inner.place = self.place or (line if source else 0)
         inner.options = set() if shell_of_its_own else self.options
@@ -262,6 +270,18 @@ class ShellReader:
         else:
             inner.functions, inner._called = self.functions, self._called
             inner.block(parse(text).children)
+
+    def note_written(self, path: Value, text: Value, document: Node) -> None:
+        """Record that a file is written from a here-document."""
+        if not self.source and not self.depth:
+            self.written[_path_of(path)] = text, self._line(document) + 1
+
+    def script(self, path: Value) -> tuple[str, Value] | None:
+        """Return the path and the text of a script: one that was written before, or one beside the file."""
+        if (written := self.written.get(_path_of(path))) is not None:
+            return _path_of(path), written[0]
+        found = self.find_script(path.text)
+        return None if found is None else (found[0], Value(found[1]))
 
     def redirect(self, node: Node) -> tuple[str, Value]:
         """Return the operator and the file of a redirection."""

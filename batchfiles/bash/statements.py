@@ -39,6 +39,7 @@ _OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
 def _redirected(shell: ShellReader, node: Node) -> None:
     before = len(shell.commands)
     redirects: list[tuple[str, Value]] = []
+    read: tuple[Value, Node] | None = None
     for child in node.children:
         if child.type == "heredoc_redirect":
             redirects.extend(shell.redirect(inner) for inner in child.named_children if inner.type == "file_redirect")
@@ -51,11 +52,17 @@ def _redirected(shell: ShellReader, node: Node) -> None:
                 command.reads = value
         else:
             document = next((one for one in node.children if one.type == "heredoc_redirect"), None)
-            shell.input = shell.expander.here_document(document) if document is not None else None
+            if document is not None:
+                shell.input = shell.expander.here_document(document)
+                read = shell.input, document
             shell.statement(child)
             shell.input = None
     for command in shell.commands[before:]:
         command.writes_to.extend(redirects)
+    if read is not None and [one.name for one in shell.commands[before : before + 1]] == ["cat"]:
+        for sign, path in redirects:
+            if sign == ">" and path.text:
+                shell.note_written(path, *read)
 
 
 def _pipeline(shell: ShellReader, node: Node) -> None:

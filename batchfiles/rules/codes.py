@@ -151,6 +151,10 @@ _ERRORS = {
         'Open MPI takes one slot a task of the job, and refuses to start more processes: "There are not enough slots available".',
         "Ask for as many tasks (--ntasks or --ntasks-per-node), or start fewer.",
     ),
+    "variable-in-quotes": (
+        "A variable stands in single quotes or behind a backslash, and the program that gets it is no shell: it gets the name, not the value.",
+        "Write it in double quotes, without the backslash; or have a shell expand it on each node: srun bash -c '…'.",
+    ),
     "option-before-script": (
         "An option of the training precedes its script: the launcher takes it for its own, and refuses to start.",
         "Write it after the script: torchrun --nproc-per-node=4 train.py --epochs 10.",
@@ -273,6 +277,10 @@ _WARNINGS = {
     "lightning-under-torchrun": (
         "Lightning saves and requeues its job at the signal only where srun starts each rank: under torchrun it does neither.",
         "Start one rank a task, without torchrun: srun python … , with --ntasks-per-node as devices has it.",
+    ),
+    "lightning-ranks-may-hang": (
+        "Each rank of Lightning saves at the signal at the update that it is at. At different ones they hang until the time limit, and may lose what they have not saved.",
+        'Keep checkpoints as well: ModelCheckpoint(every_n_train_steps=N, save_last=True), and trainer.fit(…, ckpt_path="last").',
     ),
     "cancels-itself": (
         "The job cancels itself: Slurm records CANCELLED, not COMPLETED, and dependent jobs don't start.",

@@ -74,6 +74,7 @@ def diagnosis_of(script: BatchScript, grammar: Sequence[Finding] | None = None) 
     found += _guessed(script) if grammar is None else grammar
     everywhere, by_line = _ignored(script)
     found += _unused(found, everywhere, by_line)
+    found = [_in_this_file(script, finding) for finding in found]
     seen: set[tuple[str, int, str, str]] = set()
     kept = []
     for finding in sorted(found, key=lambda one: (one.path, one.line, _ORDER.index(one.severity), one.code)):
@@ -83,6 +84,12 @@ def diagnosis_of(script: BatchScript, grammar: Sequence[Finding] | None = None) 
             seen.add(place)
             kept.append(finding if finding.path else finding._replace(column=_column(script, finding)))
     return Diagnosis(str(script.path), tuple(kept), tuple(_not_known(script)), tuple(script.lines))
+
+
+def _in_this_file(script: BatchScript, finding: Finding) -> Finding:
+    """Return a finding of a script that the file itself writes, where it is written."""
+    written = script.shell.written.get(finding.path)
+    return finding if written is None else finding._replace(path="", line=written[1] + finding.line - 1)
 
 
 def _unused(found: Sequence[Finding], everywhere: dict[str, int], by_line: dict[int, dict[str, int]]) -> list[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.status import ZERO, ScriptEnd, ends
@@ -12,7 +11,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript
-from trainjob.contract.programs.launchers import ignores_requests
+from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
@@ -59,19 +58,22 @@ def _traps(script: BatchScript) -> dict[str, ShellCommand]:
 
 
 def unsaved(script: BatchScript) -> Iterator[Finding]:
-    """Find trainings that the job asks to save, and that don't."""
+    """Find trainings that the job asks to save, and that don't, or may hang then."""
     if script.header.value("signal") is None:
         return
     for launch in script.training:
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
-        if launch.launcher is None or not name or HOLE in name:
+        if not name or HOLE in name:
             continue
-        with suppress(OSError, ValueError):
+        try:
             source = read_first(script.path.parent / name, LARGEST_BYTES).decode(errors="replace")
-            if ignores_requests(launch.launcher.name, source):
-                yield found(
-                    "lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it"
-                )
+        except (OSError, ValueError):
+            continue
+        if launch.launcher is not None and ignores_requests(launch.launcher.name, source):
+            yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
+        ranks = (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1)
+        if launch.launcher is None and launch.srun is not None and ranks > 1 and may_hang_when_asked(source):
+            yield found("lightning-ranks-may-hang", launch.command, f"{name} uses Lightning, with {ranks} ranks")
 
 
 _SETS_UP = re.compile(r"(?i)env|setup|module|conda|activate|config|vars|path")
@@ -145,8 +147,12 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
             return
 
 
+_RAY_JOB = re.compile(r"(?:\S*/)?ray job submit\b")
+
+
 def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
+    yield from _submitted_to_ray(script)
     main = [launch for launch in script.training if not launch.command.dead]
     if not main or any(not _outermost(launch).background for launch in main) or script.shell.not_here:
         return
@@ -155,6 +161,15 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     holds = {"wait", "sleep", "tail", "fg", "jobs"}
     if not any(one.name in holds or one.name == "kill" or "loop" in one.within for one in script.commands[at + 1 :]):
         yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and no wait behind it")
+
+
+def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
+    submitted = [at for at, one in enumerate(script.commands) if _RAY_JOB.match(one.text) and not one.dead]
+    if not submitted or "--no-wait" not in (last := script.commands[submitted[-1]]).text.split(" -- ")[0]:
+        return
+    behind = script.commands[submitted[-1] + 1 :]
+    if not any(one.name in ("wait", "sleep", "tail", "ray") or "loop" in one.within for one in behind):
+        yield found("nothing-waits", last, "ray job submit --no-wait, and nothing behind it waits")
 
 
 def _lost_by(end: ScriptEnd, line: int) -> str:
@@ -260,7 +275,8 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
     work = [
         number
         for number, command in enumerate(script.commands)
-        if any(command is one for one in own) and not any(command is one for one in daemons)
+        if (any(command is one for one in own) or _RAY_JOB.match(command.text))
+        and not any(command is one for one in daemons)
     ]
     for at, daemon in served:
         following = script.commands[at + 1 :]

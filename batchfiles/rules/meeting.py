@@ -121,7 +121,7 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
 
 
 def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
-    return (script.nodes_of(launch) or 1) > 1 or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
+    return (script.usual_nodes_of(launch) or 1) > 1 or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
 
 
 def _uses_address(launch: LaunchedProgram, name: str) -> bool:
@@ -286,7 +286,7 @@ _PATH_OF_A_RANK = re.compile(
 
 
 def _several(script: BatchScript, launch: LaunchedProgram) -> bool:
-    return (script.nodes_of(launch) or 1) > 1 or (script.tasks_per_node_of(launch) or 1) > 1
+    return (script.usual_nodes_of(launch) or 1) > 1 or (script.tasks_per_node_of(launch) or 1) > 1
 
 
 def _exported_ranks(script: BatchScript) -> Iterator[Finding]:

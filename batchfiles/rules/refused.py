@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.directives import Directive
+from batchfiles.slurm.request import GPU_NAMES
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.slurm_options import OPTIONS, SHORT, refusal
 
@@ -70,8 +71,8 @@ _OF_BASH = re.compile(
 _SIGNALS = "HUP|INT|QUIT|KILL|TERM|USR1|USR2|CONT|ABRT|URG|STOP|TSTP|XCPU|TTIN|TTOU"
 _MAIL = r"(?:NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|TIME_LIMIT(?:_(?:50|80|90))?|ARRAY_TASKS)"
 _FIGURE = r"[1-9][0-9]*"
-_GRES = r"(?:[A-Za-z][\w/.-]*(?::[A-Za-z][\w.-]*)?(?::[0-9]+[KMGkmg]?)?(?:\(S:[\d,-]+\))?)"
-_COUNT = r"(?:[A-Za-z][\w.-]*:)?[0-9]+(?:,(?:[A-Za-z][\w.-]*:)?[0-9]+)*"
+_GRES = r"(?:[A-Za-z][\w/.-]*(?::(?=[\w.-]*[A-Za-z_])[\w.-]+)?(?::[0-9]+[KMGkmg]?)?(?:\(S:[\d,-]+\))?)"
+_COUNT = r"(?:(?=[\w.-]*[A-Za-z_])[\w.-]+:)?[0-9]+(?:,(?:(?=[\w.-]*[A-Za-z_])[\w.-]+:)?[0-9]+)*"
 _TIME = r"(?:[0-9]+-)?[0-9]+(?::[0-9]+){0,2}|(?i:infinite|unlimited)"
 _MEMORY = r"[0-9]+(?:[KkMmGgTt][Bb]?)?"
 # What sbatch takes, as far as its parser is strict: it was asked (Slurm 22.05).
@@ -89,6 +90,20 @@ TAKES = {
     "exclusive": r"user|mcs|topo|exclusive",
     "mail-type": rf"(?i:{_MAIL}(?:,{_MAIL})*)",
 }
+
+
+def other_accelerators(script: BatchScript) -> Iterator[Finding]:
+    """Find figures for each GPU in a job whose accelerators Slurm knows by another name (asked, Slurm 22.05)."""
+    header = script.header
+    names = {entry.partition(":")[0].lower() for entry in (header.value("gres") or "").split(",")}
+    if "gpu" in names or any(header.value(name) is not None for name in ("gpus", "gpus-per-node", "gpus-per-task")):
+        return
+    others = names.intersection(GPU_NAMES)
+    for name in ("cpus-per-gpu", "mem-per-gpu"):
+        if others and header.value(name) is not None:
+            text = f"--{name} counts GRES of the name gpu, and the job has {min(others)}"
+            yield Finding("directive-refused", header.line(name), text)
+            return
 
 
 def refused_values(script: BatchScript) -> Iterator[Finding]:

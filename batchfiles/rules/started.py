@@ -18,7 +18,7 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
         launcher = launch.launcher
         if launcher is None or launch.srun is None:
             continue
-        nodes, per_node = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
+        nodes, per_node = script.usual_nodes_of(launch), script.tasks_per_node_of(launch) or 1
         # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
         meets = option(launcher, "rdzv_endpoint", "master_addr")
         meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
@@ -195,7 +195,7 @@ def idle_nodes(script: BatchScript) -> Iterator[Finding]:
 
 def several_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find jobs of several nodes that use one."""
-    if not script.request.several_nodes or not _living(script):
+    if (script.usual_nodes or 1) < 2 or not _living(script):
         return
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
@@ -210,7 +210,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
     first = _living(script)[-1]
     own = option(first.launcher, "hostfile", "H", "host")
     if own is None and not any(command.name == "ray" for command in script.commands):
-        text = f"--nodes={script.request.nodes}, and {first.command.name} runs on the first alone"
+        text = f"--nodes={script.usual_nodes}, and {first.command.name} runs on the first alone"
         yield found("no-srun", first, text)
 
 
@@ -228,14 +228,21 @@ def bad_exit(script: BatchScript) -> Iterator[Finding]:
         stated = srun.options.get("kill-on-bad-exit")
         everywhere = launch.command.variables.values.get("SLURM_KILL_BAD_EXIT")
         if (stated is not None and stated.text == "0") or (everywhere is not None and everywhere.text == "0"):
-            yield found("kill-on-bad-exit-0", launch, "--kill-on-bad-exit=0")
+            yield found("kill-on-bad-exit-0", _step(launch), "--kill-on-bad-exit=0")
         elif stated is None and everywhere is None and not reported and _spans_nodes(script, launch):
             reported = True
-            yield found("no-kill-on-bad-exit", launch, "srun without --kill-on-bad-exit")
+            yield found("no-kill-on-bad-exit", _step(launch), "srun without --kill-on-bad-exit")
+
+
+def _step(launch: LaunchedProgram) -> LaunchedProgram:
+    """Return what has srun among its words: the launch itself, or what starts the shell around it."""
+    while launch.outer is not None and not any(layer.name == "srun" for layer in launch.layers):
+        launch = launch.outer
+    return launch
 
 
 def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
-    nodes = script.nodes_of(launch)
+    nodes = script.usual_nodes_of(launch)
     if nodes is not None:
         return nodes > 1
     ignored = any("nodes" in one.meant for one in script.header.ignored)
@@ -261,7 +268,7 @@ def cpus(script: BatchScript) -> Iterator[Finding]:
         if any(one.name == "SRUN_CPUS_PER_TASK" for one in script.assignments):
             continue
         text = f"--cpus-per-task={script.request.cpus_per_task}, and srun does not have it"
-        yield found("srun-loses-cpus", launch, text)
+        yield found("srun-loses-cpus", _step(launch), text)
         return
 
 
@@ -271,7 +278,8 @@ def threads(script: BatchScript) -> Iterator[Finding]:
         return
     for launch in script.training:
         several = (
-            launch.srun is not None and (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1) > 1
+            launch.srun is not None
+            and (script.usual_nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1) > 1
         )
         if launch.launcher or several:
             yield found("threads-unset", launch, "OMP_NUM_THREADS is not set")

@@ -85,6 +85,21 @@ def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     )
 
 
+_OF_SLURM = re.compile(r"\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\b\}?")
+
+
+def in_quotes(script: BatchScript) -> Iterator[Finding]:
+    """Find names of Slurm's variables that a program gets in place of their values."""
+    for launch in script.training:
+        words = launch.program if launch.is_python or launch.launcher else []
+        options = launch.launcher.options.values() if launch.launcher else ()
+        given = [*(word.text for word in words[1:]), *(value.text for value in options if value is not None)]
+        names = [name for text in given if "\n" not in text for name in _OF_SLURM.findall(text)]
+        if names and not launch.command.dead:
+            yield found("variable-in-quotes", launch, f"the program gets the word {names[0]}")
+            return
+
+
 _BROKEN = re.compile(r"(?<!\\)\\[ \t]+(?:#.*)?$")
 
 
@@ -206,6 +221,7 @@ def arrays(script: BatchScript) -> Iterator[Finding]:
             one.array is None
             or len(one.array) != 1
             or not re.search(r"\w=\(\s*\"\$[\w({][^\"]*\"\s*\)$", one.text.replace("\n", " "))
+            or "[@]" in one.text  # "${list[@]:1}" has an element for each
         ):
             continue
         value = one.array[0].value

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
+_ON_COMMAND_LINE = re.compile(r"\bsbatch\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
 LARGEST_BYTES = 4_000_000
 
 
@@ -96,6 +97,21 @@ class BatchScript:
         if number_of(starter, "ntasks") == 1:
             return 1
         return self.request.nodes
+
+    @cached_property
+    def usual_nodes(self) -> int | None:
+        """The nodes of the job: those of the directives, else of sbatch's command line as comments show it."""
+        if self.request.nodes is not None or self.header.value("nodes") is not None:
+            return self.request.nodes
+        return min(
+            (int(found[1]) for _, comment in self.comments if (found := _ON_COMMAND_LINE.search(comment))), default=None
+        )
+
+    def usual_nodes_of(self, launch: LaunchedProgram) -> int | None:
+        """Return as `nodes_of`, for a job with the usual nodes."""
+        found = self.nodes_of(launch)
+        follows = found is None and (launch.srun or launch.layer("mpirun")) is not None
+        return self.usual_nodes if follows else found
 
     def tasks_per_node_of(self, launch: LaunchedProgram) -> int | None:
         """Return how often each node starts a launch; None if the file does not tell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,8 @@ from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
-from trainjob.contract.programs.secret_names import is_secret_file
+from trainjob.contract.programs.secret_names import is_code, is_secret_file
+from trainjob.contract.programs.secrets_in_shell import holds_written_secret, is_shell_script, secrets_in
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
@@ -53,11 +55,17 @@ class Project(NamedTuple):
         words = ["diff", "HEAD", "--no-renames", *plain]
         changed = _git([*words, "--relative", "--name-only", "-z"], self.top, off, check=False).stdout.split(b"\0")
         # What is left out of the copy is left out of the record as well.
-        secret = [f":(exclude,literal){name}" for name in map(os.fsdecode, changed) if self._is_secret(name)]
+        names = [
+            name for name in map(os.fsdecode, changed) if self._is_secret(name) or self._is_script_with_secret(name)
+        ]
+        secret = [f":(exclude,literal){name}" for name in names]
         answer = _git([*words, "--", ".", *secret], self.top, off, check=False)
         if len(answer.stdout) > DATA_FILE_MB * _MB:
             return f"larger than {DATA_FILE_MB} MB, so it is not kept"
-        return answer.text if answer.code == 0 else None
+        if answer.code != 0:
+            return None
+        # Also where it is in a line that was removed.
+        return "".join(part for part in re.split(r"(?m)^(?=diff )", answer.text) if not _shows_secret(part))
 
     def _own_programs(self) -> list[str]:
         """Return the keys by which the project's own configuration defines programs with names of their choice.
@@ -102,6 +110,15 @@ class Project(NamedTuple):
         # Whatever git says: a run directory lies on shared storage, where others may read it.
         return name == self.secrets_file or is_secret_file(name)
 
+    def _is_script_with_secret(self, name: str) -> bool:
+        path = self.top / name
+        if is_code(name) or path.is_symlink() or not path.is_file() or path.stat().st_size > DATA_FILE_MB * _MB:
+            return False
+        try:
+            return holds_written_secret(path)
+        except OSError:
+            return False  # it can't be copied, either
+
     def reason_to_leave_out(self, name: str) -> str | None:
         """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""
         path = self.top / name
@@ -109,6 +126,8 @@ class Project(NamedTuple):
             return ""
         if self._is_secret(name):
             return "may hold a secret"
+        if self._is_script_with_secret(name):
+            return "a secret is written in it: put that into a secrets_file"
         if path.is_symlink():
             return None
         if path.is_dir():
@@ -118,6 +137,13 @@ class Project(NamedTuple):
         if path.stat().st_size > DATA_FILE_MB * _MB:
             return f"larger than {DATA_FILE_MB} MB, so it counts as data"
         return None
+
+
+def _shows_secret(part: str) -> bool:
+    """Return whether the part of a difference for one file shows a secret that was written in a shell script."""
+    is_shell = is_shell_script(part.partition("\n")[0])
+    is_shell = is_shell or re.search(r"(?m)^[ +-]#(?:SBATCH\b|!.*sh\b)", part) is not None
+    return is_shell and bool(secrets_in(part))
 
 
 def _git(arguments: Sequence[str], folder: Path, empty: Sequence[str] = (), *, check: bool = True) -> Completed:

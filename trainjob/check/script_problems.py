@@ -33,16 +33,26 @@ def find(context: Context) -> Iterator[Problem]:
 
 
 def requests(context: Context) -> Iterator[Problem]:
-    """Yield a script that does not save when Slurm asks it to, and would if srun started its ranks."""
+    """Yield a script that does not save when Slurm asks it to, or may hang then."""
     script = scripts.script_of(context.request, context.project, context.selection)
-    found = launchers.find(context.request.job.command or ())
-    if script is None or found is None:
+    if script is None:
         return
+    found = launchers.find(context.request.job.command or ())
     try:
         source = read_first(context.project.top / script.path, DATA_FILE_MB << 20).decode(errors="replace")
     except (OSError, DamagedError):  # it is refused elsewhere
         return
-    if launchers.ignores_requests(found.launcher.name, source):
+    if found is None and context.request.plan.topology.instances > 1 and launchers.may_hang_when_asked(source):
+        text = (
+            f"{script.path} uses Lightning, whose ranks save at the time limit, each at the update that it is at: "
+            "at different ones they hang until the limit, and may lose what they have not saved"
+        )
+        cure = (
+            "Keep checkpoints as well: ModelCheckpoint(every_n_train_steps=N, save_last=True), and "
+            'trainer.fit(…, ckpt_path="last"); or have the ranks agree, with the callback in docs/your-own-script.md'
+        )
+        yield Problem("lightning-ranks-may-hang", text, cure, WARNING)
+    if found is not None and launchers.ignores_requests(found.launcher.name, source):
         text = (
             f"{script.path} uses Lightning, which under torchrun neither saves nor requeues its job at the time limit"
         )

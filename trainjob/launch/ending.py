@@ -29,6 +29,7 @@ FORGET = "forget"  # the script cancels a start of which the run has no need
 _BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
 _ENDED_BY_SIGNAL = (137, 143)
 _PREEMPTED = "preempted by Slurm"
+_NOT_SAVED = "nothing was written after the request"
 _UNRECORDED = "srun returned 0, but not every rank has recorded its end"
 
 
@@ -89,14 +90,19 @@ def decide(facts: AttemptFacts) -> Ending:
         return _by_controller(facts)
     if facts.signalled:
         if facts.limit:
-            return Ending(states.TIMEOUT, why=_with_request(facts, "the time limit has ended this attempt"))
+            what = "the time limit has ended this attempt: " + _how_to_go_on(facts)
+            return Ending(states.TIMEOUT, why=_with_request(facts, what))
         return _cancelled(facts)
     if facts.scheduler:
         return _by_script(facts)
     if facts.marker:
         return Ending(states.STOPPED, why="its ranks have stopped, and left a checkpoint: trainjob resume continues")
     if was_interrupted(facts):
-        return Ending(states.STOPPED, why=_with_request(facts, "interrupted: trainjob resume continues"))
+        unsaved = "" if facts.saved else "; " + _NOT_SAVED
+        what = "interrupted%s: %s" % (unsaved, _how_to_go_on(facts))
+        if not facts.asked:  # nor did the disk take that it has saved
+            what = "interrupted: trainjob resume continues"
+        return Ending(states.STOPPED, why=_with_request(facts, what))
     if facts.code == 0 and facts.awaited:
         return Ending(states.FAILED, why=_UNRECORDED + ": a node may have failed")
     return _by_code(facts)
@@ -180,7 +186,9 @@ def _by_script(facts: AttemptFacts) -> Ending:
     is_interrupted = was_interrupted(facts)
     # Ranks of Lightning fail of TERM: each raises at an update of its own.
     is_by_request = _was_asked(facts) and not facts.trains
-    if facts.preempted and (is_by_request or (not facts.failed and facts.code in _ENDED_BY_SIGNAL)):
+    # A rank that TERM ends is a failure to a launcher that has not heard of it.
+    is_by_signal = facts.code == 143 or (not facts.failed and facts.code in _ENDED_BY_SIGNAL)
+    if facts.preempted and (is_by_request or is_by_signal):
         # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)
@@ -204,7 +212,7 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
     is_explained = facts.preemption == "requeue" or facts.preempted or facts.time_limit or is_by_srun
     if not has_saved:
         no_request = "no rank that handles USR1 or TERM was asked"
-        refusal = "nothing was written after the request" if _was_asked(facts) else no_request
+        refusal = _NOT_SAVED if _was_asked(facts) else no_request
         if facts.time_limit and facts.checkpoint:
             refusal += ", and no checkpoint of this attempt got further than the attempt before"
     elif facts.stop:

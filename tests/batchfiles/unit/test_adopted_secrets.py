@@ -9,10 +9,10 @@ import pytest
 
 from batchfiles.adoption.account import Where
 from batchfiles.adoption.adopt import Adoption, adoption_of
-from batchfiles.adoption.hidden import secrets_in
 from batchfiles.adoption.start import AdoptionError
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
+from trainjob.contract.programs.secrets_in_shell import secrets_in
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 HEAD = "#!/bin/bash\n#SBATCH --nodes=1 --gres=gpu:1 --time=1:00:00\n"

@@ -65,6 +65,7 @@ VALUES = [
     *[
         ("--mem-per-cpu=4.5G", "--mem-per-cpu=4500M"),
         ("--gpus-per-node=${GPUS:-1}", "--gpus-per-node=a100:4"),
+        ("--gres=gpu:4:4", "--gres=gpu:80gb:4"),
         ("--gres=4", "--gres=gpu"),
     ],
     *[
@@ -91,6 +92,7 @@ exit $code
 
 CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "nnodes-missing": [
+        (without(job("# sbatch -N 4 train.sbatch\nsrun -K1 torchrun --nproc-per-node=4 train.py\n"), "nodes=2"), without(job("# sbatch -N 1 train.sbatch\nsrun -K1 torchrun --nproc-per-node=4 train.py\n"), "nodes=2")),
         (job("if srun -K1 python -m torch.distributed.run --nproc_per_node 4 --rdzv-endpoint=$MASTER_ADDR:0 train.py; then echo; fi\n"), RIGHT_JOB),
         (job("srun -K1 torchrun --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:0 train.py\n"), RIGHT_JOB),
         (job("srun -K1 python -m torch.distributed.run --nnodes 1 --nproc_per_node 4 train.py\n"), job("export PET_NNODES=2\nsrun -K1 torchrun --nproc-per-node=4 train.py\n")),
@@ -144,10 +146,12 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "crlf": [(RIGHT_JOB.replace("\n", "\r\n"), RIGHT_JOB)],
     "array-quoted": [
         (job('list=$(scontrol show hostnames)\nnodes=("$list")\n' + RIGHT), job("list=$(scontrol show hostnames)\nnodes=($list)\n" + RIGHT)),
+        (job('list=($(scontrol show hostnames))\nrest=("$(scontrol show hostnames)")\n' + RIGHT), job('list=($(scontrol show hostnames))\nrest=("${list[@]:1}")\n' + RIGHT)),
         (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
     ],
     "job-never-ends": [
         (job("tensorboard --logdir .\n" + RIGHT), job("pip install torch tensorboard\n" + RIGHT)),
+        (job("ray start --head --block &\nray job submit --no-wait -- python train.py\nwait\n"), job("ray start --head --block &\nray job submit -- python train.py\n")),
         (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
         (job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT + "wait\n"), job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT)),
         (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
@@ -166,7 +170,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("SLURM_NNODES", "SLURM_NNODE")), RIGHT_JOB),
         (job("data=/d\nsrun -K1 bash -c 'python train.py $data'\n"), job('data=/d\nsrun -K1 bash -c "python train.py $data"\n')),
     ],
-    "no-srun": [(job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
+    "no-srun": [(without(job("# usage: sbatch --qos long -N 2 train.sbatch\npython train.py\n"), "nodes=2"), without(job("# usage: sbatch --nodes=1 train.sbatch\npython train.py\n"), "nodes=2")), (job("python train.py\n"), job("python train.py\n", nodes=1)), (job(TORCHRUN + "\n"), RIGHT_JOB), (job("nsys profile python train.py\n"), job("source /elsewhere/env.sh\n$START python train.py\n"))],
     "tilde-in-output": [(job(RIGHT, "#SBATCH --error=$SLURM_JOB_ID.err"), job(RIGHT, "#SBATCH --error=%j.err")), (job(RIGHT, "#SBATCH --job-name=$USER-train"), job(RIGHT, "#SBATCH --job-name=train")), (job(RIGHT, "#SBATCH --error=~/err-%j.log"), job(RIGHT, "#SBATCH --error=err-%j.log")), (job(RIGHT, "#SBATCH --chdir=$HOME/run"), job(RIGHT, "#SBATCH --comment=$5"))],
     "directive-cut": [
         (job(RIGHT, more="#SBATCH --container-image=nvcr.io#nvidia/pytorch:25.01"), job(RIGHT, more="#SBATCH --container-image='nvcr.io#nvidia/pytorch:25.01'")),
@@ -178,6 +182,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "time-limit-unhandled": [(without(RIGHT_JOB, "signal", "requeue"), without(job(RIGHT, "#SBATCH --array=0-9%1"), "signal", "requeue")), (without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
     "port-fixed": [
+        (job("cat > run.sh <<EOF\nray start --head --port=6379 --block\nEOF\nsrun -N1 bash run.sh &\n" + RIGHT), job("cat > run.sh <<EOF\nray start --head --port=$MASTER_PORT --block\nEOF\nsrun -N1 bash run.sh &\n" + RIGHT)),
         (job("export MASTER_PORT=29500\n" + RIGHT), job("MASTER_PORT=29500\nwhile nc -z localhost $MASTER_PORT; do ((MASTER_PORT++)); done\n" + RIGHT)),
         (job("srun -K1 python train.py --coordinator=$MASTER_ADDR:12345\n"), job("srun -K1 python train.py --coordinator=$MASTER_ADDR:$MASTER_PORT\n")),
         (job("export JAX_COORDINATOR_ADDRESS=$MASTER_ADDR:1456\n" + RIGHT), RIGHT_JOB),
@@ -204,6 +209,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("set +e\n" + RIGHT.strip() + " | tee log\necho done\n"), job("set +e\n" + RIGHT.strip() + " | tee log\nexit ${PIPESTATUS[0]}\n")),
         (job("set +e\n" + RIGHT + "echo done\n"), job(RIGHT + "echo done\n")),
         (job("set +o pipefail\n" + RIGHT.strip() + " | tee log\n"), job(RIGHT.strip() + " | tee log\n")),
+        (job("set +e\nsrun -K1 train.sh\necho\n"), job("set +e\nsrun -K1 config_env.sh\n" + RIGHT)),
         (job("set +e\n" + RIGHT + "exit 0\n"), job("set +e\n" + RIGHT + "code=$?\ndate\nexit $code\n")),
         (job("python train.py &\nwait\n", nodes=1), job("python train.py &\nwait $!\n", nodes=1)),
         (job(RIGHT.strip() + " || true\n"), job(RIGHT.strip() + " || exit 1\n")),
@@ -259,6 +265,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "directive-commented": [(job(RIGHT, "# SBATCH --mem=4G"), job(RIGHT, "##SBATCH --mem=4G"))],
     "unused-launcher-variables": [(job(ALONE, nodes=1), without(job(ALONE, nodes=1), "MASTER"))],
     "directive-refused": [
+        (job(RIGHT, "#SBATCH --gres=dcu:4 --cpus-per-gpu=8").replace("#SBATCH --gpus-per-node=4\n", ""), job(RIGHT, "#SBATCH --gres=gpu:4 --cpus-per-gpu=8").replace("#SBATCH --gpus-per-node=4\n", "")),
         (job(RIGHT, "#SBATCH -p { partition }"), job(RIGHT, "#SBATCH -p gpu # the big one")),
         (job(RIGHT, "#SBATCH --nodelist=n1, n2"), job(RIGHT, "#SBATCH --nodelist=n1,n2")),
         (job(RIGHT, "#SBATCH --exclusive 4"), job(RIGHT, "#SBATCH --exclusive=user")),
@@ -273,8 +280,13 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("trap 'kill -USR1 $PID' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job(REPEATED, BATCH_SIGNAL)),
         (job("forward() {\n  kill -USR1 $PID\n}\ntrap forward USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job("trap 'kill -USR1 $PID; wait $PID; exit' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL)),
     ],
-    "nothing-waits": [(job("srun -K1 python train.py &\n"), job("srun -K1 python train.py &\nwait $!\n")), (job("python train.py > log 2>&1 &\n", nodes=1), job("python serve.py &\npython train.py\n", nodes=1))],
+    "nothing-waits": [(job("ray start --head\nray job submit --no-wait -- python train.py\n"), job("ray start --head\nray job submit --no-wait -- python train.py\nwhile ray job status 1; do sleep 9; done\n")), (job("srun -K1 python train.py &\n"), job("srun -K1 python train.py &\nwait $!\n")), (job("python train.py > log 2>&1 &\n", nodes=1), job("python serve.py &\npython train.py\n", nodes=1))],
     "mpirun-beyond-tasks": [(job("mpirun -n 8 python train.py\n"), job("mpirun -n 8 python train.py\n", tasks=4)), (job("mpirun -np 4 python train.py\n"), job("mpirun -np 4 --oversubscribe python train.py\n"))],
+    "variable-in-quotes": [
+        (job(RIGHT.replace("train.py", "train.py --run '$SLURM_JOB_ID'")), job(RIGHT.replace("train.py", 'train.py --run "$SLURM_JOB_ID"'))),
+        (job(RIGHT.replace("--nnodes", "--rdzv-id='\\$SLURM_JOB_ID' --nnodes")), job("srun -K1 bash -c 'python train.py --run $SLURM_JOB_ID'\n")),
+        (job("srun -K1 bash -c 'python train.py --run \\$SLURM_JOB_ID'\n"), job('srun -K1 bash -c "python train.py --run \\$SLURM_JOB_ID"\n')),
+    ],
     "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
     "no-gpus": [(without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
     "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
@@ -290,7 +302,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
 
 
 def test_every_code_has_a_case() -> None:
-    assert set(CASES) == set(CODES) - {"beyond-cluster", "lightning-under-torchrun"}
+    assert set(CASES) == set(CODES) - {"beyond-cluster", "lightning-under-torchrun", "lightning-ranks-may-hang"}
 
 
 @pytest.mark.parametrize(("code", "wrong", "right"), [(code, *pair) for code, pairs in CASES.items() for pair in pairs])
@@ -328,6 +340,24 @@ def test_lightning_is_not_asked_under_torchrun(script: str | None, launch: str, 
     (tmp_path / "train.sbatch").write_text(job(launch))
     found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert ("lightning-under-torchrun" in {one.code for one in found}) == is_found
+
+
+@pytest.mark.parametrize(
+    ("fit", "launch", "tasks", "is_found"),
+    [
+        ("fit(model)", "srun python train.py\n", 4, True),
+        ("fit(model)", "srun --ntasks=1 --nodes=1 python train.py\n", 4, False),
+        ("fit(model)", ALONE, 4, False),
+        ('fit(model, ckpt_path="last")', "srun python train.py\n", 4, False),
+    ],
+)
+def test_lightning_with_several_ranks_may_hang_when_it_is_asked(
+    fit: str, launch: str, tasks: int, is_found: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(f"import lightning as L\nL.Trainer().{fit}\n")
+    (tmp_path / "train.sbatch").write_text(job(launch, tasks=tasks))
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
+    assert ("lightning-ranks-may-hang" in {one.code for one in found}) == is_found
 
 
 def test_options_that_only_a_run_can_tell_are_no_fault() -> None:
@@ -408,6 +438,20 @@ def test_a_comment_ignores_a_code(where: str, line: str) -> None:
     text = job("export MASTER_PORT=1\n" + RIGHT).replace("$((20000 + SLURM_JOB_ID % 20000))", "0")
     assert "port-fixed" in {finding.code for finding in found(text)}
     assert "port-fixed" not in {finding.code for finding in found(text.replace(where, line))}
+
+
+def test_a_fault_of_a_script_that_the_file_writes_names_the_line_where_it_is_written() -> None:
+    for written in ("cat > run.sh <<'EOF'", "cat <<EOF > ./run.sh", 'cat > "$SCRATCH/run.sh" <<EOF'):
+        name = '"$SCRATCH/run.sh"' if "SCRATCH" in written else "run.sh"
+        text = job(f"{written}\necho\nray start --head --port=6379\nEOF\nsrun -N1 bash {name}\n")
+        lines = [(one.path, one.line) for one in found(text) if one.code == "port-fixed"]
+        assert lines == [("", text.splitlines().index("ray start --head --port=6379") + 1)]
+
+
+def test_what_srun_lacks_is_told_where_srun_stands() -> None:
+    text = job("cat > run.sh <<EOF\npython train.py\nEOF\nsrun bash run.sh\n", "#SBATCH --cpus-per-task=8", tasks=4)
+    lines = {one.code: one.line for one in found(text)}
+    assert {lines["no-kill-on-bad-exit"], lines["srun-loses-cpus"]} == {len(text.splitlines())}
 
 
 @pytest.mark.parametrize(

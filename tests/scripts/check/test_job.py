@@ -182,6 +182,30 @@ def test_a_secrets_file_that_is_a_link_to_itself_is_missing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("kind", "instances", "fit", "is_found"),
+    [
+        ("slurm", 2, "fit(model)", True),
+        ("slurm", 1, "fit(model)", False),
+        ("slurm", 2, 'fit(model, ckpt_path="last")', False),
+        ("local", 2, "fit(model)", False),
+    ],
+)
+def test_ranks_that_save_each_at_its_own_update_are_told_of(
+    tmp_path: Path, kind: str, instances: int, fit: str, is_found: bool
+) -> None:
+    top = repository(tmp_path / "p")
+    (top / "train.py").write_text(f"import lightning\n\nlightning.Trainer(max_epochs=3).{fit}\n")
+    place = {"kind": "slurm", "nodes": NODES, "runs_dir": "/shared/runs"} if kind == "slurm" else None
+    codes = {
+        one.code: one for one in found(top, place, untracked=True, command=["python", "train.py"], instances=instances)
+    }
+    assert ("lightning-ranks-may-hang" in codes) == is_found
+    if is_found:
+        assert codes["lightning-ranks-may-hang"].severity == "warning"
+        assert 'ckpt_path="last"' in codes["lightning-ranks-may-hang"].cure
+
+
+@pytest.mark.parametrize(
     ("name", "reason"), [("a.pem", "may hold a secret"), ("big", "larger than 10 MB, so it counts as data")]
 )
 def test_a_file_that_is_left_out(tmp_path: Path, name: str, reason: str) -> None:

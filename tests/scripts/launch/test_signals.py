@@ -16,6 +16,7 @@ import pytest
 from tests.support.local_runs import LIMIT_S, command_of
 from tests.support.programs import ran
 from trainjob.contract import exits
+from trainjob.contract.paths import RunPaths
 from trainjob.launch.options import GRACE_S
 
 # Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
@@ -105,6 +106,20 @@ def test_every_rank_is_told_to_end(launched: Callable[..., Launched], sent: int,
     one.process.send_signal(sent)
     assert one.ended()[0] == 0
     assert [one.log(rank) for rank in (0, 1)] == [["ready", heard]] * 2
+
+
+def test_a_rank_that_term_ends_a_moment_before_its_launcher_hears_of_it_has_not_failed(
+    launched: Callable[..., Launched],
+) -> None:
+    one = launched(
+        "import os, signal, subprocess, time\n"
+        "if os.environ['RANK'] == '1': time.sleep(60)\n"
+        "subprocess.Popen(['bash', '-c', f'sleep 0.1; kill -TERM {os.getppid()}'])\n"
+        "os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    assert "failed with exit code" not in one.ended()[1]
+    assert RunPaths(one.folder).terminated(1).exists()
+    assert not RunPaths(one.folder).failure.exists()
 
 
 def test_usr1_is_handed_on_and_ends_nothing(launched: Callable[..., Launched]) -> None:
@@ -282,6 +297,51 @@ def test_a_rank_that_ignores_term_is_killed_after_the_grace(launched: Callable[.
     assert one.ended()[0] == 137
     assert "SIGTERM" in one.log(0)
     assert 0.2 <= time.monotonic() - began < GRACE_S  # which the launcher would have granted without the flag
+
+
+# Writes the files of a checkpoint one after the other, and handles no signal.
+SAVES = """\
+import os, sys, time
+os.makedirs("checkpoint-7", exist_ok=True)
+for part in range(int(sys.argv[1])):
+    with open("checkpoint-7/part-%d.pt" % part, "w") as file:
+        file.write("weights")
+    if part == 0:
+        print("saves", flush=True)
+    time.sleep(0.3)
+open("checkpoint-7/complete", "w").close()
+time.sleep(1000)
+"""
+
+
+def test_term_waits_for_a_checkpoint_that_is_being_written(launched: Callable[..., Launched]) -> None:
+    one = launched(SAVES, "8")
+    one.wait_until_both_say("saves")
+    one.process.send_signal(signal.SIGTERM)
+    code, message = one.ended()
+    assert (one.folder / "code/checkpoint-7/complete").exists(), message
+    assert code == 143
+    assert "a checkpoint is being written: the ranks get TERM later" in message
+    assert not (one.folder / "failure.json").exists()
+    assert not RunPaths(one.folder).asked(1).exists(), "no handler of a rank got a request"
+
+
+def test_term_waits_for_no_checkpoint_longer_than_half_of_the_grace(launched: Callable[..., Launched]) -> None:
+    one = launched(SAVES, "1000", flags=("--grace-s", "8"))
+    one.wait_until_both_say("saves")
+    began = time.monotonic()
+    one.process.send_signal(signal.SIGTERM)
+    code, _ = one.ended()
+    assert code == 143, "by TERM, not by KILL"
+    assert time.monotonic() - began >= 4.0
+
+
+def test_a_rank_that_ends_while_term_waits_was_not_asked(launched: Callable[..., Launched]) -> None:
+    one = launched(SAVES.replace("time.sleep(1000)", ""), "3")
+    one.wait_until_both_say("saves")
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended()[0] == 0
+    assert not RunPaths(one.folder).asked(1).exists()
 
 
 def test_a_cancelled_launcher_blames_no_rank(launched: Callable[..., Launched]) -> None:

@@ -405,6 +405,84 @@ def test_where_the_controller_is_silent_srun_is_believed_if_every_rank_has_ended
     assert ("not every rank has recorded its end" in output.err) == (state == "FAILED")
 
 
+@pytest.mark.parametrize(
+    ("marks", "controller", "state"),
+    [
+        (".ended/1.0000", "exit 1", "FAILED"),
+        (".ended/1.0000", RUNNING, "COMPLETED"),
+        (".ended/1.0000 .ended/1.0001", "exit 1", "COMPLETED"),
+    ],
+)
+def test_so_it_is_where_no_python_starts_on_the_scripts_host(
+    bash: Bash, marks: str, controller: str, state: str
+) -> None:
+    bash.program("scontrol", controller)
+    bash.program("python3", "exit 1")
+    output = bash.run(page(f"mkdir .ended; echo 0 | tee {marks}"), **NODES)
+    assert (bash.word("state"), "judged by its files alone" in output.err) == (state, True)
+
+
+def test_where_no_python_starts_a_follow_up_job_that_has_begun_continues_the_run(bash: Bash) -> None:
+    bash.program("python3", "exit 1")
+    bash.program("sbatch", "echo 12")
+    bash.program("scontrol", "case $4 in 12) echo 'JobId=12 JobState=PENDING ' ;; *) exit 1 ;; esac")
+    bash.run(page("true", "queues_follow_up=1"), **NODES)
+    assert (bash.word("state"), bash.word(".follow_up")) == ("REQUEUED", "12")
+
+
+def test_a_controller_that_refuses_its_answer_is_asked_once_more_how_the_job_ended(bash: Bash) -> None:
+    again = "JobId=7 JobState=PENDING Restarts=1 Reason=BeginTime PreemptTime=None "
+    answers = f"if [ -e refused ]; then echo '{again}'; else touch refused; exit 1; fi"
+    bash.program("scontrol", f'if [ "$2" = job ]; then {answers}; fi')
+    bash.run(page("touch failure.json; exit 143"), **JOB)
+    assert bash.word("state") == "REQUEUED"
+
+
+def test_what_the_controller_has_shown_of_a_job_that_ends_holds_while_it_does_not_answer(bash: Bash) -> None:
+    # Running, then requeued by somebody, then no answer any more.
+    ending = "JobId=7 JobState=COMPLETING Restarts=1 Reason=None PreemptTime=None "
+    bash.program(
+        "scontrol",
+        f'if [ "$2" != job ]; then exit 0; fi\n'
+        f"if [ -e ending ]; then exit 1; elif [ -e ran ]; then touch ending; echo '{ending}'; "
+        f"else touch ran; {RUNNING}; fi",
+    )
+    bash.run(page("touch requeue"), **JOB)
+    assert bash.word("state") == "REQUEUED"
+    assert "requeue 7" not in bash.calls("scontrol")
+
+
+def test_what_waits_for_a_job_to_be_complete_waits_for_the_job_that_continues_it(bash: Bash) -> None:
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
+    bash.program("sbatch", "echo 8")
+    waiting = [
+        "20|afterok:7(unfulfilled)",
+        "21|afterok:6(unfulfilled),afterok:7(unfulfilled)",
+        "22|afterany:7(unfulfilled)",  # asks for no complete run
+        "23|afterok:77(unfulfilled)",
+        "24|afterok:7_*(unfulfilled)",
+        "x;y|afterok:7(unfulfilled)",
+        "25|(null)",
+    ]
+    bash.write("waiting", "\n".join(waiting) + "\n")
+    bash.program("squeue", f'cat "{bash.folder}/waiting"')
+    output = bash.run(page("touch requeue"), **JOB)
+    assert [call for call in bash.calls("scontrol") if call.startswith("update")] == [
+        "update JobId=20 Dependency=afterok:8",
+        "update JobId=21 Dependency=afterok:6,afterok:8",
+    ]
+    assert "job 20, which waited for job 7 to be complete, waits for job 8" in output.err
+
+
+def test_a_follow_up_job_whose_script_died_before_it_told_what_waits_does_so(bash: Bash) -> None:
+    bash.write("attempt", "1\n")
+    bash.write("job_id", "6\n")
+    bash.write("state", "RUNNING\n")
+    bash.program("squeue", "echo '20|afterok:6(unfulfilled)'")
+    bash.run(f"set -- 6\nfollows=6\n{page('true')}", **JOB)
+    assert "update JobId=20 Dependency=afterok:7" in bash.calls("scontrol")
+
+
 def test_the_code_is_that_of_the_first_rank_that_failed(bash: Bash) -> None:
     failure = '{\n "exit_code": 9,\n "rank": 1\n}'
     assert bash.run(page(f"echo '{failure}' >failure.json; exit 143"), **JOB).code == 143

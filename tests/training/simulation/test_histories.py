@@ -82,6 +82,11 @@ def test_a_history_of_a_theme_that_broke_an_invariant_keeps_it(seed: int, about:
         # reached as they did.
         (2004221, "requeues itself, and ends"),
         (2900055, "requeues itself, and ends"),
+        # A script that got no answer took a requeue for the end: asked once more, or by what it was shown before.
+        (2006523, "saves at TERM alone"),
+        (2052003, "task"),
+        # A real Slurm changes no job that was cancelled as it waited, when the script of a forgotten start ends.
+        (2002274, "task"),
     ],
 )
 def test_a_history_of_a_program_that_broke_an_invariant_keeps_it(seed: int, program: str) -> None:

@@ -215,6 +215,31 @@ def test_a_difference_leaves_secrets_out_and_is_not_kept_if_it_is_immense(git: G
     assert in_git(tmp_path).record() == {"top": str(tmp_path), "commit": None, "diff": None}
 
 
+def test_a_difference_shows_no_secret_that_a_script_had(git: Git, tmp_path: Path) -> None:
+    key = "0123456789abcdef0123"
+    parts = [
+        f"diff --git a/keys.sh b/keys.sh\n-export HF_TOKEN={key}\n",
+        f"diff --git a/train b/train\n #!/bin/bash\n-export HF_TOKEN={key}\n",
+        "diff --git a/a.sh b/a.sh\n+export HF_TOKEN=$TOKEN\n",
+        f"diff --git a/a.py b/a.py\n+api_key={key}\n",
+    ]
+    git.says["diff"] = (0, "".join(parts).encode())
+    assert in_git(tmp_path).record()["diff"] == "".join(parts[2:])
+
+
+def test_a_script_in_which_a_secret_is_written_stays_behind(tmp_path: Path) -> None:
+    secret = "export WANDB_API_KEY=0123456789abcdef0123\n"
+    write(tmp_path, "keys.sh", "job.sbatch", "notes.txt", "api.py", text=secret)
+    write(tmp_path, "run", text=f"#!/usr/bin/env bash\n{secret}")
+    write(tmp_path, "other.sh", text="export WANDB_API_KEY=$(cat ~/.key)\n")
+    (tmp_path / "link.sh").symlink_to("keys.sh")
+    found = select(plain(tmp_path))
+    assert found.files == ("api.py", "link.sh", "notes.txt", "other.sh")
+    assert {name for name, reason in found.left_out if reason.startswith("a secret is written in it")} == {
+        *("keys.sh", "job.sbatch", "run"),
+    }
+
+
 def test_the_files_of_a_repository_are_those_that_git_lists(git: Git, tmp_path: Path) -> None:
     write(tmp_path, "a.py", "new.py", "runs/abcd/job.json", "runs/abcd/code/trainjob/x.py", "sub/y.py")
     (tmp_path / "nested").mkdir()

@@ -93,6 +93,17 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ("asked=USR1 code=1 failed update=7", "asked to stop (USR1), ended with 1, at 7: failed: {starts}"),
         ("asked=USR1 trains", "asked to stop (USR1), ended with 0: complete"),
         ("asked=USR1 update=1 total=1", "asked to stop (USR1), ended with 0, at 1 of 1: complete"),
+        ("asked=TERM saved", "asked to stop (TERM), ended with 0: interrupted: {continues}"),
+        (
+            "asked=TERM durable=320",
+            "asked to stop (TERM), ended with 0: interrupted; nothing was written after the request: "
+            "{continues_from} newest checkpoint, at about update 320",
+        ),
+        ("signalled limit", "the time limit has ended this attempt: {starts}"),
+        (
+            "signalled limit checkpoint durable=800",
+            "the time limit has ended this attempt: {continues_from} newest checkpoint, at about update 800",
+        ),
         ("signalled", "cancelled: {starts}"),
         ("signalled marker", "cancelled: {continues}"),
         ("signalled saved", "cancelled: {continues}"),

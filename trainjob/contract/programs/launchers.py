@@ -16,6 +16,8 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 # A script of Lightning's Trainer, and what has it save all the same.
 _LIGHTNING = re.compile(r"(?m)^\s*(?:from|import) +(?:lightning|pytorch_lightning)\b(?!\.fabric)")
 _SAVES = re.compile(r"SLURMEnvironment|OnExceptionCheckpoint|\bsignal\.signal\(")
+# What bounds what its ranks lose that wait for each other, or keeps them from it.
+_CONTINUES = re.compile(r"\bckpt_path *=|reduce_boolean_decision|auto_requeue *= *False")
 # The file that a launcher reads the nodes from, in the run directory.
 HOST_FILE = "hostfile"
 
@@ -251,8 +253,19 @@ def ignores_requests(launcher: str, script: str) -> bool:
 
     They do by themselves where srun starts each rank, and not where torchrun does; `script` is the Python source.
     """
-    is_lightning = _LIGHTNING.search(script) is not None and "Trainer(" in script
-    return launcher == "torchrun" and is_lightning and _SAVES.search(script) is None
+    return launcher == "torchrun" and _uses_lightning(script) and _SAVES.search(script) is None
+
+
+def may_hang_when_asked(script: str) -> bool:
+    """Return whether several ranks of Lightning (2.6) may wait for each other instead of saving when they are asked.
+
+    Each saves in its handler, at whatever update it is, and meets the others there. `script` is the Python source.
+    """
+    return _uses_lightning(script) and _CONTINUES.search(script) is None
+
+
+def _uses_lightning(script: str) -> bool:
+    return _LIGHTNING.search(script) is not None and "Trainer(" in script
 
 
 def _at(words: Sequence[str], start: int) -> Optional[FoundLauncher]:

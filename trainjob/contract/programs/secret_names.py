@@ -45,7 +45,7 @@ _PATTERNS = "|".join(re.escape(name).replace(r"\*", "[^/]*").replace(r"\$", r"\Z
 # Compiled where a name is first looked at, since the command line starts more often than it looks at one.
 _SECRET_PATH = rf"/(?:{_PATTERNS})(?:/|\Z)"
 # Without a module of such a name, the project would not run.
-_CODE = re.compile(r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z")
+_CODE = r"\.(py|pyi|ipynb|md|rst|c|cc|cpp|cu|h)\Z"
 
 # Words between underscores, or humps, and what may follow them.
 _NAMES_OF_SECRETS = r"""(?x)
@@ -81,21 +81,26 @@ def is_secret_variable(name: str) -> bool:
     return name not in _HARMLESS and re.search(_NAMES_OF_SECRETS, _HUMP.sub("_", name).upper()) is not None
 
 
+def is_code(path: str) -> bool:
+    """Return whether a file is source code or its description, by its name."""
+    return re.search(_CODE, path) is not None
+
+
 def is_secret_file(path: str) -> bool:
     """Return whether the file `path`, relative with slashes, probably holds a secret, by its name and its folders'."""
-    if _CODE.search(path):
+    if is_code(path):
         path = "/".join(folder for folder in path.split("/")[:-1] if folder.startswith("."))
     return re.search(_SECRET_PATH, "/" + path.lower()) is not None
 
 
 # Keys that services hand out, by their beginnings.
 _KEYS = (
-    r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{12,}|"
-    r"wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,}"
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
+    r"AKIA[A-Z0-9]{12,}|wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,})"
 )
 _PLACEHOLDERS = (
-    r"(?i)(?:/|~|\./|file:|\$).*|.*(?:<|\.\.\.|\*\*\*|x{4,}|changeme|placeholder|dummy|example).*|none|null|false|true|basic|"
-    r"(?:your|my|insert|replace|fill|todo|put)[-_ ].*|.*[-_ ]here|.{0,4}"
+    r"(?i)(?:/|~|\./|file:|\$).*|.*(?:<|\.\.\.|\*\*\*|x{4,}|changeme|placeholder|dummy|example).*|none|null|empty|"
+    r"false|true|basic|(?:your|my|insert|replace|fill|todo|put)[-_ ].*|.*[-_ ]here|.{0,4}"
 )
 
 

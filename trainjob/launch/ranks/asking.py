@@ -131,10 +131,7 @@ class StopRequests:
     def note(self, pid: int, number: signal.Signals, rank: Rank) -> None:
         """Record that a handler of this rank gets the request, from any sender."""
         self._asked.setdefault(pid, number)
-        folder: Path = rank.folder
-        with contextlib.suppress(OSError):  # it has just ended
-            folder = Path(os.readlink("/proc/%d/cwd" % pid))
-        self._folders += [one for one in (folder, rank.folder) if one not in self._folders]
+        self._folders += [one for one in working_folders(pid, rank) if one not in self._folders]
         # The launcher in a container does so of what runs there.
         if not rank.holds_input:
             try:
@@ -154,15 +151,28 @@ class StopRequests:
         asked, saved = self._paths.asked(attempt), self._paths.saved(attempt)
         if not self._asked or rank.holds_input or not asked.exists() or saved.exists():
             return
-        from trainjob.launch.reading.recording import folders_of, stated_in_files
         from trainjob.records import tracked
 
-        first, command = self._folders[0], rank.command
-        places = [*self._folders, *folders_of(first, command), *stated_in_files(first, command), self._paths.folder]
         with contextlib.suppress(OSError):
             # By the clock of the file system, where the ranks write as a rule.
+            places = places_of_saves(self._paths, rank, self._folders)
             if tracked.newest_checkpoint(places) >= asked.stat().st_mtime - _CLOCKS_S:
                 saved.touch()
+
+
+def places_of_saves(paths: RunPaths, rank: Rank, folders: Sequence[Path]) -> List[Path]:
+    """Return where the processes of a rank, whose working folders these are, may write their checkpoints."""
+    from trainjob.launch.reading.recording import folders_of, stated_in_files
+
+    first, command = folders[0], rank.command
+    return [*folders, *folders_of(first, command), *stated_in_files(first, command), paths.folder]
+
+
+def working_folders(pid: int, rank: Rank) -> List[Path]:
+    """Return the folder in which a process of the rank works, and the one in which it was started."""
+    with contextlib.suppress(OSError):  # it has just ended
+        return [Path(os.readlink("/proc/%d/cwd" % pid)), rank.folder]
+    return [rank.folder]
 
 
 def _ranks_of(pid: int, rank: Rank) -> List[int]:

@@ -15,8 +15,9 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import host, processes
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank, Watched
-from trainjob.launch.ranks.asking import StopRequests
+from trainjob.launch.ranks.asking import StopRequests, working_folders
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
+from trainjob.launch.ranks.saving import Save
 from trainjob.launch.witness.evidence import Witness
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _BY_REQUEST = (143, 138)
 # Slurm signals the processes of a step one after the other.
 _DIRECT_WITHIN_S = 0.3
 _LOOK_FOR_REQUEST_S = 5.0
+_LOOK_FOR_SAVE_S = 0.1
 
 
 class Started(NamedTuple):
@@ -67,6 +69,7 @@ class Supervisor:
         self._running: Dict[int, Started] = {}
         self._kill_at: Optional[float] = None
         self._got_term = False
+        self._save: Optional[Save] = None  # for which TERM waits
         self._was_asked_to_stop = False
         self._asking = StopRequests(paths)
         self._first_failure: Optional[int] = None
@@ -98,6 +101,8 @@ class Supervisor:
                 timeout_s = 3600.0 if self._looks_for_request is None else _LOOK_FOR_REQUEST_S
                 if self._kill_at is not None:
                     timeout_s = min(timeout_s, max(0.0, self._kill_at - clock.monotonic()))
+                if self._save is not None:
+                    timeout_s = min(timeout_s, _LOOK_FOR_SAVE_S)
                 received = signal.sigtimedwait(WATCHED, min(timeout_s, self._asking.look_within_s))
                 self._handle(None if received is None else received.si_signo, is_direct=self._is_direct(received))
                 if self._looks_for_request is not None and self._looks_for_request() and self._is_requested():
@@ -151,12 +156,20 @@ class Supervisor:
         # ranks, and do so first: when a rank is killed, mpirun tells the others to end, its own launcher too.
         signal_to_pass = PASSED_ON.get(signal.Signals(number)) if number is not None else None
         reaped = processes.reap()
+        if signal_to_pass is None and any(ended.returncode == -signal.SIGTERM for ended in reaped.values()):
+            later = signal.sigtimedwait({signal.SIGTERM}, _DIRECT_WITHIN_S)
+            if later is not None:
+                signal_to_pass, is_direct = signal.SIGTERM, self._is_direct(later)
         for started, ended in [(self._running.pop(pid), reaped[pid]) for pid in reaped if pid in self._running]:
             # Slurm may have signalled the rank as well, and earlier.
-            self._ended(started, ended, got_term=self._got_term or signal_to_pass == signal.SIGTERM)
+            got_term = (self._got_term and self._save is None) or signal_to_pass == signal.SIGTERM
+            self._ended(started, ended, got_term=got_term)
         if signal_to_pass is not None:
             self._pass_on(signal_to_pass, is_direct=is_direct)
         self._asking.look({pid: started.rank for pid, started in self._running.items()})
+        if self._save is not None and self._save.is_over:
+            self._save = None
+            self._signal_ranks(signal.SIGTERM)
         if self._kill_at is not None and clock.monotonic() >= self._kill_at:
             for pid in self._running:
                 os.killpg(pid, signal.SIGKILL)
@@ -173,8 +186,11 @@ class Supervisor:
             self._was_asked_to_stop = True
             return
         handlers = self._asking.handling(running, signal.SIGTERM)
-        if not is_direct:
-            self._signal_ranks(number)
+        if not is_direct and self._save is None:
+            if handlers or self._got_term or any(rank.holds_input for rank in running.values()):
+                self._signal_ranks(number)
+            else:
+                self._save = self._save_under_way(running)
         self._got_term = True
         self._kill_after(self._grace_s)
         # Only now: storage that hangs must not keep the signal from the ranks.
@@ -182,6 +198,11 @@ class Supervisor:
         with contextlib.suppress(OSError):
             if running:
                 self._paths.terminated(self._attempt).touch()
+
+    def _save_under_way(self, running: Dict[int, Rank]) -> Optional[Save]:
+        """Return what ranks that TERM ends at once may be writing; None if none is left."""
+        folders = [folder for pid, rank in running.items() for folder in working_folders(pid, rank)]
+        return Save(self._paths, self._ranks[0], folders, self._grace_s / 2) if folders else None
 
     def _ended(self, started: Started, ended: Ended, *, got_term: bool) -> None:
         pid, rank = started.process.pid, started.rank

@@ -2,6 +2,8 @@
 # How a job under Slurm continues: Slurm requeues it, or it requeues itself, or it submits its follow-up. Slurm sends TERM
 # for scancel, for the time limit, for a preemption and before a requeue by hand, and only the controller can tell which.
 
+# What the controller showed of the job when it no longer ran, for when it does not answer later.
+shown_ending=''
 # What a rehearsal redirects. A follow-up job is rehearsed as well.
 REDIRECTS=(
   TRAINJOB_PYTHON TRAINJOB_PROLOGUE TRAINJOB_DATA_DIR TRAINJOB_DEVICE TRAINJOB_INTERFACE TRAINJOB_CONTAINER
@@ -136,8 +138,15 @@ code_of_ranks() {
 
 # facts_of_job CODE: what only the controller, and what the page says, can tell.
 facts_of_job() {
-  local shown starts=1
+  local shown starts=1 clock_s began_s
+  read_clock && began_s=${clock_s%.*}
   shown=$(show_job)
+  # Only a refusal that came at once leaves the time to ask again: Slurm kills the script 30 s after TERM.
+  if [[ -z "$shown$shown_ending" ]] && read_clock && ((${clock_s%.*} - began_s < 5)); then
+    sleep 1
+    shown=$(show_job)
+  fi
+  shown=${shown:-$shown_ending}
   facts+=(scheduler "restarts=$restarts" "shown=$shown" "preemption=$preemption" "max_attempts=$max_attempts")
   if [[ "$shown" == *' JobState=NODE_FAIL '* || -z "$shown" ]] && follow_up_continues; then facts+=(follows); fi
   if [[ -e requeue ]] && every_node_is_to_blame; then facts+=(blamed); fi
@@ -379,5 +388,7 @@ redirects() {
 still_runs() {
   local shown
   shown=$(show_job)
-  [[ -z "$shown" || "$shown" == *' JobState=RUNNING '* ]]
+  if [[ -z "$shown" || "$shown" == *' JobState=RUNNING '* ]]; then return 0; fi
+  shown_ending=$shown
+  return 1
 }
