@@ -62,6 +62,8 @@ _CURED = frozenset(
         *("tilde-in-output", "script-dir-is-spool", "job-never-ends", "wait-interrupted"),
     )
 )
+# Of these: the job is asked before its limit and starts again, and what that saves is up to the script.
+_UP_TO_THE_SCRIPT = frozenset(("time-limit-unhandled", "requeue-without-signal"))
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,16 @@ class Adoption:
     cured: tuple[str, ...]
     explained: Mapping[str, Collection[str]]  # how ranks of both may differ, and by which faults of the file
 
+    @property
+    def cured_at_once(self) -> list[str]:
+        """The codes that no longer apply, whatever the script does."""
+        return [code for code in self.cured if code not in _UP_TO_THE_SCRIPT]
+
+    @property
+    def cured_with_script(self) -> list[str]:
+        """The codes that no longer apply if the script saves checkpoints and goes on from them."""
+        return [code for code in self.cured if code in _UP_TO_THE_SCRIPT]
+
     def as_json(self) -> dict[str, Any]:
         """Return the account for `--json`."""
         return {
@@ -84,7 +96,8 @@ class Adoption:
             ],
             "changes": self.account.changes,
             "fatal": self.account.fatal,
-            "cured": list(self.cured),
+            "cured": self.cured_at_once,
+            "cured_if_the_script_resumes": self.cured_with_script,
         }
 
 

@@ -322,6 +322,14 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
+_OF_PYXIS = {
+    "container-name": "each attempt has a container of its own, without a name",
+    "container-mount-home": "a job decides whether the home is mounted",
+    "container-remap-root": "a job decides as whom ranks run",
+    "no-container-mount-home": "a job decides whether the home is mounted",
+}
+
+
 def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account) -> None:
     """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
@@ -329,6 +337,9 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
         text = value.text if value is not None else ""
         shown = f"srun --{name}" + (f"={text}" if text else "")
         kept_by = OPTIONS[name].step if name in OPTIONS else "lost"
+        if name in _OF_PYXIS:
+            account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), _OF_PYXIS[name])
+            continue
         if kept_by in ("decided", "replaced", "container") or (name == "export" and text in ("", "ALL")):
             continue
         if name == "nodelist" and is_once_per_node(launch):

@@ -159,7 +159,9 @@ _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sor
 def note_left_out(training: Statement, launch: LaunchedProgram, account: Account, place: PathOrigin) -> None:
     """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
     if (role := option(launch.launcher, "role")) is not None:
-        account.note(Where.LOST, training.line, f"--role={role.text}", "ranks are started without it")
+        account.note(
+            Where.LOST, training.line, f"--role={role.text}".replace(HOLE, "…"), "ranks are started without it"
+        )
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
         account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
@@ -249,7 +251,7 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
             account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
-        if not _is_needed(one, names | names_in(text)):
+        if not (text and _sets_options(one)) and not _is_needed(one, names | names_in(text)):
             account.note(
                 Where.NOWHERE, launch.line, _first_line(one), "trainjob does it for each rank, or it only prints"
             )
@@ -271,6 +273,11 @@ def _flat(node: Node, sign: str) -> list[tuple[Node, str]]:
         return [(node, sign)]
     left, right = [child for child in node.named_children if child.type != "comment"][:2]
     return [*_flat(left, "&&"), *_flat(right, sign)]
+
+
+def _sets_options(node: Node) -> bool:
+    """Return whether a statement of a rank's shell lets a failure end it: what else stands there may fail."""
+    return re.match(r"set\s+-\w*[eu]|set\s+-o\s+(?:errexit|nounset|pipefail)", text_of(node)) is not None
 
 
 def _is_needed(node: Node, names: set[str]) -> bool:

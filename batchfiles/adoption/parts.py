@@ -75,7 +75,7 @@ def names_in(text: str) -> set[str]:
 def takes_arguments(text: str) -> bool:
     """Return whether a text of shell reads an argument of the file, and not of a program that it writes."""
     text = re.sub(r"<<-?\s*['\"\\](\w+).*?\n\s*\1\b", "", text, flags=re.DOTALL)
-    return re.search(r"\$\{?[1-9@*]", re.sub(r"\bawk\b[^'|;\n]*'[^']*'", "awk", text)) is not None
+    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})", re.sub(r"\bawk\b[^'|;\n]*'[^']*'", "awk", text)) is not None
 
 
 @dataclass(frozen=True)

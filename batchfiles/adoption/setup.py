@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
-from trainjob.contract.programs.helpers import LEAVES_NOTHING
+from trainjob.contract.programs.helpers import LEAVES_NOTHING, SHELLS
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
 
@@ -244,12 +245,23 @@ def _log_in(
     own = re.search(r"(?:conda|mamba)\.sh|shell\.bash|hook|module load \S*(?:conda|mamba|forge)", text)
     for holds, line, what in (
         (re.match(r"#!.*\s-\w*l", script.lines[0]), 1, script.lines[0]),
+        (_in_login_shell(launch), launch.line, "bash -l"),
         (outside, launch.line, ", ".join(f"${name}" for name in outside)),
         (conda and not own, launch.line, "conda activate"),
     ):
         if holds:
             keys.cluster["login_environment"] = True
             account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
+
+
+def _in_login_shell(launch: LaunchedProgram) -> bool:
+    """Return whether a shell around a launch is a login shell, as that of `bash -lc`."""
+    while launch.outer is not None:
+        launch = launch.outer
+        options = itertools.takewhile(lambda word: word.text.startswith("-"), launch.program[1:])
+        if launch.name in SHELLS and any(re.fullmatch(r"-\w*l\w*|--login", word.text) for word in options):
+            return True
+    return False
 
 
 def _with_functions(script: BatchScript, parts: Parts, one: Statement) -> Statement:

@@ -208,7 +208,11 @@ def _tell(adoption: Adoption, file: Path) -> None:
             "A failure ends the job, and did not end the file:",
             [f"line {', '.join(adoption.account.fatal)}"] if adoption.account.fatal else [],
         ),
-        ("Found by doctor, and cured:", [", ".join(adoption.cured)] if adoption.cured else []),
+        ("Found by doctor, and cured:", [", ".join(cured)] if (cured := adoption.cured_at_once) else []),
+        (
+            "Found by doctor, and cured if the script goes on from its checkpoints (trainjob verify --resume):",
+            [", ".join(by_script)] if (by_script := adoption.cured_with_script) else [],
+        ),
     ):
         if lines:
             typer.echo(f"\n{title}")

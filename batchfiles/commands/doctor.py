@@ -94,10 +94,7 @@ def _raw(name: str) -> bytes:
         return typer.get_binary_stream("stdin").read(_MOST_BYTES)
     from trainjob.records.files import read_first
 
-    try:
-        refuse_unreadable(Path(name))
-    except UserError as error:
-        raise UsageError(error.text, error.cure) from None
+    refuse_unreadable(Path(name))
     return read_first(Path(name), _MOST_BYTES)
 
 
@@ -130,10 +127,10 @@ def _painted(text: str, severity: Severity) -> str:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise UserError for a batch file that does not exist, or is none."""
+    """Raise UsageError for a batch file that does not exist, or is none."""
     if not path.is_file():
         what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is not a file"
-        raise UserError(f"{path} {what}", "name a batch file")
+        raise UsageError(f"{path} {what}", "name a batch file")
 
 
 def slurm_cluster(name: str) -> Cluster:

@@ -31,16 +31,8 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
-def _kill_on_bad_exit(script: BatchScript, one: Finding) -> str | None:
-    return with_srun_option(script, one, "--kill-on-bad-exit=1")
-
-
-def _own_cpus(script: BatchScript, one: Finding) -> str | None:
-    return with_srun_option(script, one, '--cpus-per-task="$SLURM_CPUS_PER_TASK"')
-
-
-def _one_launcher_a_node(script: BatchScript, one: Finding) -> str | None:
-    return with_srun_option(script, one, "--ntasks-per-node=1")
+def _with_srun_option(option: str) -> Edit:
+    return lambda script, _one: with_srun_option(script, option)
 
 
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
@@ -61,7 +53,30 @@ def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
         return None if launch is None or launch.outer is not None else _in_own_shell(script, launch, "")
     for number in range(one.line, min(one.line + 30, len(script.lines)) + 1):
         line = script.lines[number - 1]
-        new = re.sub(r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)", r"\\$\1", line)
+        new = re.sub(_RANKS, r"\\$\1", line)
+        if new != line and not line.lstrip().startswith("#"):
+            return with_line(script, number, new)
+    return _escaped_in_variable(script, line=script.lines[one.line - 1])
+
+
+def _escaped_in_variable(script: BatchScript, line: str) -> str | None:
+    """Return the text in which a variable of bash -c "$VARIABLE" leaves a rank's number to that shell."""
+    for given in script.assignments:
+        if re.search(rf"\$\{{?{given.name}\b", line) and re.search(_RANKS, given.text) and '="' in given.text:
+            lines, end = list(script.lines), given.line + given.text.count("\n")
+            lines[given.line - 1 : end] = [re.sub(_RANKS, r"\\$\1", one) for one in lines[given.line - 1 : end]]
+            return "\n".join(lines)
+    return None
+
+
+_RANKS = r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)"
+
+
+def _with_values(script: BatchScript, one: Finding) -> str | None:
+    """Let the batch shell expand Slurm's variables: put a word in single quotes into double ones."""
+    for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
+        line = script.lines[number - 1]
+        new = re.sub(r"'([^'\"`$\\]*)\\?(\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\}?)([^'\"`$\\]*)'", r'"\1\2\3"', line)
         if new != line:
             return with_line(script, number, new)
     return None
@@ -86,7 +101,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     )
     if at <= 0:
         return None
-    inner = re.sub(r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)", r"\\$\1", command[at:].replace('"', '\\"'))
+    inner = re.sub(_RANKS, r"\\$\1", command[at:].replace('"', '\\"'))
     new = f'{command[:at]}bash -c "{first}exec {inner}"'
     return (text[: node.start_byte] + new.encode() + text[node.end_byte :]).decode()
 
@@ -124,11 +139,12 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
 SAFE: dict[str, Edit] = {
     "srun-may-fan-out": replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1"),
     "nnodes-missing": _nnodes,
-    "no-kill-on-bad-exit": _kill_on_bad_exit,
+    "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),
-    "srun-loses-cpus": _own_cpus,
-    "tasks-times-torchrun": _one_launcher_a_node,
+    "srun-loses-cpus": _with_srun_option('--cpus-per-task="$SLURM_CPUS_PER_TASK"'),
+    "tasks-times-torchrun": _with_srun_option("--ntasks-per-node=1"),
     "rank-expanded-early": _for_each_rank,
+    "variable-in-quotes": _with_values,
     "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),
     "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch(?: --use[-_]env)?", "torchrun"),
 }

@@ -44,18 +44,31 @@ def directive_of(script: BatchScript, one: Finding) -> Directive | None:
     )
 
 
-def with_srun_option(script: BatchScript, one: Finding, option: str) -> str | None:
-    """Return the text with an option for the srun that starts the fault's launch."""
-    launch = next((each for each in script.training if each.line == one.line and each.srun is not None), None)
-    word = None if launch is None or launch.srun is None else launch.srun.words[0]
-    if launch is None or word is None:
-        return None
-    for number in [word.line, *range(one.line, max(0, one.line - 12), -1)]:
-        if 0 < number <= len(script.lines) and re.search(r"(?<![\w$#./-])srun\b(?!=)", script.lines[number - 1]):
-            line = script.lines[number - 1]
-            if not line.lstrip().startswith("#"):
-                return with_line(script, number, re.sub(r"(?<![\w$#./-])srun\b", f"srun {option}", line, count=1))
-    return None
+_SRUN = r"(?<![\w$#./-])srun\b"
+
+
+def with_srun_option(script: BatchScript, option: str) -> str | None:
+    """Return the text with an option for each srun that starts a training and does not have it."""
+    name = option.removeprefix("--").partition("=")[0]
+    lines = list(script.lines)
+    for number in {
+        _line_of_srun(script, each) for each in script.training if each.srun and name not in each.srun.options
+    }:
+        if number:
+            lines[number - 1] = re.sub(_SRUN, f"srun {option}", lines[number - 1], count=1)
+    return None if lines == script.lines else "\n".join(lines)
+
+
+def _line_of_srun(script: BatchScript, launch: LaunchedProgram) -> int:
+    """Return the line on which the srun of a launch is written; 0 if there is none."""
+    while launch.outer is not None and not any(layer.name == "srun" for layer in launch.layers):
+        launch = launch.outer
+    written = launch.srun.words[0].line if launch.srun else 0
+    candidates: list[int] = [written, *range(launch.line, max(0, launch.line - 12), -1)]
+    for number in candidates:
+        if 0 < number <= len(script.lines) and re.search(rf"^(?!\s*#).*{_SRUN}(?!=)", script.lines[number - 1]):
+            return number
+    return 0
 
 
 def exported(script: BatchScript, name: str) -> str | None:

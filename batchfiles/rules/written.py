@@ -220,6 +220,7 @@ def arrays(script: BatchScript) -> Iterator[Finding]:
             one.array is None
             or len(one.array) != 1
             or not re.search(r"\w=\(\s*\"\$[\w({][^\"]*\"\s*\)$", one.text.replace("\n", " "))
+            or "[@]" in one.text  # "${list[@]:1}" has an element for each
         ):
             continue
         value = one.array[0].value

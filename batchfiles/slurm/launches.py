@@ -19,7 +19,7 @@ _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)
 
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
-    r"(?i)(?:.*[/._-])?(?:prepare|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
+    r"(?i)(?:.*[/._-])?(?:prepare|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
     r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
 )
 _ASKS = re.compile(r"(?i)check|test|verif|valid|probe|exist|ready|health|wait|preflight|sanity|ping")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.register_assert_rewrite("tests.support.backend_suite", "tests.support.launcher_suite")
+pytest.register_assert_rewrite(
+    "tests.support.backend_suite", "tests.support.launcher_suite", "tests.support.moving_suite"
+)
 
 if TYPE_CHECKING:
     from tests.support.backend_places import Place

@@ -2,5 +2,6 @@
 
 from tests.support.backend_suite import *  # noqa: F403
 from tests.support.launcher_suite import *  # noqa: F403
+from tests.support.moving_suite import *  # noqa: F403
 
 PLACES = ("local here",)

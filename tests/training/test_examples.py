@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 
@@ -17,8 +16,10 @@ from tests.support.programs import ran
 
 @pytest.fixture
 def project(here: Here) -> Here:
+    """Return a user in the examples' own folder, below the top of a repository."""
     for example in EXAMPLES.iterdir():
-        shutil.copy(example, here.project / example.name)
+        here.write(f"examples/{example.name}", example.read_text())
+    here.project = here.project / "examples"
     return here
 
 

@@ -108,6 +108,9 @@ class BackEnd(Protocol):
     def interrupt(self, native: Native) -> None:
         """Ask a run by signal to checkpoint and stop, as a scheduler does before it takes the machine away."""
 
+    def signal_ranks(self, paths: RunPaths, native: Native, signal: str) -> None:
+        """Send TERM to every process of the run, as at a time limit or a preemption; or KILL, to the ranks' alone."""
+
     def start_soon(self, native: Native) -> None:
         """Make a run that its scheduler holds back after a requeue start as soon as it can. Raises UserError."""
 

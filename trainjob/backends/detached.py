@@ -5,6 +5,9 @@ All its processes, on every host, carry its mark, the run directory in TRAINJOB_
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal as signals
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -131,6 +134,15 @@ def next_to(
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks; do nothing if it has just ended."""
     processes.running(machine_at(*_place(native)), [_script(native)], signal="USR1")
+
+
+def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:
+    """Send a signal to the ranks on this machine, loaders' workers included, and TERM to the job script as well."""
+    for pid in processes.ranks_of(str(paths.folder)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, getattr(signals, f"SIG{signal}"))
+    if signal == "TERM":
+        processes.running(HERE, [_script(native)], signal=signal)
 
 
 def start_soon(native: Native) -> None:

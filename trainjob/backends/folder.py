@@ -32,6 +32,11 @@ class FolderError(UserError):
 
     code = "run-directory"
 
+    @classmethod
+    def of(cls, error: OSError, target: Path) -> FolderError:
+        """Return the error about `target`, with its cure."""
+        return cls(*_why(error, target))
+
 
 @only_owner_writes()
 def create(
@@ -63,7 +68,7 @@ def create(
         sync_folder(target.parent)
     except OSError as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise FolderError(*_why(error, target)) from error
+        raise FolderError.of(error, target) from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -85,6 +90,27 @@ def write_again(paths: RunPaths, rendered: Rendered) -> None:
     fresh.replace(paths.code / "trainjob")
     shutil.rmtree(old, ignore_errors=True)
     write_rendered(paths, rendered)
+
+
+# What a run directory holds of the place where it ran: jobs, nodes, and requests to ranks.
+_OF_ITS_PLACE = frozenset(
+    ["job.sh", "job.sbatch", "job_id", "excluded_nodes", "stop", "requeue", "step_gone", "hosts", "partition"]
+)
+
+
+@only_owner_writes()
+def move_in(paths: RunPaths, rendered: Rendered, share: str) -> None:
+    """Make the copy of a run directory one of its new place, whose job `rendered` is. Raises OSError.
+
+    What the user's own programs have written stays.
+    """
+    for path in paths.folder.iterdir():
+        if path.is_dir() and path.name in _OF_ITS_PLACE:
+            shutil.rmtree(path)
+        elif path.name in _OF_ITS_PLACE or (path.name.startswith(".") and path.is_file()):
+            path.unlink()
+    write_again(paths, rendered)
+    paths.folder.chmod(MODES[share])
 
 
 def write_rendered(paths: RunPaths, rendered: Rendered) -> None:

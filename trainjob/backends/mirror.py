@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from trainjob.backends.base import machine_of
+from trainjob.backends.base import machine_of, place_of
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import remote_files
+from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
 from trainjob.records import job as jobs
 from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
 from trainjob.records.submission import Remote, Submission
+from trainjob.records.updates import UpdatePaths
 
 _ABSENT = 44  # exit code of replace_files.sh
+# Reading a run directory with large checkpoints.
+_READ_S = 4 * 3600.0
 
 
 def _there(submission: Submission | None) -> tuple[Machine, str] | None:
@@ -98,6 +103,11 @@ def refresh_usage(paths: RunPaths, submission: Submission | None) -> None:
     _refresh_grown(paths, submission, [], (paths.rank_usage,))
 
 
+def refresh_updates(paths: RunPaths, submission: Submission | None) -> None:
+    """Append what a remote run's ranks have recorded of their updates since the last time. Raises UserError."""
+    _refresh_grown(paths, submission, [], (UpdatePaths(paths).rank,))
+
+
 def _refresh_grown(
     paths: RunPaths,
     submission: Submission | None,
@@ -123,6 +133,32 @@ def _refresh_grown(
                 stream.write(addition.content)
         if all(len(addition.content) < remote_files.MOST_BYTES for addition in additions.values()):
             return
+
+
+@only_owner_writes()
+def copy(paths: RunPaths, submission: Submission, target: Path) -> None:
+    """Copy a run directory from its machine to the new folder `target`, and compare every file. Raises UserError."""
+    machine, source = place_of(paths, submission)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        machine.receive(source, target)
+    except BaseException as error:
+        shutil.rmtree(target.with_name(f".{target.name}.part"), ignore_errors=True)
+        if isinstance(error, OSError):
+            raise UserError(f"{target.parent} can't be created: {error.strerror}", "Set runs_dir to a folder") from None
+        raise
+    there, here = _digests(machine, source), _digests(HERE, str(target))
+    if there != here:
+        shutil.rmtree(target)
+        line = min(set(there) ^ set(here), key=lambda one: one.partition("  ")[2])
+        raise UserError(
+            f"{line.partition('  ')[2]} in {source} on {machine.name} is not what arrived here",
+            "See that nothing writes there any more, and try again",
+        )
+
+
+def _digests(machine: Machine, folder: str) -> list[str]:
+    return machine.run(package.program_command(__file__, "digests", folder), timeout_s=_READ_S).text.splitlines()
 
 
 @only_owner_writes()

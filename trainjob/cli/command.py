@@ -6,6 +6,7 @@ Help is plain text: typer's panels load rich, which takes longer than `plan`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -129,6 +130,15 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def hours(budget: str, *units: str) -> float:
+    """Return the hours of a text such as 2gpu-hours, of one of these units. Raises typer.BadParameter for another."""
+    number = next((budget.removesuffix(f"{unit}-hours") for unit in units if budget.endswith(f"{unit}-hours")), budget)
+    try:
+        return float(number)
+    except ValueError:
+        raise typer.BadParameter(f"--budget {budget}: expected {units[-1]}-hours, as in 2{units[0]}-hours") from None
+
+
 def fail_unless(good: bool) -> None:
     """End the command with the exit code of what the user or the cluster can fix, unless all is good."""
     if not good:
@@ -166,3 +176,14 @@ RunOrLast = Annotated[
 ]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end of the run; Ctrl-C leaves it running.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+OverBudget = Annotated[
+    bool,
+    typer.Option("--over-budget", help="Submit more than is left of a budget, once you have agreed at a terminal."),
+]
+
+
+def agreed() -> None:
+    """Ask the person at the terminal whether a budget may be exceeded. Raises BadParameter without a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter("a person at a terminal gives --over-budget, and this is none")
+    typer.confirm("submit it even beyond a budget?", abort=True, err=True)

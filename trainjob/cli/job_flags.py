@@ -72,6 +72,17 @@ def say_inside(prepared: Prepared) -> None:
         typer.echo(prepared.inside.because, err=True)
 
 
+def propose_site(prepared: Prepared) -> None:
+    """Say on standard error which public machine's file would do, where nobody has chosen a cluster."""
+    from trainjob.kinds.choice import BY_DEFAULT
+
+    if prepared.cluster_chosen_by == BY_DEFAULT:
+        from trainjob.requests.login_node import login_node
+
+        if (found := login_node()) is not None:
+            typer.echo(f"cluster {prepared.named_cluster.name} is the default, and {found}", err=True)
+
+
 def takes_a_job(
     without: Collection[str] = (), groups_without: Collection[str] = (), also: Sequence[Callable[..., object]] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

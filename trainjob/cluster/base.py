@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from trainjob.cluster import slurm_text
 from trainjob.cluster.common import (
+    Budget,
     Container,
     Count,
     Environment,
@@ -70,6 +71,9 @@ class Cluster(Strict):
     )
     price_per_device_hour: Price | None = key(
         None, "Price of one device for an hour, in your currency; `plan` then shows prices."
+    )
+    budget: Budget | None = key(
+        None, "What your runs on this cluster may cost together; `submit` and `resume` refuse more."
     )
     device_memory_gb: Count | None = key(
         None, "Memory of one device in GB; a task that does not fit is then refused before it is queued."

@@ -97,6 +97,21 @@ FreePort = Annotated[int, Rule(at_least=1024, at_most=65535)]
 Price = Annotated[float, Rule(at_least=0)]
 
 
+class Budget(Strict):
+    """The hours of devices that runs may cost together, each at most until it has ended, and then as it was."""
+
+    gpu_hours: Price | None = key(None, "Hours of GPUs: 8 GPUs for 3 hours are 24.")
+    ipu_hours: Price | None = key(None, "Hours of IPUs.")
+    per: Literal["day", "week", "month"] | None = key(
+        None, "The time that ends now, in which they count: 24 hours, 7 days or 30 days. Absent: all runs ever."
+    )
+
+    def enforce_rules(self) -> None:
+        """Raise BreachError for a budget of nothing."""
+        if self.gpu_hours is None and self.ipu_hours is None:
+            raise BreachError("gpu_hours", "is missing, and so is ipu_hours", "give at least one")
+
+
 class Ssh(Strict):
     """The host that launches jobs, reached with the system's ssh and the user's ssh configuration."""
 

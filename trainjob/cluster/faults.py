@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, get_args
 
@@ -127,6 +128,10 @@ def _cure(reasons: Sequence[Refused], value: object, written: str | None) -> str
     # "least": another branch of a union accepts the type of the value.
     if codes & {"text", "choice"} and "least" not in codes and written and not isinstance(value, str):
         return f'quote it, "{written}"'
+    if reasons[0].expected == "a list" and isinstance(value, str):
+        with contextlib.suppress(ValueError):  # a quotation that does not end
+            words = shlex.split(value) if reasons[0].path == ("command",) else [value]
+            return f"write it as {json.dumps(words, ensure_ascii=False)}"
     if "number" in codes and isinstance(value, str) and value.isascii():
         with contextlib.suppress(ValueError):
             number = float(value)

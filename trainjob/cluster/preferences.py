@@ -1,4 +1,4 @@
-"""The user's configuration, config.yaml in the configuration folder: the cluster in use, and who is notified."""
+"""The user's configuration, config.yaml in the configuration folder: cluster in use, budget, and who is notified."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import platformdirs
 
-from trainjob.cluster.common import Line
+from trainjob.cluster.common import Budget, Line
 from trainjob.cluster.strict import BreachError, Rule, Strict, key
 
 Event = Literal["ended", "failed", "stalled", "limit"]
@@ -40,6 +40,7 @@ class Preferences(Strict):
     """The whole of config.yaml."""
 
     cluster: Line | None = key(None, "The cluster of commands that name none; `trainjob cluster use` writes it.")
+    budget: Budget | None = key(None, "What your runs may cost together, on any cluster; `submit` refuses more.")
     notify: Notify | None = key(None, "Who is notified when a run ends, fails, stalls or approaches its time limit.")
 
 

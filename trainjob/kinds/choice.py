@@ -1,4 +1,4 @@
-"""The cluster of a command that names none, by one order of precedence, and who has chosen it."""
+"""What a project states, and the cluster of a command that names none, by one order of precedence."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainjob.cluster import preferences
-from trainjob.cluster.common import Line
+from trainjob.cluster.common import Budget, Line
 from trainjob.cluster.document import load
-from trainjob.cluster.faults import ClusterError
+from trainjob.cluster.faults import ClusterError, InvalidError, dotted, validated
 from trainjob.cluster.reading import cluster_of_job, read_preferences, read_strictly, text_of
 from trainjob.cluster.strict import Strict, key
-from trainjob.contract.errors import UserError
+from trainjob.contract.errors import Problem, UserError
 from trainjob.kinds.lookup import find
 from trainjob.records.files import only_owner_writes
 
 VARIABLE = "TRAINJOB_CLUSTER"
 # In every folder from the working folder up to the top of the repository.
 PROJECT_FILES = ("trainjob.yaml", "pyproject.toml")
-DEFAULT = "local"
+DEFAULT, BY_DEFAULT = "local", "default"
 _STATED = re.compile(r"(?m)^cluster:.*\n?")
 
 
@@ -29,6 +29,7 @@ class ProjectSettings(Strict):
     """The settings of a project: trainjob.yaml, or [tool.trainjob] in pyproject.toml."""
 
     cluster: Line | None = key(None, "The cluster of commands that name none.")
+    budget: Budget | None = key(None, "What runs of this project may cost together; `submit` refuses more.")
 
 
 class ClusterChoice(NamedTuple):
@@ -44,7 +45,7 @@ def choose(flag: str | None, job_file: Path | None = None, folder: Path | None =
     In this order: the flag, TRAINJOB_CLUSTER, the job file, the project, the user's config.yaml. Otherwise it is this
     machine. Raises UserError for a file that can't be read.
     """
-    return next(_stated(flag, job_file, folder or Path.cwd()), ClusterChoice(DEFAULT, "default"))
+    return next(_stated(flag, job_file, folder or Path.cwd()), ClusterChoice(DEFAULT, BY_DEFAULT))
 
 
 def _stated(flag: str | None, job_file: Path | None, folder: Path) -> Iterator[ClusterChoice]:
@@ -54,21 +55,28 @@ def _stated(flag: str | None, job_file: Path | None, folder: Path) -> Iterator[C
         yield ClusterChoice(os.environ[VARIABLE], VARIABLE)
     if job_file is not None and (of_job := cluster_of_job(job_file)) is not None:
         yield ClusterChoice(of_job, f"job file {job_file.name}")
-    for place in (folder, *folder.parents):
-        for name in PROJECT_FILES:
-            if (place / name).is_file() and (of_project := _of_project(place / name)) is not None:
-                yield ClusterChoice(of_project, os.path.relpath(place / name, folder))
-        if (place / ".git").exists():
-            break
+    for path, of_project in project_settings(folder):
+        if of_project.cluster is not None:
+            yield ClusterChoice(of_project.cluster, os.path.relpath(path, folder))
     if (of_user := read_preferences().cluster) is not None:
         yield ClusterChoice(of_user, f"{preferences.file()} (trainjob cluster use)")
 
 
-def _of_project(path: Path) -> str | None:
+def project_settings(folder: Path) -> Iterator[tuple[Path, ProjectSettings]]:
+    """Yield what the project of `folder` states, the nearest file first. Raises UserError."""
+    for place in (folder, *folder.parents):
+        for name in PROJECT_FILES:
+            if (place / name).is_file() and (stated := _of_project(place / name)) is not None:
+                yield place / name, stated
+        if (place / ".git").exists():
+            break
+
+
+def _of_project(path: Path) -> ProjectSettings | None:
     if path.suffix == ".yaml":
-        return read_strictly(path, ProjectSettings).cluster
+        return read_strictly(path, ProjectSettings)
     text = text_of(path, str(path), UserError)
-    if "[tool.trainjob]" not in text:
+    if "[tool.trainjob]" not in text and "[tool.trainjob." not in text:
         return None
     import tomllib
 
@@ -76,10 +84,13 @@ def _of_project(path: Path) -> str | None:
         stated = tomllib.loads(text)["tool"]["trainjob"]
     except (tomllib.TOMLDecodeError, KeyError, TypeError) as error:
         raise UserError(f"{path}: can't be read: {error}", "correct it") from None
-    value = stated.get("cluster")
-    if value is not None and not isinstance(value, str):
-        raise UserError(f"{path}: tool.trainjob.cluster is {value!r}", "write the name of a cluster file, or a path")
-    return value
+    try:  # other tables, as doctor's, are not ours to judge
+        return validated(ProjectSettings, {name: stated[name] for name in ("cluster", "budget") if name in stated})
+    except InvalidError as refused:
+        places = [(f"{path}: tool.trainjob.{dotted(one.path)}", one) for one in refused.faults]
+        raise UserError.of_all(
+            [Problem(UserError.code, f"{where}: {one.text}", one.cure) for where, one in places]
+        ) from None
 
 
 @only_owner_writes()

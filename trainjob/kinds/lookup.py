@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.document import Mistake, load
 from trainjob.cluster.faults import ClusterError
 from trainjob.cluster.reading import checked, problems_of, text_of
+from trainjob.cluster.strict import keys_of
 from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS
 from trainjob.records.files import only_owner_writes
@@ -142,7 +143,22 @@ def cluster_from_text(text: str, where: str) -> Cluster:
                 text, cure = "is missing", f"give one of {known}"
             mistakes.append(Mistake(content.line(("kind",)), 0, ("kind",), text, cure))
         raise ClusterError.of_all(problems_of(ClusterError, where, mistakes))
+    strangers = [
+        Mistake(content.line((key,)), 0, (key,), *_of_other_kinds(key, content.values[key], kind, others))
+        for key in content.values.keys() - keys_of(KINDS[kind].MODEL).keys()
+        if (others := [name for name, one in KINDS.items() if key in keys_of(one.MODEL)])
+    ]
+    content = content._replace(problems=(*content.problems, *strangers))
     return checked(content, KINDS[kind].MODEL, where, ClusterError)
+
+
+def _of_other_kinds(key: str, value: object, kind: str, others: Sequence[str]) -> tuple[str, str]:
+    """Return what is wrong with a key that only `others` have in a file of kind `kind`, and the cure."""
+    text, cure = f"is a key of kind {' or '.join(others)}, and this file is of kind {kind}", "take it out"
+    count = value.get("accelerators") if isinstance(value, dict) else None
+    if key == "nodes" and isinstance(count, int) and "accelerators" in keys_of(KINDS[kind].MODEL):
+        cure = f"write accelerator: gpu and accelerators: {count} in its place"
+    return text, f"{cure}, or write kind: {others[0]}"
 
 
 def draft(name: str, source: str, *, is_site: bool = False) -> str:

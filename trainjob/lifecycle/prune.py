@@ -15,6 +15,7 @@ from trainjob.backends import mirror
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import ledger
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import index
 from trainjob.observe.status import Snapshot, status, statuses
@@ -121,6 +122,7 @@ def _remove_unless_resumed(paths: RunPaths) -> None:
 
 def remove_run(paths: RunPaths, submission: Submission | None) -> None:
     """Remove one run's folder, on this machine and on its own, and its index entry. Raises UserError if that fails."""
+    ledger.settle(paths)
     mirror.remove(submission)
     # Rename first: a half-removed folder with the run's own name would look like a broken run.
     gone = paths.folder.with_name(f".{paths.folder.name}.removed")

@@ -12,12 +12,12 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
 from trainjob.lifecycle.start import hand_over, hand_over_elements
-from trainjob.observe import arrays
+from trainjob.observe import arrays, index
 from trainjob.observe.status import Snapshot
 from trainjob.planning.build import plan
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
-from trainjob.records.job import JobRecord
+from trainjob.records.job import JobRecord, TrainSettings
 from trainjob.records.submission import Submission
 from trainjob.render.request import Request
 
@@ -35,6 +35,9 @@ def refuse_unless_ended(now: Snapshot, *, completed: bool = False) -> None:
             f"run {now.id} in {now.folder} is a copy of {now.submission.copy_of}",
             f"Resume the original (trainjob resume {now.submission.copy_of}), or submit a new run",
         )
+    later = None if now.submission is None else now.submission.continued_as
+    if later in index.ids():
+        raise UserError(f"run {now.id} went on as run {later}", f"Resume that one: trainjob resume {later}")
     resumable = _EVEN_COMPLETED if completed else states.RESUMABLE
     if any(element.state in resumable for element in now.elements):
         return
@@ -125,17 +128,22 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
         )
     if record.train is None:
         raise UserError(f"run {paths.id} runs a command of your own", f"submit it again with --instances {instances}")
-    train = record.train
-    refuse_uneven(train.micro_batch, train.accumulation * train.replicas, instances)
-    stated = {key: value for key, value in record.request.job.items() if key not in ("accumulation", "least_hosts")}
-    if instances % (stated.get("hosts") or 1):
+    refuse_uneven(record.train.micro_batch, record.train.accumulation * record.train.replicas, instances)
+    job = with_its_batch(record, record.train)
+    if instances % (record.request.job.get("hosts") or 1):
         # --hosts was meant for the other number of instances: the plan chooses anew.
-        del stated["hosts"]
-    if record.plan.topology.device != "IPU":
-        stated.pop("replicas", None)
-    kept = {"global_batch": train.micro_batch * train.accumulation * train.replicas, "micro_batch": train.micro_batch}
-    job = {**stated, **kept, "instances": instances}
+        del job["hosts"]
+    job["instances"] = instances
     return request_of(record, job=job, origins={"instances": "flag --instances"})
+
+
+def with_its_batch(record: JobRecord, train: TrainSettings) -> dict[str, object]:
+    """Return the run's job as it was stated, with its micro batch and global batch in place of what made them."""
+    job = {key: value for key, value in record.request.job.items() if key not in ("accumulation", "least_hosts")}
+    if record.plan.topology.device != "IPU":
+        job.pop("replicas", None)
+    kept = {"global_batch": train.micro_batch * train.accumulation * train.replicas, "micro_batch": train.micro_batch}
+    return {**job, **kept}
 
 
 def request_of(

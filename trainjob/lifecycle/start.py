@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,12 +22,14 @@ from trainjob.contract.environment import TRY_ON_CPUS, set_redirects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, with_home
 from trainjob.kinds import table
+from trainjob.lifecycle import ledger
+from trainjob.lifecycle.ledger import Charge
 from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
 from trainjob.observe.status import Snapshot, statuses
-from trainjob.records import attempts
+from trainjob.records import attempts, checkpoints
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
@@ -56,6 +58,7 @@ class Handover:
     share: str = "none"  # who else may read the run directory: none, group or all
     inside: str | None = None  # the job that holds its nodes, in which it is a step
     is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
+    charge: Charge | None = None  # what it may cost, and the budgets that must hold it; None: nothing
 
 
 def refuse_redirects(environ: Mapping[str, str]) -> None:
@@ -73,14 +76,14 @@ def refuse_redirects(environ: Mapping[str, str]) -> None:
 def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     """Return the run, which has begun or waits.
 
-    Raises UserError when the same job was submitted within the last minute and `again` is not set.
+    Raises UserError when the same job was submitted within the last minute and `again` is not set, and for more than is
+    left of a budget.
     """
     project, selection = handover.project.record(), handover.selection
     digest = _digest(handover, project)
     if not again:
         refuse_the_same(digest)
     backend, paths = registry.get(handover.backend), _new_place(handover)
-    remote = handover.remote and dataclasses.replace(handover.remote, folder=f"{handover.remote.folder}/{paths.id}")
     submission = Submission(
         backend=handover.backend,
         cluster=handover.cluster,
@@ -96,19 +99,85 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
             "copied": 0 if selection is None else len(selection.files),
             "left_out": [] if selection is None else [list(pair) for pair in selection.left_out],
         },
-        remote=remote,
+        remote=_remote(handover, paths),
         after=tuple(one.id for one in handover.after),
         inside=handover.inside,
     )
+    record = File(submission.to_json(paths), 0o644)
+    files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})
+    _begin(
+        paths,
+        submission,
+        lambda: folder.create(paths.folder, files, handover.project, handover.selection, handover.share),
+        charge=handover.charge,
+        is_listed=handover.is_listed,
+    )
+    return paths
+
+
+def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunPaths:
+    """Return a new run, which continues the ended run `now` elsewhere, in a copy of its run directory.
+
+    `now` stays as it is, and notes where it went on. `say` is called with a line about each checkpoint that the new run
+    passes over. Raises UserError where it can't be copied or submitted, and leaves nothing then.
+    """
+    last = now.submission
+    if last is None:
+        raise UserError(f"run {now.id} was started by hand", "run its job script again by hand")
+    paths, script = _new_place(handover), handover.rendered.script
+    submission = last.replace(
+        backend=handover.backend,
+        cluster=handover.cluster,
+        native=None,
+        argv=registry.get(handover.backend).argv(paths, script),
+        script=script,
+        attempt=now.attempt + 1,
+        remote=_remote(handover, paths),
+        resumed_at=datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds"),
+        image_digest=None,
+        cancelled_at=None,
+        is_cancelled=False,
+        is_unknown=False,
+        earlier=(),
+        after=(),
+        inside=None,
+        continues=now.id,
+    )
+
+    def copy() -> None:
+        mirror.copy(now.paths, last, paths.folder)
+        try:
+            folder.move_in(paths, handover.rendered, handover.share)
+            submission.write(paths)
+            for line in checkpoints.passed_over(paths.checkpoints):
+                say(line)
+        except BaseException as error:
+            shutil.rmtree(paths.folder, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise folder.FolderError.of(error, paths.folder) from error
+            raise
+
+    _begin(paths, submission, copy, charge=handover.charge, is_listed=True)
+    last.replace(continued_as=paths.id).write(now.paths)
+    return paths
+
+
+def _begin(
+    paths: RunPaths, submission: Submission, fill: Callable[[], object], *, charge: Charge | None, is_listed: bool
+) -> None:
+    """Make the run directory by `fill`, and hand it over. A run that certainly never began leaves nothing.
+
+    Raises OverBudgetError for more than is left of a budget.
+    """
+    if charge is not None:
+        ledger.charge(paths, charge)
     try:
         # In the index before it exists, so that what an interruption leaves is found; and never without its record.
-        if handover.is_listed:
+        if is_listed:
             index.add(paths)
         try:
-            record = File(submission.to_json(paths), 0o644)
-            files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})
-            folder.create(paths.folder, files, handover.project, handover.selection, handover.share)
-        except folder.FolderError:
+            fill()
+        except UserError:
             index.forget(paths.id)
             raise
         with contextlib.ExitStack() as held:
@@ -128,8 +197,13 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         shutil.rmtree(paths.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             index.forget(paths.id)
+        if charge is not None:
+            ledger.take_back(paths)
         raise
-    return paths
+
+
+def _remote(handover: Handover, paths: RunPaths) -> Remote | None:
+    return handover.remote and dataclasses.replace(handover.remote, folder=f"{handover.remote.folder}/{paths.id}")
 
 
 def _new_place(handover: Handover) -> RunPaths:

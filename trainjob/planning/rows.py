@@ -27,6 +27,16 @@ def arithmetic(plan: Plan) -> list[tuple[str, str]]:
     return [*rows, *plan.facts.items()]
 
 
+def differing(before: Plan, after: Plan) -> list[tuple[str, str, str]]:
+    """Return the rows in which two plans differ: the quantity, and what it is in each; "" where a plan has none."""
+    first, second = dict(arithmetic(before)), dict(arithmetic(after))
+    return [
+        (name, first.get(name, ""), second.get(name, ""))
+        for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name)
+    ]
+
+
 def facts(topology: Topology, batch: Batch | None, workers: int) -> Iterator[tuple[str, str]]:
     """Yield rows about the partition, the samples of an instance, and the loader processes."""
     if topology.ilds is not None:

@@ -21,6 +21,7 @@ RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
 STARTS, UPDATE, PASS, PASS_ENDED = "starts", "update", "pass", "pass-ended"
 JOINS, SAVES, SAVED, EVALUATES = "joins", "saves", "saved", "evaluates"
 PADS, CLIPS_SCALED, REDUCES_LOSS, REDUCES_GRADIENTS = "pads", "clips-scaled", "reduces-loss", "reduces-gradients"
+NORMALISES = "normalises"  # a model with batch norm trains, whose ranks take statistics of their own batches
 PAUSED, RESUMED, BLIND, IMPORTS = "paused", "resumed", "blind", "imports"
 
 # Moments at which an attempt can wait.
@@ -52,9 +53,11 @@ class UpdatePaths:
         return JsonLines(self.rank(rank))
 
 
-def wait_at(folder: Path, attempt: int, moment: str, after: int) -> None:
-    """Have `attempt` of the next run wait at the first such `moment` after so many of its updates."""
-    write_json(folder / ("wait-%d.json" % attempt), {"moment": moment, "after": after}, durable=False)
+def wait_at(folder: Path, attempt: int, moment: str, after: int) -> str:
+    """Have `attempt` of the next run wait at the first such `moment` after so many of its updates; return the file."""
+    name = "wait-%d.json" % attempt
+    write_json(folder / name, {"moment": moment, "after": after}, durable=False)
+    return name
 
 
 class KeptState(NamedTuple):
@@ -70,7 +73,9 @@ def kept(folder: Path, attempt: int) -> Optional[KeptState]:
     return None if values is None else KeptState(Path(values["path"]), values["kept"] and Path(values["kept"]))
 
 
-def wait_nowhere(folder: Path) -> None:
-    """Have the next run wait at no moment."""
-    for path in folder.glob("wait-*.json"):
+def wait_nowhere(folder: Path) -> List[str]:
+    """Have the next run wait at no moment; return the names of the files that are gone."""
+    gone = list(folder.glob("wait-*.json"))
+    for path in gone:
         path.unlink()
+    return [path.name for path in gone]

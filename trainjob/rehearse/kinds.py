@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ from trainjob.rehearse.slurm import rehearsal as slurm
 from trainjob.rehearse.slurm import releases
 
 _POLL_S = 0.1
+# c10d asks for the name of the address that a stand-in node has, and it has none. The ranks' logs keep the line.
+_OF_THIS_MACHINE = re.compile(rb"\[c10d\] The hostname of the client socket cannot be retrieved")
 
 # A new kind is a new row.
 KINDS: dict[str, Callable[[Rehearsal], RehearsalVerdict]] = {"slurm": slurm.rehearse, "ipu-pod": pod.rehearse}
@@ -48,7 +51,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         # The folder exists only once a data set has been prepared, and the node check refuses a node without it.
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
-    with _output_shown(rehearsal):
+    with output_shown(rehearsal):
         return KINDS[cluster.kind](rehearsal)
 
 
@@ -83,7 +86,7 @@ def progress(rehearsal: Rehearsal) -> str:
 
 
 @contextlib.contextmanager
-def _output_shown(rehearsal: Rehearsal) -> Iterator[None]:
+def output_shown(rehearsal: Rehearsal) -> Iterator[None]:
     """While this lasts, show the ranks' output as it is printed; show the rest of it at the end."""
     show, paths, over = rehearsal.show, RunPaths(rehearsal.folder), threading.Event()
     if show is None:
@@ -92,7 +95,8 @@ def _output_shown(rehearsal: Rehearsal) -> Iterator[None]:
 
     def copy() -> None:
         for line in logs.follow(paths, None, over.is_set, lambda: over.wait(_POLL_S)):
-            show(line)
+            if not _OF_THIS_MACHINE.search(line):
+                show(line)
 
     reader = threading.Thread(target=copy, name="rehearsal-output", daemon=True)
     reader.start()

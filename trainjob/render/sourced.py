@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple, Self
 
@@ -12,6 +13,11 @@ from trainjob.contract.quoting import Shell
 # Encloses a note in an explained rendering: the only character that no script can contain.
 _MARK = "\0"
 _ORIGIN, _REASON = "=", "?"
+EVERY_JOB = "every job of this kind"
+# Before what continues a line of a script that is wider than the page.
+CONTINUED = "↪ "
+_COLUMNS = 120
+_NOTES_AT = 52
 _NOTE = re.compile(f"{_MARK}([{_ORIGIN}{_REASON}])([^{_MARK}]*){_MARK}")
 
 
@@ -101,8 +107,32 @@ def _explained(lines: list[tuple[str, list[str]]], why: str) -> Iterator[Explain
         if not line.strip() and not origins:
             yield Explained(line, "", "")
         elif why:
-            yield Explained(line, ", ".join(dict.fromkeys(origins)) or "every job of this kind", why)
+            yield Explained(line, ", ".join(dict.fromkeys(origins)) or EVERY_JOB, why)
         else:
             yield Explained(
                 line, ", ".join(dict.fromkeys(origins)) or "a site's template", "A site's template prints it."
             )
+
+
+def in_columns(explained: str) -> Iterator[str]:
+    """Yield the lines of an explained rendering with their notes to the right, in 120 columns.
+
+    A line that reaches into the notes has them below it. What every job has is no origin worth telling.
+    """
+    for line, origin, why in beside(explained):
+        first, *more = _chunks(line, _COLUMNS) or [""]
+        shown = [first, *(CONTINUED + part for part in _chunks("".join(more), _COLUMNS - len(CONTINUED)))]
+        origins = ", ".join(one for one in origin.split(", ") if one != EVERY_JOB)
+        note = f"{origins}: {why}" if origins else why
+        notes = [f"# {part}" for part in textwrap.wrap(note, _COLUMNS - _NOTES_AT - 2)] if why else []
+        if notes and len(shown[-1]) < _NOTES_AT:
+            shown[-1] = f"{shown[-1]:<{_NOTES_AT}}{notes.pop(0)}"
+        yield from shown
+        yield from (" " * _NOTES_AT + part for part in notes)
+
+
+def _chunks(line: str, columns: int) -> list[str]:
+    """Return the line in pieces of so many columns, at spaces where it has some."""
+    return textwrap.wrap(
+        line, columns, expand_tabs=False, replace_whitespace=False, drop_whitespace=False, break_on_hyphens=False
+    )

@@ -174,19 +174,27 @@ class Run:
         from_scratch: bool = False,
         completed: bool = False,
         inside: str | None = None,
+        cluster: str | Path | None = None,
         warn: Callable[[str], None] | None = None,
     ) -> Run:
         """Start the next attempt, from the newest sound checkpoint, and return the run.
 
-        `instances` changes the number of instances and keeps the global batch. `from_scratch` sets all checkpoints
-        aside. `completed` allows a run that is called COMPLETED and has ended early all the same. `inside` is the
-        number of the job that a run inside an allocation continues in. `warn` is called with
-        a line about each checkpoint that is skipped; by default this is a Python warning. Raises UserError for a run
+        On another `cluster`, a name or a path, it is a new run, which begins as a copy of this one. `instances` changes
+        the number of instances and keeps the global batch. `from_scratch` sets all checkpoints aside. `completed`
+        allows a run that is called COMPLETED and has ended early all the same. `inside` is the number of the job that a
+        run inside an allocation continues in. `warn` is called with a line about each checkpoint that is skipped; by
+        default this is a Python warning. Raises UserError for a run
         that can't be resumed.
         """
         from trainjob.requests import submission
 
         say = warn or (lambda text: warnings.warn(text, stacklevel=4))
+        if cluster is not None:
+            from trainjob.requests import elsewhere
+
+            if from_scratch or inside is not None:
+                raise UserError("another cluster excludes from_scratch and inside", "submit a new run there")
+            return Run(elsewhere.resume(self.paths, str(cluster), instances=instances, completed=completed, warn=say))
         submission.resume(
             self.paths, instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=say
         )

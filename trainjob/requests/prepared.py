@@ -109,9 +109,8 @@ def prepare(options: JobOptions) -> Prepared:
         cluster=with_directives(named_cluster.name, named_cluster.cluster, merged.job)
     )
     project = projects.find(Path.cwd(), options.project, named_cluster.cluster.secrets_file)
-    job, origins = _with_counted_samples(
-        named_cluster, _with_absolute_paths(named_cluster, merged.job), dict(merged.origins)
-    )
+    found = _with_folders(project, _with_absolute_paths(named_cluster, merged.job))
+    job, origins = _with_counted_samples(named_cluster, found, dict(merged.origins))
     held = inside.chosen(options.inside, named_cluster.name, named_cluster.cluster)
     if held is not None:
         named_cluster = named_cluster._replace(cluster=in_allocation(named_cluster.name, named_cluster.cluster))
@@ -154,6 +153,21 @@ def _with_absolute_paths(named_cluster: NamedCluster, job: Job) -> Job:
             "give the absolute path on that machine, starting with / or ~/",
         )
     return job.changed(init_from=str(Path.cwd() / job.init_from))
+
+
+def _with_folders(project: Project, job: Job) -> Job:
+    """Return the job with the folder of each module that is beside the user, and not at the top of the project."""
+    changes = {}
+    for setting in ("task", "optimizer"):
+        value = getattr(job, setting) or ""
+        module = value.partition(":")[0].partition(".")[0]
+        if ":" not in value or "/" in value or project.start == ".":
+            continue
+        top, here = ((folder / module) for folder in (project.top, project.top / project.start))
+        is_at_top, is_here = (path.is_dir() or path.with_name(f"{module}.py").is_file() for path in (top, here))
+        if is_here and not is_at_top:
+            changes[setting] = f"{project.start}/{value}"
+    return job.changed(**changes) if changes else job
 
 
 def _with_counted_samples(named_cluster: NamedCluster, job: Job, origins: dict[str, str]) -> tuple[Job, dict[str, str]]:

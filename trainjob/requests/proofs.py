@@ -1,6 +1,7 @@
 """Proofs that a script resumes: kept in the user's data folder, valid until a file changes that the script imports.
 
-One file for each script of a project. The digests are of what ran, so edits while `verify` ran count as changes.
+One file for each script of a project, and each cluster that it was proved on. The digests are of what ran, so edits
+while `verify` ran count as changes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class ResumeProof:
     interruptions: int
     codes: Sequence[str]  # of what was lost; none: it resumes
     files: Mapping[str, str]  # path in the project: SHA-256 of a file that the script imported
+    cluster: str = ""  # whose jobs it was; "": this machine
 
     def changed(self, top: Path) -> list[str]:
         """Return which of the files are other ones now in the project `top`, or gone."""
@@ -58,17 +60,20 @@ class KnownProof:
         day = time.strftime("%-d %b %Y", time.localtime(one.proved_at))
         what = "disproved" if one.codes else "proved"
         lost = f" ({', '.join(one.codes)})" if one.codes else ""
+        place = f" on cluster {one.cluster}" if one.cluster else ""
         how = f"{quantity(one.interruptions, 'interruption')} of `{shlex.join(one.command)}`"
         if not self.changed:
-            return f"resume {what} on {day}{lost} by {how}; no file that it imports changed since"
+            return f"resume {what} on {day}{place}{lost} by {how}; no file that it imports changed since"
         more = len(self.changed) - _MOST_NAMED
         named = ", ".join(self.changed[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"resume {what} on {day}{lost}; {quantity(len(self.changed), 'file')} changed since: {named}"
+        return f"resume {what} on {day}{place}{lost}; {quantity(len(self.changed), 'file')} changed since: {named}"
 
 
 def keep(prepared: Prepared, run: RunPaths, *, interruptions: int, codes: Sequence[str]) -> None:
     """Keep the proof that the uninterrupted `run` belongs to, unless nothing says which files it imported."""
-    path = _path(prepared)
+    cluster = prepared.named_cluster
+    where = "" if cluster.cluster.trains_here else cluster.name
+    path = _path(prepared, where)
     names = {
         name
         for events in updates.UpdatePaths(run).ranks()
@@ -86,6 +91,7 @@ def keep(prepared: Prepared, run: RunPaths, *, interruptions: int, codes: Sequen
         interruptions=interruptions,
         codes=codes,
         files={name: _digest(run.project / name) for name in sorted(names)},
+        cluster=where,
     )
     with contextlib.suppress(OSError), only_owner_writes():  # a proof that can't be kept is only made again
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,21 +102,26 @@ def keep(prepared: Prepared, run: RunPaths, *, interruptions: int, codes: Sequen
 
 
 def known(prepared: Prepared) -> KnownProof | None:
-    """Return the newest proof of the job's script; None for a job without a script, or one that was never verified."""
+    """Return the newest proof of the job's script, on its cluster or here, one whose files are unchanged before others.
+
+    None for a job without a script, or one that was never verified.
+    """
     if not _folder().is_dir():
         return None  # before git is asked for the project's files
-    path = _path(prepared)
-    proof = None if path is None else typed.read(ResumeProof, path)
-    return None if proof is None else KnownProof(proof, proof.changed(prepared.project.top))
+    paths = filter(None, (_path(prepared, cluster) for cluster in ("", prepared.named_cluster.name)))
+    proofs = [proof for path in paths if (proof := typed.read(ResumeProof, path)) is not None]
+    found = [KnownProof(one, one.changed(prepared.project.top)) for one in proofs]
+    return max(found, key=lambda one: (not one.changed, one.proof.proved_at), default=None)
 
 
-def _path(prepared: Prepared) -> Path | None:
+def _path(prepared: Prepared, cluster: str) -> Path | None:
     script = script_of(prepared.request, prepared.project, prepared.selection) if prepared.request.job.command else None
     if script is None:
         return None
     import hashlib  # loads OpenSSL, which most plans don't need
 
-    key = hashlib.sha256(f"{prepared.project.top}\0{script.path}".encode(errors="surrogateescape")).hexdigest()
+    named = "\0".join([str(prepared.project.top), str(script.path), *([cluster] if cluster else [])])
+    key = hashlib.sha256(named.encode(errors="surrogateescape")).hexdigest()
     return _folder() / f"{key[:24]}.json"
 
 

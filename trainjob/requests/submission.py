@@ -6,18 +6,20 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
+from trainjob.contract import states
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.secret_names import is_secret_variable
 from trainjob.contract.quoting import QuotingError
 from trainjob.kinds import table
 from trainjob.kinds.lookup import refuse_missing_facts
+from trainjob.lifecycle import ledger, start
 from trainjob.lifecycle import resume as resuming
-from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import arrays, index, notify
 from trainjob.observe.report.report import slowest_checkpoint_s
@@ -27,6 +29,7 @@ from trainjob.planning.rules import Refusal
 from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
+from trainjob.requests import budget
 from trainjob.requests.inside import chosen, refuse_misfit
 from trainjob.requests.prepared import Prepared, rendered
 
@@ -38,7 +41,7 @@ def find_problems(prepared: Prepared, depth: Depth, context: Context | None = No
     all_problems = problems(context or context_of(prepared), depth)
     with contextlib.suppress(OSError):  # earlier runs that can't be read are ignored
         all_problems += earlier.too_late_for_a_checkpoint(prepared.request)
-    return all_problems
+    return [*all_problems, *(one.problem for one in budget.refusals(budget.charged(prepared)))]
 
 
 def context_of(prepared: Prepared) -> Context:
@@ -53,9 +56,13 @@ def context_of(prepared: Prepared) -> Context:
     return Context(request, project, selection, machine, files.files[files.script].content, cluster_file=path)
 
 
-def refuse_problems(prepared: Prepared) -> None:
+def refuse_problems(prepared: Prepared, *, over_budget: bool = False) -> None:
     """Raise ProblemsError with every problem of a job. Does not read whole data sets."""
-    all_problems = find_problems(prepared, Depth(scheduler=True))
+    all_problems = [
+        problem
+        for problem in find_problems(prepared, Depth(scheduler=True))
+        if not (over_budget and problem.code == ledger.OverBudgetError.code)
+    ]
     if all_problems:
         refusal = ProblemsError.of_all(all_problems, "; ")
         refusal.is_out_of_reach = all(problem.code == OUT_OF_REACH for problem in all_problems)
@@ -69,12 +76,13 @@ def submit(
     again: bool = False,
     check: bool = True,
     allow_secret_env: bool = False,
+    over_budget: bool = False,
 ) -> RunPaths:
     """Return the run, which has begun or waits in a queue. Under a scheduler it waits for the runs named in `after`.
 
     Raises UserError for a redirecting variable, missing facts about the site, every problem that `check` would find
-    (unless `check` is False), an unreadable configuration of the user, and the same job within a minute (unless
-    `again` is true).
+    (unless `check` is False), an unreadable configuration of the user, the same job within a minute (unless `again` is
+    true), and more than is left of a budget (unless `over_budget` is true: a person has agreed).
     """
     start.refuse_redirects(os.environ)
     notify.configured()
@@ -85,7 +93,10 @@ def submit(
     refuse_missing_facts(named.name, named.cluster, named.path)
     refuse_no_job(prepared)
     if check:
-        refuse_problems(prepared)
+        refuse_problems(prepared, over_budget=over_budget)
+    charge = budget.charged(prepared)
+    if over_budget:
+        charge = charge._replace(limits=())
     remote = prepared.remote()
     backend = named.cluster.back_end
     wait_for = start.to_wait_for(map(index.find, after), named.name, backend, remote) if after else ()
@@ -101,6 +112,7 @@ def submit(
         remote=remote,
         after=wait_for,
         inside=prepared.inside and prepared.inside.allocation.job_id,
+        charge=charge if charge.cost.devices else None,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
@@ -141,6 +153,7 @@ def resume(
     from_scratch: bool = False,
     completed: bool = False,
     inside: str | None = None,
+    over_budget: bool = False,
     warn: Callable[[str], None],
 ) -> None:
     """Start the next attempt of a run, with `instances` if given, and the same global batch.
@@ -170,8 +183,22 @@ def resume(
         request = follow_checkpoints(paths, request, warn)
         if request is not None:
             write_again(paths, rendered(request))
+        begin = [one for one in now.elements if one.state != states.COMPLETED] or [now]
+        again = [request or resuming.request_of(jobs.read(one.paths.job)) for one in begin]
+        if (charge := charge_of_run(now, again, over_budget=over_budget)) is not None:
+            ledger.charge(paths.whole, charge)
         resuming.resume(now, completed=completed)
         notify.watch(paths)
+
+
+def charge_of_run(now: Snapshot, again: Sequence[Request], *, over_budget: bool) -> ledger.Charge | None:
+    """Return what the next attempt of a run, or of those elements of an array, may cost; None for nothing."""
+    cost = budget.cost_of(again)
+    if not cost.devices or now.submission is None:
+        return None
+    project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
+    charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
+    return charge._replace(limits=()) if over_budget else charge
 
 
 def _moved(now: Snapshot, inside: str) -> Snapshot:

@@ -1,22 +1,25 @@
-"""Trains variations of a job on this machine, for commands that compare or measure them.
+"""Trains variations of a job for commands that compare or measure them, on this machine or on the job's cluster.
 
 All runs of a command are in its own folder, outside the index of runs, so `list` and `last` never show them. A guardian
-process watches the folder: even if the command is killed by kill -9, no process of its runs survives.
+process watches the folder: even if the command is killed by kill -9, no process or job of its runs survives.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from trainjob.backends import mirror
+from trainjob.backends.base import machine_of
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded, home
-from trainjob.kinds.lookup import find
+from trainjob.kinds.lookup import find, refuse_missing_facts
 from trainjob.lifecycle import start
 from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
@@ -25,10 +28,11 @@ from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, poll, status
 from trainjob.planning.words import quantity
 from trainjob.records.files import only_owner_writes
+from trainjob.records.submission import Remote
 from trainjob.render.request import Request
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
-from trainjob.requests.submission import refuse_problems
+from trainjob.requests.submission import refuse_problems, refuse_secrets
 
 _LOOK_S, _POLL_S, _SAY_EVERY_S = 0.005, 0.02, 10.0
 # A status query starts a process, which costs more than several updates of a small network.
@@ -44,6 +48,22 @@ class Workbench:
     folder: Path
     # Called with lines about the start and the progress of each run.
     say: Callable[[str], None] = lambda _line: None
+    is_on_cluster: bool = False  # runs are jobs of a scheduler
+    remote: Remote | None = None  # the same folder where ssh leads
+
+    @property
+    def folder_of_ranks(self) -> str:
+        """The folder as the ranks of its runs see it."""
+        return str(self.folder) if self.remote is None else self.remote.folder
+
+    def publish(self, *names: str) -> None:
+        """Have the ranks see these files of the folder as they are now, or that they are gone. Raises UserError."""
+        if self.remote is None:
+            return
+        for name in names:
+            source, target = self.folder / name, f"{self.remote.folder}/{name}"
+            words = ["tee", target] if source.exists() else ["rm", "-f", target]
+            machine_of(self.remote).run(words, stdin=source.read_bytes() if source.exists() else b"")
 
     @property
     def request(self) -> Request:
@@ -75,6 +95,8 @@ class Workbench:
                 runs_dir=self.folder,
                 project=self.prepared.project,
                 selection=self.prepared.selection,
+                share=request.cluster.share if self.is_on_cluster else "none",
+                remote=self.remote,
                 is_listed=False,
             ),
             again=True,
@@ -83,8 +105,31 @@ class Workbench:
     def run(self, request: Request) -> RunPaths:
         """Return the run of one variation once it is complete. Raises UserError if it fails."""
         paths = self.begin(request)
-        self.refuse_incomplete(wait(paths, self.say))
+        self.refuse_incomplete(self.wait(paths))
         return paths
+
+    def wait(self, paths: RunPaths, attempt: int | None = None) -> Snapshot:
+        """Return the status of a run once it has ended, or `attempt` of it; what ranks have recorded is here then."""
+        if not self.is_on_cluster:
+            return wait(paths, self.say)
+        now = poll(paths, lambda now: is_over(now, attempt))
+        mirror.refresh_updates(paths, now.submission)
+        return now
+
+    def wait_for(self, paths: RunPaths, look: Callable[[], Seen | None]) -> Seen | None:
+        """Return what `look` sees, once it sees something; None if the run ends before."""
+        if not self.is_on_cluster:
+            return wait_for(paths, look)
+        seen: Seen | None = None
+
+        def is_seen(now: Snapshot) -> bool:
+            nonlocal seen
+            mirror.refresh_updates(paths, now.submission)
+            seen = look()
+            return seen is not None or now.state not in states.ACTIVE
+
+        poll(paths, is_seen)
+        return seen
 
     def refuse_incomplete(self, status: Snapshot) -> None:
         """Raise UserError, with the last lines of the failed rank, unless the run is complete."""
@@ -104,6 +149,13 @@ class Workbench:
     def discard(self, paths: RunPaths) -> None:
         """Remove a run that is no longer needed."""
         remove_run(paths, None)  # which is on this machine
+
+
+def is_over(now: Snapshot, attempt: int | None) -> bool:
+    """Return whether a run has ended; or `attempt` of it, after which a scheduler starts another."""
+    if now.state not in states.ACTIVE:
+        return True
+    return attempt is not None and (now.attempt > attempt or now.state == states.REQUEUED)
 
 
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
@@ -145,14 +197,14 @@ def wait_for(paths: RunPaths, look: Callable[[], Seen | None]) -> Seen | None:
 
 
 @contextlib.contextmanager
-def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbench]:
-    """Yield the workbench of a job on this machine; `say` is called with lines about its runs.
+def workbench(prepared: Prepared, say: Callable[[str], None], *, is_on_cluster: bool = False) -> Iterator[Workbench]:
+    """Yield the workbench of a job, on this machine or on the job's own cluster; `say` is called with lines about runs.
 
     Raises UserError if the folder can't be created.
     """
     runs_dir = find("local").cluster.runs_dir
-    kept = (expanded(runs_dir) if runs_dir else home()) / "experiments"
-    folder = kept.resolve() / index.new_id("experiment")
+    kept = prepared.runs_dir if is_on_cluster else expanded(runs_dir) if runs_dir else home()
+    folder = kept.resolve() / "experiments" / index.new_id("experiment")
     try:
         with only_owner_writes():
             folder.mkdir(parents=True)
@@ -160,13 +212,20 @@ def workbench(prepared: Prepared, say: Callable[[str], None]) -> Iterator[Workbe
         raise UserError(
             f"{folder} can't be created ({error.strerror})", "set XDG_DATA_HOME to a writable folder"
         ) from None
+    remote = prepared.remote() if is_on_cluster else None
+    if remote is not None:
+        remote = replace(remote, folder=f"{remote.folder}/experiments/{folder.name}")
+        machine_of(remote).run(["mkdir", "-p", remote.folder])
     guardian = process.keep(
         [sys.executable, "-m", "trainjob.requests.guardian", str(folder)], log=folder / "guardian.log"
     )
     try:
-        yield Workbench(prepared, folder, say)
+        yield Workbench(prepared, folder, say, is_on_cluster, remote)
     finally:
+        is_kept = (folder / KEEP).exists()
         guardian.end()
+        if remote is not None and not is_kept:
+            machine_of(remote).run(["rm", "-rf", remote.folder], check=False)
 
 
 def refuse_unfit(prepared: Prepared) -> None:
@@ -177,4 +236,13 @@ def refuse_unfit(prepared: Prepared) -> None:
             f"{prepared.named_cluster.cluster.kind}",
             "leave --cluster out; the job's own settings decide what is trained",
         )
+    refuse_problems(prepared)
+
+
+def refuse_unready(prepared: Prepared) -> None:
+    """Raise UserError for a job that its cluster can't take: missing facts about the site, and what `check` finds."""
+    named = prepared.named_cluster
+    start.refuse_redirects(os.environ)
+    refuse_missing_facts(named.name, named.cluster, named.path)
+    refuse_secrets(prepared)
     refuse_problems(prepared)

@@ -15,12 +15,11 @@ from trainjob.backends import registry
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.machines import processes
-from trainjob.machines.access import HERE
-from trainjob.machines.processes import StartedScript
 from trainjob.observe.seen import look
+from trainjob.observe.status import between_looks_s, status
 from trainjob.records import submission as submissions
 from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE
+from trainjob.requests.workbench import is_over
 
 TIME_LIMIT, PREEMPTION, KILL = "time-limit", "preemption", "kill"
 WAYS = (TIME_LIMIT, PREEMPTION, KILL)
@@ -124,23 +123,27 @@ def interrupt(paths: RunPaths, way: str, rank: int | None, *, takes_usr1: bool) 
 
     `takes_usr1`: its ranks handle USR1, which a time limit then sends first.
     """
-    if way == KILL:
-        with suppress(ProcessLookupError):
-            if rank is not None:
-                os.kill(rank, signal.SIGKILL)
-        return
     submission = submissions.read(paths)  # anew: each attempt has a process of its own
     assert submission is not None  # noqa: S101 - it was submitted
     native = submission.native
     assert native is not None  # noqa: S101 - and has begun
-    if way == TIME_LIMIT and takes_usr1:
-        registry.get(submission.backend).interrupt(native)
-        deadline = clock.monotonic() + MARGIN_S
-        while look(paths).is_open and clock.monotonic() < deadline:
-            clock.sleep(_POLL_S)
-    if look(paths).is_open:
-        # As Slurm does: every process of the step gets it, loaders' workers included.
-        for pid in processes.ranks_of(str(paths.folder)):
+    backend = registry.get(submission.backend)
+    if way == KILL:
+        if backend.HAS_SCHEDULER:
+            backend.signal_ranks(paths, native, "KILL")
+        elif rank is not None:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-        processes.running(HERE, [StartedScript(native["pid"], native["started"], native["host"])], signal="TERM")
+                os.kill(rank, signal.SIGKILL)
+        return
+    attempt = status(paths).attempt if backend.HAS_SCHEDULER else 0
+
+    def goes_on() -> bool:
+        return not is_over(status(paths), attempt) if backend.HAS_SCHEDULER else look(paths).is_open
+
+    if way == TIME_LIMIT and takes_usr1:
+        backend.interrupt(native)
+        deadline = clock.monotonic() + MARGIN_S
+        while goes_on() and clock.monotonic() < deadline:
+            clock.sleep(between_looks_s(submission) if backend.HAS_SCHEDULER else _POLL_S)
+    if goes_on():
+        backend.signal_ranks(paths, native, "TERM")

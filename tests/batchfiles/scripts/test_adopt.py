@@ -85,6 +85,12 @@ def test_a_sourced_file_with_a_secret_is_said_to_be_missing(tmp_path: Path) -> N
     assert "3: . ./keys.sh: no copy of the project has ./keys.sh: put it into a secrets_file" in ended.stdout
 
 
+def test_a_file_that_is_not_there_is_bad_use(tmp_path: Path) -> None:
+    for program in ("adopt", "doctor"):
+        ended = trainjob(tmp_path, program, "nofile.sh")
+        assert (ended.returncode, "nofile.sh does not exist" in ended.stderr) == (2, True)
+
+
 def test_a_job_that_would_be_refused_is_not_written(tmp_path: Path) -> None:
     text = FILE.replace("$1", "c.yaml").replace("\nsrun", "\n#SBATCH --comment=-mine\nsrun")
     (tmp_path / "train.sbatch").write_text(text)

@@ -253,6 +253,15 @@ def test_what_is_wrong_is_said_and_cured(tmp_path: Path) -> None:
     assert "srun starts 4 launchers on each node" in eight.account.changes[0]
 
 
+def test_what_only_the_script_can_cure_is_not_called_cured(tmp_path: Path) -> None:
+    adoption = adopted(TWO_NODES + HEAD + TORCHRUN, tmp_path)
+    assert adoption.cured_with_script == ["time-limit-unhandled"]
+    assert "port-fixed" in adoption.cured_at_once
+    assert "time-limit-unhandled" not in adoption.cured_at_once
+    shown = adoption.as_json()
+    assert (shown["cured"], shown["cured_if_the_script_resumes"]) == (adoption.cured_at_once, ["time-limit-unhandled"])
+
+
 def test_a_secret_is_neither_kept_nor_shown(tmp_path: Path) -> None:
     key = "hf_" + "a1" * 20
     adoption = adopted(

@@ -65,6 +65,7 @@ VALUES = [
     *[
         ("--mem-per-cpu=4.5G", "--mem-per-cpu=4500M"),
         ("--gpus-per-node=${GPUS:-1}", "--gpus-per-node=a100:4"),
+        ("--gres=gpu:4:4", "--gres=gpu:80gb:4"),
         ("--gres=4", "--gres=gpu"),
     ],
     *[
@@ -145,6 +146,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "crlf": [(RIGHT_JOB.replace("\n", "\r\n"), RIGHT_JOB)],
     "array-quoted": [
         (job('list=$(scontrol show hostnames)\nnodes=("$list")\n' + RIGHT), job("list=$(scontrol show hostnames)\nnodes=($list)\n" + RIGHT)),
+        (job('list=($(scontrol show hostnames))\nrest=("$(scontrol show hostnames)")\n' + RIGHT), job('list=($(scontrol show hostnames))\nrest=("${list[@]:1}")\n' + RIGHT)),
         (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
     ],
     "job-never-ends": [
@@ -207,6 +209,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("set +e\n" + RIGHT.strip() + " | tee log\necho done\n"), job("set +e\n" + RIGHT.strip() + " | tee log\nexit ${PIPESTATUS[0]}\n")),
         (job("set +e\n" + RIGHT + "echo done\n"), job(RIGHT + "echo done\n")),
         (job("set +o pipefail\n" + RIGHT.strip() + " | tee log\n"), job(RIGHT.strip() + " | tee log\n")),
+        (job("set +e\nsrun -K1 train.sh\necho\n"), job("set +e\nsrun -K1 config_env.sh\n" + RIGHT)),
         (job("set +e\n" + RIGHT + "exit 0\n"), job("set +e\n" + RIGHT + "code=$?\ndate\nexit $code\n")),
         (job("python train.py &\nwait\n", nodes=1), job("python train.py &\nwait $!\n", nodes=1)),
         (job(RIGHT.strip() + " || true\n"), job(RIGHT.strip() + " || exit 1\n")),

@@ -67,6 +67,18 @@ def test_the_recipe_for_the_time_limit_has_no_fault(
     assert codes(one.after) == Counter()
 
 
+def test_each_srun_of_a_training_gets_what_it_lacks() -> None:
+    text = FIRST.format(nodes=2, tasks=4, more="") + 'srun python train.py\nsrun bash -c "\n  python tune.py\n"\n'
+    assert mend(text, unsafe=False).after.decode().count("srun --kill-on-bad-exit=1 ") == 2
+
+
+def test_a_rank_in_a_variable_is_left_to_the_shell_that_runs_it() -> None:
+    start = 'START="python train.py \\\n  --rank $SLURM_PROCID"\nsrun --kill-on-bad-exit=1 bash -c "$START"\n# $SLURM_PROCID\n'
+    one = mend(FIRST.format(nodes=2, tasks=4, more="") + start, unsafe=False)
+    assert "rank-expanded-early" in one.mended
+    assert one.after.decode().endswith(start.replace("--rank $", "--rank \\$"))
+
+
 def test_comments_and_layout_stay() -> None:
     text = (
         FIRST.format(nodes=1, tasks=1, more="# mine")

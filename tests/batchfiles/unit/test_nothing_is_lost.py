@@ -53,6 +53,34 @@ def test_options_of_a_container_have_a_place(
     assert list(lost(adoption)) == (["--user 1:1"] if "docker" in words else [])
 
 
+def test_an_option_of_pyxis_without_a_place_is_told(tmp_path: Path) -> None:
+    for given in ("container-name=torch", "no-container-mount-home"):
+        text = f"srun --container-image=/i.sqsh --{given} python train.py\n"
+        assert list(lost(adopted(ONE_GPU + text, tmp_path))) == [f"srun --{given}"]
+
+
+def test_what_ends_a_ranks_shell_at_a_failure_stays_in_it(tmp_path: Path) -> None:
+    inner = "set -euo pipefail\npython -c 'import natten'\npython train.py\n"
+    text = f'srun bash -c "{inner}"\n'
+    assert command(adopted(PER_RANK + text, tmp_path))[2].split("\n")[0] == "set -euo pipefail"
+    assert command(adopted(PER_RANK + 'srun bash -c "set -e; python train.py"\n', tmp_path)) == ["python", "train.py"]
+
+
+def test_a_login_shell_around_the_training_stays_one(tmp_path: Path) -> None:
+    for options, is_one in (("-lc", True), ("-l -c", True), ("--login -c", True), ("-c", False), ("-ec", False)):
+        adoption = adopted(f"{PER_RANK}srun bash {options} 'python train.py --lr 1'\n", tmp_path)
+        found = SlurmCluster.of(cluster_from_text(str(adoption.cluster), "cluster.yaml"))
+        assert found.login_environment == is_one
+        assert ("bash -l" in {one.text for one in adoption.account.entries}) == is_one
+
+
+def test_a_look_at_the_number_of_arguments_does_not_end_the_job(tmp_path: Path) -> None:
+    text = 'if [ $# -eq 0 ]; then\n  echo "a name is needed"\n  exit 1\nfi\nNAME=$1\npython train.py $NAME\n'
+    adoption = adopted(ONE_GPU + text, tmp_path, "mci")
+    assert command(adoption) == ["python", "train.py", "mci"]
+    assert not [one for one in prologue(adoption) if "$#" in one]
+
+
 def test_a_script_behind_the_training_does_not_become_it(tmp_path: Path) -> None:
     text = 'python -u train.py --out o\nif [ -d o/log ]; then\n  python - o/log <<"END"\nprint(1)\nEND\nfi\n'
     adoption = adopted(ONE_GPU + text, tmp_path)

@@ -64,7 +64,7 @@ def test_use_keeps_what_else_the_file_says_and_its_mode(user: Path) -> None:
     [
         ("trainjob.yaml", "clutser: x\n", "trainjob.yaml:1: clutser"),
         ("trainjob.yaml", "cluster: [x]\n", "trainjob.yaml:1: cluster"),
-        ("pyproject.toml", "[tool.trainjob]\ncluster = 3\n", "tool.trainjob.cluster is 3"),
+        ("pyproject.toml", "[tool.trainjob]\ncluster = 3\n", "tool.trainjob.cluster: read 3, expected text"),
         ("pyproject.toml", "[tool.trainjob]\ncluster = \n", "can't be read"),
     ],
 )

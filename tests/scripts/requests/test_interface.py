@@ -93,3 +93,21 @@ def test_a_shared_cluster_is_given_no_default_job() -> None:
     assert refused.value.problem.code == "no-job"
     refuse_no_job(trainjob.plan(cluster="slurm-gpu", instances=2, task="digits-cnn").prepared)
     refuse_no_job(trainjob.plan(cluster="local").prepared)
+
+
+def test_a_module_beside_the_user_is_found_below_the_top_of_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub/package").mkdir(parents=True)
+    for name in ("top.py", "sub/top.py", "sub/mine.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path / "sub")
+
+    def planned(task: str, optimizer: str | None = None) -> tuple[str | None, str | None]:
+        job = trainjob.plan(task=task, project=tmp_path, optimizer=optimizer).prepared.request.job
+        return job.task, job.optimizer
+
+    assert planned("mine:Task", "mine:Opt") == ("sub/mine:Task", "sub/mine:Opt")
+    assert planned("package.inner:Task") == ("sub/package.inner:Task", None)
+    assert planned("top:Task", "torch.optim:RMSprop") == ("top:Task", "torch.optim:RMSprop")
+    assert planned("nowhere:Task") == ("nowhere:Task", None)

@@ -99,7 +99,8 @@ def _try(attack: Attack, folder: Path, faults: list[Fault]) -> None:
 
 
 def test_a_selection_of_faults(attack: Attack, tmp_path: Path) -> None:
-    _try(attack, tmp_path, _faults()[::8])
+    once_broke = (cancel, {"squeue": "empty", "scontrol": "empty"})
+    _try(attack, tmp_path, [*_faults()[::8], once_broke])
 
 
 @pytest.mark.full

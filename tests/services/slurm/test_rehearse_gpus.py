@@ -70,6 +70,22 @@ def rehearsed(
     return ended.returncode, json.loads(ended.stdout)
 
 
+def test_a_training_that_ends_with_values_that_are_not_finite_fails_the_rehearsal(project: Path) -> None:
+    script = """
+import torch
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    (model(torch.ones(2, 4)).sum() * float("nan")).backward()
+    optimizer.step()
+"""
+    code, verdict = rehearsed(project, script, "--instances", "1", "--no-gpus")
+    assert (code, verdict["state"], verdict["passed"]) == (1, "COMPLETED", False)
+    (found,) = [one for one in verdict["findings"] if one["code"] == "not-finite"]
+    assert found["evidence"].startswith("update 1: loss nan")
+
+
 @pytest.mark.parametrize("instances", [4, pytest.param(8, marks=pytest.mark.full)])
 def test_an_unmodified_script_trains_on_the_gpus_of_two_nodes(project: Path, instances: int) -> None:
     code, verdict = rehearsed(project, TRAINS, "--instances", str(instances), "--hosts", "2", "--keep")

@@ -245,6 +245,24 @@ def test_what_sbatch_refuses_leaves_nothing(cluster: Site) -> None:
     assert not [path for path in cluster.runs.iterdir() if "refused" in path.name]
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_budget_charges_what_a_job_may_cost_and_then_what_it_has_cost(cluster: Site, place: str) -> None:
+    name = f"paid-{place}"
+    nodes = {"count": 2, "cpus": 4, "accelerator": "gpu", "accelerators": 2}
+    changes = {"nodes": nodes, "request": "none", "node_check": False, "prologue": ["sleep 20"]}
+    cluster.write_cluster(name, ssh=place == "far", budget={"gpu_hours": 1}, **changes)
+    words = ("--no-check", "--instances", "4", "--max-attempts", "1", "--time-limit")
+    run = cluster.submit(name, *words, "00:15:00", "--", "true")
+    refused = cluster.trainjob("submit", "--cluster", name, "--again", *words, "00:15:00", "--", "true")
+    assert refused.code == 1
+    assert "may cost 1.00 GPU-hours" in refused.err
+    assert f"cluster {name}) 0.00 are left: 1.00 are charged" in refused.err
+    cluster.wait(run, "FAILED")  # the nodes have no GPUs
+    plan = cluster.json("plan", "--cluster", name, "--instances", "4", "--task", "digits-cnn")
+    assert 0.0 < plan["cost"]["budgets"][0]["charged_hours"] < 0.2
+    assert cluster.submit(name, *words, "00:10:00", "--", "true") != run
+
+
 ECHO = 'echo "$(echo "$*" | sed "s/.*--jobs=//")|'
 # What sacct does, and what status then says of a run that Slurm has forgotten while its files say RUNNING.
 ACCOUNTED = [

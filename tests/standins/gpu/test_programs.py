@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
 # Tensor parallelism runs on FSDP2, too.
 LONGER = {"the FSDP2 tutorial"}
 
-# Scripts on packages that are not everywhere: where one is missing, its test skips and says so.
+# Scripts on packages that have a virtualenv of their own.
 OF_PACKAGES: dict[str, tuple[list[str], int, str]] = {
     "accelerate": ([*TORCHRUN, "2", "accelerate_script.py"], 2, "accelerate ok"),
     "lightning": (["lightning_script.py"], 2, "lightning ok"),
@@ -50,14 +51,15 @@ def test_an_unmodified_program_runs(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("package", OF_PACKAGES)
-def test_an_unmodified_program_on_a_package_runs(tmp_path: Path, package: str) -> None:
-    pytest.importorskip(package, reason=f"{package} is not installed: pip install {package}")
-    check_program(tmp_path, *OF_PACKAGES[package])
+def test_an_unmodified_program_on_a_package_runs(tmp_path: Path, needs: Callable[[str], Path], package: str) -> None:
+    check_program(tmp_path, *OF_PACKAGES[package], python=needs("frameworks"))
 
 
-def check_program(tmp_path: Path, command: list[str], world: int, words: str) -> None:
+def check_program(
+    tmp_path: Path, command: list[str], world: int, words: str, python: str | Path = sys.executable
+) -> None:
     command = [str(PROGRAMS / word) if word.endswith(".py") else word for word in command]
     environ = {**environment(tmp_path), "DTYPE": "float16", "PYTHONWARNINGS": "ignore"}
-    ended = ran([sys.executable, *command], folder=tmp_path, environ=environ, timeout_s=380, code=0)
+    ended = ran([python, *command], folder=tmp_path, environ=environ, timeout_s=380, code=0)
     assert words in ended.stdout
     assert [rank["rank"] for rank in Usage.read(tmp_path).ranks] == list(range(world))

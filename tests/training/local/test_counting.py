@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -81,6 +82,39 @@ PROGRAMS = {
         "    for (batch,) in held_out: model(batch)",
         *(20, 20),
     ),
+    "two models, one after the other": (
+        "for one in (model, other):\n    optimizer = torch.optim.Adam(one.parameters())\n"
+        "    for _ in range(5): loss(one).backward(); optimizer.step()",
+        *(10, None),
+    ),
+    "a second optimizer that joins the first": (
+        "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
+        "for at in range(6):\n    for optimizer, one in [*zip(two, (model, other))][:1 + (at > 2)]:\n"
+        "        loss(one).backward(); optimizer.step()",
+        *(6, None),
+    ),
+    "one that steps twice with the first": (
+        "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
+        "for _ in range(5):\n    for at in (0, 0, 1): loss([model, other][at]).backward(); two[at].step()",
+        *(10, None),
+    ),
+    "a function that calls eval() of a model": (
+        f"def main():\n    epochs = 3\n    {SGD}    for epoch in range(epochs):\n        model.train()\n"
+        "        for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()\n"
+        "        model.eval()\nmain()",
+        *(30, 30),
+    ),
+    "epochs that a variable counts": (
+        f"epochs, max_itrs, updates = 0, 25, 0\n{SGD}while updates < max_itrs:\n    epochs += 1\n"
+        "    for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step(); updates += 1",
+        *(30, None),
+    ),
+    "a function that keeps its variables": (
+        f"def main():\n    epochs = 3\n    kept = locals()\n    {SGD}    for epoch in range(epochs):\n"
+        "        for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()\n"
+        "    print(sorted(kept))\nmain()",
+        *(30, None),
+    ),
     "a state that a checkpoint makes": (
         "from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict\n"
         f"{SGD}get_optimizer_state_dict(model, optimizer)\nfor _ in range(3): loss().backward(); optimizer.step()",
@@ -137,3 +171,36 @@ def test_the_state_that_an_optimizer_has_loaded_says_where_it_continues(tmp_path
     first = counted(f"{adam}{steps}torch.save(optimizer.state_dict(), {str(file)!r})", tmp_path)[1].counted
     second = counted(f"{adam}optimizer.load_state_dict(torch.load({str(file)!r}))\n{steps}", tmp_path)[1].counted
     assert [(one.began, one.updates) for one in (first, second)] == [(0, 4), (4, 4)]
+
+
+def test_what_may_be_printed_by_an_evaluation_is_known_to_the_byte(tmp_path: Path) -> None:
+    """Another loader, or eval(), begins it; the next update ends it. It is unknown of what goes through a pipe."""
+    program = (
+        f"{BEGINS}{SGD}held_out = DataLoader(data, batch_size=8)\nprint('before')\n"
+        "for epoch in range(2):\n"
+        "    for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step(); print('train')\n"
+        "    if epoch: model.eval(); print('eval')\n"
+        "    for (batch,) in held_out: model(batch); print('eval')\n"
+        "optimizer.step(); print('train')"
+    )
+    (tmp_path / "notes").write_text("")
+    ours = {"PYTHONPATH": str(HOOKS), "RANK": "0", "OMP_NUM_THREADS": "1", "TRAINJOB_STACKS": str(tmp_path / "notes")}
+    log = tmp_path / "log"
+    with tempfile.TemporaryFile() as file, log.open("w") as stream:
+        counts = Counts(file)
+        environ = {**os.environ, **ours, **counts.environment(), "PYTHONUNBUFFERED": "1"}
+        subprocess.run([PYTHON, "-c", program], env=environ, stdout=stream, stderr=stream, check=True)
+        found = counts.look((tmp_path / "notes").read_text()).counted
+    parts = [log.read_bytes()[begin:end].decode().split() for begin, end in found.asides]
+    assert parts == [["before"], ["eval"] * 5, ["eval"] * 6]
+    assert [found.may_be_of_evaluation(at, 3) for at in (0, len("before\n"))] == [True, False]
+    assert counted(program, tmp_path)[1].counted.may_be_of_evaluation(7, 3) is None
+
+
+def test_updates_that_a_device_makes_are_not_awaited(tmp_path: Path) -> None:
+    """PopTorch takes an optimizer of torch's, and calls no step of it: then all that is printed counts."""
+    (tmp_path / "poptorch.py").write_text("")
+    imported = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import poptorch\n"
+    for before, is_awaited in (("", True), (imported, False)):
+        look = counted(f"{before}{BEGINS}{SGD}", tmp_path)[1]
+        assert (look.counted, look.is_awaited, look.has_optimizer) == (None, is_awaited, is_awaited)

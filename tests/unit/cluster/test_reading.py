@@ -233,6 +233,24 @@ def test_a_misspelt_key_is_not_also_called_missing() -> None:
     assert cluster_errors("kind: ipu-pod\nhosts: a\nipu: 4") == ["c.yaml:3: ipu: is not a key: is ipus meant?"]
 
 
+def test_a_key_of_another_kind_is_told_as_one_with_what_works_in_its_place() -> None:
+    (told,) = cluster_errors("kind: local\nnodes: {count: 1, accelerator: gpu, accelerators: 4}")
+    assert told == (
+        "c.yaml:2: nodes: is a key of kind slurm or hosts, and this file is of kind local: "
+        "write accelerator: gpu and accelerators: 4 in its place, or write kind: slurm"
+    )
+    assert cluster_from_text("kind: local\naccelerator: gpu\naccelerators: 4", "c.yaml").accelerators_per_host == 4
+    (other,) = cluster_errors("kind: hosts\nhosts: a\npreemption: requeue")
+    assert other.endswith("is a key of kind slurm, and this file is of kind hosts: take it out, or write kind: slurm")
+
+
+def test_a_command_that_is_text_is_shown_as_the_list_that_works() -> None:
+    with pytest.raises(JobError, match=r"expected a list: write it as") as refused:
+        job_from_text("command: python train.py --name 'a b' --lr 3", "j.yaml")
+    works = str(refused.value).partition("write it as ")[2]
+    assert job_from_text(f"command: {works}", "j.yaml").command == ["python", "train.py", "--name", "a b", "--lr", "3"]
+
+
 JOB_MESSAGES = {
     "number": ('instances: "4"', 'j.yaml:1: instances: read "4", expected a whole number: take the quotes away, 4'),
     "fraction": ("instances: 2.0", "j.yaml:1: instances: read 2.0, expected a whole number"),

@@ -124,7 +124,7 @@ class _Of(Strict):
         ({"choice": "d"}, "choice: read \"d\", expected 'a', 'b' or 'c' or a whole number"),
         ({"choice": -1}, "choice: read -1, expected 'a', 'b' or 'c' or at least 0"),
         ({"choice": []}, "choice: read a list, expected 'a', 'b' or 'c' or a whole number"),
-        ({"texts": "a"}, 'texts: read "a", expected a list'),
+        ({"texts": "a b"}, 'texts: read "a b", expected a list: write it as ["a b"]'),
         ({"texts": []}, "texts: read a list, expected at least 1 item"),
         ({"texts": ["a", 1]}, "texts[1]: read 1, expected text"),
         ({"named": {"A": 1}}, 'named.A: read "A", expected small letters'),

@@ -134,37 +134,41 @@ def test_a_metric_lines_object_is_what_was_written(paths: RunPaths) -> None:
 # --- A log that grows.
 
 
+def texts(output: Output, *, is_last: bool = False) -> list[str]:
+    return [line.text for line in output.new(is_last=is_last)]
+
+
 def test_the_lines_of_an_attempt_are_those_behind_its_mark(paths: RunPaths) -> None:
     log = paths.logs / "rank-0000.log"
     output = Output(log, 2)
-    assert output.new() == []
+    assert texts(output) == []
     log.write_bytes(b"--- attempt 1 x\nold\n")
-    assert output.new() == []
+    assert texts(output) == []
     with log.open("ab") as stream:
         stream.write(b"--- attempt 2 y\nfirst\nhalf")
         stream.flush()
-        assert output.new() == ["--- attempt 2 y", "first"]
+        assert texts(output) == ["--- attempt 2 y", "first"]
         stream.write(b" line\n\x1b[2Aup\rbar 1\rbar 2")
         stream.flush()
-        assert output.new() == ["half line", "up", "bar 1"]
-        assert output.new() == ["bar 2"], "nothing has followed it"
+        assert texts(output) == ["half line", "up", "bar 1"]
+        assert texts(output) == ["bar 2"], "nothing has followed it"
         stream.write(b"rest")
         stream.flush()
-        assert output.new(is_last=True) == ["rest"]
+        assert texts(output, is_last=True) == ["rest"]
 
 
 def test_of_a_log_that_grows_faster_than_it_is_read_the_newest_part_is_shown(paths: RunPaths) -> None:
     log = paths.logs / "rank-0000.log"
     log.write_bytes(b"--- attempt 1 x\n" + b"early\n" + b"x" * (1 << 16) + b"\nlate\n")
-    assert [line for line in Output(log, 1).new() if not line.startswith("x")] == ["late"]
+    assert [line for line in texts(Output(log, 1)) if not line.startswith("x")] == ["late"]
     log.write_bytes(b"--- attempt 1 x\n" + b"y" * 5000)
     output = Output(log, 1)
-    assert output.new() == ["--- attempt 1 x"]
-    assert output.new() == ["y" * 4096], "of a line without an end, its end"
+    assert texts(output) == ["--- attempt 1 x"]
+    assert texts(output) == ["y" * 4096], "of a line without an end, its end"
     log.write_bytes(b"z" * (1 << 20) + b"--- attempt 1 x\nlate\n")
-    assert Output(log, 1).new() == ["--- attempt 1 x", "late"]
+    assert texts(Output(log, 1)) == ["--- attempt 1 x", "late"]
     log.write_bytes(b"--- attempt 1 x\n" + b"z" * (1 << 20))
-    assert Output(log, 1).new() == []
+    assert texts(Output(log, 1)) == []
 
 
 # --- Words.

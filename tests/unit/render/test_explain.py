@@ -9,9 +9,40 @@ from tests.support.examples import examples
 from tests.support.pod_cases import pod_request, slurm_ipu_site
 from tests.support.render_cases import HOSTILE, TEXT, cluster, explained_script, golden_requests, request, script
 from trainjob.render.request import Request
-from trainjob.render.sourced import beside
+from trainjob.render.sourced import CONTINUED, EVERY_JOB, beside, in_columns
 
 REQUESTS = golden_requests()
+
+
+def unfolded(shown: list[str]) -> list[str]:
+    """Return the lines of the script in what is shown in columns."""
+    found: list[str] = []
+    for line in shown:
+        if line.startswith(" " * 52 + "# "):
+            continue
+        if line.startswith(CONTINUED):
+            found[-1] += line.removeprefix(CONTINUED)
+        else:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_in_columns_it_fits_the_page_and_is_still_the_script(name: str) -> None:
+    shown = list(in_columns(explained_script(REQUESTS[name])))
+    assert max(map(len, shown)) <= 120
+    assert not any(EVERY_JOB in line for line in shown)
+    script_lines = script(REQUESTS[name]).split("\n")
+    assert len(unfolded(shown)) == len(script_lines)
+    assert all(one.startswith(line.rstrip()) for one, line in zip(unfolded(shown), script_lines, strict=True))
+
+
+def test_a_note_stands_beside_its_line_or_below_it() -> None:
+    shown = list(in_columns(explained_script(REQUESTS["slurm-digits"])))
+    name = next(at for at, line in enumerate(shown) if line.startswith("#SBATCH --job-name"))
+    assert shown[name][52:].startswith("# default: The name")
+    wide = next(at for at, line in enumerate(shown) if line.startswith("found="))
+    assert shown[wide + 1].lstrip().startswith(("# ", CONTINUED))
 
 
 LIMIT = 60

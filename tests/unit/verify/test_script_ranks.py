@@ -71,6 +71,32 @@ def test_what_two_ranks_show_is_named(second: AttemptLog, code: str) -> None:
     assert codes(rank(0, events=[passing(0), saving("last.pt")]), second) == [code]
 
 
+@pytest.mark.parametrize(
+    ("shuffles", "epochs", "again", "found"),
+    [
+        (True, (0, 0), True, ["same-order"]),
+        (True, (0, 1), True, []),
+        (False, (0, 0), True, []),
+        (True, (0, 0), False, []),
+    ],
+)
+def test_an_order_that_comes_again_is_named_where_the_sampler_shuffles(
+    shuffles: bool, epochs: tuple[int, int], again: bool, found: list[str]
+) -> None:
+    def of_rank(number: int) -> AttemptLog:
+        events, made = [], []
+        for at, epoch in enumerate(epochs, start=1):
+            fields = {**passing(number).fields, "number": at, "shuffles": shuffles, "epoch": epoch}
+            events.append(ScriptEvent(updates.PASS, 2 * at - 2, fields))
+            for place in range(2):
+                first = 4 * (place if again else 2 * at + place) + number
+                batch = LoadedBatch(at, place, (str(first), str(first + 2)))
+                made.append(dataclasses.replace(update(2 * at - 2 + place), batches=(batch,)))
+        return AttemptLog(1, tuple(made), tuple(events))
+
+    assert codes(of_rank(0), of_rank(1)) == found
+
+
 def test_ranks_without_loaders_are_distinguished_by_their_losses() -> None:
     def with_losses(*losses: float) -> AttemptLog:
         made = (dataclasses.replace(update(one), batches=(), losses=(loss,)) for one, loss in enumerate(losses))
@@ -118,11 +144,17 @@ def test_sharded_weights_may_differ() -> None:
         ({"norm": 0.5}, "mean-against-sum"),
         ({"norm": 0.7}, "other-result"),
         ({"losses": (3.0,)}, "other-result"),
+        ({"losses": (ONE.updates[0].losses[0] / RANKS,), "norm": 0.5}, "sum-of-losses"),
     ],
 )
 def test_what_one_rank_shows_is_named(change: dict[str, Any], code: str) -> None:
     several = [rank(0, **change), rank(1, **change)]
     assert [one.code for one in with_one(several, ONE)] == [code]
+
+
+def test_a_loss_that_is_divided_by_the_samples_of_all_ranks_is_right() -> None:
+    part: dict[str, Any] = {"losses": (ONE.updates[0].losses[0] / RANKS,)}
+    assert list(with_one([rank(0, **part), rank(1, **part)], ONE)) == []
 
 
 def test_random_draws_are_distinguished_from_mistakes() -> None:
@@ -132,6 +164,36 @@ def test_random_draws_are_distinguished_from_mistakes() -> None:
     several = [rank(0, losses=(3.0,)), rank(1, losses=(3.0,))]
     assert [one.code for one in with_one(several, drawing)] == ["random-draws"]
     assert [one.code for one in with_one([rank(0, norm=2.0), rank(1, norm=2.0)], drawing)] == ["mean-against-sum"]
+
+
+def test_samples_that_are_drawn_anew_are_random_although_a_rank_draws_as_one_does() -> None:
+    def drawn(one: AttemptLog, kept: int) -> AttemptLog:
+        made = []
+        for taken in one.updates:
+            (batch,) = taken.batches
+            samples = tuple(
+                name if at < kept else f"{name} of {len(batch.samples)}" for at, name in enumerate(batch.samples)
+            )
+            batches = (dataclasses.replace(batch, samples=samples),)
+            made.append(dataclasses.replace(taken, batches=batches, random_before=taken.weights))
+        return dataclasses.replace(one, updates=tuple(made))
+
+    several = [drawn(rank(0), 1), drawn(rank(1), 0)]
+    assert [one.code for one in with_one(several, drawn(ONE, 1))] == ["random-draws"]
+    assert [one.code for one in with_one([rank(0), drawn(rank(1), 1)], ONE)] == ["other-samples"]
+
+
+def test_statistics_of_each_ranks_batch_are_distinguished_from_mistakes() -> None:
+    one = dataclasses.replace(ONE, events=(ScriptEvent(updates.NORMALISES, 0, {}),))
+    several = [rank(0, losses=(3.0,)), rank(1, losses=(3.0,))]
+    assert [cause.code for cause in with_one(several, one)] == ["batch-norm"]
+
+
+def test_a_rate_of_0_is_a_mistake_once_a_whole_epoch_had_it() -> None:
+    still: dict[str, Any] = {"weights": "same", "weights_before": "same", "rates": (0.0,)}
+    assert codes(rank(0, **still), rank(1, **still)) == []
+    ended = [ScriptEvent(updates.PASS_ENDED, 4, {})]
+    assert codes(rank(0, events=ended, **still), rank(1, **still)) == ["weights-unchanged"]
 
 
 def test_an_all_reduce_without_gradient_is_distinguished_from_a_sum() -> None:

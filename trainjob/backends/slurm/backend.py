@@ -298,6 +298,13 @@ def interrupt(native: Native) -> None:
     commands.call(job.machine, words, timeout_s=job.query_timeout_s)
 
 
+def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:
+    """Send a signal to the steps of the run's newest job; the job script sees how they end."""
+    job = JobOfRun.of(native)
+    newest = attempts.job_id(paths) or job.id
+    commands.call(job.machine, ["scancel", f"--signal={signal}", newest], timeout_s=job.query_timeout_s)
+
+
 def start_soon(native: Native) -> None:
     """Spare a requeued job the two minutes that Slurm holds it back."""
     job = JobOfRun.of(native)

@@ -154,8 +154,9 @@ def jobs_in(text: str, machine: Machine) -> list[QueuedJob]:
 
 def unreadable(program: str, machine: Machine, text: str) -> ControllerDownError:
     """Return the error of a site whose command exits with 0 and prints something else than was asked for."""
-    shown = text.strip().splitlines()[0][:80]
-    return ControllerDownError(f"{program} on {machine.name} should list jobs, but printed {shown!r}", is_lost=False)
+    lines = text.strip().splitlines()
+    shown = repr(lines[0][:80]) if lines else "nothing"
+    return ControllerDownError(f"{program} on {machine.name} should list jobs, but printed {shown}", is_lost=False)
 
 
 def parse(text: str) -> Iterator[QueuedJob]:

@@ -169,6 +169,13 @@ def interrupt(native: Native) -> None:
         commands.call(run.machine, ["scancel", "--signal=USR1", step], timeout_s=run.query_timeout_s)
 
 
+def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:  # noqa: ARG001 - see BackEnd
+    """Send a signal to the steps of the run's ranks, and not to its script's."""
+    run = JobOfRun.of(native)
+    for step in _steps(run)[1:]:
+        commands.call(run.machine, ["scancel", f"--signal={signal}", step], timeout_s=run.query_timeout_s)
+
+
 def start_soon(native: Native) -> None:
     """Do nothing: no run inside an allocation is held back."""
 

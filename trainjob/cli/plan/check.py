@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from trainjob.cli.command import AsJson, command, commands, fail_unless
-from trainjob.cli.job_flags import in_allocation, takes_a_job
+from trainjob.cli.job_flags import in_allocation, propose_site, takes_a_job
 from trainjob.contract.errors import Problem, UserError
 from trainjob.planning.words import quantity
 from trainjob.requests.options import JobOptions
@@ -39,6 +39,7 @@ def check(
     from trainjob.requests.submission import context_of, find_problems
 
     prepared = prepare(flags._replace(inside=inside))
+    propose_site(prepared)
     name, cluster = prepared.named_cluster.name, prepared.named_cluster.cluster
     context = context_of(prepared)
     problems = find_problems(prepared, Depth(thorough=True, scheduler=ask_controller), context)

@@ -41,7 +41,7 @@ def plan(
     """Show the arithmetic and the picture: hosts, instances, replicas, devices, data, batch."""
     from trainjob.planning import picture
     from trainjob.planning.rows import arithmetic
-    from trainjob.requests import proofs
+    from trainjob.requests import budget, proofs
     from trainjob.requests.prepared import prepare
 
     prepared = prepare(flags._replace(inside=inside))
@@ -53,6 +53,8 @@ def plan(
     earlier = _earlier_runs(request)
     where = [] if prepared.inside is None else [("inside", str(prepared.inside))]
     proof = proofs.known(prepared)
+    charge = budget.charged(prepared)
+    budgets = budget.standing(charge)
     if as_json:
         from trainjob.records.typed import to_json
 
@@ -65,6 +67,8 @@ def plan(
             record["earlier_runs"] = to_json(earlier)
         if prepared.inside is not None:
             record["inside"] = prepared.inside.allocation._asdict()
+        if charge.cost.devices:
+            record["cost"] = budget.as_json(charge, budgets)
         if proof is not None:
             record["resume_proof"] = to_json(proof)
         record["cluster_chosen_by"] = prepared.cluster_chosen_by
@@ -72,7 +76,8 @@ def plan(
         return
     typer.echo(f"{planned.name} on {planned.cluster} ({planned.kind})")
     typer.echo(f"cluster {planned.cluster}, from {prepared.named_cluster.origin_word}: {chosen_by}\n")
-    show.rows([*arithmetic(planned), *held, *where, *([] if earlier is None else [("earlier runs", str(earlier))])])
+    past = [] if earlier is None else [("earlier runs", str(earlier))]
+    show.rows([*arithmetic(planned), *budget.rows(charge, budgets), *held, *where, *past])
     if request.swept:
         _print_elements(request)
     if proof is not None:
@@ -84,8 +89,8 @@ def plan(
         typer.echo("\none weight update:")
         for line in picture.steps(planned, request.job):
             typer.echo(f"  {line}".rstrip())
-    for warning in planned.warnings:
-        show.warning(f"{warning.text}; {warning.cure}")
+    for line in [*(f"{one.text}; {one.cure}" for one in planned.warnings), *map(str, budget.refusals(charge))]:
+        show.warning(line)
 
 
 def _earlier_runs(request: Request) -> EarlierRuns | None:

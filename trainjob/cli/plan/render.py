@@ -86,12 +86,10 @@ def _write(prepared: Prepared, rendered: Rendered, output: Path, *, allow_secret
 
 
 def _explain(explained: str, *, as_json: bool) -> None:
-    from trainjob.render.sourced import beside
+    from trainjob.render.sourced import beside, in_columns
 
-    lines = list(beside(explained))
     if as_json:
-        show.as_json([{"line": line, "from": origin, "why": why} for line, origin, why in lines])
+        show.as_json([{"line": line, "from": origin, "why": why} for line, origin, why in beside(explained)])
         return
-    width = min(100, max(len(line) for line, _, _ in lines))
-    for line, origin, why in lines:
-        typer.echo(f"{line:<{width}}  # {origin}: {why}" if why else line)
+    for line in in_columns(explained):
+        typer.echo(line)

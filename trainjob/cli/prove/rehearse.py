@@ -6,7 +6,7 @@ import importlib
 import os
 import shutil
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -97,7 +97,7 @@ def _rehearse(asked: Rehearsal, *, keep: bool, as_json: bool) -> bool:
     from trainjob.contract.paths import RunPaths
     from trainjob.rehearse import kinds
     from trainjob.verify.scripts.mistakes import NOT_FINITE
-    from trainjob.verify.scripts.ranks import notes_of_run, of_run
+    from trainjob.verify.scripts.ranks import ends_infinite, notes_of_run, of_run
 
     began_at = clock.monotonic()
 
@@ -110,6 +110,8 @@ def _rehearse(asked: Rehearsal, *, keep: bool, as_json: bool) -> bool:
         # Stand-in GPUs note the files themselves, with the line that writes them.
         findings = [one for one in of_run(RunPaths(asked.folder)) if not (asked.has_gpus and one.code == "all-save")]
         notes = notes_of_run(RunPaths(asked.folder))
+        if verdict.passed and ends_infinite(RunPaths(asked.folder)):
+            verdict = replace(verdict, passed=False, expected="losses and gradients that are finite at the end")
     except KeyboardInterrupt:
         shutil.rmtree(asked.folder, ignore_errors=True)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shlex
@@ -10,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from trainjob.cli.command import AsJson, command, commands, fail_unless
+from trainjob.cli.command import AsJson, command, commands, fail_unless, hours
 from trainjob.cli.job_flags import takes_a_job
-from trainjob.contract import settings
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trainjob.render.request import Request
     from trainjob.requests.prepared import Prepared
     from trainjob.requests.workbench import Workbench
     from trainjob.verify.interruptions import InterruptionPlan
@@ -33,6 +34,7 @@ app = commands()
 _STREAM = "the data set is iterable: every instance reads all of it and keeps its share"
 _INSTANCES, _UPDATES, _RESUME_UPDATES = 2, 5, 120
 _INTERRUPTIONS, _SCRIPT_INTERRUPTIONS = 3, 6
+_TIME_LIMIT = "00:10:00"  # of each job on a cluster, unless another is asked for
 
 
 @command(
@@ -40,7 +42,12 @@ _INTERRUPTIONS, _SCRIPT_INTERRUPTIONS = 3, 6
     "trainjob verify --task my_task:MyTask --instances 4",
     "trainjob verify --resume -- python train.py --epochs 3",
 )
-@takes_a_job(without=("epochs", "log_every", "trace", "keep_checkpoints", "profile"), groups_without=(settings.SLURM,))
+@takes_a_job(
+    without=(
+        *("epochs", "log_every", "trace", "keep_checkpoints", "profile"),
+        *("time_min", "hint", "max_attempts", "retry", "array", "sweep"),
+    )
+)
 def verify(
     flags: JobOptions,
     dtype: Annotated[Literal["float64", "float32"], typer.Option(help="Precision of the comparison.")] = "float64",
@@ -88,6 +95,14 @@ def verify(
             "0.01, relative."
         ),
     ] = "standard",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOURS",
+            help="With --resume, of a script on a cluster with a scheduler: hours that its jobs may cost at most: "
+            "2gpu-hours, or 2node-hours where ranks train on CPUs.",
+        ),
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the run directories even if the runs are equal.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -95,34 +110,44 @@ def verify(
 
     With --bitwise, that --sum-order fixed gives the same weights, bit for bit, on any number of instances.
 
-    Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise.
+    Trains on the CPUs of this machine: 2 instances and 5 updates (120 with --resume) unless you say otherwise. With
+    --resume and a script, --cluster NAME of a cluster with a scheduler runs small real jobs there.
     """
     from trainjob.requests.workbench import workbench
     from trainjob.verify.tasks import instances, simulated
 
     if bitwise and resume:
         raise typer.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
-    prepared = _prepared(flags)
+    prepared, is_on_cluster = _prepared(flags, resume=resume)
+    if budget is not None and not is_on_cluster:
+        raise typer.BadParameter("--budget is for --resume of a script on a cluster with a scheduler")
     verdict: ComparisonVerdict
     is_script = bool(prepared.request.job.command)
-    with simulated.on_simulated_gpus(prepared) as prepared, workbench(prepared, show.progress) as bench:
+    with contextlib.ExitStack() as stack:
+        if not is_on_cluster:
+            prepared = stack.enter_context(simulated.on_simulated_gpus(prepared))
+        bench = stack.enter_context(workbench(prepared, show.progress, is_on_cluster=is_on_cluster))
         count = bench.request.job.instances or _INSTANCES
         updates = flags.values.get("updates", _RESUME_UPDATES if resume else _UPDATES)
         if resume:
             most = None if is_script else updates - 1
-            plan = _interruptions(interruptions, by, stops, flags.values.get("seed", 0), most)
+            count_of_stops = interruptions or (_INTERRUPTIONS if is_on_cluster and stops is None else None)
+            plan = _interruptions(count_of_stops, by, stops, flags.values.get("seed", 0), most)
         if resume and is_script:
             from trainjob.requests import proofs
             from trainjob.verify.scripts.resume import verify_script
 
             alone_or_more = bench.request.job.instances or 1
+            if is_on_cluster:
+                show.progress(_cost(bench.vary(instances=alone_or_more), plan.count, budget))
             verdict = scripted = verify_script(bench, instances=alone_or_more, plan=plan, profile=profile)
             if not scripted.inconclusive:
                 made, lost = len(scripted.interruptions), [one.code for one in scripted.findings]
                 proofs.keep(prepared, scripted.runs[0], interruptions=made, codes=lost)
             ranks_asked = flags.values.get("instances")
             several = ("--instances", str(ranks_asked)) if ranks_asked else ()
-            tell = partial(_print_script, scripted, (*several, "--", *flags.words))
+            where = ("--cluster", prepared.named_cluster.name) if is_on_cluster else ()
+            tell = partial(_print_script, scripted, (*where, *several, "--", *flags.words))
         elif resume:
             from trainjob.verify.tasks.interrupted import InterruptedJob
 
@@ -184,16 +209,41 @@ def _compared(prepared: Prepared, bench: Workbench, count: int, updates: int, dt
     return simulated.verify_pod(prepared, bench, updates=updates)
 
 
-def _prepared(flags: JobOptions) -> Prepared:
+def _cost(request: Request, stops: int, budget: str | None) -> str:
+    """Return the words for what the jobs cost at most. Raises UserError for more than the budget."""
+    from trainjob.contract.errors import UserError
+    from trainjob.planning.words import quantity
+
+    # Uninterrupted, once more where both differ, and once more after a save that was killed.
+    attempts, topology = stops + 4, request.plan.topology
+    on_cpus = topology.device == "CPU"
+    count, unit = (topology.host_count, "node") if on_cpus else (topology.devices, "device")
+    cost = attempts * count * (request.times.limit_s or 0) / 3600
+    each = f"{attempts} attempts on {quantity(count, unit)}, each of at most {request.times.limit}"
+    if budget is not None and cost > hours(budget, *(("node",) if on_cpus else ("gpu", "device"))):
+        raise UserError(
+            f"--budget {budget}: {each}, may cost {cost:.2f} {unit}-hours",
+            "Give a shorter --time-limit, fewer --interruptions, or a larger budget",
+        )
+    return f"{request.plan.cluster}: at most {cost:.2f} {unit}-hours ({each})"
+
+
+def _prepared(flags: JobOptions, *, resume: bool) -> tuple[Prepared, bool]:
+    """Return the job, and whether it is verified by jobs on its own cluster."""
     from trainjob.requests.prepared import prepare
-    from trainjob.requests.workbench import refuse_unfit
+    from trainjob.requests.workbench import refuse_unfit, refuse_unready
     from trainjob.verify.tasks.simulated import has_simulated_gpus
 
     prepared = prepare(flags.on_this_machine())
     cluster = prepared.named_cluster.cluster
+    if resume and prepared.request.job.command and cluster.has_scheduler:
+        if prepared.request.job.time_limit is None:
+            prepared = prepared.changed(time_limit=_TIME_LIMIT)
+        refuse_unready(prepared)
+        return prepared, True
     if cluster.ipu_keys is None and not has_simulated_gpus(cluster):
         refuse_unfit(prepared)
-    return prepared
+    return prepared, False
 
 
 def _resumed(prepared: Prepared, bench: Workbench, job: InterruptedJob, plan: InterruptionPlan) -> ResumeVerdict:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, Follow, RunName, command, commands
+from trainjob.cli.command import AsJson, Follow, OverBudget, RunName, agreed, cluster_option, command, commands
 from trainjob.watch import show
+
+if TYPE_CHECKING:
+    from trainjob.contract.paths import RunPaths
 
 app = commands()
 
+_TELL_EVERY_S = 10.0
 
-@command(app, "trainjob resume last --follow", "trainjob resume k3xq --instances 4")
+
+@command(app, "trainjob resume last --follow", "trainjob resume k3xq --cluster hpc")
 def resume(
     run: RunName,
     instances: Annotated[
@@ -32,14 +37,54 @@ def resume(
             "--in", metavar="JOBID", help="Of a run inside an allocation: continue in this job. Default: the same job."
         ),
     ] = None,
+    cluster: Annotated[
+        str | None, cluster_option("Continue on this cluster, as a new run: a copy of the run directory goes there.")
+    ] = None,
+    over_budget: OverBudget = False,
     follow: Follow = False,
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that ended early, from its newest checkpoint."""
     from trainjob.cli import following
-    from trainjob.requests import interface
+    from trainjob.observe import index
+    from trainjob.requests import elsewhere, submission
 
-    found = interface.run(run)
-    found.resume(instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=show.warning)
-    paths = found.paths
+    paths = index.find(run)
+    if over_budget:
+        agreed()
+    if cluster is not None:
+        if from_scratch or inside is not None:
+            raise typer.BadParameter("--cluster excludes --from-scratch and --in: submit a new run there")
+        with show.every(_TELL_EVERY_S, lambda: show.progress("  … the run directory is copied and compared")):
+            moved = elsewhere.resume(
+                paths,
+                cluster,
+                instances=instances,
+                completed=completed,
+                over_budget=over_budget,
+                warn=show.warning,
+            )
+        summary = f"run {paths.id} continues as run {moved.id}: {moved.folder}"
+        if not as_json:
+            summary += f"\nits plan on {cluster} differs in:\n{_difference(paths, moved)}"
+        following.started(moved, summary, follow=follow, as_json=as_json)
+        return
+    submission.resume(
+        paths,
+        instances=instances,
+        from_scratch=from_scratch,
+        completed=completed,
+        inside=inside,
+        over_budget=over_budget,
+        warn=show.warning,
+    )
     following.started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)
+
+
+def _difference(before: RunPaths, after: RunPaths) -> str:
+    from trainjob.planning.rows import differing
+    from trainjob.records import job as jobs
+
+    plans = [jobs.read(paths.job).plan for paths in (before, after)]
+    rows = [("cluster", *(plan.cluster for plan in plans)), *differing(*plans)]
+    return "\n".join(f"  {name}: {was or 'none'} → {is_now or 'none'}" for name, was, is_now in rows)

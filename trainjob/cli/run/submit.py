@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, Follow, command, commands
-from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, say_inside, takes_a_job
+from trainjob.cli.command import AsJson, Follow, OverBudget, agreed, command, commands
+from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, propose_site, say_inside, takes_a_job
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -30,6 +30,7 @@ def submit(
         list[str] | None,
         typer.Option(metavar="RUN", help="Under Slurm: start once this run is COMPLETED. May be repeated."),
     ] = None,
+    over_budget: OverBudget = False,
     follow: Follow = False,
     allow_secret_env: AllowSecretEnv = False,
     as_json: AsJson = False,
@@ -44,12 +45,23 @@ def submit(
 
         print_rendered(job.render(), as_json=as_json)
         return
+    propose_site(job.prepared)
     from trainjob.cli import following
     from trainjob.observe import arrays
     from trainjob.records import submission as submissions
     from trainjob.requests import proofs
+    from trainjob.requests.submission import submit as submit_prepared
 
-    run = job.submit(after=after or (), again=again, check=not no_check, allow_secret_env=allow_secret_env)
+    if over_budget:
+        agreed()
+    paths = submit_prepared(
+        job.prepared,
+        after=after or (),
+        again=again,
+        check=not no_check,
+        allow_secret_env=allow_secret_env,
+        over_budget=over_budget,
+    )
     for warning in job.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
     if (proof := proofs.known(job.prepared)) is not None:
@@ -57,14 +69,14 @@ def submit(
     selection = job.prepared.selection
     for name, reason in () if selection is None else selection.left_out:
         typer.echo(f"left out of the run: {name} ({reason})", err=True)
-    submission = submissions.read(run.paths)  # anew: the handing over has added what sbatch said
+    submission = submissions.read(paths)  # anew: the handing over has added what sbatch said
     for line in str(((submission and submission.native) or {}).get(submissions.SBATCH_MESSAGES, "")).splitlines():
         typer.echo(f"the site says: {show.visible(line)}", err=True)
-    first = next((element.id for element in arrays.elements(run.paths)), run.id)
+    first = next((element.id for element in arrays.elements(paths)), paths.id)
     following.started(
-        run.paths,
-        f"submitted run {run.id}: {run.folder}",
-        f"trainjob logs {first} --follow · trainjob status {run.id} · trainjob cancel {run.id}",
+        paths,
+        f"submitted run {paths.id}: {paths.folder}",
+        f"trainjob logs {first} --follow · trainjob status {paths.id} · trainjob cancel {paths.id}",
         follow=follow,
         as_json=as_json,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli import complete
-from trainjob.cli.command import AsJson, command, commands, fail_unless
+from trainjob.cli.command import AsJson, command, commands, fail_unless, hours
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def use(
 ) -> None:
     """Have commands that name no cluster use this one; without NAME, show which one they use here."""
     from trainjob.kinds import choice
+    from trainjob.requests.login_node import login_node
 
     path = None if name is None else choice.use(name)
     chosen = choice.choose(None)
@@ -56,6 +57,8 @@ def use(
     if path is not None:
         typer.echo(f"wrote {path}")
     typer.echo(f"commands that name no cluster use {chosen.value} here, chosen by {chosen.chosen_by}")
+    if chosen.chosen_by == choice.BY_DEFAULT and (proposed := login_node()) is not None:
+        typer.echo(str(proposed))
 
 
 @command(app, "trainjob cluster show pod64", "trainjob cluster show ./clusters/hpc.yaml")
@@ -104,25 +107,39 @@ def init(
 ) -> None:
     """Write clusters/NAME.yaml, from the catalog or from a live cluster, with the places that your site fills in."""
     from trainjob.kinds import lookup
+    from trainjob.requests.login_node import login_node
 
     if not from_slurm and (ssh or partition or python):
         raise typer.BadParameter("--ssh, --partition and --python are for --from-slurm: give that, too")
     if site and (source or from_slurm):
         raise typer.BadParameter("--site, --from and --from-slurm exclude each other: give one of them")
+    proposed = None if site or source or ssh else login_node()
     name = name or site
     if name is None:
-        raise typer.BadParameter("give the NAME of the new cluster, or a --site")
+        raise typer.BadParameter(
+            "give the NAME of the new cluster, or a --site" + (f"; {proposed}" if proposed else "")
+        )
     path = Path("clusters") / f"{name}.yaml"
     lookup.refuse_name(name)
     if from_slurm:
+        from trainjob.contract.errors import UserError
         from trainjob.machines.access import machine_at
         from trainjob.machines.slurm import drafted
+        from trainjob.machines.slurm.commands import SlurmMissingError
 
         machine = machine_at(ssh)
         if python is None and not as_json and sys.stdin.isatty():
             active = drafted.active_python(machine)
             python = typer.prompt("Interpreter of the jobs, at the same path on every node", active or "python3")
-        text = drafted.text(name, machine, ssh, partition, python)
+        try:
+            text = drafted.text(name, machine, ssh, partition, python)
+        except SlurmMissingError as error:
+            raise UserError(
+                error.text,
+                f"Name its login node: trainjob cluster init {name} --from-slurm --ssh LOGIN. Or take a public "
+                f"machine by --site (trainjob cluster list), or draft a file by hand: trainjob cluster init {name}",
+                error.code,
+            ) from None
     else:
         text = lookup.draft(name, site or source or lookup.source_of_kind(kind), is_site=site is not None)
     lookup.write_draft(path, text)
@@ -139,6 +156,8 @@ def init(
         typer.echo(f"Slurm refuses a job of this file as it stands, so something is missing: {refused}")
     elif from_slurm:
         typer.echo("Slurm takes a job of this file (sbatch --test-only)")
+    if proposed is not None:
+        typer.echo(f"note: {proposed}")
     typer.echo(f"then: trainjob cluster check {name}")
 
 
@@ -227,7 +246,11 @@ def accept(
     from trainjob.kinds.lookup import find
 
     named, earlier = find(name), None if against is None else acceptance.read(against)
-    limit = None if budget is None else _device_hours(budget)
+    if budget is not None and named.cluster.accelerator == "cpu":
+        raise typer.BadParameter(
+            f"--budget {budget}: ranks of cluster {named.name} train on CPUs, which cost no device-hours: leave it out"
+        )
+    limit = None if budget is None else hours(budget, "gpu", "device")
     with tempfile.TemporaryDirectory(prefix="trainjob-accept-") as project:
         listed = acceptance.plan_steps(named, Path(project), hosts, stage, skip or ())
         if not as_json or dry_run:
@@ -243,14 +266,6 @@ def accept(
             typer.echo(f"changed: {line}")
         typer.echo(f"{named.name}: {acceptance.verdict(evidence)}; see {folder}/acceptance.html")
     fail_unless(evidence.has_passed)
-
-
-def _device_hours(budget: str) -> float:
-    number = budget.removesuffix("gpu-hours").removesuffix("device-hours")
-    try:
-        return float(number)
-    except ValueError:
-        raise typer.BadParameter(f"--budget {budget}: expected device-hours, as in 2gpu-hours") from None
 
 
 def _show_steps(listed: Sequence[PlannedStep], *, as_json: bool) -> None:

@@ -71,7 +71,8 @@ def judge(reports: Sequence[NodeReport]) -> NodeVerdict:
         rank = max(times, key=lambda one: (times[one], nodes[one] != nodes[0]))
         partners = sorted({nodes[one] for pair in unreached if rank in pair for one in pair if one != rank})
         return _against(rank, nodes, "no connection between it and %s" % ", ".join(partners))
-    line = "the all-reduce of %d ranks on %d nodes gave the right sum" % (len(nodes), len(set(nodes.values())))
+    hosts = len(set(nodes.values()))
+    line = "the all-reduce of %d ranks on %d node%s gave the right sum" % (len(nodes), hosts, "" if hosts == 1 else "s")
     pairs = [pair for report in reports for pair in report.mb_per_s]
     if not pairs:
         return NodeVerdict(line)

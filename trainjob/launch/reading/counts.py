@@ -21,7 +21,10 @@ class Counted(NamedTuple):
     per_pass: Optional[int] = None  # updates of a pass over its loader
     epochs: Optional[int] = None  # that its own variables state
     cut: Optional[int] = None  # updates after which its variables may end it; 0: something else may
-    evaluates: bool = False  # it has read another loader than that of its training
+    # Bytes of its log between which it made no update and may have evaluated: the newest, the last perhaps without an
+    # end (-1), and how many were before. A beginning is -1 where it does not print into its log alone.
+    asides: Tuple[Tuple[int, int], ...] = ()
+    asides_before: int = 0
 
     def total(self, epochs: Optional[int]) -> Optional[int]:
         """Return the updates of all epochs, `epochs` if its variables state none; None if unknown."""
@@ -29,12 +32,28 @@ class Counted(NamedTuple):
         total = self.per_pass * number if self.per_pass and number else None
         return None if total is None or (self.cut is not None and self.cut < total) else total
 
+    @property
+    def evaluates(self) -> bool:
+        """Return whether it may have evaluated since its first update."""
+        return self.asides_before > 0 or any(begin != 0 for begin, _ in self.asides)
+
+    def may_be_of_evaluation(self, at: Optional[int], asides_seen: int) -> Optional[bool]:
+        """Return whether what begins at a byte of its log may be of an evaluation, if so many were known before.
+
+        None if nothing tells, because it is printed elsewhere.
+        """
+        if at is None or any(begin < 0 for begin, _ in self.asides):
+            return None
+        missed = self.asides_before > asides_seen and at < self.asides[0][0]
+        return missed or any(begin <= at and (end < 0 or at < end) for begin, end in self.asides)
+
 
 class Look(NamedTuple):
-    """The known updates. `is_awaited`: torch is loaded, and no update has been made."""
+    """The known updates. `is_awaited`: torch is loaded, and no update has been made; by an optimizer that is there."""
 
     counted: Optional[Counted] = None
     is_awaited: bool = False
+    has_optimizer: bool = False
 
 
 class Counts:
@@ -52,7 +71,8 @@ class Counts:
         if self._file is None or "torch " not in noted:
             return Look()
         found: List[Counted] = []
-        for pid in dict.fromkeys(re.findall(r"(?m)^counts (\d+)$", noted)):
+        counting = dict.fromkeys(re.findall(r"(?m)^counts (\d+)$", noted))
+        for pid in counting:
             line = os.pread(self._file.fileno(), _PLACE, int(pid) * _PLACE).decode("ascii", "replace").strip("\0 ")
             counted, why_not = _parse(line)
             if why_not:
@@ -61,7 +81,8 @@ class Counts:
                 found.append(counted)
         # A program that trains without torch's optimizers may still load torch.
         is_awaited = not found and not re.search(r"(?m)^other \d+$", noted)
-        return Look(_together(sorted(found, key=lambda one: one.first_at)) if found else None, is_awaited)
+        together = _together(sorted(found, key=lambda one: one.first_at)) if found else None
+        return Look(together, is_awaited, is_awaited and bool(counting))
 
 
 def _parse(line: str) -> Tuple[Optional[Counted], str]:
@@ -71,7 +92,9 @@ def _parse(line: str) -> Tuple[Optional[Counted], str]:
         return None, ""
     began, per_pass, epochs, cut = (None if one == "-1" else int(one) for one in fields[3:7])
     updates, first_at, last_at = int(fields[0]), float(fields[1]), float(fields[2])
-    counted = Counted(updates, first_at, last_at, began, per_pass, epochs, cut, fields[7] == "1")
+    before, _, newest = fields[7].partition(":")
+    asides = tuple((int(begin), int(end)) for begin, _, end in (one.partition("_") for one in newest.split(",") if one))
+    counted = Counted(updates, first_at, last_at, began, per_pass, epochs, cut, asides, int(before))
     return counted if counted.updates else None, " ".join(fields[8:])
 
 
@@ -81,7 +104,8 @@ def _together(found: List[Counted]) -> Counted:
     for one in found[1:]:
         if one.first_at > together.last_at:
             updates = together.updates + one.updates
-            together = Counted(updates, together.first_at, one.last_at, together.began, evaluates=one.evaluates)
+            together = Counted(updates, together.first_at, one.last_at, together.began)
+            together = together._replace(asides=one.asides, asides_before=one.asides_before)
         else:
             together = max(together, one, key=lambda counted: counted.updates)
     return together

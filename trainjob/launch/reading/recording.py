@@ -80,6 +80,7 @@ class ScriptProgress:
             self._earlier = None
         epochs, total = stated(command)
         self._outputs = [(Output(log, attempt), Counter(epochs, total, self._earlier)) for log in logs]
+        self._log_of_counts = self._outputs[0][0]  # into which the process prints whose updates are counted
         self._counter_of_files = Counter(epochs, total, self._earlier)
         self._lines = metrics.Writer(paths, attempt)
         self._started = clock.time()
@@ -88,6 +89,7 @@ class ScriptProgress:
         self._timed: Optional[Tuple[int, float]] = None  # the first update that was seen, and when
         self._counts = counts  # what the hook in the ranks' Python has counted
         self._known, self._counted_before = Look(), 0
+        self._asides_seen = 0  # of what may have been evaluations, those that were known in the look before
         self._base: Optional[int] = None  # updates before those that are counted
         self._paces: Dict[str, Pace] = {}  # by source
         self._epoch: Optional[int] = None
@@ -145,29 +147,32 @@ class ScriptProgress:
         if self._files is not None and (now >= self._search_at or is_last):
             self._look_at_files(self._files, now)
         for number, (output, counter) in enumerate(self._outputs):
-            printed: List[Tuple[Reading, str]] = []
-            for line in output.new(is_last=is_last):
+            printed: List[Tuple[Reading, str, Optional[int]]] = []
+            for line, at in output.new(is_last=is_last):
                 reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
                 if reading is not None and self._heading:
                     reading = Reading("aside", held_out={**reading.figures, **reading.held_out})
                 if reading is not None:
-                    printed.append((reading, self._heading + line))
+                    begins_at = at if output is self._log_of_counts else None
+                    printed.append((reading, self._heading + line, begins_at))
                 self._heading = line if lines.is_held_out_heading(line) else ""
             self._known = self._counts() if printed else self._known
-            for reading, line in printed:
+            for reading, line, begins_at in printed:
                 if reading.update is not None and self._files is not None and not self._output_counts:
                     # Without a terminal, a bar may be drawn once, at the end, when a file has reported everything.
                     self._look_at_files(self._files, now)
                 # Without numbers and colours, a line says where a value comes from.
                 wording = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
                 label = "printed: %s" % " ".join(wording.split())[:_LONGEST_LABEL]
-                self._output_counts |= self._take(reading, counter, now, label, before)
+                known = reading if self._pattern else self._of_training(reading, begins_at)
+                self._output_counts |= self._take(known, counter, now, label, before)
                 self._output_has_loss = "" in self._losses or len(self._losses) == 1
             if self._output_counts:
                 # All ranks may print the same; the first one that does is enough.
                 self._outputs = [self._outputs[number]]
                 break
         if self._known.counted is not None and self._pattern is None:
+            self._asides_seen = self._known.counted.asides_before + len(self._known.counted.asides)
             self._follow(self._known.counted, is_last)
         if self._position is not None and (now >= self._checkpoint_at or is_last):
             began = clock.monotonic()
@@ -212,13 +217,11 @@ class ScriptProgress:
             self._aside_s += max(0.0, at - self._beat_at)
         self._beat_at, self._is_changed = at, True
         self._names_held_out |= bool(reading.held_out) or reading.source == "aside"
-        if counted is None or is_stated or reading.names_training or self._names_held_out or not counted.evaluates:
-            # Else it may be of an evaluation, which nothing that the program prints names as such.
-            figures = dict(reading.figures)
-            if "loss" in figures and not self._is_the_loss(reading.loss_name):
-                del figures["loss"]
-            self._figures.update(figures)
-            self._sources.update(dict.fromkeys(figures, label))
+        figures = dict(reading.figures)
+        if "loss" in figures and not self._is_the_loss(reading.loss_name):
+            del figures["loss"]
+        self._figures.update(figures)
+        self._sources.update(dict.fromkeys(figures, label))
         if reading.epoch is not None:
             self._epoch, self._sources["epoch"] = counter.epoch, label
             self._has_fractions |= reading.epoch != int(reading.epoch)
@@ -230,8 +233,7 @@ class ScriptProgress:
                 shows_loss = "loss" in reading.figures and "loss" in self._figures
                 if shows_loss and self._base is not None and pace.is_ahead_by(self._base):
                     self._add_line(own.update, self._base + counted.updates, counted.last_at)
-        elif position is not None and (is_stated or not self._known.is_awaited or "loss" in reading.figures):
-            # Where an optimizer may still come, other bars and counts are of its data.
+        elif position is not None and (is_stated or not self._is_of_something_else(reading)):
             self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
             self._move(position, at)
         held_out = {name: value for name, value in reading.held_out.items() if name != "seconds"}
@@ -242,6 +244,22 @@ class ScriptProgress:
             seconds = reading.held_out.get("seconds", self._aside_s)
             self._evaluations.append((at, {**held_out, "samples": None, "seconds": round(seconds, 3)}))
         return position is not None
+
+    def _of_training(self, reading: Reading, begins_at: Optional[int]) -> Reading:
+        """Return the reading of a line without the figures that may be those of an evaluation."""
+        counted, is_unknown = self._known.counted, self._known.has_optimizer
+        if counted is not None:
+            told = counted.may_be_of_evaluation(begins_at, self._asides_seen)
+            is_unknown = counted.evaluates and not self._names_held_out if told is None else told
+        if not is_unknown or reading.names_training:
+            return reading
+        # Beside one that is named as that of an evaluation, it is the training's.
+        named = {"learning_rate", *reading.held_out}
+        return reading._replace(figures={name: value for name, value in reading.figures.items() if name in named})
+
+    def _is_of_something_else(self, reading: Reading) -> bool:
+        """Return whether a count is none of updates: before the first one, it is of data or micro batches."""
+        return self._known.is_awaited and (self._known.has_optimizer or "loss" not in reading.figures)
 
     def _is_the_loss(self, name: str) -> bool:
         """Return whether a loss of this name is the training's: other names on other lines make it a part of one."""

@@ -105,7 +105,13 @@ begin_attempt() {
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
-  if [[ -t 2 ]]; then echo "trainjob: ranks write to $PWD/logs" >&2; fi
+  if [[ -t 2 ]]; then tell_what_runs; fi
+}
+
+# Somebody has started the page by hand: the page's own words for what runs, and where its ranks write.
+tell_what_runs() {
+  sed -n 's/^# \(Job \|Ranks run\)/trainjob: \1/p' "${0##*/}" >&2 2>/dev/null || true
+  say "attempt $TRAINJOB_ATTEMPT: ranks write to $PWD/logs"
 }
 
 # A newer attempt owns the files: an older one leaves them alone.
@@ -141,6 +147,7 @@ record_end() {
   if [[ -n "$why" ]]; then say "$why"; fi
   note_event ended "$state $1${why:+ $why}"
   write_word state "$state"
+  if [[ -t 2 ]]; then say "$state"; fi
 }
 
 # judge CODE [FACTS]: sets state, next and why, as launch/ending.py has them.

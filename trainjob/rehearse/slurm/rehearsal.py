@@ -45,7 +45,11 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     if rehearsal.inject and rehearsal.request.elements:
         raise UserError(f"--inject {rehearsal.inject} works on a single job", "Leave out --array and --sweep")
     stopwatch = Stopwatch()
-    with simulated(rehearsal, cluster) as site, private_slurm(site.description, rehearsal.say) as slurm:
+    with contextlib.ExitStack() as held:
+        site = held.enter_context(simulated(rehearsal, cluster))
+        if rehearsal.has_gpus:
+            stopwatch.done("stand-in GPUs ready")
+        slurm = held.enter_context(private_slurm(site.description, rehearsal.say))
         stopwatch.done("Slurm up")
         rehearsal.say(f"a private Slurm is up: {site.description.in_words}")
         for line in _differences(rehearsal, cluster, site.description):

@@ -41,25 +41,30 @@ def load(entry: str, options: Mapping[str, object], project: Path) -> Task:
 
 
 def load_attribute(entry: str, project: Path, kind: str) -> Any:
-    """Return what `entry`, module:attribute, names: a task or an optimizer, as `kind` says. Raises UserError."""
-    module_name, colon, attribute = entry.partition(":")
+    """Return what `entry`, module:attribute, names: a task or an optimizer, as `kind` says. Raises UserError.
+
+    FOLDER/module:attribute is looked up in that folder of the project first.
+    """
+    path, colon, attribute = entry.partition(":")
+    folder, _, module_name = path.rpartition("/")
     if not colon or not module_name or not attribute:
         raise UserError(
             "a %s is a built-in name or module:attribute, and this is %r" % (kind, entry),
             "write it as module:attribute",
         )
-    if project.is_dir() and str(project) not in sys.path:
-        sys.path.append(str(project))
+    for place in (project / folder, project):
+        if place.is_dir() and str(place) not in sys.path:
+            sys.path.append(str(place))
     try:
         found = module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         # If the task's module imports another one that is missing, that error names it already.
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise
-        hint = did_you_mean(module_name, [path.stem for path in project.glob("*.py")])
+        hint = did_you_mean(module_name, [path.stem for path in (project / folder).glob("*.py")])
         raise UserError(
             "the %s's module %s is not found: looked in the project %s and among the packages of this Python (%s)."
-            % (kind, module_name, project, sys.executable),
+            % (kind, module_name, project / folder, sys.executable),
             "%sIs the file part of the project (git add it)?" % hint,
         ) from None
     for word in attribute.split("."):

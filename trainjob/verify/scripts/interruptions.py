@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from trainjob.observe.status import Snapshot
 from trainjob.records import updates
 from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
 from trainjob.render.request import Request
-from trainjob.requests.workbench import Workbench, wait, wait_for
+from trainjob.requests.workbench import Workbench
 from trainjob.verify.interruptions import NEAR_END, InterruptionPlan, PlannedStop, interrupt
 from trainjob.verify.scripts import update_log
 from trainjob.verify.scripts.update_log import AttemptLog, resumptions
@@ -57,10 +56,9 @@ class Interrupted:
 
 def recorded(workbench: Workbench, **settings: Any) -> Request:
     """Return the request with the hook in its ranks, and one thread per rank, so that sums have one order."""
-    environment = workbench.request.job.env
-    theirs = environment.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-    hook = updates.hooked(workbench.folder, theirs)
-    return workbench.vary(**settings, env={"OMP_NUM_THREADS": "1", **environment, **hook})
+    # The launcher puts the hook on the path of its ranks.
+    record = {updates.RECORD_UPDATES: workbench.folder_of_ranks}
+    return workbench.vary(**settings, env={"OMP_NUM_THREADS": "1", **workbench.request.job.env, **record})
 
 
 def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedStop]) -> Interrupted:
@@ -78,11 +76,12 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
             moment = stop.moment
             at = AT_UPDATE if moment == NEAR_END else moment
             saved = 0 if paths is None else _saved_before(paths)
-            updates.wait_at(workbench.folder, attempt, at, 0 if at == AT_START else max(1, stop.after - saved))
+            name = updates.wait_at(workbench.folder, attempt, at, 0 if at == AT_START else max(1, stop.after - saved))
+            workbench.publish(name)
         paths = _begun(workbench, request, now)
-        seen = None if stop is None else _wait_until_it_waits(paths, attempt)
+        seen = None if stop is None else _wait_until_it_waits(workbench, paths, attempt)
         if stop is None or seen is None:
-            now = wait(paths, workbench.say)
+            now = workbench.wait(paths)
             again = None if now.state == states.COMPLETED or not done else _put_back(workbench, done[-1], now)
             if again is None:
                 break
@@ -91,12 +90,12 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
             continue
         handles = tuple(seen["handles"])
         interrupt(paths, stop.way, seen["pid"], takes_usr1="USR1" in handles)
-        now = wait(paths, workbench.say)
+        now = workbench.wait(paths, attempt)
         done.append(ScriptInterruption(stop.way, moment, attempt, seen["update"], handles, now.state))
         after = f"update {seen['update']} of attempt {attempt}"
         workbench.say(f"  {len(done)} of {len(stops)}: {stop.way} at {moment}, after {after}")
         planned.pop(0)
-    updates.wait_nowhere(workbench.folder)
+    workbench.publish(*updates.wait_nowhere(workbench.folder))
     assert paths is not None  # noqa: S101 - there was at least one attempt
     assert now is not None  # noqa: S101 - which has ended
     return Interrupted(paths, tuple(done), None if now.state == states.COMPLETED else now, tuple(torn))
@@ -104,7 +103,7 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
 
 def _put_back(workbench: Workbench, last: ScriptInterruption, now: Snapshot) -> TornSave | None:
     """Undo the save that the last interruption killed; None if the attempt that failed is not the one after it."""
-    kept = updates.kept(workbench.folder, last.attempt)
+    kept = updates.kept(workbench.folder, last.attempt) if workbench.remote is None else None
     if kept is None or last.moment != AT_SAVE or now.attempt != last.attempt + 1:
         return None
     if kept.copy is not None:
@@ -125,7 +124,8 @@ def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunP
     """Return the run, which has begun, or goes on after an attempt that has ended as `now`."""
     if now is None:
         return workbench.begin(request)
-    resuming.resume(now)
+    if now.state not in states.ACTIVE:  # else its scheduler starts the next attempt
+        resuming.resume(now)
     return now.paths
 
 
@@ -160,7 +160,7 @@ def _saved_before(paths: RunPaths) -> int:
     return newest
 
 
-def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None:
+def _wait_until_it_waits(workbench: Workbench, paths: RunPaths, attempt: int) -> dict[str, Any] | None:
     """Return what rank 0 wrote when it reached the moment of `attempt`; None if the run ended before."""
     lines = UpdatePaths(paths).lines(0)
 
@@ -168,4 +168,4 @@ def _wait_until_it_waits(paths: RunPaths, attempt: int) -> dict[str, Any] | None
         new = (line for line in lines.new() if line["event"] == updates.PAUSED and line["attempt"] == attempt)
         return next(new, None)
 
-    return wait_for(paths, waits)
+    return workbench.wait_for(paths, waits)

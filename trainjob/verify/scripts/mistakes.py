@@ -67,8 +67,8 @@ def _in_updates(log: AttemptLog, rank: str) -> Iterator[LikelyCause]:
         yield _finding(NOT_FINITE, f"{where}update {bad[0][0]}: {bad[0][1]}{count}")
     if made and not any(one.with_gradient or one.norm for one in made):
         yield _finding("other-weights", f"{where}none has a gradient in {len(made)} updates")
-    elif len(made) >= _LEAST and all(one.weights == one.weights_before and any(one.rates) for one in made):
-        yield _finding("weights-unchanged", f"{where}{len(made)} updates, learning rate {made[-1].rates[0]:g}")
+    elif len(made) >= _LEAST and all(one.weights == one.weights_before for one in made) and _is_meant_to_move(log):
+        yield _finding("weights-unchanged", f"{where}{len(made)} updates, learning rate {_rate(made[-1])}")
     if len(made) > _LEAST and all(one.kept for one in made[1:]):
         yield _finding("not-zeroed", f"{where}in each of {len(made)} updates")
     began = next((number for number, one in enumerate(made) if one.evaluating), len(made))
@@ -78,6 +78,15 @@ def _in_updates(log: AttemptLog, rank: str) -> Iterator[LikelyCause]:
     for name, code in events:
         if found := log.named(name):
             yield _finding(code, f"{where}before update {found[0].update + 1}")
+
+
+def _is_meant_to_move(log: AttemptLog) -> bool:
+    """Return whether a rate is above 0, or has been 0 for a whole epoch: a schedule may begin with 0."""
+    return any(any(one.rates) for one in log.updates) or any(event.update for event in log.named(updates.PASS_ENDED))
+
+
+def _rate(update: ScriptUpdate) -> str:
+    return f"{update.rates[0]:g}" if update.rates else "unknown"
 
 
 def ends_infinite(log: AttemptLog) -> bool:

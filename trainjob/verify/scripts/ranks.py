@@ -15,7 +15,7 @@ from trainjob.requests.workbench import Workbench
 from trainjob.verify.scripts import mistakes, update_log
 from trainjob.verify.scripts.interruptions import recorded
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptUpdate
-from trainjob.verify.tasks.diagnosis import OTHER_WORK, RANDOM, UNSEEN, DiagnosedVerdict, LikelyCause
+from trainjob.verify.tasks.diagnosis import NORMALISED, OTHER_WORK, RANDOM, UNSEEN, DiagnosedVerdict, LikelyCause
 
 # The order of a float32 sum alone moves the first update's gradients by less, and later ones' as a mistake would.
 _TOLERANCE = 1e-4
@@ -48,6 +48,10 @@ _CAUSES = {
         "each rank shuffles for itself, so ranks train on samples of each other and miss others",
         "Shuffle with one seed on all ranks, and let each take its share of that order, as DistributedSampler does",
     ),
+    "same-order": (
+        "each epoch takes the samples in the same order, although the sampler shuffles",
+        "Call sampler.set_epoch(epoch) before each epoch",
+    ),
     "weights-apart": (
         "the ranks begin with different weights",
         "Wrap the model in DistributedDataParallel, which sends rank 0's, or seed all ranks alike before it is made",
@@ -69,6 +73,10 @@ _CAUSES = {
         "the gradients have another length than one rank's: one side sums where the other takes the mean",
         "Divide by the number of ranks exactly once; DistributedDataParallel does",
     ),
+    "sum-of-losses": (
+        "a loss is the sum over the rank's batch, so that N ranks train with 1/N of one rank's loss and gradients",
+        "Take the mean over the batch (reduction='mean'), or divide the sum by the samples of one rank",
+    ),
     "reduced-without-gradient": (
         "an all_reduce in the forward pass passes no gradient on, so the gradients are too short by the ranks' number",
         "Use torch.distributed.nn.functional.all_reduce in the loss, or multiply it by the number of ranks",
@@ -80,6 +88,11 @@ _CAUSES = {
     RANDOM: (
         "the script draws random numbers (dropout, augmentation), and ranks draw others than one rank does",
         "This may be meant, and hides whether anything else differs: compare with dropout and augmentation off",
+    ),
+    NORMALISED: (
+        "BatchNorm takes the mean and variance of each rank's part of the batch, and of the whole batch on one rank",
+        "This is what DistributedDataParallel does, and hides whether anything else differs: compare with BatchNorm in "
+        "evaluation mode, or convert it to SyncBatchNorm",
     ),
     "other-samples": (
         "the ranks' samples of an update are not those of one rank",
@@ -147,6 +160,11 @@ def of_run(paths: RunPaths) -> list[LikelyCause]:
     return list(among_ranks([attempts[0] for attempts in update_log.read(paths) if attempts]))
 
 
+def ends_infinite(paths: RunPaths) -> bool:
+    """Return whether a rank of the run ended with a loss or gradients that are not finite."""
+    return any(mistakes.ends_infinite(attempts[-1]) for attempts in update_log.read(paths) if attempts)
+
+
 def among_ranks(ranks: Sequence[AttemptLog]) -> Iterator[LikelyCause]:
     """Yield what the ranks of one run show by themselves."""
     for number, log in enumerate(ranks):
@@ -211,6 +229,8 @@ def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[Like
     if same is not None:
         yield _finding("same-samples", same)
         return
+    if found := _same_order(ranks[0]):
+        yield found
     seeds = {sampler["seed"] for _rank, sampler in passes if sampler["replicas"] == len(ranks)}
     if len(seeds) > 1:
         yield _finding("order-per-rank", f"the seeds of their samplers are {', '.join(map(str, sorted(seeds)))}")
@@ -226,6 +246,20 @@ def _samplers(ranks: Sequence[AttemptLog], *, same: str | None) -> Iterator[Like
     again = sum(count > 1 for count in counted.values())
     if again > _OVERLAP * len(counted):
         yield _finding("order-per-rank", f"{again} of {len(counted)} samples of the first epoch were taken twice")
+
+
+def _same_order(log: AttemptLog) -> LikelyCause | None:
+    """Look at the passes of a sampler that shuffles by its epoch, which is never set."""
+    begins = {batch.loader_pass: batch.samples for one in log.updates for batch in one.batches if batch.place == 0}
+    passes = [
+        event.fields
+        for event in log.named(updates.PASS)
+        if event.fields["replicas"] and event.fields.get("shuffles") and event.fields["number"] in begins
+    ]
+    for one, two in itertools.pairwise(passes):
+        if one["epoch"] == two["epoch"] and begins[one["number"]] == begins[two["number"]]:
+            return _finding("same-order", f"passes {one['number']} and {two['number']}, both of epoch {one['epoch']}")
+    return None
 
 
 def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCause]:
@@ -248,7 +282,9 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
         if together != single:
             shared = (together & single).total()
             text = f"update {number}: {shared} of {single.total()} samples are the same"
-            yield _finding(RANDOM if not shared and (draws or has_workers) else "other-samples", text)
+            # Ranks that begin with one seed draw for their own first samples what one rank draws for its.
+            is_drawn = shared * len(ranks) <= single.total() and (draws or has_workers)
+            yield _finding(RANDOM if is_drawn else "other-samples", text)
             return
         if ours[0].rates != alone.rates:
             rates = f"update {number}: {_shown(ours[0].rates)}, one rank {_shown(alone.rates)}"
@@ -257,9 +293,11 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
     ours, alone = [log.updates[0] for log in ranks], one.updates[0]
     losses = math.fsum(math.fsum(update.losses) for update in ours) / len(ours), math.fsum(alone.losses)
     norms = math.fsum(update.norm for update in ours) / len(ours), alone.norm
-    if _near(*losses) and (_near(*norms) or any(update.sharded for update in ours)):
-        return
     parts = len(alone.losses) / len(ours[0].losses) if ours[0].losses else 1.0
+    # A loss that each rank divides by the samples of all ranks is its part of one rank's.
+    is_same = _near(*losses) or (parts == 1.0 and _near(losses[0] * len(ranks), losses[1]))
+    if is_same and (_near(*norms) or any(update.sharded for update in ours)):
+        return
     shown = (
         f"update 1: loss {losses[0]:.6g}, one rank {losses[1]:.6g}; gradients {norms[0]:.6g}, one rank {norms[1]:.6g}"
     )
@@ -267,10 +305,12 @@ def with_one(ranks: Sequence[AttemptLog], one: AttemptLog) -> Iterator[LikelyCau
         yield _finding("accumulation-not-divided", shown)
     elif _near(*losses) and _near(norms[0] * len(ranks), norms[1]) and ranks[0].named(updates.REDUCES_LOSS):
         yield _finding("reduced-without-gradient", shown)
+    elif all(_near(ours * len(ranks), alone) for ours, alone in (losses, norms)):
+        yield _finding("sum-of-losses", shown)
     elif _near(*losses) and any(_near(norms[0], norms[1] * factor) for factor in (len(ranks), 1 / len(ranks))):
         yield _finding("mean-against-sum", shown)
     else:
-        yield _finding(RANDOM if draws else "other-result", shown)
+        yield _finding(RANDOM if draws else NORMALISED if one.named(updates.NORMALISES) else "other-result", shown)
 
 
 def _pass(update: ScriptUpdate) -> int:

@@ -80,9 +80,9 @@ def verify_script(
 ) -> ScriptVerdict:
     """Return whether the job's command resumes. Raises UserError when it fails although nothing interrupts it.
 
-    What fails with interruptions that were drawn is tried again with fewer of them. A script that differs from itself
-    is compared with what it did itself after the checkpoint, before it was interrupted; its losses may then differ as
-    far as `profile` of PROFILES says.
+    What fails here with interruptions that were drawn is tried again with fewer of them. A script that differs from
+    itself is compared with what it did itself after the checkpoint, before it was interrupted; its losses may then
+    differ as far as `profile` of PROFILES says.
     """
     request = recorded(workbench, instances=instances)
     whole = workbench.run(request)
@@ -102,7 +102,8 @@ def verify_script(
     broken = interrupted(workbench, request, asked)
     theirs = update_log.read(broken.paths)
     evidence = ResumeEvidence(whole, broken, logs, theirs)
-    compared = None if broken.crashed else final_states.compare(whole, broken.paths)
+    are_here = workbench.remote is None  # the files that the ranks have written
+    compared = final_states.compare(whole, broken.paths) if are_here and not broken.crashed else None
     found = list(evidence.findings())
     found += by_states(compared, evidence, found)
     runs, judged_by = [whole, broken.paths], "an uninterrupted run"
@@ -113,7 +114,7 @@ def verify_script(
             workbench.say("  they differ: does the script differ from itself when nothing interrupts it?")
             control = workbench.run(request)
             runs.append(control)
-            noise = _noise(whole, control, logs, update_log.read(control))
+            noise = _noise(whole, control, logs, update_log.read(control), are_here=are_here)
         if noise is not None:
             evidence = ResumeEvidence(whole, broken, logs, theirs, tolerance=PROFILES[profile])
             found, compared = list(evidence.findings()), None
@@ -124,7 +125,7 @@ def verify_script(
             if not evidence.overlap and all(one.code in _OF_SIGNALS for one in found):
                 found.append(noise)
     shrunk = list(asked)
-    if plan.stated is None and found and found[0].code not in (NOISE, "no-checkpoint"):
+    if plan.stated is None and not workbench.is_on_cluster and found and found[0].code not in (NOISE, "no-checkpoint"):
 
         def fails(fewer: Sequence[PlannedStop]) -> bool:
             once = interrupted(workbench, request, fewer)
@@ -152,6 +153,7 @@ def verify_script(
             *(f"{one.text} ({one.evidence}). {one.cure}" for one in mistaken),
             *evidence.notes(),
             *_notes_of_states(compared, explained=bool(found)),
+            *([] if are_here else ["final states stay on the cluster: updates and saves are compared"]),
         ],
         judged_by=judged_by,
         infinite=infinite,
@@ -497,11 +499,18 @@ def _notes_of_states(compared: Compared | None, *, explained: bool) -> Iterator[
 
 
 def _noise(
-    whole: RunPaths, control: RunPaths, logs: Sequence[Sequence[AttemptLog]], others: Sequence[Sequence[AttemptLog]]
+    whole: RunPaths,
+    control: RunPaths,
+    logs: Sequence[Sequence[AttemptLog]],
+    others: Sequence[Sequence[AttemptLog]],
+    *,
+    are_here: bool,
 ) -> LikelyCause | None:
     """Return how the script differs from itself; None if it does not."""
     first = first_apart(logs[0][0], others[0]) if others else None
     if first is None or first.expected is None:
+        if not are_here:
+            return None
         compared = final_states.compare(whole, control)
         apart = [one for one in compared.apart if one.kind in OF_STATES]
         return replace(finding(NOISE, _described(apart)), cure=_NOISE_CURES["operations"]) if apart else None

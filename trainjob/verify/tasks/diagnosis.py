@@ -78,8 +78,9 @@ _CAUSES = {
 
 # Codes of findings that prove nothing either way.
 UNSEEN, OTHER_WORK, NOISE, RANDOM = "unseen", "different-work", "differs-by-itself", "random-draws"
+NORMALISED = "batch-norm"
 NO_NUMBERS = "no-numbers"
-_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM, NO_NUMBERS)
+_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM, NORMALISED, NO_NUMBERS)
 
 
 @dataclass(frozen=True)

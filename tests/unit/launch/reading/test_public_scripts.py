@@ -401,12 +401,13 @@ def beside_counted(
     """Show a script's output beside the updates that it had made at each look; return update and total of each look."""
     paths.logs.mkdir(exist_ok=True)
     log, attempt, state = paths.rank_log(0), facts.pop("attempt", 1), facts.pop("state", None)
+    awaited = facts.pop("awaited", Look(is_awaited=True))
     with log.open("a") as stream:
         stream.write(HEADER.replace("attempt 1", f"attempt {attempt}"))
     made, began = 0, clock.now
 
     def counts() -> Look:
-        return Look(Counted(made, began, clock.now, state, **facts)) if made else Look(is_awaited=True)
+        return Look(Counted(made, began, clock.now, state, **facts)) if made else awaited
 
     seen = ScriptProgress(paths, attempt, [log], command, counts=counts)
     shown = []
@@ -513,6 +514,16 @@ def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_ow
     assert progress.read(RunPaths(tmp_path)).sources["held_out_loss"] == "printed: * Acc@# # loss #"
 
 
+def test_micro_batches_before_the_first_update_are_no_updates(tmp_path: Path, clock: Clock) -> None:
+    looks = [(0, bar(1, 40, "Epoch 0: ", ", loss=2.5")), (0, bar(3, 40, "Epoch 0: ", ", loss=2.5"))]
+    looks += [(made, bar(4 * made, 40, "Epoch 0: ", ", loss=2.0")) for made in range(1, 5)]
+    shown = beside_counted(RunPaths(tmp_path), clock, looks, awaited=Look(is_awaited=True, has_optimizer=True))
+    assert shown == [*[(None, None)] * 2, *[(made, None) for made in (1, 2, 3, 4, 4)]]
+    # Those of a program that has no optimizer of torch's may be.
+    (tmp_path / "by hand").mkdir()
+    assert beside_counted(RunPaths(tmp_path / "by hand"), clock, looks[:2])[-1] == (3, None)
+
+
 def test_each_line_whose_count_is_of_updates_is_a_record_of_its_own(tmp_path: Path, clock: Clock) -> None:
     looks = [
         (20 * n, "".join(f"step {at}/100 loss {3 - at / 100:.2f}\n" for at in range(20 * n - 15, 20 * n, 5)))
@@ -526,9 +537,24 @@ def test_each_line_whose_count_is_of_updates_is_a_record_of_its_own(tmp_path: Pa
 
 
 def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock: Clock) -> None:
-    looks = [(10 * n, "Loss: 2.5\n") for n in range(1, 5)]
-    beside_counted(RunPaths(tmp_path), clock, looks, evaluates=True)
-    assert {line.loss for line in metrics.read(RunPaths(tmp_path))} == {None}
+    """The hook tells between which bytes of the log it may have evaluated; of many between two looks, the last ones."""
+    train, unnamed = "Epoch[{0}](5/10): Loss: 2.{0}\n", "Epoch[{0}](2/2): Loss: 9.{0}\n"
+    looks, asides, size = [], [], len(HEADER)
+    for n in range(1, 7):
+        size += len(train.format(n))
+        asides.append((size, size + len(unnamed.format(n))))
+        size = asides[-1][1]
+        looks.append((10 * n, train.format(n) + unnamed.format(n)))
+    for name, shown, kept in (("each", looks, 6), ("at once", [(60, "".join(text for _, text in looks))], 3)):
+        paths = RunPaths(tmp_path / name)
+        paths.logs.mkdir(parents=True)
+        beside_counted(paths, clock, shown, asides=tuple(asides[-kept:]), asides_before=6 - kept)
+        assert {line.loss for line in metrics.read(paths)} - {None} == (
+            {2.1, 2.2, 2.3, 2.4, 2.5, 2.6} if kept == 6 else {2.6}
+        )
+    (tmp_path / "piped").mkdir()
+    beside_counted(RunPaths(tmp_path / "piped"), clock, looks, asides=((-1, -1),))
+    assert {line.loss for line in metrics.read(RunPaths(tmp_path / "piped"))} == {None}
 
 
 @pytest.mark.parametrize(

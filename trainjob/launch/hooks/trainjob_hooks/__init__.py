@@ -59,7 +59,7 @@ ACTORS = {
     "batch": ("torch", _C10D, "torch.distributed.elastic.rendezvous.utils"),
     "counting": (
         *("torch.optim.optimizer", _LOADER),
-        *("jax", "keras", "tensorflow", "paddle", "mxnet"),  # whose updates are not torch's
+        *("jax", "keras", "tensorflow", "paddle", "mxnet", "poptorch"),  # whose updates are made elsewhere
     ),
     "startup": (
         *("torch", "torchvision", "transformers", "datasets", "accelerate", "lightning", "pytorch_lightning"),

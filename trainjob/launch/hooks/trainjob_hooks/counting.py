@@ -3,6 +3,7 @@
 A process writes one short line, again and again, at its own place in the launcher's file (reading/counts.py reads it).
 A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Optimizers
 with weights of their own that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) make one update.
+From where another loader is read, or a model is put in evaluation mode, until the next update, it may evaluate.
 Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it reports that and stops counting.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import stat
 import sys
 import time
 import weakref
@@ -26,13 +28,14 @@ _TAKES_VARIABLES = frozenset(["locals", "vars", "dir", "eval", "exec"])
 # Samplers whose length costs nothing, and draws nothing.
 _SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", "pytorch_lightning.")
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
+_MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
-_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES = 40, 400, 100
+_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES, _TWO = 40, 400, 100, 4, 2
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 _SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
 _CUTS = re.compile(
-    r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|iterations|updates|batches)\Z"
+    r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|itrs|iterations|updates|batches)\Z"
     r"|steps_per_epoch\Z|iters_per_epoch\Z",
     re.IGNORECASE,
 )
@@ -57,11 +60,16 @@ class _Count:
         self.skipped: Any = None  # on a GPU: updates that its optimizer has left out
         self.read_skipped_at = 0.0
         self._weights: Set[int] = set()  # the first one of each optimizer that has stepped in this update
+        self._have_stepped: Set[int] = set()  # the same of all updates
+        self._newcomer = 0  # of one that has stepped for the first time, after updates without it
         self._passes: List[_Pass] = []
         self._of_training: Optional[_Pass] = None
         self._per_pass: Optional[int] = None  # 0: it varies, or not one loader alone feeds the training
         self._is_confirmed = False
-        self._evaluates = False  # another loader has been read since the first update
+        # Before the first update, and while it may evaluate: the sizes of its log at begin and end; -1: unknown.
+        self._is_aside = _size_of_log() >= 0
+        self._asides: List[Tuple[int, int]] = [(0, -1)] if self._is_aside else []
+        self._asides_before = 0  # of which only the number is kept
         descriptor = os.open(os.environ["TRAINJOB_COUNTS"], os.O_WRONLY)
         try:
             self._file = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 900)  # as in stacks.py
@@ -80,19 +88,26 @@ class _Count:
         cut = min((one for one in self.cuts if one != per_pass), default=-1)
         known = [-1 if one is None else one for one in (self.began, per_pass, self.epochs)]
         line = "%d %.3f %.3f " % (self.updates, self.first_at, self.last_at)
-        line += "%s %d %d %s" % (" ".join(map(str, known)), cut, self._evaluates, self.why_not)
+        asides = ",".join("%d_%d" % aside for aside in self._asides)
+        line += "%s %d %d:%s %s" % (" ".join(map(str, known)), cut, self._asides_before, asides, self.why_not)
         os.pwrite(self._file, line.encode().ljust(_PLACE), self.pid * _PLACE)
 
     def stepped(self, optimizer: Any) -> None:
         """Count a step; the first one of an update if its weights have been updated since the last."""
         weight = next((id(one) for group in optimizer.param_groups for one in group["params"]), 0)
         if not self._weights or weight in self._weights:
-            self.updates += 1
-            self._weights = {weight}
+            # Where it goes on alone, its first step was an update as well: that of another model, or of a second phase.
+            self.updates += 2 if weight == self._newcomer and len(self._weights) == _TWO else 1
+            self._weights, self._newcomer = {weight}, 0
             self._note_loader()
         else:
+            is_new = weight not in self._have_stepped and self.updates >= _TWO
+            self._newcomer = weight if is_new else 0
             self._weights.add(weight)
+        self._have_stepped.add(weight)
         self.last_at = time.time()
+        if self._is_aside:
+            self._asides[-1], self._is_aside = (self._asides[-1][0], _size_of_log()), False
         if not self.first_at:
             self.first_at, self.began = self.last_at, _state_step(optimizer)
             self.epochs, self.cuts = _stated_length()
@@ -115,15 +130,25 @@ class _Count:
         before = next((one for one in self._passes if one.loader == id(loader)), None)
         new = _Pass(loader, iterator, self.updates)
         self._passes = [*[one for one in self._passes if one is not before][-3:], new]
-        if self._of_training is not None and before is not self._of_training and not self._evaluates:
-            self._evaluates = True
-            self.write()
+        if self._of_training is not None and before is not self._of_training:
+            self.begin_aside()
         if before is not None and before is self._of_training:
             made = self.updates - before.began_at
             # Where batches were left over, only a second pass shows how the next ones will be.
             self._is_confirmed = self._per_pass == made or before.yielded == before.length
             self._per_pass = made if self._per_pass in (None, made) else 0
             self._of_training = new
+            if _stated_length()[0] not in (None, self.epochs):
+                self.epochs = None  # it counts them
+
+    def begin_aside(self) -> None:
+        """Note that it may evaluate from here on."""
+        if self._is_aside or not self.updates:
+            return
+        self._asides_before += len(self._asides[: 1 - _MOST_ASIDES])
+        self._asides = [*self._asides[1 - _MOST_ASIDES :], (_size_of_log(), -1)]
+        self._is_aside = True
+        self.write()
 
     def _updates_of_pass(self) -> Optional[int]:
         """Return the updates of a pass over the loader; None if unknown."""
@@ -164,6 +189,18 @@ def _mine() -> _Count:
     if _count is None or _count.pid != os.getpid():
         _count = _Count()
     return _count
+
+
+def _size_of_log() -> int:
+    """Return how much has been printed; -1 where not all of it goes into one file."""
+    try:
+        printed = [os.fstat(number) for number in (1, 2)]
+    except OSError as error:  # it has closed one of them
+        if is_of_handler(error):
+            raise
+        return -1
+    is_one_file = stat.S_ISREG(printed[0].st_mode) and os.path.samestat(*printed)
+    return printed[0].st_size if is_one_file else -1
 
 
 def _quietly(call: Callable[..., object], *args: Any) -> Any:
@@ -207,6 +244,8 @@ def _count_steps(kind: Any) -> None:
     _mine()
     if _LOADERS in sys.modules:
         _watch_passes(sys.modules[_LOADERS].DataLoader)
+    if _MODULES in sys.modules:
+        _watch_evaluation(sys.modules[_MODULES].Module)
     if getattr(step, "_trainjob_counts", False):
         return
     compiler = getattr(sys.modules["torch"], "compiler", None)
@@ -295,6 +334,21 @@ def _watch_passes(kind: Any) -> None:
     kind.__iter__ = watched
 
 
+def _watch_evaluation(kind: Any) -> None:
+    evaluate = kind.eval
+    if getattr(evaluate, "_trainjob_counts", False):
+        return
+
+    @functools.wraps(evaluate)
+    def watched(self: object) -> Any:
+        if _count is not None and _count.pid == os.getpid():
+            _quietly(_count.begin_aside)
+        return evaluate(self)
+
+    watched._trainjob_counts = True  # type: ignore[attr-defined] # a mark of ours
+    kind.eval = watched
+
+
 def _stated_length() -> Tuple[Optional[int], Set[int]]:
     """Return the epochs that the program's own variables state, None unless it is one number, and what may cut them.
 
@@ -311,7 +365,9 @@ def _stated_length() -> Tuple[Optional[int], Set[int]]:
             variables = _variables(frame)
             for name, number in _numbers(variables):
                 if _EPOCHS.match(name):
-                    epochs.add(int(number) if number == int(number) else 0)
+                    # One epoch may be the first that a variable counts, rather than the last.
+                    is_counter = number == 1 and variables.get(name) == 1
+                    epochs.add(0 if is_counter or number != int(number) else int(number))
                 elif _CUTS.match(name):
                     cuts.add(int(number))
                 elif _OTHER_CUTS.match(name):
@@ -332,10 +388,25 @@ def _is_snapshot(frame: Any) -> bool:
 
 def _variables(frame: Any) -> Dict[str, Any]:
     """Return the variables of a frame; none where the function itself has, or may take, that same copy."""
-    if _is_snapshot(frame) and not _TAKES_VARIABLES.isdisjoint(frame.f_code.co_names):
+    if _is_snapshot(frame) and not _TAKES_VARIABLES.isdisjoint(_global_names(frame.f_code)):
         return {}
     found: Dict[str, Any] = frame.f_locals
     return found
+
+
+def _global_names(code: Any) -> Set[str]:
+    """Return the global names that a function loads; `co_names` has attributes as well, such as `eval` of a model."""
+    if _TAKES_VARIABLES.isdisjoint(code.co_names):
+        return set()
+    from opcode import EXTENDED_ARG, opmap
+
+    names, argument, shift = set(), 0, sys.version_info >= (3, 11)  # since then the last bit is a flag
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2]):
+        argument = argument << 8 | low
+        if operation == opmap["LOAD_GLOBAL"]:
+            names.add(code.co_names[argument >> shift])
+        argument = argument if operation == EXTENDED_ARG else 0
+    return names
 
 
 def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:

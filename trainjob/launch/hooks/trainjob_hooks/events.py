@@ -39,6 +39,8 @@ def began_pass(recorder: UpdateRecorder, loader: Any, iterator: Any) -> None:
             sampler_rank=getattr(sampler, "rank", None),
             replicas=getattr(sampler, "num_replicas", None),
             seed=getattr(sampler, "seed", None),
+            shuffles=getattr(sampler, "shuffle", None),
+            epoch=getattr(sampler, "epoch", None),
             local_rank=int(os.environ.get("LOCAL_RANK") or 0),
             workers=getattr(loader, "num_workers", 0),
         )
@@ -71,8 +73,16 @@ def calls_model(recorder: UpdateRecorder, model: Any, given: Any) -> None:
     if not recorder.passes:
         recorder.calls += 1
         recorder.batches.append((0, recorder.calls - 1, digests.tried(lambda: digests.of_samples(given), [])))
+    # A wrapper keeps a mode of its own: eval() of the model inside leaves it.
+    root = model
+    while callable(getattr(getattr(root, "module", None), "modules", None)):
+        root = root.module
+    if root.training and "normalises" not in recorder.noted:
+        is_normal = any("BatchNorm" in type(one).__name__ and one.training for one in root.modules())
+        if is_normal and not any("SyncBatchNorm" in type(one).__name__ for one in root.modules()):
+            recorder.note("normalises")
     # Only what depends on the mode tells that it is the wrong one.
-    for module in [] if model.training else model.modules():
+    for module in [] if root.training else root.modules():
         name = type(module).__name__
         if "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0):
             recorder.is_evaluating = True

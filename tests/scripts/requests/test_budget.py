@@ -1,0 +1,249 @@
+"""Budgets: what is charged before a job is submitted, what it has cost once it has ended, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trainjob
+from tests.support.programs import ran
+from tests.support.standin_slurm import StandinSlurm, files_say
+from trainjob.backends.slurm import backend
+from trainjob.cluster.slurm_text import duration
+from trainjob.contract import clock
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths, home
+from trainjob.lifecycle import ledger
+
+GPUS = 8
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandinSlurm:
+    """Return a Slurm with GPUs, whose user may have 100 GPU-hours in all."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    slurm = StandinSlurm(tmp_path / "slurm", monkeypatch)
+    budget_of_user(tmp_path, "{gpu_hours: 100}")
+    gives_gpus(slurm)
+    return slurm
+
+
+def budget_of_user(folder: Path, budget: str) -> None:
+    file = folder / "config/trainjob/config.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"budget: {budget}\n")
+
+
+def gives_gpus(slurm: StandinSlurm, name: str = "hpc", **keys: object) -> None:
+    """Write a cluster file with two nodes of four GPUs."""
+    file = slurm.here / "clusters/hpc.yaml"
+    cluster = {
+        **json.loads(file.read_text()),
+        "nodes": {"count": 2, "accelerator": "gpu", "accelerators": 4, "cpus": 8},
+        **keys,
+    }
+    (slurm.here / "clusters" / f"{name}.yaml").write_text(json.dumps(cluster))
+
+
+def submit(
+    cluster: str = "hpc", hours: float | None = 2.0, instances: int = GPUS, starts: int = 1, **settings: Any
+) -> trainjob.Run:
+    if hours is not None:
+        settings["time_limit"] = duration(round(hours * 3600))
+    job = trainjob.plan(cluster, command=["true"], instances=instances, max_attempts=starts, **settings)
+    return job.submit(check=False, again=True)
+
+
+def ends(
+    run: trainjob.Run, after_hours: float, ago_hours: float = 0.0, state: str = "COMPLETED", attempt: int = 1
+) -> None:
+    """Have a run end as its job script and Slurm tell it."""
+    ended = clock.time() - ago_hours * 3600
+    lines = [
+        f"{ended - after_hours * 3600:.0f}\t{attempt}\tbegan\tnode1,node2",
+        f"{ended:.0f}\t{attempt}\tended\t{state} 0 ",
+    ]
+    with RunPaths(run.folder).events.open("a") as events:
+        events.writelines(f"{line}\n" for line in lines)
+    files_say(run.folder, attempt=attempt, state=state, exit_code=0)
+
+
+def charged() -> float:
+    """Return the GPU-hours that are charged to a budget without end."""
+    return ledger.used([ledger.Limit(math.inf, "GPU", None, "a test")])[0][1]
+
+
+def test_a_job_is_charged_at_most_and_then_as_it_was(slurm: StandinSlurm) -> None:
+    run = submit(hours=4.0, starts=3)
+    assert charged() == GPUS * 4 * 3
+    with pytest.raises(UserError, match=r"may cost 16\.00 GPU-hours, .* 100 GPU-hours .* 4\.00 are left: 96\.00 are"):
+        submit(hours=2.0)
+    ends(run, after_hours=1.5)
+    assert charged() == pytest.approx(GPUS * 1.5, abs=0.01)
+    submit(hours=2.0)
+    assert len(slurm.jobs()) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "fits"),
+    [
+        ({"hours": 4.0, "starts": 50}, {"hours": 4.0, "starts": 3}),
+        ({"hours": 24.0, "starts": 2}, {"hours": 12.5, "starts": 1}),
+    ],
+)
+def test_the_cure_fits(slurm: StandinSlurm, settings: dict[str, float], fits: dict[str, float]) -> None:
+    with pytest.raises(UserError) as refused:
+        submit(**settings)  # type: ignore[arg-type]
+    words = refused.value.problem.cure.split(",")[0].split()
+    said = dict(zip(words[1::2], words[2::2], strict=False))
+    assert said.get("--max-attempts", "50").rstrip(":") == str(fits["starts"])
+    assert said.get("--time-limit", "04:00:00") == duration(round(fits["hours"] * 3600))
+    assert slurm.jobs() == {}
+    submit(**fits)  # type: ignore[arg-type]
+
+
+def test_without_a_time_limit_nothing_holds_the_cost(slurm: StandinSlurm, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no time limit, so its 8 GPUs may cost any amount\. Give --time-limit"):
+        submit(hours=None)
+    gives_gpus(slurm, "endless")
+    budget_of_user(tmp_path, "{ipu_hours: 1}")
+    endless = submit("endless", hours=None)
+    budget_of_user(tmp_path, "{gpu_hours: 100}")
+    with pytest.raises(UserError, match=r"0\.00 are left: a run without a time limit counts until it has ended"):
+        submit(hours=0.1)
+    ends(endless, after_hours=0.0)
+    gives_gpus(slurm, limits={"max_time": "06:00:00"})
+    submit(hours=None)
+    assert charged() == GPUS * 6
+
+
+def test_what_is_on_cpus_costs_nothing(slurm: StandinSlurm) -> None:
+    gives_gpus(slurm, "cpus", nodes={"count": 2, "cpus": 8})
+    submit("cpus", hours=1000.0, instances=2)
+    assert charged() == 0.0
+
+
+def test_each_element_of_an_array_and_the_longest_retry_are_charged(slurm: StandinSlurm) -> None:
+    with pytest.raises(UserError, match=r"may cost 160\.00 GPU-hours"):
+        submit(hours=2.0, array="0-9%1")
+    submit(hours=1.0, starts=2, retry={"time": "+100%"})
+    assert charged() == GPUS * 2 * 2
+
+
+def test_budgets_count_the_runs_of_their_own(
+    slurm: StandinSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget_of_user(tmp_path, "{gpu_hours: 1000}")
+    gives_gpus(slurm, "small", budget={"gpu_hours": 20})
+    (slurm.here / "trainjob.yaml").write_text("budget: {gpu_hours: 50}\n")
+    submit("small")
+    with pytest.raises(UserError, match=r"20 GPU-hours \(budget in the file of cluster small\) 4\.00 are left"):
+        submit("small")
+    submit("hpc")
+    with pytest.raises(UserError, match=r"50 GPU-hours \(budget in .*/here/trainjob.yaml\) 18\.00 are left"):
+        submit("hpc", hours=3.0)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(slurm.here / "clusters", elsewhere / "clusters")
+    monkeypatch.chdir(elsewhere)
+    submit("hpc", hours=3.0)
+
+
+def test_a_day_forgets_what_ended_before_it_and_nothing_that_goes_on(slurm: StandinSlurm, tmp_path: Path) -> None:
+    budget_of_user(tmp_path, "{gpu_hours: 40, per: day}")
+    ends(submit(), after_hours=2.0, ago_hours=25.0)
+    ends(submit(), after_hours=2.0, ago_hours=23.0)
+    submit(hours=3.0)
+    with pytest.raises(UserError, match=r"40 GPU-hours a day .* 0\.00 are left: 40\.00 are charged"):
+        submit(hours=0.5)
+
+
+def test_a_run_that_is_removed_has_cost_what_it_has(slurm: StandinSlurm) -> None:
+    pruned, deleted = submit(), submit()
+    ends(pruned, after_hours=1.0, state="FAILED")
+    trainjob.run(pruned.id)  # it is in the index
+    from trainjob.lifecycle.prune import remove_run
+
+    remove_run(RunPaths(pruned.folder), None)
+    shutil.rmtree(deleted.folder)
+    assert charged() == pytest.approx(GPUS * 1.0 + GPUS * 2.0, abs=0.01)
+
+
+def test_a_job_that_was_not_submitted_is_not_charged(slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "SUBMIT_DELAYS_S", (0.05, 0.05))
+    slurm.break_("sbatch", "down")
+    with pytest.raises(UserError, match="Unable to contact"):
+        submit()
+    assert slurm.runs() == []
+    assert charged() == 0.0
+
+
+def test_another_attempt_is_charged_as_well(slurm: StandinSlurm) -> None:
+    run = submit(hours=5.0)
+    ends(run, after_hours=5.0, state="FAILED")
+    slurm.set_job("101", state="FAILED")
+    run.resume()
+    assert charged() == pytest.approx(2 * GPUS * 5.0, abs=0.01)
+    ends(run, after_hours=5.0, state="FAILED", attempt=2)
+    slurm.set_job("102", state="FAILED")
+    with pytest.raises(UserError, match=r"may cost 40\.00 GPU-hours, .* 20\.00 are left: 80\.00 are charged"):
+        run.resume()
+
+
+def test_commands_at_once_share_what_is_left(slurm: StandinSlurm) -> None:
+    words = ["submit", "-c", "hpc", "--instances", str(GPUS), "--time-limit", "02:00:00", "--max-attempts", "1"]
+    command = [sys.executable, "-m", "trainjob", *words, "--again", "--no-check", "--", "true"]
+    with ThreadPoolExecutor(8) as pool:
+        ended = list(pool.map(lambda _: ran(command, folder=slurm.here), range(8)))
+    refused = [one for one in ended if one.returncode != 0]
+    assert ["100 GPU-hours" in one.stderr for one in refused] == [True, True]
+    assert charged() == GPUS * 2 * 6
+
+
+def test_only_a_person_at_a_terminal_exceeds_a_budget(slurm: StandinSlurm) -> None:
+    words = ["submit", "-c", "hpc", "--instances", str(GPUS), "--time-limit", "24:00:00", "--no-check", "--over-budget"]
+    ended = ran([sys.executable, "-m", "trainjob", *words, "--", "true"], folder=slurm.here)
+    assert (ended.returncode, slurm.jobs()) == (2, {})
+    assert "a person at a terminal gives --over-budget" in ended.stderr
+
+
+def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) -> None:
+    draw = random.Random(11)
+    allowed = 0
+    for _ in range(100):
+        settings: dict[str, Any] = {
+            "hours": draw.choice([None, 0.1, 0.5, 2.0, 24.0, 700.0]),
+            "instances": draw.choice([1, 2, 4, 8]),
+            "starts": draw.choice([1, 2, 50]),
+        }
+        if draw.random() < 0.3:
+            settings["array"] = draw.choice(["0-9", "1,2", "0-99%1"])
+        try:
+            run = submit(**settings)
+        except UserError:
+            pass
+        else:
+            allowed += 1
+            if draw.random() < 0.5 and "array" not in settings:
+                ends(run, after_hours=draw.uniform(0, settings["hours"] or 1.0))
+        assert charged() <= 100.0
+    assert allowed > 5
+    assert len(slurm.jobs()) == allowed
+
+
+@pytest.mark.parametrize(
+    "line", ['{"run": "abcd-x", "most": 9', "[1]", '{"run": "abcd-x", "most": "9"}', '{"most": NaN}']
+)
+def test_a_line_that_is_cut_or_no_row_is_passed_over(slurm: StandinSlurm, line: str) -> None:
+    submit()
+    file = home() / "ledger.jsonl"
+    file.write_text(file.read_text() + line)
+    submit()
+    assert charged() == 2 * GPUS * 2.0

@@ -1,0 +1,74 @@
+"""`trainjob verify --resume --cluster`: jobs on a private Slurm are interrupted, resumed and compared."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.printed_json import reported
+from tests.support.slurm_site import Site
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("no_stand_ins")]
+
+PLAIN = (Path(__file__).parents[3] / "benchmarks" / "resume_scripts" / "plain.py").read_text()
+
+
+def verify(cluster: Site, *words: str, where: str = "here", code: int = 0) -> Any:
+    (cluster.here / "plain.py").write_text(PLAIN)
+    asked = ("--resume", "--cluster", where, "--json", "--time-limit", "00:05:00")
+    ended = cluster.trainjob("verify", *asked, *words, timeout_s=800)
+    assert ended.code == code, ended.out + ended.err
+    return reported(ended.out)
+
+
+def script(*words: str) -> tuple[str, ...]:
+    return ("--", sys.executable, "plain.py", "--epochs", "2", *words)
+
+
+def plan(cluster: Site, where: str) -> Any:
+    return reported(cluster.trainjob("plan", "--cluster", where, "--json", *script()).out)
+
+
+def jobs_left(cluster: Site) -> list[str]:
+    return cluster.run("squeue", "--noheader").out.splitlines()
+
+
+def test_a_script_that_resumes_is_proved_on_the_cluster(cluster: Site) -> None:
+    verdict = verify(cluster, "--budget", "2node-hours", *script())
+    assert verdict["equal"], verdict
+    ways = [(one["way"], one["moment"], one["state"]) for one in verdict["interruptions"]]
+    # It ends as asked, and Slurm starts it again; the job of the killed one has ended.
+    assert ways[0] == ("time-limit", "update", "REQUEUED")
+    assert [way for way, _, _ in ways] == ["time-limit", "kill", "preemption"]
+    assert all(one["continued_at"] is not None for one in verdict["interruptions"])
+    assert verdict["files"] == ["checkpoints/last.pt"]
+    assert jobs_left(cluster) == []
+    # The other cluster has no proof of its own.
+    for name, shown in (("here", True), ("far", False)):
+        assert ("resume_proof" in plan(cluster, name)) == shown
+    said = cluster.trainjob("plan", "--cluster", "here", *script()).out
+    assert "on cluster here by 3 interruptions" in said
+    submitted = cluster.trainjob("submit", "--cluster", "here", *script())
+    assert "resume proved on" in submitted.err
+    (cluster.here / "plain.py").write_text(PLAIN + "\n")
+    assert plan(cluster, "here")["resume_proof"]["changed"] == ["plain.py"]
+
+
+def test_what_a_script_loses_on_a_cluster_behind_ssh_is_named(cluster: Site) -> None:
+    words = ("--stops", "kill@update:8", *script("--fault", "rng"))
+    verdict = verify(cluster, *words, where="far", code=1)
+    assert [one["code"] for one in verdict["findings"]] == ["rng"]
+    assert plan(cluster, "far")["resume_proof"]["proof"]["codes"] == ["rng"]
+    assert jobs_left(cluster) == []
+
+
+def test_what_may_cost_more_than_the_budget_is_refused(cluster: Site) -> None:
+    (cluster.here / "plain.py").write_text(PLAIN)
+    words = ("verify", "--resume", "--cluster", "here", "--time-limit", "01:00:00", "--budget", "1node-hours")
+    ended = cluster.trainjob(*words, *script())
+    assert ended.code == 1
+    assert "7 attempts on 1 node, each of at most 01:00:00, may cost 7.00 node-hours" in ended.err
+    assert jobs_left(cluster) == []

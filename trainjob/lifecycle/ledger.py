@@ -1,0 +1,251 @@
+"""The ledger of device-hours: each run at most, until it has ended, and then what it has cost.
+
+A run is charged before it is handed over, under one lock, so that two commands at once can't both have what is left of
+a budget. The file is in the user's data folder, counts runs on all clusters, and keeps those that are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from trainjob.contract import clock, states
+from trainjob.contract.errors import UserError
+from trainjob.contract.paths import RunPaths, home
+from trainjob.records.files import only_owner_writes
+
+
+class OverBudgetError(UserError):
+    """A run that may cost more than is left of a budget."""
+
+    code = "over-budget"
+
+
+class Cost(NamedTuple):
+    """What a submission may cost: device-hours of one start, and how often it may start. Infinite: no time limit."""
+
+    device: str  # GPU or IPU
+    devices: int  # of all elements of an array
+    hours: float  # of one start, of all elements
+    starts: int = 1
+
+    @property
+    def most(self) -> float:
+        """The most that it may cost, in device-hours."""
+        return self.hours * self.starts
+
+
+class Limit(NamedTuple):
+    """A budget, whose runs it counts, and where it is stated."""
+
+    hours: float
+    device: str
+    per: str | None  # day, week or month; None: all runs ever
+    origin: str
+    cluster: str | None = None  # runs on this cluster alone
+    folder: str | None = None  # runs of projects in this folder alone
+
+    def __str__(self) -> str:
+        """Return it in words: 200 GPU-hours a day (budget in config.yaml)."""
+        per = f" a {self.per}" if self.per else ""
+        return f"{self.hours:,g} {self.device}-hours{per} (budget in {self.origin})"
+
+
+class Charge(NamedTuple):
+    """What a run may cost, who pays, and the budgets that must hold it."""
+
+    cost: Cost
+    cluster: str
+    project: str
+    limits: Sequence[Limit]
+
+
+_WITHIN_S = {"day": 86_400.0, "week": 7 * 86_400.0, "month": 30 * 86_400.0}
+
+
+def charge(paths: RunPaths, charged: Charge) -> None:
+    """Write the run into the ledger, at most. Raises OverBudgetError, with nothing written, beyond a budget."""
+    with _opened() as ledger:
+        rows = _read(ledger)
+        if charged.limits:
+            rows = _settled(ledger, rows)
+        before = rows.get(paths.id, {})
+        for limit in charged.limits:
+            if problem := over(limit, charged.cost, _used(limit, rows.values(), but=paths.id) + _spent(before)):
+                raise problem
+        row = {
+            "run": paths.id,
+            "folder": str(paths.folder),
+            "cluster": charged.cluster,
+            "project": charged.project,
+            "device": charged.cost.device,
+            "at": clock.time(),
+            "most": None if math.isinf(charged.cost.most) else charged.cost.most + _spent(before),
+        }
+        _append(ledger, row)
+
+
+def take_back(paths: RunPaths) -> None:
+    """Note that the run was not started after all."""
+    with contextlib.suppress(UserError, OSError), _opened() as ledger:
+        _append(ledger, {"run": paths.id, "spent": 0.0, "ended_at": clock.time()})
+
+
+def settle(paths: RunPaths) -> None:
+    """Note what a run has cost that has ended, before it is removed."""
+    if not _file().exists():
+        return
+    with contextlib.suppress(UserError, OSError), _opened() as ledger:
+        rows = _read(ledger)
+        if paths.id in rows:
+            _settled(ledger, {paths.id: rows[paths.id]})
+
+
+def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
+    """Return each budget with the device-hours that are charged to it now. Writes nothing."""
+    if not limits or not _file().exists():
+        return [(limit, 0.0) for limit in limits]
+    with _opened() as ledger:
+        rows = {run: {**row, **_outcome(row)} for run, row in _read(ledger).items()}
+    return [(limit, _used(limit, rows.values())) for limit in limits]
+
+
+def over(limit: Limit, cost: Cost, charged: float) -> OverBudgetError | None:
+    """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
+    left = max(limit.hours - charged, 0.0)
+    if cost.device != limit.device or cost.most <= left:
+        return None
+    word = f"{cost.device}-hours"
+    if math.isinf(cost.hours):
+        most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
+        return OverBudgetError(f"the budget is {limit}, and {most}", "Give --time-limit")
+    starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
+    counted = f"{charged:,.2f} are charged"
+    if math.isinf(charged):
+        counted = "a run without a time limit counts until it has ended"
+    text = f"this job may cost {cost.most:,.2f} {word}{starts}, and of {limit} {left:,.2f} are left: {counted}"
+    fitting = int(left // cost.hours)
+    if fitting >= 1:
+        cure = f"Give --max-attempts {fitting}: it then starts at most so often"
+    elif left * 3600 // cost.devices >= 60:
+        minutes = int(left * 60 // cost.devices)
+        once = " --max-attempts 1" if cost.starts > 1 else ""
+        cure = f"Give --time-limit {minutes // 60:02d}:{minutes % 60:02d}:00{once}, or fewer devices"
+    else:
+        cure = "Wait until runs have ended, which are then charged as they were"
+    return OverBudgetError(text, f"{cure}; or submit it yourself at a terminal, with --over-budget")
+
+
+def _used(limit: Limit, rows: Iterable[Mapping[str, Any]], but: str = "") -> float:
+    """Return the hours that rows charge to a budget: those that have ended only if they have within its time."""
+    earliest = clock.time() - _WITHIN_S[limit.per] if limit.per else -math.inf
+    return sum(
+        _spent(row) if "ended_at" in row else _most(row)
+        for row in rows
+        if row["run"] != but
+        and row.get("device") == limit.device
+        and limit.cluster in (None, row.get("cluster"))
+        and (limit.folder is None or Path(str(row.get("project"))).is_relative_to(limit.folder))
+        and float(row.get("ended_at", math.inf)) >= earliest
+    )
+
+
+def _most(row: Mapping[str, Any]) -> float:
+    most = row.get("most")
+    return math.inf if most is None else float(most)
+
+
+def _spent(row: Mapping[str, Any]) -> float:
+    return float(row.get("spent", 0.0))
+
+
+def _settled(ledger: IO[str], rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Write down what the runs of `rows` have cost that have ended since, and return the rows with it."""
+    settled = {}
+    for run, row in rows.items():
+        outcome = _outcome(row)
+        if outcome:
+            _append(ledger, {"run": run, **outcome})
+        settled[run] = {**row, **outcome}
+    return settled
+
+
+def _outcome(row: Mapping[str, Any]) -> dict[str, float]:
+    """Return what a run has cost, and when it ended, as far as files tell; empty while it has not, or it is known."""
+    paths = RunPaths(str(row.get("folder")))
+    if "ended_at" in row or not os.path.isdir(paths.folder):
+        return {}
+    from trainjob.observe.asking import Known  # `plan` finds no budget, as a rule
+    from trainjob.observe.status import statuses
+    from trainjob.records import events
+    from trainjob.records import job as jobs
+
+    now = statuses([paths], Known())[0]
+    # One that is being submitted at this moment looks like one whose submission was interrupted.
+    is_submitted = all(one.submission is not None and one.submission.native is not None for one in now.parts)
+    if not is_submitted or now.state not in states.ENDED or any(one.is_held for one in now.parts):
+        return {}
+    hours, ended_at = 0.0, 0.0
+    try:
+        for one in now.parts:
+            devices = jobs.read(one.paths.job).plan.topology.devices
+            for attempt in events.attempts(events.read(one.paths)):
+                end = clock.time() if attempt.ended_at is None else attempt.ended_at
+                hours += devices * max(0.0, end - attempt.began_at) / 3600
+                ended_at = max(ended_at, end)
+    except (UserError, OSError):  # a damaged record tells nothing, so it counts at its most
+        return {}
+    return {"spent": min(hours, _most(row)), "ended_at": ended_at or clock.time()}
+
+
+def _file() -> Path:
+    return home() / "ledger.jsonl"
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[IO[str]]:
+    """Open the ledger while no other command has it. Raises UserError."""
+    path = _file()
+    try:
+        with only_owner_writes():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            ledger = path.open("a+", encoding="utf-8", errors="replace")
+        with ledger:
+            fcntl.lockf(ledger, fcntl.LOCK_EX)
+            yield ledger
+    except OSError as error:
+        raise UserError(
+            f"the ledger of device-hours {path} can't be written ({error.strerror})",
+            "make room there, or set XDG_DATA_HOME to a folder that you may write",
+        ) from None
+
+
+def _read(ledger: IO[str]) -> dict[str, dict[str, Any]]:
+    """Return the newest row of each run. A line that an interruption has cut is passed over."""
+    rows: dict[str, dict[str, Any]] = {}
+    ledger.seek(0)
+    for line in ledger.read().split("\n"):
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if _is_sound(row):
+                rows[row["run"]] = row if "most" in row else {**rows.get(row["run"], {}), **row}
+    return rows
+
+
+def _is_sound(row: object) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("run"), str):
+        return False
+    figures = [row[name] for name in ("most", "spent", "ended_at") if row.get(name) is not None]
+    return all(type(one) in (int, float) and one >= 0 for one in figures)
+
+
+def _append(ledger: IO[str], row: Mapping[str, Any]) -> None:
+    ledger.write(f"\n{json.dumps(row)}\n")  # not behind a line that an interruption has cut
+    ledger.flush()
+    os.fsync(ledger.fileno())

@@ -1,0 +1,109 @@
+"""What a submission may cost at most, and the budgets that must hold it: the user's, the project's, the cluster's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trainjob.cluster import preferences
+from trainjob.cluster.base import Cluster
+from trainjob.cluster.common import Budget
+from trainjob.cluster.reading import read_preferences
+from trainjob.cluster.slurm_text import seconds
+from trainjob.contract.steps import parse_retry
+from trainjob.kinds.choice import project_settings
+from trainjob.lifecycle import ledger
+from trainjob.lifecycle.ledger import Charge, Cost, Limit
+from trainjob.render.request import Request
+from trainjob.requests.prepared import Prepared
+
+
+def charged(prepared: Prepared) -> Charge:
+    """Return what a job may cost, and the budgets that must hold it."""
+    request, project = prepared.request, prepared.project.top / prepared.project.start
+    cost = cost_of([request], None if prepared.inside is None else prepared.inside.allocation.left_s)
+    return charge_of(cost, request.cluster, request.plan.cluster, project)
+
+
+def charge_of(cost: Cost, cluster: Cluster, name: str, project: Path) -> Charge:
+    """Return the charge of runs of this project on this cluster. Raises UserError for a file that can't be read."""
+    return Charge(cost, name, str(project), limits(cluster, name, project) if cost.devices else [])
+
+
+def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
+    """Return what these requests, and all their elements, may cost: nothing on CPUs, and on this machine.
+
+    `left_s`: what is left of the allocation in which they run.
+    """
+    every = [one for request in requests for one in (request.elements.values() if request.elements else [request])]
+    cluster, device = requests[0].cluster, every[0].plan.topology.device
+    devices = sum(one.plan.topology.devices for one in every)
+    if not devices or cluster.trains_here:
+        return Cost(device, 0, 0.0)
+    hours = sum(one.plan.topology.devices * _longest_s(one, left_s) / 3600 for one in every)
+    return Cost(device, devices, hours, requests[0].job.max_attempts if cluster.has_scheduler else 1)
+
+
+def _longest_s(request: Request, left_s: int | None) -> float:
+    """Return the longest that one start may take."""
+    times, least = request.times, math.inf if left_s is None else left_s
+    if times.limit_s is None:
+        return least if times.longest_s is None else min(least, times.longest_s)
+    longer = times.longer(parse_retry(request.job.retry)) if request.job.retry else []
+    return min(least, max([times.limit_s, *filter(None, map(seconds, longer))]))
+
+
+def limits(cluster: Cluster, name: str, project: Path) -> list[Limit]:
+    """Return every budget that counts runs of this project on this cluster. Raises UserError for a damaged file."""
+    found: list[Limit] = []
+    if (of_user := read_preferences().budget) is not None:
+        found += _of(of_user, str(preferences.file()))
+    for path, stated in project_settings(project):
+        if stated.budget is not None:
+            found += _of(stated.budget, str(path), folder=str(path.parent))
+    if cluster.budget is not None:
+        found += _of(cluster.budget, f"the file of cluster {name}", cluster=name)
+    return found
+
+
+def _of(budget: Budget, origin: str, cluster: str | None = None, folder: str | None = None) -> Iterator[Limit]:
+    for device, hours in (("GPU", budget.gpu_hours), ("IPU", budget.ipu_hours)):
+        if hours is not None:
+            yield Limit(hours, device, budget.per, origin, cluster, folder)
+
+
+def standing(charge: Charge) -> list[tuple[Limit, float]]:
+    """Return the budgets of a job's devices with the hours that are charged to each now."""
+    return [(limit, hours) for limit, hours in ledger.used(charge.limits) if limit.device == charge.cost.device]
+
+
+def rows(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> list[tuple[str, str]]:
+    """Return a row of the plan about each budget."""
+    most = "any amount" if math.isinf(charge.cost.most) else f"{charge.cost.most:,.1f}"
+    starts = f" in {charge.cost.starts} starts" if charge.cost.starts > 1 else ""
+    return [
+        ("budget", f"{limit}: {hours:,.1f} are charged, and this job may cost {most}{starts}")
+        for limit, hours in budgets
+    ]
+
+
+def as_json(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> dict[str, object]:
+    """Return what a job may cost, for `--json`: device-hours; null where it has no time limit."""
+    cost = charge.cost
+    return {
+        "device": cost.device,
+        "starts": cost.starts,
+        "hours_of_a_start": None if math.isinf(cost.hours) else cost.hours,
+        "most_hours": None if math.isinf(cost.most) else cost.most,
+        "budgets": [
+            {"hours": limit.hours, "per": limit.per, "origin": limit.origin, "charged_hours": hours}
+            for limit, hours in budgets
+        ],
+    }
+
+
+def refusals(charge: Charge) -> list[ledger.OverBudgetError]:
+    """Return the error of each budget that does not hold the job."""
+    found = (ledger.over(limit, charge.cost, hours) for limit, hours in standing(charge))
+    return [error for error in found if error is not None]
