@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from batchfiles.rules.codes import Severity
 from trainjob.contract import clock
 from trainjob.contract.paths import with_home
 from trainjob.records.files import read_first
@@ -158,18 +159,23 @@ def _print(verdict: BatchVerdict, took_s: float) -> None:
             if one.is_confirmed is state:
                 found = one.finding
                 typer.echo(show.visible(f"{word}: {found.code} (line {found.line}): {found.text}"))
-    open_ones = [
-        one.finding.code + (f" (--inject {one.shown_by} does)" if one.shown_by else "")
-        for one in verdict.confirmations
-        if one.is_confirmed is None
-    ]
-    if open_ones:
-        typer.echo(f"doctor also warns of what this rehearsal does not show: {', '.join(dict.fromkeys(open_ones))}")
+    for severity in Severity:
+        open_ones = [
+            one.finding.code + (f" (--inject {one.shown_by} does)" if one.shown_by else "")
+            for one in verdict.confirmations
+            if one.is_confirmed is None and one.finding.severity is severity
+        ]
+        if open_ones:
+            codes = ", ".join(dict.fromkeys(open_ones))
+            typer.echo(f"doctor finds {severity.value}s that this rehearsal does not show: {codes}")
     if not verdict.passed:
         for job in verdict.recording.jobs:
             lines = [line for line in job.output.rstrip().splitlines() if _NOISE not in line][-_OUTPUT_LINES:]
-            typer.echo(f"the last lines of job {job.id}:" if lines else f"job {job.id} has printed nothing")
+            nothing = "nothing but warnings of torch" if job.output.strip() else "nothing"
+            typer.echo(f"the last lines of job {job.id}:" if lines else f"job {job.id} has printed {nothing}")
             typer.echo(show.visible("\n".join(f"  | {line}" for line in lines)))
+        if verdict.recording.slurm_logs:
+            typer.echo(show.visible(f"the last lines of Slurm's own logs:\n{verdict.recording.slurm_logs.rstrip()}"))
     typer.echo(
         f"{'PASSED' if verdict.passed else 'FAILED'} in {show.seconds(took_s)}" + (":" if verdict.problems else "")
     )

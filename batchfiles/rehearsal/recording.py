@@ -208,6 +208,7 @@ class Recording:
     notes: Sequence[str] = ()  # of the stand-in GPUs: mistakes that raised no error
     given: Mapping[str, str] = field(default_factory=dict)  # the environment in which sbatch was called
     login: frozenset[tuple[str, str]] = frozenset()  # the variables that login shells set here, and their values
+    slurm_logs: str = ""  # the last lines, where Slurm itself is to blame
 
     def ranks(self, job: str, attempt: int = 1, program: str = "") -> list[RecordedProcess]:
         """Return the processes that trained in one attempt of a job, by node and rank.

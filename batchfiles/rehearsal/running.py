@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
-from batchfiles.rehearsal.recording import Recording, calls_in, processes_in
+from batchfiles.rehearsal.recording import EndedJob, Recording, calls_in, processes_in
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
@@ -31,7 +31,7 @@ _HOOKS = package.folder() / "launch" / "hooks"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
 _PROGRAMS = (
     *ENVIRONMENTS,
-    *("apptainer", "singularity", "shifter"),
+    *("apptainer", "singularity", "shifter", "nsys", "ncu"),
     *COPIES,
     *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname", "python", "python3"),
     *dict.fromkeys(row.starts[0][0] for row in launchers.LAUNCHERS),
@@ -106,6 +106,7 @@ def record(run: BatchRun) -> Recording:
             limit = run.script.header.value("time") or "UNLIMITED"
             stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
             jobs = job.ended()
+            logs = slurm.logs() if is_slurms_fault(jobs) else ""
             if run.keep is not None:
                 written = f"{slurm.folder}/{configuration.PRIVATE}/overlays/{len(overlays) - 1}/."
                 slurm.run(["cp", "--recursive", "--preserve=timestamps", written, str(run.keep)], check=False)
@@ -125,7 +126,24 @@ def record(run: BatchRun) -> Recording:
             notes=notes,
             given={**root.our_environment(), **environment},
             login=login,
+            slurm_logs=logs,
         )
+
+
+_OF_SLURM = re.compile(
+    r"(?:srun|slurmstepd|sbatch): (?:error|fatal): .*"
+    r"(?:[Cc]ommunication|timed out|launch\b.*failed|Unable to (?:contact|confirm|create))"
+)
+
+
+def is_slurms_fault(jobs: Sequence[EndedJob]) -> bool:
+    """Return whether a job ended, or never began, because of Slurm's own daemons."""
+    return not jobs or any(
+        one.state.startswith(("NODE_FAIL", "BOOT_FAIL"))
+        or "launch" in one.reason
+        or _OF_SLURM.search(one.output) is not None
+        for one in jobs
+    )
 
 
 _SHOW = r"printf '\0'; env -0"  # the first byte ends what a profile prints

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from batchfiles.rehearsal.attempt import RehearsedAttempt
-from batchfiles.rehearsal.recording import Recording
+from batchfiles.rehearsal.recording import RecordedProcess, Recording
 from batchfiles.rules.codes import Finding
+from trainjob.contract.environment import RANK
 from trainjob.contract.programs.helpers import CONTAINERS, ENVIRONMENTS
+from trainjob.contract.programs.ranks import SLURM_RANK
 from trainjob.planning.words import quantity
 from trainjob.rehearse.slurm import configuration
 
@@ -76,6 +78,12 @@ def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | 
     seen = _Seen(recording, parts, inject)
     confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
     problems = [_with_line(problem, findings) for problem in _problems(seen)]
+    interrupted = next((one for one in findings if one.code == "wait-interrupted"), None)
+    if killed := _killed_while_saving(seen, interrupted is not None):
+        where = f" (line {interrupted.line}: {interrupted.text})" if interrupted else ""
+        problems.append(
+            f"{quantity(len(killed), 'rank')} had been asked to save, and the end of the batch shell killed them{where}"
+        )
     return BatchVerdict(problems, list(_facts(seen)), confirmations, recording)
 
 
@@ -238,6 +246,8 @@ def _stood_in_for(recording: Recording) -> Iterator[str]:
     )
     if containers:
         yield f"no container: what {', '.join(containers)} would start ran on this machine"
+    if profilers := dict.fromkeys(call.name for call in recording.calls if call.name in ("nsys", "ncu")):
+        yield f"no profile: what {', '.join(profilers)} would start ran alone"
     if launchers := dict.fromkeys(call.words[1] for call in recording.calls if call.name == "stand-in"):
         yield f"torchrun started the ranks of {', '.join(launchers)}, which PATH does not have here"
 
@@ -303,6 +313,54 @@ def _hangs(seen: _Seen) -> bool | None:
     return seen.recording.stopped is not None if seen.inject == "rank-death" else None
 
 
+def _asked_to_save(seen: _Seen) -> list[RecordedProcess]:
+    if seen.inject not in ("timeout", "preempt"):
+        return []
+    return [rank for attempt in seen.attempts for rank in attempt.ranks if rank.signals]
+
+
+def _killed_while_saving(seen: _Seen, is_interrupted: bool) -> list[RecordedProcess]:
+    """Return the ranks that a signal reached, and that did not end by themselves before the batch shell did."""
+    # A shell whose wait a trap ended has 128 and the signal's number; what goes on behind that wait has any code.
+    ended = is_interrupted or any(job.exit_code > _SIGNALLED for job in seen.recording.jobs)
+    return [rank for rank in _asked_to_save(seen) if not rank.has_ended] if ended else []
+
+
+_SIGNALLED = 128
+
+
+def _wait_interrupted(seen: _Seen) -> bool | None:
+    asked = _asked_to_save(seen)
+    return any(not rank.has_ended for rank in asked) if asked else None
+
+
+def _numbered_early(seen: _Seen) -> bool | None:
+    """Return whether all ranks have the number that the batch shell gave to them; by their worlds, if none has one."""
+    launchers = [one for attempt in seen.attempts for one in attempt.launchers]
+    given = {one.node: match[1] for one in launchers if (match := _NODE_RANK.search(" ".join(one.words)))}
+    if len(given) > 1:
+        return len(set(given.values())) == 1
+    tasks = [rank.environment for attempt in seen.attempts for rank in attempt.ranks]
+    own = {
+        (one[SLURM_RANK], one.get(RANK, ""))
+        for one in tasks
+        if one.get(SLURM_RANK) and not one.get("TORCHELASTIC_RUN_ID")
+    }
+    stated = {rank for _, rank in own if rank}
+    if len(own) > 1 and len(stated) == 1 and all(rank for _, rank in own):
+        return True
+    return _worlds(seen)
+
+
+_NODE_RANK = re.compile(r"--(?:node|machine)[-_]rank[= ](\d+)")
+
+
+def _met_at_no_name(seen: _Seen) -> bool | None:
+    """Return True for an address that hostname -i gives and that no rank finds: several, or those of loopback."""
+    found = [rank.environment.get("MASTER_ADDR", "").strip() for attempt in seen.attempts for rank in attempt.ranks]
+    return True if any(re.search(r"\s|^127\.|^\[?[0-9a-f]*::", one) for one in found) else None
+
+
 def _exit_code_lost(seen: _Seen) -> bool | None:
     if seen.inject == "rank-death" and seen.attempts and not seen.recording.stopped:
         return any(attempt.job.state == "COMPLETED" for attempt in seen.attempts)
@@ -348,8 +406,10 @@ def _installs(seen: _Seen) -> bool | None:
 
 
 def _in_spool(seen: _Seen) -> bool | None:
-    texts = [text for one in seen.recording.processes for text in (one.folder, *one.words)]
-    return True if any("/spool-" in text for text in texts) else None
+    texts = [text for one in seen.recording.processes for text in (one.folder, *one.words, *one.environment.values())]
+    texts += [job.output for job in seen.recording.jobs]
+    # The names of the file itself there say nothing: bash begins each of its messages with that.
+    return True if any(re.search(r"/spool-(?!\S*/slurm_script\b)", text) for text in texts) else None
 
 
 def _cancels(seen: _Seen) -> bool | None:
@@ -361,6 +421,7 @@ def _cancels(seen: _Seen) -> bool | None:
 # The fault that shows it.
 _SHOWN_BY: Mapping[_Look, str] = {
     _not_back: "timeout",
+    _wait_interrupted: "timeout",
     _saves_nothing: "timeout",
     _hangs: "rank-death",
     _exit_code_lost: "rank-death",
@@ -368,7 +429,7 @@ _SHOWN_BY: Mapping[_Look, str] = {
 _LOOKS: Mapping[str, _Look] = {
     **dict.fromkeys(
         (
-            *("nnodes-missing", "rank-expanded-early", "tasks-times-torchrun", "addr-undefined", "addr-localhost"),
+            *("nnodes-missing", "tasks-times-torchrun", "addr-undefined", "addr-localhost"),
             *("array-quoted", "world-size-fixed", "nodelist-longer-than-nodes"),
         ),
         _worlds,
@@ -376,6 +437,10 @@ _LOOKS: Mapping[str, _Look] = {
     "more-processes-than-gpus": _gpus_shared,
     "gpus-unused": _gpus_idle,
     "no-srun": _nodes_idle,
+    "rank-expanded-early": _numbered_early,
+    "addr-hostname-ip": _met_at_no_name,
+    "wait-interrupted": _wait_interrupted,
+    **dict.fromkeys(("not-bash", "bash-under-sh"), _printed("yntax error")),
     "command-not-found": _printed("command not found"),
     "unset-variable": _printed("unbound variable"),
     **dict.fromkeys(("time-limit-unhandled", "signal-without-requeue", "requeue-without-signal"), _not_back),

@@ -118,18 +118,18 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
 
 def over(limit: Limit, cost: Cost, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
-    left = limit.hours - charged
+    left = max(limit.hours - charged, 0.0)
     if cost.device != limit.device or cost.most <= left:
         return None
     word = f"{cost.device}-hours"
     if math.isinf(cost.hours):
         most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", "Give --time-limit")
-    starts = f" in {cost.starts} starts of {cost.hours:,.1f}" if cost.starts > 1 else ""
-    text = (
-        f"this job may cost {cost.most:,.1f} {word}{starts}, and of {limit} {max(left, 0.0):,.1f} are left: "
-        f"{charged:,.1f} are charged"
-    )
+    starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
+    counted = f"{charged:,.2f} are charged"
+    if math.isinf(charged):
+        counted = "a run without a time limit counts until it has ended"
+    text = f"this job may cost {cost.most:,.2f} {word}{starts}, and of {limit} {left:,.2f} are left: {counted}"
     fitting = int(left // cost.hours)
     if fitting >= 1:
         cure = f"Give --max-attempts {fitting}: it then starts at most so often"
@@ -233,9 +233,16 @@ def _read(ledger: IO[str]) -> dict[str, dict[str, Any]]:
     for line in ledger.read().split("\n"):
         with contextlib.suppress(ValueError):
             row = json.loads(line)
-            if isinstance(row, dict) and isinstance(row.get("run"), str):
+            if _is_sound(row):
                 rows[row["run"]] = row if "most" in row else {**rows.get(row["run"], {}), **row}
     return rows
+
+
+def _is_sound(row: object) -> bool:
+    if not isinstance(row, dict) or not isinstance(row.get("run"), str):
+        return False
+    figures = [row[name] for name in ("most", "spent", "ended_at") if row.get(name) is not None]
+    return all(type(one) in (int, float) and one >= 0 for one in figures)
 
 
 def _append(ledger: IO[str], row: Mapping[str, Any]) -> None:

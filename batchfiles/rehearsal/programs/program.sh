@@ -94,6 +94,10 @@ case $name in
     shift # the image
     exec "$@"
     ;;
+  nsys | ncu) # stand-in GPUs have nothing to profile
+    [ "$name" = ncu ] || { [ "${1-}" = profile ] || [ "${1-}" = launch ] || exit 0; shift; }
+    behind_options '-[a-zA-Z]|--(output|trace|sample|capture-range|capture-range-end|delay|duration|force-overwrite|export|stats|session-new|set|section|target-processes|kernel-name|launch-count|launch-skip|cpuctxsw|cuda-memory-usage|cudabacktrace|python-sampling|env-var|kill|wait|nvtx-capture|gpu-metrics-device)' "$@"
+    ;;
   hostname) # -I leaves out loopback, which is all that a node has here
     case ${1-} in -I | --all-ip-addresses) become hostname -i ;; esac
     become hostname "$@"

@@ -139,7 +139,7 @@ def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) ->
 
 
 def bash(seen: Path, script: str) -> str:
-    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv", "virtualenv")
+    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv", "virtualenv", "nsys", "ncu")
     ended = ran(["bash", "-euc", script], folder=seen.parent, environ=environ(seen), code=0)
     return ended.stdout
 
@@ -181,6 +181,8 @@ def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> No
         "shifter --image=docker:x --module=gpu",
         "conda run -n torch --no-capture-output",
         "uv run --with x",
+        "nsys profile -o report --trace cuda,nvtx -t cuda --stats=true",
+        "ncu --set full -o report",
     ],
 )
 def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, start: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from batchfiles.rehearsal import following, requested_cluster, running
+from batchfiles.rehearsal.recording import EndedJob
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from trainjob.contract import clock
@@ -71,3 +72,20 @@ def test_what_only_the_cluster_has_is_known_before_sh_would_end(
     script = script_of(Path("train.sbatch"), text.encode(), SiteFacts())
     run = running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script), maps={"/nowhere/here": tmp_path})
     assert running.missing_here(run) == missing
+
+
+@pytest.mark.parametrize(
+    ("of_job", "is_one"),
+    [
+        ({"state": "NODE_FAIL"}, True),
+        ({"state": "PENDING", "reason": "launch failed requeued held"}, True),
+        ({"state": "FAILED", "output": "srun: error: Unable to confirm allocation for job 7: Invalid job id\n"}, True),
+        ({"state": "FAILED", "output": "srun: error: node1: task 0: Exited with exit code 1\n"}, False),
+        ({"state": "COMPLETED"}, False),
+    ],
+)
+def test_the_logs_of_slurm_are_for_what_slurm_does_wrong(of_job: dict[str, Any], is_one: bool) -> None:
+    facts: dict[str, Any] = {"reason": "None", "output": "", **of_job}
+    job = EndedJob("7", exit_code=1, signal=0, nodes=("node1",), restarts=0, output_file="/p/log", **facts)
+    assert running.is_slurms_fault([job]) is is_one
+    assert running.is_slurms_fault([])

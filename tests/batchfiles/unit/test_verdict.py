@@ -230,6 +230,65 @@ def test_what_was_seen_confirms_or_clears_a_finding(recording: Recording, code: 
     assert judge(recording, [Finding(code, 9, "text")]).confirmations[0].is_confirmed is confirmed
 
 
+def tasks(*environments: dict[str, str], words: tuple[str, ...] = ("python", "train.py")) -> list[RecordedProcess]:
+    own = [{"SLURM_PROCID": str(number), **one} for number, one in enumerate(environments)]
+    return [
+        process(None, environment=one, words=words, node=f"node{at + 1}", used_gpus=()) for at, one in enumerate(own)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("processes", "code", "confirmed"),
+    [
+        (tasks({"RANK": "0"}, {"RANK": "0"}), "rank-expanded-early", True),
+        (
+            [*GOOD, launcher("node1", "--node_rank=0"), launcher("node2", "--node_rank", "0")],
+            "rank-expanded-early",
+            True,
+        ),
+        ([*GOOD, launcher("node1", "--node_rank=0"), launcher("node2", "--node_rank=1")], "rank-expanded-early", False),
+        (tasks({"MASTER_ADDR": "10.0.0.1 172.17.0.1"}, {}), "addr-hostname-ip", True),
+        (tasks({"MASTER_ADDR": "127.0.1.1"}, {}), "addr-hostname-ip", True),
+        (tasks({"MASTER_ADDR": "fe80::1"}, {}), "addr-hostname-ip", True),
+        (tasks({"MASTER_ADDR": "10.0.0.1"}, {}), "addr-hostname-ip", None),
+        (tasks({"PYTHONPATH": "/s/spool-node1/job1"}, {}), "script-dir-is-spool", True),
+    ],
+)
+def test_what_processes_were_told_confirms_a_finding(
+    processes: list[RecordedProcess], code: str, confirmed: bool | None
+) -> None:
+    assert judged(processes, code).confirmations[0].is_confirmed is confirmed
+
+
+def test_a_message_of_bash_shows_no_use_of_the_spool_folder() -> None:
+    for output, confirmed in (
+        ("/s/spool-node1/job7/slurm_script: line 5: x: command not found\n", None),
+        ("/s/spool-node1/job7/slurm_script: line 5: cd: /s/spool-node1/job7/src: No such file or directory\n", True),
+    ):
+        assert judged(GOOD, "script-dir-is-spool", output=output).confirmations[0].is_confirmed is confirmed
+
+
+def test_what_bash_can_not_read_is_confirmed_by_what_it_prints() -> None:
+    for code in ("not-bash", "bash-under-sh"):
+        assert judged([], code, output="x: line 9: syntax error near `fi'").confirmations[0].is_confirmed is True
+
+
+def test_ranks_that_were_killed_while_they_saved_are_no_pass() -> None:
+    back: dict[str, Any] = {"inject": "timeout", "stopped": None, "restarts": 1, "state": "RUNNING"}
+    killed = [process(rank, signals=("USR1",)) for rank in range(4)]
+    again = [replace(one, environment={**one.environment, "SLURM_RESTART_COUNT": "1"}) for one in GOOD]
+    verdict = judged([*killed, *again], "wait-interrupted", **back)
+    assert verdict.problems == [
+        "4 ranks had been asked to save, and the end of the batch shell killed them (line 9: text)"
+    ]
+    assert verdict.confirmations[0].is_confirmed is True
+    assert judged([*killed, *again], **back).passed  # such as those that save and go on, until the limit
+    assert not judged([*killed, *again], **{**back, "exit_code": 138}).passed
+    saved = [replace(one, has_ended=True) for one in killed]
+    right = judged([*saved, *again], "wait-interrupted", **{**back, "exit_code": 138})
+    assert (right.problems, right.confirmations[0].is_confirmed) == ([], False)
+
+
 def test_a_rank_that_was_killed_shows_whether_the_exit_code_is_lost() -> None:
     for state, lost in (("COMPLETED", True), ("FAILED", False)):
         verdict = judged(GOOD, "exit-code-lost", inject="rank-death", stopped=None, state=state)

@@ -84,7 +84,7 @@ def charged() -> float:
 def test_a_job_is_charged_at_most_and_then_as_it_was(slurm: StandinSlurm) -> None:
     run = submit(hours=4.0, starts=3)
     assert charged() == GPUS * 4 * 3
-    with pytest.raises(UserError, match=r"may cost 16\.0 GPU-hours, .* 100 GPU-hours .* 4\.0 are left: 96\.0 are"):
+    with pytest.raises(UserError, match=r"may cost 16\.00 GPU-hours, .* 100 GPU-hours .* 4\.00 are left: 96\.00 are"):
         submit(hours=2.0)
     ends(run, after_hours=1.5)
     assert charged() == pytest.approx(GPUS * 1.5, abs=0.01)
@@ -110,9 +110,16 @@ def test_the_cure_fits(slurm: StandinSlurm, settings: dict[str, float], fits: di
     submit(**fits)  # type: ignore[arg-type]
 
 
-def test_without_a_time_limit_nothing_holds_the_cost(slurm: StandinSlurm) -> None:
+def test_without_a_time_limit_nothing_holds_the_cost(slurm: StandinSlurm, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no time limit, so its 8 GPUs may cost any amount\. Give --time-limit"):
         submit(hours=None)
+    gives_gpus(slurm, "endless")
+    budget_of_user(tmp_path, "{ipu_hours: 1}")
+    endless = submit("endless", hours=None)
+    budget_of_user(tmp_path, "{gpu_hours: 100}")
+    with pytest.raises(UserError, match=r"0\.00 are left: a run without a time limit counts until it has ended"):
+        submit(hours=0.1)
+    ends(endless, after_hours=0.0)
     gives_gpus(slurm, limits={"max_time": "06:00:00"})
     submit(hours=None)
     assert charged() == GPUS * 6
@@ -125,7 +132,7 @@ def test_what_is_on_cpus_costs_nothing(slurm: StandinSlurm) -> None:
 
 
 def test_each_element_of_an_array_and_the_longest_retry_are_charged(slurm: StandinSlurm) -> None:
-    with pytest.raises(UserError, match=r"may cost 160\.0 GPU-hours"):
+    with pytest.raises(UserError, match=r"may cost 160\.00 GPU-hours"):
         submit(hours=2.0, array="0-9%1")
     submit(hours=1.0, starts=2, retry={"time": "+100%"})
     assert charged() == GPUS * 2 * 2
@@ -138,10 +145,10 @@ def test_budgets_count_the_runs_of_their_own(
     gives_gpus(slurm, "small", budget={"gpu_hours": 20})
     (slurm.here / "trainjob.yaml").write_text("budget: {gpu_hours: 50}\n")
     submit("small")
-    with pytest.raises(UserError, match=r"20 GPU-hours \(budget in the file of cluster small\) 4\.0 are left"):
+    with pytest.raises(UserError, match=r"20 GPU-hours \(budget in the file of cluster small\) 4\.00 are left"):
         submit("small")
     submit("hpc")
-    with pytest.raises(UserError, match=r"50 GPU-hours \(budget in .*/here/trainjob.yaml\) 18\.0 are left"):
+    with pytest.raises(UserError, match=r"50 GPU-hours \(budget in .*/here/trainjob.yaml\) 18\.00 are left"):
         submit("hpc", hours=3.0)
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(slurm.here / "clusters", elsewhere / "clusters")
@@ -154,7 +161,7 @@ def test_a_day_forgets_what_ended_before_it_and_nothing_that_goes_on(slurm: Stan
     ends(submit(), after_hours=2.0, ago_hours=25.0)
     ends(submit(), after_hours=2.0, ago_hours=23.0)
     submit(hours=3.0)
-    with pytest.raises(UserError, match=r"40 GPU-hours a day .* 0\.0 are left: 40\.0 are charged"):
+    with pytest.raises(UserError, match=r"40 GPU-hours a day .* 0\.00 are left: 40\.00 are charged"):
         submit(hours=0.5)
 
 
@@ -186,7 +193,7 @@ def test_another_attempt_is_charged_as_well(slurm: StandinSlurm) -> None:
     assert charged() == pytest.approx(2 * GPUS * 5.0, abs=0.01)
     ends(run, after_hours=5.0, state="FAILED", attempt=2)
     slurm.set_job("102", state="FAILED")
-    with pytest.raises(UserError, match=r"may cost 40\.0 GPU-hours, .* 20\.0 are left: 80\.0 are charged"):
+    with pytest.raises(UserError, match=r"may cost 40\.00 GPU-hours, .* 20\.00 are left: 80\.00 are charged"):
         run.resume()
 
 
@@ -231,9 +238,12 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
     assert len(slurm.jobs()) == allowed
 
 
-def test_a_line_that_was_cut_is_passed_over(slurm: StandinSlurm) -> None:
+@pytest.mark.parametrize(
+    "line", ['{"run": "abcd-x", "most": 9', "[1]", '{"run": "abcd-x", "most": "9"}', '{"most": NaN}']
+)
+def test_a_line_that_is_cut_or_no_row_is_passed_over(slurm: StandinSlurm, line: str) -> None:
     submit()
     file = home() / "ledger.jsonl"
-    file.write_bytes(file.read_bytes() + b'{"run": "abcd-x", "most": 9')
+    file.write_text(file.read_text() + line)
     submit()
     assert charged() == 2 * GPUS * 2.0

@@ -255,8 +255,8 @@ def test_a_budget_charges_what_a_job_may_cost_and_then_what_it_has_cost(cluster:
     run = cluster.submit(name, *words, "00:15:00", "--", "true")
     refused = cluster.trainjob("submit", "--cluster", name, "--again", *words, "00:15:00", "--", "true")
     assert refused.code == 1
-    assert "may cost 1.0 GPU-hours" in refused.err
-    assert f"cluster {name}) 0.0 are left: 1.0 are charged" in refused.err
+    assert "may cost 1.00 GPU-hours" in refused.err
+    assert f"cluster {name}) 0.00 are left: 1.00 are charged" in refused.err
     cluster.wait(run, "FAILED")  # the nodes have no GPUs
     plan = cluster.json("plan", "--cluster", name, "--instances", "4", "--task", "digits-cnn")
     assert 0.0 < plan["cost"]["budgets"][0]["charged_hours"] < 0.2
