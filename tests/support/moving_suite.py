@@ -26,7 +26,10 @@ def test_a_run_of_this_machine_goes_on_elsewhere_to_the_same_weights(
     before = place.json("status", run)
     told = place.trainjob("resume", run, "--cluster", place.cluster, "--follow")
     moved = place.at(told.partition(f"run {run} continues as run ")[2].partition(":")[0])
-    assert f"  cluster: local → {place.cluster}\n" in told
+    assert f"on {place.cluster}" in told
+    if place.cluster != "local":
+        assert f"its plan on {place.cluster}, and what it was on local:\n" in told
+        assert "(was 1: localhost)\n" in told
     status = moved.status()
     assert [status[key] for key in ("state", "attempt", "update")] == ["COMPLETED", 2, 24], moved.everything()
     assert f"from the checkpoint of update {before['update']} to update 24" in moved.log(0)

@@ -171,6 +171,14 @@ ROWS: List[CauseRow] = [
         blames_node=True,
     ),
     CauseRow(
+        "nccl-without-gpu",
+        "%(who)s takes NCCL, which works on GPUs alone, and has none",
+        "Have the script take gloo where it has no GPU. A script that forms a group wherever RANK is set trains alone "
+        "where it isn't: give one instance the command env -u RANK python train.py",
+        _line(r"ProcessGroupNCCL is only supported with GPUs", r"Distributed package doesn't have NCCL built in"),
+        resume=False,
+    ),
+    CauseRow(
         "nccl-timeout",
         "%(who)s timed out waiting for the other ranks in an NCCL collective",
         "Look for the rank that hung or died (trainjob logs), and at the network between the hosts: network.interface "

@@ -137,10 +137,10 @@ class Workbench:
             return
         self.keep()
         tail = "\n  | ".join(status.failure.tail[-12:]) if status.failure else "no rank gave a reason"
-        raise UserError(
-            f"a run that this command started is {status.state}. Its last lines:\n  | {tail}\n",
-            f"See all of its output: trainjob logs {status.folder}",
-        )
+        text, cure = f"a run that this command started is {status.state}. Its last lines:\n  | {tail}\n", ""
+        if status.cause is not None:
+            text, cure = f"{text}{status.cause.text}", f"{status.cause.cure}. "
+        raise UserError(text, f"{cure}See all of its output: trainjob logs {status.folder}")
 
     def keep(self) -> None:
         """Keep the run directories when the command ends."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.printed_json import reported
-from tests.support.slurm_site import Site
+from tests.support.programs import TRAINJOB
+from tests.support.slurm_jobs import POLL_S
+from tests.support.slurm_site import WAIT_S, Site
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("no_stand_ins")]
 
@@ -72,3 +77,15 @@ def test_what_may_cost_more_than_the_budget_is_refused(cluster: Site) -> None:
     assert ended.code == 1
     assert "7 attempts on 1 node, each of at most 01:00:00, may cost 7.00 node-hours" in ended.err
     assert jobs_left(cluster) == []
+
+
+@pytest.mark.parametrize("where", ["here", "far"])
+def test_no_job_outlives_a_command_that_is_killed(cluster: Site, where: str) -> None:
+    (cluster.here / "plain.py").write_text(PLAIN)
+    words = [TRAINJOB, "verify", "--resume", "--cluster", where, *script("--epochs", "100000")]
+    recorded = set(cluster.runs.glob("experiments/*/*/updates/*"))
+    with ThreadPoolExecutor() as pool:
+        pool.submit(cluster.run, "sh", "-c", f"{shlex.join(words)} & echo $! >pid; wait")
+        until(lambda: {*cluster.runs.glob("experiments/*/*/updates/*")} - recorded, "its job to train", WAIT_S, POLL_S)
+        cluster.run("kill", "-9", (cluster.here / "pid").read_text().strip())
+        until(lambda: not jobs_left(cluster), "its job to be cancelled", WAIT_S, POLL_S)

@@ -17,6 +17,10 @@ PRINTED = {
         "RuntimeError: CUDA error: invalid device ordinal",
         "torch.AcceleratorError: CUDA error: invalid device ordinal",
     ],
+    "nccl-without-gpu": [
+        "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+        "RuntimeError: Distributed package doesn't have NCCL built in",
+    ],
     "torch-without-gpu": ["AssertionError: Torch not compiled with CUDA enabled"],
     "address-in-use": [
         "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "

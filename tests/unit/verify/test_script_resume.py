@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.clock import Clock
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.records.updates import UpdatePaths
-from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, parse_stops
+from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, PlannedStop, parse_stops
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
@@ -323,10 +324,14 @@ def test_stops_are_drawn_within_the_run_and_the_same_again_from_their_seed(seed:
 
 @pytest.mark.parametrize(
     ("needed", "left"),
-    [({"kill@save:5"}, ["kill@save:5"]), ({"kill@save:5", "kill@update:7"}, ["kill@save:5", "kill@update:7"])],
+    [
+        ({"kill@save:5"}, ["kill@save:5"]),
+        ({"kill@start:2", "kill@update:7"}, ["kill@start:2", "kill@update:7"]),
+        ({"kill@start:2", "kill@save:5", "kill@update:7"}, ["kill@start:2", "kill@save:5", "kill@update:7"]),
+    ],
 )
 def test_a_fault_is_shown_with_the_fewest_stops(needed: set[str], left: list[str]) -> None:
-    stops = parse_stops("kill@save:5,kill@update:7")
+    stops = parse_stops("kill@start:2,kill@save:5,kill@update:7")
     found = script_resume.fewest(stops, lambda fewer: needed <= {str(one) for one in fewer})
     assert [str(one) for one in found] == left
 
@@ -351,3 +356,29 @@ def test_what_is_saved_after_updates_that_differ_by_noise_may_be_another(
         run, Interrupted(run, (), None), [[whole]], [attempts], tolerance=lost_module.PROFILES["standard"]
     )
     assert [one.code for one in evidence.findings()] == codes
+
+
+def test_the_search_for_fewer_stops_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tried = Clock(), []
+    monkeypatch.setattr(script_resume, "clock", clock)
+
+    def fails(fewer: Sequence[PlannedStop]) -> bool:
+        tried.append(fewer)
+        clock.now += 60.0
+        return False
+
+    stops = parse_stops("kill@start:2,kill@save:5,kill@update:7")
+    assert script_resume.fewest(stops, fails) == stops
+    assert len(tried) == 2
+
+
+def test_a_count_that_is_lost_without_a_seed_is_no_lost_schedule(tmp_path: Path) -> None:
+    # It goes on from update 8 with the rate of the first, and makes all updates once more.
+    again = [dataclasses.replace(update(8 + number), rates=(0.1 * (number + 1),)) for number in range(12)]
+    attempts = [AttemptLog(1, WHOLE.updates[:10], (saving(8, "last.pt"),)), AttemptLog(2, tuple(again))]
+    run = RunPaths(tmp_path)
+    evidence = script_resume.ResumeEvidence(
+        run, Interrupted(run, (), None), [[WHOLE]], [attempts], tolerance=lost_module.PROFILES["standard"]
+    )
+    assert "step-counter" in [one.code for one in evidence.findings()]
+    assert "scheduler" not in [one.code for one in evidence.findings()]

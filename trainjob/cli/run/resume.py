@@ -66,7 +66,7 @@ def resume(
             )
         summary = f"run {paths.id} continues as run {moved.id}: {moved.folder}"
         if not as_json:
-            summary += f"\nits plan on {cluster} differs in:\n{_difference(paths, moved)}"
+            summary += f"\n{_difference(paths, moved)}"
         following.started(moved, summary, follow=follow, as_json=as_json)
         return
     submission.resume(
@@ -86,5 +86,8 @@ def _difference(before: RunPaths, after: RunPaths) -> str:
     from trainjob.records import job as jobs
 
     plans = [jobs.read(paths.job).plan for paths in (before, after)]
-    rows = [("cluster", *(plan.cluster for plan in plans)), *differing(*plans)]
-    return "\n".join(f"  {name}: {was or 'none'} → {is_now or 'none'}" for name, was, is_now in rows)
+    rows = differing(*plans)
+    if not rows:
+        return f"its plan is the same on {plans[1].cluster} as on {plans[0].cluster}"
+    head = f"its plan on {plans[1].cluster}, and what it was on {plans[0].cluster}:"
+    return "\n".join([head, *(f"  {name}: {is_now or 'none'} (was {was or 'none'})" for name, was, is_now in rows)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
@@ -41,8 +41,8 @@ from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, UNSEEN, Diagnosed
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
 _SOON = 3
-# Runs that look for a single interruption that shows a fault.
-_TRIES = 3
+# Runs that look for a single interruption that shows a fault, and as many for two; and how long they may begin.
+_TRIES, _SHRINKING_S = 3, 90.0
 
 _NOISE_CURES = {
     "seed": "Seed before the model is made: torch.manual_seed, random.seed, numpy.random.seed",
@@ -162,11 +162,19 @@ def verify_script(
 
 
 def fewest(stops: Sequence[PlannedStop], fails: Callable[[Sequence[PlannedStop]], bool]) -> list[PlannedStop]:
-    """Return one of these stops that fails alone, of the last few; all of them if none does."""
+    """Return one of the last few stops that fails alone, else two of which the last is one; all of them if none do.
+
+    Tries end after a while, whatever they have found.
+    """
     if len(stops) > 1:
-        for stop in reversed(stops[-_TRIES:]):
-            if fails([stop]):
-                return [stop]
+        singles = [[stop] for stop in reversed(stops[-_TRIES:])]
+        pairs = [[stop, stops[-1]] for stop in reversed(stops[-_TRIES - 1 : -1])] if len(stops) > 2 else []
+        deadline = clock.monotonic() + _SHRINKING_S
+        for fewer in (*singles, *pairs):
+            if clock.monotonic() > deadline:
+                break
+            if fails(fewer):
+                return fewer
     return list(stops)
 
 
@@ -238,8 +246,9 @@ class ResumeEvidence:
         found: list[LikelyCause] = []
         if self.first is not None and not shards:
             way = AttemptLog(0, tuple(self._way()), self._whole.events) if self._is_alone else self._whole
-            longer = not self._is_alone and self._is_longer()
-            found += lost(self.first, way, longer=longer, saves=self._saves_before(self.first.attempt.number))
+            found += lost(
+                self.first, way, longer=self._is_longer(), saves=self._saves_before(self.first.attempt.number)
+            )
         elif self.first is None and self._is_alone and not shards:
             found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
