@@ -114,6 +114,17 @@ EVENTS = (
 )
 
 
+# It ends of the request, fails of it, or hangs until the limit ends it: its framework decides, and timing.
+BY_ITS_END = "by its end"
+
+
+def by_its_end(code: int, *, was_ended: bool, has_advanced: bool) -> str:
+    """Return the state of an attempt that was asked and has saved nothing; `was_ended`: by the limit."""
+    if was_ended:
+        return "REQUEUED" if has_advanced else "TIMEOUT"
+    return "STOPPED" if code == 0 else "FAILED"
+
+
 def expected(program: Program, event: Event) -> str:
     """Return the state in which the first attempt is to end."""
     requeues = program.requeues and event.place == "slurm"
@@ -129,8 +140,8 @@ def expected(program: Program, event: Event) -> str:
         return "REQUEUED" if saves or program.keeps else "REQUEUED|STOPPED|CANCELLED"
     if saves:
         return "STOPPED" if event.place != "slurm" else "REQUEUED"
-    if program.ends_at:  # one that handles TERM and does not save at it is asked by it, and fails of it in time, or not
-        return "FAILED|REQUEUED" if event.place == "slurm" else "FAILED"
+    if program.ends_at:  # one that handles TERM and does not save at it is asked by it
+        return BY_ITS_END
     return "REQUEUED" if event.place == "slurm" and program.keeps else "TIMEOUT"
 
 
@@ -369,6 +380,8 @@ class Outcome:
         """Yield what is not as it should be."""
         program, event = self.case.program, self.case.event
         state = expected(program, event)
+        if state == BY_ITS_END:
+            state = self._by_its_end()
         if self.first.state not in state.split("|"):
             yield f"expected {state}"
         if not self.first.why:
@@ -384,6 +397,16 @@ class Outcome:
         script = self.case.run.folder / "logs/scheduler.out"
         if script.exists() and "Slurm has started its job once more" in script.read_text(errors="replace"):
             yield "requeued twice"
+
+    def _by_its_end(self) -> str:
+        """Return the state that the events of the first attempt call for."""
+        mine = [one for one in events.read(RunPaths(self.case.run.folder)) if one.attempt == 1]
+        code = next(int(one.detail.split()[1]) for one in mine if one.what == "ended")
+        was_ended = any((one.what, one.detail) == ("signal", "TERM") for one in mine)
+        on_slurm = self.case.event.place == "slurm"
+        return by_its_end(
+            code, was_ended=was_ended, has_advanced=on_slurm and "has written a checkpoint" in self.first.why
+        )
 
     def row(self) -> str:
         program, event = self.case.program, self.case.event

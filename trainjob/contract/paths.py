@@ -135,6 +135,11 @@ class RunPaths:
         """Return the file with the signal that a handler of one of the attempt's ranks got first, and when."""
         return self.folder / (".asked.%d" % attempt)
 
+    @property
+    def room_for_request(self) -> Path:
+        """The file whose space a request takes where the disk has no more."""
+        return self.folder / ".asked.room"
+
     def saved(self, attempt: int) -> Path:
         """Return the file whose presence says that something was written after that."""
         return self.folder / (".saved.%d" % attempt)

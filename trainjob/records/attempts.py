@@ -5,6 +5,7 @@ An attempt is one start of a run. A newer attempt fences an older one. Every lau
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import NamedTuple, Optional
@@ -18,6 +19,9 @@ from trainjob.records.files import (
     read_word,
     write_atomically,
 )
+
+# More than a signal's name and a time.
+_REQUEST_BYTES = 40
 
 
 def current(paths: RunPaths) -> int:
@@ -90,8 +94,25 @@ class StopRequest(NamedTuple):
 
 def note_request(paths: RunPaths, attempt: int, request: StopRequest) -> None:
     """Note that a handler of a rank has got a request to stop; the first one of an attempt stands. Raises OSError."""
-    if not paths.asked(attempt).exists():
-        write_atomically(paths.asked(attempt), "%s %.3f\n" % request, durable=False)
+    asked, words = paths.asked(attempt), "%s %.3f\n" % request
+    if asked.exists():
+        return
+    try:
+        write_atomically(asked, words, durable=False)
+    except OSError:
+        try:
+            with open(str(paths.room_for_request), "r+b") as room:
+                room.write(words.encode())
+            os.replace(str(paths.room_for_request), str(asked))
+        except OSError:
+            if not asked.exists():  # else the launcher of another node has done so
+                raise
+
+
+def keep_room_for_request(paths: RunPaths) -> None:
+    """Write a file whose space the note of a request takes if the disk is full by then."""
+    with contextlib.suppress(OSError):
+        write_atomically(paths.room_for_request, "\n" * _REQUEST_BYTES, durable=False)
 
 
 def request(paths: RunPaths, attempt: int) -> Optional[StopRequest]:

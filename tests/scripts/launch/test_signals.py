@@ -18,6 +18,7 @@ from tests.support.programs import ran
 from trainjob.contract import exits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch.options import GRACE_S
+from trainjob.records import attempts
 
 # Writes each signal's name, and ends after TERM unless it is deaf. Not by `print`: a signal may arrive in the middle of
 # another one, and what a stream is writing can't be interrupted by more.
@@ -210,14 +211,30 @@ def test_a_rank_that_handles_term_alone_is_asked_by_it(launched: Callable[..., L
     assert (one.folder / ".asked.1").read_text().startswith("TERM ")
 
 
-def test_a_request_that_the_disk_does_not_take_is_told_by_the_code(launched: Callable[..., Launched]) -> None:
-    refused = """\
+# As a full disk does, it keeps the launcher from writing a new file about a request.
+REFUSED = """\
 import os
 if os.environ["RANK"] == "0":
     os.mkdir("%s/..asked.1.%d.part" % (os.environ["TRAINJOB_RUN_DIR"], os.getppid()))
 """
-    one = launched(refused + LISTENS)
+
+
+def test_a_request_takes_the_space_that_was_kept_for_it_on_a_full_disk(launched: Callable[..., Launched]) -> None:
+    one = launched(REFUSED + LISTENS)
     one.wait_until_both_say("ready")
+    one.wait_until((one.folder / ".asked.room").exists)
+    one.process.terminate()
+    assert one.ended()[0] == 0
+    found = attempts.request(RunPaths(one.folder), 1)
+    assert found is not None
+    assert found.signal == "TERM"
+
+
+def test_a_request_that_the_disk_does_not_take_is_told_by_the_code(launched: Callable[..., Launched]) -> None:
+    one = launched(REFUSED + LISTENS)
+    one.wait_until_both_say("ready")
+    one.wait_until((one.folder / ".asked.room").exists)
+    (one.folder / ".asked.room").unlink()
     one.process.terminate()
     assert one.ended()[0] == exits.UNRECORDED_REQUEST
     assert not (one.folder / ".asked.1").exists()

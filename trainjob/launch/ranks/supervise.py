@@ -19,6 +19,7 @@ from trainjob.launch.ranks.asking import StopRequests, working_folders
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.ranks.saving import Save
 from trainjob.launch.witness.evidence import Witness
+from trainjob.records import attempts
 
 if TYPE_CHECKING:
     from trainjob.launch.witness.watching import Observation
@@ -89,6 +90,8 @@ class Supervisor:
             # Explains failures. Loaded now: ranks don't wait for it, and it works even if the code's folder vanishes.
             import trainjob.launch.witness.failing  # noqa: F401
 
+            if self._ranks[0].number == 0 and not self._ranks[0].holds_input:
+                attempts.keep_room_for_request(self._paths)
             if self._running:
                 started = [(pid, started.rank) for pid, started in self._running.items()]
                 self._observation = self._observe(

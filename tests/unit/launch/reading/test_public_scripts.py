@@ -515,8 +515,8 @@ def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_ow
 
 
 def test_micro_batches_before_the_first_update_are_no_updates(tmp_path: Path, clock: Clock) -> None:
-    looks = [(0, bar(1, 40, "Epoch 0: ", ", loss=2.5")), (0, bar(3, 40, "Epoch 0: ", ", loss=2.5"))]
-    looks += [(made, bar(4 * made, 40, "Epoch 0: ", ", loss=2.0")) for made in range(1, 5)]
+    looks = [(0, bar(1, 40, "Train epoch 0: ", ", loss=2.5")), (0, bar(3, 40, "Train epoch 0: ", ", loss=2.5"))]
+    looks += [(made, bar(4 * made, 40, "Train epoch 0: ", ", loss=2.0")) for made in range(1, 5)]
     shown = beside_counted(RunPaths(tmp_path), clock, looks, awaited=Look(is_awaited=True, has_optimizer=True))
     assert shown == [*[(None, None)] * 2, *[(made, None) for made in (1, 2, 3, 4, 4)]]
     # Those of a program that has no optimizer of torch's may be.
