@@ -123,7 +123,7 @@ class _ByPlace(Generic[Placed]):
     """What the file itself does, found by its place without looking at all of it."""
 
     def __init__(self, listed: Sequence[Placed]) -> None:
-        self._listed = listed
+        self._listed: Sequence[Placed] = listed
         self._places = sorted((one.at, number) for number, one in enumerate(listed) if not one.source)
 
     def within(self, *spans: range) -> list[Placed]:

@@ -78,12 +78,12 @@ def test_every_folder_above_the_runs_counts_and_where_links_lead(tmp_path: Path)
     (open_folder / "replaceable").symlink_to("../safe")
     (tmp_path / "first").symlink_to(open_folder / "replaceable")
     (tmp_path / "second").symlink_to("first/runs")
-    for runs in ("first", "first/new", "second", "second/new/deep"):
-        ((code, text),) = texts(tmp_path, {"runs_dir": str(tmp_path / runs)})
+    for name in ("first", "first/new", "second", "second/new/deep"):
+        ((code, text),) = texts(tmp_path, {"runs_dir": str(tmp_path / name)})
         assert (code, f"anybody can replace what is in {tmp_path}/open" in text) == ("runs-dir-open", True)
     open_folder.chmod(0o1777)
-    for runs in ("link/runs", "second/new"):
-        assert texts(tmp_path, {"runs_dir": str(tmp_path / runs)}) == []
+    for name in ("link/runs", "second/new"):
+        assert texts(tmp_path, {"runs_dir": str(tmp_path / name)}) == []
 
 
 def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

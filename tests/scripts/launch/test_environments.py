@@ -257,7 +257,7 @@ def test_a_program_is_changed_through_no_link_that_waits_beside_it(tmp_path: Pat
     for name in (".tell.part", "tell.part", "tell.tmp", ".tell.tmp"):
         (other / "bin" / name).symlink_to(venv / "bin/tell")
     before = (venv / "bin/tell").read_bytes()
-    copy = brought(tmp_path, **{kind: str(packed(other) if kind == "archive" else other)})
+    copy = brought(tmp_path, ALONE, "disk", **{kind: str(packed(other) if kind == "archive" else other)})
     assert reported(copy)[1] == "first"
     assert (venv / "bin/tell").read_bytes() == before
     assert {path.name for path in (copy.folder / "bin").iterdir()} == {path.name for path in (other / "bin").iterdir()}
