@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,21 @@ def test_refuses(arguments: list[str], code: int, message: str, capsys: pytest.C
     assert message in capsys.readouterr().err.replace("\n", " ")
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "python"])
-def test_the_cure_for_lightning_under_torchrun_is_printed_before_anything_starts(
-    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "about", "cure"),
+    [
+        (["--", "torchrun"], ["under torchrun"], "-- python train.py, with its devices and num_nodes"),
+        (["--instances", "2", "--", "python"], ["whose ranks save"], "the callback in docs/your-own-script.md"),
+        (["--instances", "1", "--", "python"], [], ""),
+    ],
+)
+def test_what_lightning_does_at_the_time_limit_is_printed_before_anything_starts(
+    words: list[str],
+    about: list[str],
+    cure: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def start(_rehearsal: Rehearsal) -> RehearsalVerdict:
         raise UserError("it would start now")
@@ -40,8 +53,9 @@ def test_the_cure_for_lightning_under_torchrun_is_printed_before_anything_starts
     (tmp_path / "train.py").write_text("import lightning\n\nlightning.Trainer(max_epochs=3).fit(None)\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        main(["rehearse", "--cluster", "slurm-gpu", "--no-gpus", "--", launcher, "train.py"])
+        main(["rehearse", "--cluster", "slurm-gpu", "--no-gpus", *words, "train.py"])
     printed = capsys.readouterr()
     assert "it would start now" in printed.err
-    assert ("warning: train.py uses Lightning" in printed.out) == (launcher == "torchrun")
-    assert ("-- python train.py, with its devices and num_nodes" in printed.out) == (launcher == "torchrun")
+    warnings = re.findall("uses Lightning, (?:which )?(under torchrun|whose ranks save)", printed.out)
+    assert warnings == about
+    assert cure in printed.out
