@@ -178,12 +178,12 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end o
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OverBudget = Annotated[
     bool,
-    typer.Option("--over-budget", help="Submit more than is left of a budget, once you have agreed at a terminal."),
+    typer.Option("--over-budget", help="Submit even if it may exceed a budget; asks for confirmation at a terminal."),
 ]
 
 
 def agreed() -> None:
     """Ask the person at the terminal whether a budget may be exceeded. Raises BadParameter without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter("a person at a terminal gives --over-budget, and this is none")
-    typer.confirm("submit it even beyond a budget?", abort=True, err=True)
+        raise typer.BadParameter("--over-budget needs a person at a terminal, and this isn't one")
+    typer.confirm("Submit it although it may exceed a budget?", abort=True, err=True)
