@@ -405,7 +405,7 @@ def test_on_a_cluster_each_run_has_its_starts_and_every_stop_has_to_be_met(
         return Interrupted(runs(request), (asked,) * made, None)
 
     monkeypatch.setattr(script_resume, "interrupted", interrupts)
-    monkeypatch.setattr(script_resume.update_log, "read", lambda _paths: [[whole]])
+    monkeypatch.setattr(update_log, "read", lambda _paths: [[whole]])
     job = SimpleNamespace(env={})
     bench = SimpleNamespace(
         vary=vary,
