@@ -5,6 +5,7 @@ Help is plain text: typer's panels load rich, which takes longer than `plan`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Callable
@@ -131,12 +132,15 @@ def finite(value: float | None) -> float | None:
 
 
 def hours(budget: str, *units: str) -> float:
-    """Return the hours of a text such as 2gpu-hours, of one of these units. Raises typer.BadParameter for another."""
+    """Return the hours of a text such as 2gpu-hours, of one of these units. Raises typer.BadParameter for another.
+
+    So it does for hours that are negative, infinite or no number.
+    """
     number = next((budget.removesuffix(f"{unit}-hours") for unit in units if budget.endswith(f"{unit}-hours")), budget)
-    try:
-        return float(number)
-    except ValueError:
-        raise typer.BadParameter(f"--budget {budget}: expected {units[-1]}-hours, as in 2{units[0]}-hours") from None
+    with contextlib.suppress(ValueError):
+        if 0 <= float(number) < math.inf:
+            return float(number)
+    raise typer.BadParameter(f"--budget {budget}: expected hours, as in 2{units[0]}-hours")
 
 
 def fail_unless(good: bool) -> None:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import trainjob
-from tests.support.programs import ran
+from tests.support.programs import TRAINJOB, ran
 from tests.support.standin_slurm import StandinSlurm, files_say
 from trainjob.backends import folder
 from trainjob.backends.slurm import backend
+from trainjob.cli.main import main
 from trainjob.cluster.slurm_text import duration
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
@@ -26,6 +27,10 @@ from trainjob.lifecycle import ledger
 from trainjob.lifecycle import resume as resuming
 from trainjob.records import job as jobs
 from trainjob.requests import submission
+from trainjob.requests import workbench as of_workbench
+from trainjob.requests.options import JobOptions
+from trainjob.requests.prepared import Prepared, prepare
+from trainjob.requests.workbench import workbench
 
 GPUS = 8
 
@@ -317,3 +322,60 @@ def test_a_line_that_is_cut_or_no_row_is_passed_over(slurm: StandinSlurm, line: 
     file.write_text(file.read_text() + line)
     submit()
     assert charged() == 2 * GPUS * 2.0
+
+
+def on_hpc(**settings: Any) -> Prepared:
+    return prepare(
+        JobOptions("hpc", None, {"command": ["true"], "instances": GPUS, "time_limit": "02:00:00", **settings})
+    )
+
+
+def test_the_jobs_of_a_comparison_are_charged_and_settled_before_their_folders_go(slurm: StandinSlurm) -> None:
+    with workbench(on_hpc(max_attempts=3), print, is_on_cluster=True) as bench:
+        bench.begin(bench.vary(max_attempts=1))
+        assert charged() == GPUS * 2
+        with pytest.raises(UserError, match=r"may cost 96\.00 GPU-hours in 6 starts of 16\.00, .* 84\.00 are left"):
+            bench.begin(bench.vary(max_attempts=6))
+    assert slurm.alive() == []
+    assert not bench.folder.exists()
+    assert charged() == 0.0
+
+
+def test_a_comparison_on_cpus_is_not_charged(slurm: StandinSlurm) -> None:
+    gives_gpus(slurm, nodes={"count": 2, "cpus": 8})
+    with workbench(on_hpc(instances=2), print, is_on_cluster=True) as bench:
+        bench.begin(bench.request)
+    assert not (home() / "ledger.jsonl").exists()
+
+
+def test_the_record_of_a_job_that_could_not_be_cancelled_stays(slurm: StandinSlurm) -> None:
+    said: list[str] = []
+    with workbench(on_hpc(max_attempts=1), said.append, is_on_cluster=True) as bench:
+        paths = bench.begin(bench.request)
+        slurm.break_("scancel", "down")
+    assert len(slurm.alive()) == 1
+    assert paths.submission.exists()
+    assert said[-1].endswith(f"is kept, because its job may go on. End it: trainjob cancel {paths.folder}")
+    slurm.mend()
+    ran([TRAINJOB, "cancel", str(paths.folder)], code=0)
+    assert slurm.alive() == []
+
+
+def test_a_comparison_without_a_time_limit_is_refused(slurm: StandinSlurm) -> None:
+    words = ("--cluster", "hpc", "--time-limit", "UNLIMITED", "--", "true")
+    ended = ran([TRAINJOB, "verify", "--resume", *words], code=1)
+    assert "the time limit is UNLIMITED, so its jobs may cost any amount" in ended.stderr
+    assert "--time-limit 00:10:00" in ended.stderr
+    assert slurm.jobs() == {}
+
+
+def test_a_comparison_is_judged_by_one_start_of_each_job(
+    slurm: StandinSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[int] = []
+    words = ("verify", "--resume", "--cluster", "hpc", "--time-limit", "02:00:00")
+    monkeypatch.setattr(of_workbench, "refuse_unready", lambda one: judged.append(one.request.job.max_attempts))
+    with pytest.raises(SystemExit):
+        main([*words, "--instances", str(GPUS), "--budget", "0gpu-hours", "--", "true"])
+    assert judged == [1]
+    assert slurm.jobs() == {}
