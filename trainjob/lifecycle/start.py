@@ -32,7 +32,6 @@ from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import attempts, checkpoints
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
-from trainjob.records.files import write_atomically
 from trainjob.records.submission import Remote, Submission
 from trainjob.render.rendered import File, Rendered
 
@@ -159,13 +158,13 @@ def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunP
                 raise folder.FolderError.of(error, paths.folder) from error
             raise
 
-    record = now.paths.submission.read_bytes()
+    put_back = submissions.as_it_is(now.paths)
     try:
         _begin(paths, submission, copy, charge=handover.charge, is_listed=True)
     except BaseException:
         if not paths.folder.exists():  # it has certainly not begun
             with contextlib.suppress(OSError):
-                write_atomically(now.paths.submission, record)
+                put_back()
         raise
     return paths
 

@@ -334,7 +334,9 @@ def test_the_jobs_of_a_comparison_are_charged_and_settled_before_their_folders_g
     with workbench(on_hpc(max_attempts=3), print, is_on_cluster=True) as bench:
         bench.begin(bench.vary(max_attempts=1))
         assert charged() == GPUS * 2
-        with pytest.raises(UserError, match=r"may cost 96\.00 GPU-hours in 6 starts of 16\.00, .* 84\.00 are left"):
+        with pytest.raises(
+            UserError, match=r"may cost 96\.00 GPU-hours in 6 starts of 16\.00, but 84\.00 of .* are left"
+        ):
             bench.begin(bench.vary(max_attempts=6))
     assert slurm.alive() == []
     assert not bench.folder.exists()
