@@ -32,6 +32,7 @@ _BY_REQUEST = (143, 138)
 _DIRECT_WITHIN_S = 0.3
 _LOOK_FOR_REQUEST_S = 5.0
 _LOOK_FOR_SAVE_S = 0.1
+_OF_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
 class Started(NamedTuple):
@@ -204,7 +205,10 @@ class Supervisor:
                 self._paths.terminated(self._attempt).touch()
 
     def _save_under_way(self, running: Dict[int, Rank]) -> Optional[Save]:
-        """Return what ranks that TERM ends at once may be writing; None if nobody can look."""
+        """Return what ranks that TERM ends at once may be writing; None if nobody can look, or has the time."""
+        # mpirun and poprun give this process a second after TERM, and what its ranks have started would outlive it.
+        if any(name in os.environ for name in _OF_MPI):
+            return None
         folders = [folder for pid, rank in running.items() for folder in working_folders(pid, rank)]
         try:
             return Save(self._paths, self._ranks[0], folders, self._grace_s / 2) if folders else None
