@@ -155,10 +155,15 @@ def test_programs_that_follow_each_other_add_up_and_ranks_of_one_do_not(tmp_path
     steps = f"{BEGINS}{SGD}for _ in range(4): loss().backward(); optimizer.step()\n"
     twice = f"import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, '-c', {steps!r}], check=True)"
     assert counted(twice, tmp_path)[1].counted.updates == 8
+    ready = tmp_path / "ready"
+    ready.mkdir()
+    meet = f"import os, pathlib, time\nready = pathlib.Path({str(ready)!r})\n(ready / str(os.getpid())).touch()\n"
+    meet += "while len(list(ready.iterdir())) < 2: time.sleep(0.01)\n"
     side_by_side = (
-        "import subprocess, sys, time\n"
-        f"program = {steps!r}.replace('optimizer.step()', 'optimizer.step(); time.sleep(0.3)')\n"
-        "both = [subprocess.Popen([sys.executable, '-c', 'import time\\n' + program]) for _ in range(2)]\n"
+        "import subprocess, sys\n"
+        f"program = {steps!r}.replace('for _', {meet!r} + 'for _').replace('optimizer.step()', "
+        "'optimizer.step(); time.sleep(0.3)')\n"
+        "both = [subprocess.Popen([sys.executable, '-c', program]) for _ in range(2)]\n"
         "assert [one.wait() for one in both] == [0, 0]"
     )
     assert counted(side_by_side, tmp_path)[1].counted.updates == 4
