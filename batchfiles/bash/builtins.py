@@ -31,7 +31,7 @@ def obey(shell: ShellReader, command: ShellCommand) -> None:
         command.is_call = True
         return
     if command.name in _CHANGES_FILES:
-        for word in command.words[1:]:
+        for word in command.words[-1:] if command.name in _COPIES else command.words[1:]:
             shell.forget_written(word.value)
     builtin = _BUILTINS.get(command.name)
     if builtin is not None:
@@ -41,14 +41,17 @@ def obey(shell: ShellReader, command: ShellCommand) -> None:
 
 
 # Programs that write what their words name, or take it away.
-_CHANGES_FILES = frozenset("cp mv rm ln tee sed perl install patch rsync truncate dd ed git wget curl tar unzip".split())
+_COPIES = frozenset(["cp", "install", "ln", "rsync"])
+_CHANGES_FILES = _COPIES.union(
+    ["mv", "rm", "tee", "sed", "perl", "patch", "truncate", "dd", "ed", "git", "wget", "curl", "tar", "unzip"]
+)
 
 
 def _change_folder(shell: ShellReader, command: ShellCommand) -> None:
     target = command.words[1].value.text if len(command.words) == 2 else HOLE
     is_known = command.name == "cd" and HOLE not in target and not target.startswith("-") and not shell.conditions
     if not is_known:
-        target = f"{HOLE}{command.line}"  # a folder like no other
+        target = f"…{command.line}"  # a folder like no other
     shell.folder = os.path.normpath(os.path.join(shell.folder, target)).removeprefix("./").removeprefix(".")
 
 
@@ -217,6 +220,7 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "read": _read,
     "mapfile": _read,
     "readarray": _read,
+    **dict.fromkeys(("cd", "pushd", "popd"), _change_folder),
     "unset": _unset,
     "shift": _shift,
     "printf": _printf,

@@ -272,19 +272,21 @@ class ShellReader:
         else:
             inner.functions, inner._called = self.functions, self._called
             inner.block(parse(text).children)
+            self.folder = inner.folder
 
     def note_written(self, path: Value, text: Value, document: Node) -> None:
         """Record that a file is written from a here-document."""
         key = self._key(path)
-        if self.source or self.depth or (self.conditions and key in self.written):
-            self.unsure.add(key)  # which of the two is there, a run decides
-        else:
+        may_be_skipped = self.conditions or {"after-and", "after-or", "loop"} & set(self.within)
+        if self.source or self.depth or (may_be_skipped and key in self.written):
+            self.forget_written(path)  # which of the two is there, a run decides
+        elif not self.dead:
             self.written[key] = text, self._line(document) + 1
             self.unsure.discard(key)
 
     def forget_written(self, path: Value) -> None:
         """Record that something else may have changed a file."""
-        if (key := self._key(path)) in self.written:
+        if not self.dead and (key := self._key(path)) in self.written:
             self.unsure.add(key)
 
     def _key(self, path: Value) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.bash.values import HOLE, number
-from batchfiles.rules.codes import Finding, found
+from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names

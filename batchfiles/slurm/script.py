@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
-_ON_COMMAND_LINE = re.compile(r"\bsbatch(?=((?:\s[^#;&|]*)?))\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
-_SCRIPT = re.compile(r"(?<!\S)(?![-=])(?:\S*/)?([\w.-]+\.[A-Za-z]\w*)(?!\S)")
+_ON_COMMAND_LINE = re.compile(r"\bsbatch(?=(\s[^#;&|]*))\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
+_SCRIPT = re.compile(r"(?<![\w.=-])([\w.-]+\.(?:sbatch|slurm|sh|bash|job|batch|sub|sl|cmd))\b")
 LARGEST_BYTES = 4_000_000
 
 

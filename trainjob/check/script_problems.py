@@ -45,8 +45,8 @@ def requests(context: Context) -> Iterator[Problem]:
         return
     if found is None and instances > 1 and launchers.may_hang_when_asked(source, words):
         text = (
-            f"{script.path} uses Lightning, whose ranks save at the time limit, each at whatever update it has reached: "
-            "if these differ, they hang until the limit, and may lose what they have not saved"
+            f"{script.path} uses Lightning, whose ranks save at the time limit, each at whatever update it has "
+            "reached: if these differ, they hang until the limit, and may lose what they have not saved"
         )
         cure = (
             "Keep checkpoints as well: ModelCheckpoint(every_n_train_steps=N, save_last=True), and "

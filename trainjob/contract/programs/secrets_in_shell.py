@@ -35,7 +35,8 @@ _PASSWORDS = re.compile(
 _LOGINS = re.compile(r"""(?<![\w-])login(?:[ \t]+--?[\w-]+)*[ \t]+['"]?([^\s'"$`;&|<>/.-][^\s'"$`;&|<>/.]*)(?![/.])""")
 _LOGS_IN = re.compile(
     r"""\b(?:echo|printf)[ \t]+(?:-\w+[ \t]+|['"]?%\S*[ \t]+)*['"]?([^\s'"$`;&|<>]+)['"]?[ \t]*\|"""
-    r"""[^\n;&|]{0,200}?(?<![\w-])login(?![\w-])|(?<![\w-])login(?:[ \t]+[^\s;&|<]+)*[ \t]*<<<[ \t]*['"]?([^\s'"$`;&|]+)"""
+    r"""[^\n;&|]{0,200}?(?<![\w-])login(?![\w-])|"""
+    r"""(?<![\w-])login(?:[ \t]+[^\s;&|<]+)*[ \t]*<<<[ \t]*['"]?([^\s'"$`;&|]+)"""
 )
 # A line of .netrc, or a part of one.
 _NETRC = re.compile(r"""\blogin\s+\S+\s+(?:account\s+\S+\s+)?(?:password|passwd)\s+([^\s'"]+)""")
