@@ -5,6 +5,7 @@ Help is plain text: typer's panels load rich, which takes longer than `plan`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 from collections.abc import Callable
@@ -131,12 +132,15 @@ def finite(value: float | None) -> float | None:
 
 
 def hours(budget: str, *units: str) -> float:
-    """Return the hours of a text such as 2gpu-hours, of one of these units. Raises typer.BadParameter for another."""
+    """Return the hours of a text such as 2gpu-hours, of one of these units. Raises typer.BadParameter for another.
+
+    So it does for hours that are negative, infinite or no number.
+    """
     number = next((budget.removesuffix(f"{unit}-hours") for unit in units if budget.endswith(f"{unit}-hours")), budget)
-    try:
-        return float(number)
-    except ValueError:
-        raise typer.BadParameter(f"--budget {budget}: expected {units[-1]}-hours, as in 2{units[0]}-hours") from None
+    with contextlib.suppress(ValueError):
+        if 0 <= float(number) < math.inf:
+            return float(number)
+    raise typer.BadParameter(f"--budget {budget}: expected hours, as in 2{units[0]}-hours")
 
 
 def fail_unless(good: bool) -> None:
@@ -178,12 +182,12 @@ Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for the end o
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OverBudget = Annotated[
     bool,
-    typer.Option("--over-budget", help="Submit more than is left of a budget, once you have agreed at a terminal."),
+    typer.Option("--over-budget", help="Submit even if it may exceed a budget; asks for confirmation at a terminal."),
 ]
 
 
 def agreed() -> None:
     """Ask the person at the terminal whether a budget may be exceeded. Raises BadParameter without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter("a person at a terminal gives --over-budget, and this is none")
-    typer.confirm("submit it even beyond a budget?", abort=True, err=True)
+        raise typer.BadParameter("--over-budget needs a person at a terminal, and this isn't one")
+    typer.confirm("Submit it although it may exceed a budget?", abort=True, err=True)

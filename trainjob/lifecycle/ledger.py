@@ -64,20 +64,36 @@ class Charge(NamedTuple):
     cluster: str
     project: str
     limits: Sequence[Limit]
+    # Of a run that has been charged before: its next attempt, or by number those of the elements that begin again.
+    attempts: Mapping[str, int] | None = None
 
+    @staticmethod
+    def part(paths: RunPaths) -> str:
+        """Return the key of a run in `attempts`."""
+        return "" if paths.element is None else str(paths.element)
+
+
+Row = dict[str, Any]
 
 _WITHIN_S = {"day": 86_400.0, "week": 7 * 86_400.0, "month": 30 * 86_400.0}
 
 
-def charge(paths: RunPaths, charged: Charge) -> None:
-    """Write the run into the ledger, at most. Raises OverBudgetError, with nothing written, beyond a budget."""
+def charge(paths: RunPaths, charged: Charge) -> Row | None:
+    """Write the run into the ledger, at most, beside what it has been charged before; return its row of before.
+
+    Raises OverBudgetError, with nothing written, beyond a budget.
+    """
     with _opened() as ledger:
         rows = _read(ledger)
+        before = rows.get(paths.id)
         if charged.limits:
             rows = _settled(ledger, rows)
-        before = rows.get(paths.id, {})
+        elif before is not None:
+            rows = _settled(ledger, {paths.id: before})
+        # Of one that goes on, elements of an array perhaps, all that it may still cost.
+        held = _charged(rows[paths.id]) if before is not None else 0.0
         for limit in charged.limits:
-            if problem := over(limit, charged.cost, _used(limit, rows.values(), but=paths.id) + _spent(before)):
+            if problem := over(limit, charged, _used(limit, rows.values(), but=paths.id) + held):
                 raise problem
         row = {
             "run": paths.id,
@@ -85,16 +101,18 @@ def charge(paths: RunPaths, charged: Charge) -> None:
             "cluster": charged.cluster,
             "project": charged.project,
             "device": charged.cost.device,
-            "at": clock.time(),
-            "most": None if math.isinf(charged.cost.most) else charged.cost.most + _spent(before),
+            "attempts": charged.attempts,
+            "before": _finite(held),
+            "most": _finite(held + charged.cost.most),
         }
         _append(ledger, row)
+        return rows.get(paths.id)
 
 
-def take_back(paths: RunPaths) -> None:
-    """Note that the run was not started after all."""
+def take_back(paths: RunPaths, before: Row | None) -> None:
+    """Note that the run was not started after all; `before` is its row of before."""
     with contextlib.suppress(UserError, OSError), _opened() as ledger:
-        _append(ledger, {"run": paths.id, "spent": 0.0, "ended_at": clock.time()})
+        _append(ledger, before or {"run": paths.id, "most": 0.0, "spent": 0.0, "ended_at": clock.time()})
 
 
 def settle(paths: RunPaths) -> None:
@@ -116,37 +134,40 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
     return [(limit, _used(limit, rows.values())) for limit in limits]
 
 
-def over(limit: Limit, cost: Cost, charged: float) -> OverBudgetError | None:
+def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
-    left = max(limit.hours - charged, 0.0)
+    cost, left = charge.cost, max(limit.hours - charged, 0.0)
     if cost.device != limit.device or cost.most <= left:
         return None
     word = f"{cost.device}-hours"
+    by_hand = "or submit it yourself at a terminal, with --over-budget"
     if math.isinf(cost.hours):
         most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
-        return OverBudgetError(f"the budget is {limit}, and {most}", "Give --time-limit")
+        return OverBudgetError(f"the budget is {limit}, and {most}", f"Give --time-limit; {by_hand}")
     starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
-    counted = f"{charged:,.2f} are charged"
+    counted = f"{charged:,.2f} are already charged"
     if math.isinf(charged):
         counted = "a run without a time limit counts until it has ended"
-    text = f"this job may cost {cost.most:,.2f} {word}{starts}, and of {limit} {left:,.2f} are left: {counted}"
+    text = f"this job may cost {cost.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
     fitting = int(left // cost.hours)
-    if fitting >= 1:
-        cure = f"Give --max-attempts {fitting}: it then starts at most so often"
+    if charge.attempts is not None:  # its time limit and starts are as they were
+        cure = "Wait for running jobs to end; each is then charged only what it used"
+    elif fitting >= 1:
+        cure = f"Give --max-attempts {fitting}: it then starts at most that many times"
     elif left * 3600 // cost.devices >= 60:
         minutes = int(left * 60 // cost.devices)
         once = " --max-attempts 1" if cost.starts > 1 else ""
         cure = f"Give --time-limit {minutes // 60:02d}:{minutes % 60:02d}:00{once}, or fewer devices"
     else:
-        cure = "Wait until runs have ended, which are then charged as they were"
-    return OverBudgetError(text, f"{cure}; or submit it yourself at a terminal, with --over-budget")
+        cure = "Wait for running jobs to end; each is then charged only what it used"
+    return OverBudgetError(text, f"{cure}; {by_hand}")
 
 
-def _used(limit: Limit, rows: Iterable[Mapping[str, Any]], but: str = "") -> float:
+def _used(limit: Limit, rows: Iterable[Row], but: str = "") -> float:
     """Return the hours that rows charge to a budget: those that have ended only if they have within its time."""
     earliest = clock.time() - _WITHIN_S[limit.per] if limit.per else -math.inf
     return sum(
-        _spent(row) if "ended_at" in row else _most(row)
+        _charged(row)
         for row in rows
         if row["run"] != but
         and row.get("device") == limit.device
@@ -156,16 +177,17 @@ def _used(limit: Limit, rows: Iterable[Mapping[str, Any]], but: str = "") -> flo
     )
 
 
-def _most(row: Mapping[str, Any]) -> float:
-    most = row.get("most")
-    return math.inf if most is None else float(most)
+def _charged(row: Row) -> float:
+    """Return what a row charges: infinite for a run without a time limit that has not ended."""
+    figure = row["spent"] if "ended_at" in row else row.get("most")
+    return math.inf if figure is None else float(figure)
 
 
-def _spent(row: Mapping[str, Any]) -> float:
-    return float(row.get("spent", 0.0))
+def _finite(hours: float) -> float | None:
+    return None if math.isinf(hours) else hours
 
 
-def _settled(ledger: IO[str], rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _settled(ledger: IO[str], rows: dict[str, Row]) -> dict[str, Row]:
     """Write down what the runs of `rows` have cost that have ended since, and return the rows with it."""
     settled = {}
     for run, row in rows.items():
@@ -176,7 +198,7 @@ def _settled(ledger: IO[str], rows: dict[str, dict[str, Any]]) -> dict[str, dict
     return settled
 
 
-def _outcome(row: Mapping[str, Any]) -> dict[str, float]:
+def _outcome(row: Row) -> dict[str, float]:
     """Return what a run has cost, and when it ended, as far as files tell; empty while it has not, or it is known."""
     paths = RunPaths(str(row.get("folder")))
     if "ended_at" in row or not os.path.isdir(paths.folder):
@@ -191,17 +213,21 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, float]:
     is_submitted = all(one.submission is not None and one.submission.native is not None for one in now.parts)
     if not is_submitted or now.state not in states.ENDED or any(one.is_held for one in now.parts):
         return {}
-    hours, ended_at = 0.0, 0.0
+    hours, ended_at, of_parts = 0.0, 0.0, row.get("attempts")
     try:
         for one in now.parts:
             devices = jobs.read(one.paths.job).plan.topology.devices
+            first = 0 if of_parts is None else of_parts.get(Charge.part(one.paths), math.inf)
             for attempt in events.attempts(events.read(one.paths)):
+                if attempt.number < first:
+                    continue  # it was charged by an earlier row, or to the run that this one continues
                 end = clock.time() if attempt.ended_at is None else attempt.ended_at
                 hours += devices * max(0.0, end - attempt.began_at) / 3600
                 ended_at = max(ended_at, end)
     except (UserError, OSError):  # a damaged record tells nothing, so it counts at its most
         return {}
-    return {"spent": min(hours, _most(row)), "ended_at": ended_at or clock.time()}
+    held = math.inf if row.get("before") is None else float(row["before"])
+    return {"spent": min(held + hours, _charged(row)), "ended_at": ended_at or clock.time()}
 
 
 def _file() -> Path:
@@ -226,9 +252,9 @@ def _opened() -> Iterator[IO[str]]:
         ) from None
 
 
-def _read(ledger: IO[str]) -> dict[str, dict[str, Any]]:
+def _read(ledger: IO[str]) -> dict[str, Row]:
     """Return the newest row of each run. A line that an interruption has cut is passed over."""
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Row] = {}
     ledger.seek(0)
     for line in ledger.read().split("\n"):
         with contextlib.suppress(ValueError):
@@ -241,11 +267,14 @@ def _read(ledger: IO[str]) -> dict[str, dict[str, Any]]:
 def _is_sound(row: object) -> bool:
     if not isinstance(row, dict) or not isinstance(row.get("run"), str):
         return False
-    figures = [row[name] for name in ("most", "spent", "ended_at") if row.get(name) is not None]
-    return all(type(one) in (int, float) and one >= 0 for one in figures)
+    figures = [row[name] for name in ("spent", "ended_at") if name in row]
+    figures += [row[name] for name in ("most", "before") if row.get(name) is not None]
+    figures += (row.get("attempts") or {}).values() if isinstance(row.get("attempts") or {}, dict) else [None]
+    is_whole = "ended_at" not in row or "spent" in row
+    return is_whole and all(type(one) in (int, float) and one >= 0 for one in figures)
 
 
-def _append(ledger: IO[str], row: Mapping[str, Any]) -> None:
+def _append(ledger: IO[str], row: Row) -> None:
     ledger.write(f"\n{json.dumps(row)}\n")  # not behind a line that an interruption has cut
     ledger.flush()
     os.fsync(ledger.fileno())

@@ -75,9 +75,7 @@ def resume(now: Snapshot, *, completed: bool = False) -> None:
         _resume_elements(paths.whole, [now])
         return
     if now.elements and now.submission is not None and now.submission.native is not None:
-        _resume_elements(
-            paths, [one for one in now.elements if one.state in (_EVEN_COMPLETED if completed else states.RESUMABLE)]
-        )
+        _resume_elements(paths, parts_to_resume(now, completed=completed))
         return
     submission = _next_attempt(now)
     paths.stop.unlink(missing_ok=True)
@@ -87,6 +85,13 @@ def resume(now: Snapshot, *, completed: bool = False) -> None:
         except OSError as error:
             raise UserError(f"{folder} can't be created ({error.strerror})", "Remove what is in its place") from None
     hand_over(paths, submission, before=now.submission)
+
+
+def parts_to_resume(now: Snapshot, *, completed: bool = False) -> list[Snapshot]:
+    """Return the elements of an array that `resume` starts; of any other run, and of one never submitted, the whole."""
+    if not now.elements or now.submission is None or now.submission.native is None:
+        return [now]
+    return [one for one in now.elements if one.state in (_EVEN_COMPLETED if completed else states.RESUMABLE)]
 
 
 def _resume_elements(whole: RunPaths, elements: Sequence[Snapshot]) -> None:

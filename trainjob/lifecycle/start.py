@@ -149,6 +149,7 @@ def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunP
         try:
             folder.move_in(paths, handover.rendered, handover.share)
             submission.write(paths)
+            last.replace(continued_as=paths.id).write(now.paths)  # before anything can begin
             for line in checkpoints.passed_over(paths.checkpoints):
                 say(line)
         except BaseException as error:
@@ -157,8 +158,14 @@ def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunP
                 raise folder.FolderError.of(error, paths.folder) from error
             raise
 
-    _begin(paths, submission, copy, charge=handover.charge, is_listed=True)
-    last.replace(continued_as=paths.id).write(now.paths)
+    put_back = submissions.as_it_is(now.paths)
+    try:
+        _begin(paths, submission, copy, charge=handover.charge, is_listed=True)
+    except BaseException:
+        if not paths.folder.exists():  # it has certainly not begun
+            with contextlib.suppress(OSError):
+                put_back()
+        raise
     return paths
 
 
@@ -177,8 +184,11 @@ def _begin(
             index.add(paths)
         try:
             fill()
-        except UserError:
-            index.forget(paths.id)
+        except BaseException as error:
+            if charge is not None:
+                ledger.take_back(paths, None)
+            if isinstance(error, UserError):
+                index.forget(paths.id)
             raise
         with contextlib.ExitStack() as held:
             # So that no `resume` takes it for an interrupted submission.
@@ -198,7 +208,7 @@ def _begin(
         with contextlib.suppress(OSError):
             index.forget(paths.id)
         if charge is not None:
-            ledger.take_back(paths)
+            ledger.take_back(paths, None)
         raise
 
 

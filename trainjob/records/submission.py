@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.records import typed
@@ -125,6 +125,12 @@ def _original(submission: Submission, paths: RunPaths) -> Optional[str]:
     except OSError:
         return None
     return submission.folder if is_copy else None
+
+
+def as_it_is(paths: RunPaths) -> Callable[[], None]:
+    """Return what writes the submission.json of this moment again, byte for byte. Both raise OSError."""
+    content = paths.submission.read_bytes()
+    return lambda: write_atomically(paths.submission, content)
 
 
 def read(paths: RunPaths) -> Optional[Submission]:

@@ -105,5 +105,5 @@ def as_json(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> dict[str,
 
 def refusals(charge: Charge) -> list[ledger.OverBudgetError]:
     """Return the error of each budget that does not hold the job."""
-    found = (ledger.over(limit, charge.cost, hours) for limit, hours in standing(charge))
+    found = (ledger.over(limit, charge, hours) for limit, hours in standing(charge))
     return [error for error in found if error is not None]

@@ -21,7 +21,7 @@ from trainjob.records import job as jobs
 from trainjob.records.job import JobRecord
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
-from trainjob.requests.submission import charge_of_run, refuse_problems
+from trainjob.requests.submission import charge_of_run, refuse_problems, refuse_secrets
 
 # Settings of a job that speak of the cluster that it ran on: its hosts, and what its sbatch was told.
 _OF_ITS_CLUSTER = ("hosts", "least_hosts", "directives", *OF_SETTINGS.values())
@@ -50,6 +50,7 @@ def resume(
         resuming.refuse_unless_ended(now, completed=completed)
         _refuse_others(now)
         prepared = _prepared(now, named, instances, warn)
+        refuse_secrets(prepared, allowed=jobs.read(now.paths.job).environment)
         files = prepared.render()
         refuse_missing_facts(named.name, named.cluster, named.path)
         refuse_problems(prepared, over_budget=over_budget)
@@ -63,7 +64,7 @@ def resume(
             project=prepared.project,
             selection=None,  # the project comes with the run directory
             remote=prepared.remote(),
-            charge=charge_of_run(now, [prepared.request], over_budget=over_budget),
+            charge=charge_of_run(now, [now], [prepared.request], over_budget=over_budget),
         )
         moved = start.go_on(now, handover, warn)
     notify.watch(moved)

@@ -14,27 +14,43 @@ from pathlib import Path
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 
-KEEP = "keep"  # with a file of this name in FOLDER, the run directories stay
+# With a file of this name in FOLDER, the run directories stay. It has a line for each that could not be cancelled.
+KEEP = "keep"
 
 
 def main(folder: Path) -> None:
-    """Wait for the end of the input, then end every process of every run, and remove FOLDER unless it is kept."""
+    """Wait for the end of the input, then end every process of every run, and remove FOLDER unless it is kept.
+
+    It is kept, too, where the job of a run could not be cancelled.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
+    from trainjob.backends import mirror
+    from trainjob.lifecycle import ledger
     from trainjob.lifecycle.cancel import cancel
     from trainjob.machines import processes
     from trainjob.machines.access import HERE
+    from trainjob.records import submission as submissions
 
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            with contextlib.suppress(UserError):
-                cancel(RunPaths(path), grace_s=0.0)
-            # A rehearsal has no submission, which `cancel` needs.
-            with contextlib.suppress(UserError):
-                processes.kill(HERE, str(path))
-    if not (folder / KEEP).exists():
-        shutil.rmtree(folder, ignore_errors=True)
+    runs = [RunPaths(path) for path in sorted(folder.iterdir()) if path.is_dir()]
+    for paths in runs:
+        try:
+            cancel(paths, grace_s=0.0)
+        except UserError:
+            # A rehearsal has no submission, which `cancel` needs. The record of a job is what ends it later.
+            if paths.submission.exists():
+                with (folder / KEEP).open("a") as keep:
+                    keep.write(f"{paths.folder}\n")
+        with contextlib.suppress(UserError):
+            processes.kill(HERE, str(paths.folder))
+    if (folder / KEEP).exists():
+        return
+    for paths in runs:
+        ledger.settle(paths)
+        with contextlib.suppress(UserError):
+            mirror.remove(submissions.read(paths))
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

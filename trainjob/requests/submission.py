@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from trainjob.backends.base import NotSubmittedError
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
-from trainjob.contract import states
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.secret_names import is_secret_variable
@@ -26,7 +26,7 @@ from trainjob.observe.report.report import slowest_checkpoint_s
 from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
-from trainjob.records import checkpoints
+from trainjob.records import checkpoints, events
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests import budget
@@ -119,10 +119,10 @@ def submit(
     return paths
 
 
-def refuse_secrets(prepared: Prepared) -> None:
+def refuse_secrets(prepared: Prepared, allowed: Collection[str] = ()) -> None:
     """Raise UserError for a variable whose name looks like a secret's: the script would contain its value."""
     job, cluster = prepared.request.job.env, prepared.request.cluster.env
-    named = next(filter(is_secret_variable, (*job, *cluster)), None)
+    named = next((name for name in (*job, *cluster) if is_secret_variable(name) and name not in allowed), None)
     if named is not None:
         of_file = f"env.{named} in the file of cluster {prepared.request.plan.cluster}"
         where = f"--env {named}" if named in job else of_file
@@ -174,31 +174,42 @@ def resume(
         lost = now.checkpoints_not_written
         if lost:
             warn(f"{lost} checkpoint{'s' if lost > 1 else ''} of the last attempt NOT written")
-        if from_scratch:
-            resuming.start_over(now)
-        else:
-            for line in resuming.passed_over(now):
-                warn(line)
+        for line in [] if from_scratch else resuming.passed_over(now):
+            warn(line)
         request = None if instances is None else resuming.with_instances(paths, instances)
         request = follow_checkpoints(paths, request, warn)
-        if request is not None:
-            write_again(paths, rendered(request))
-        begin = [one for one in now.elements if one.state != states.COMPLETED] or [now]
+        begin = resuming.parts_to_resume(now, completed=completed)
         again = [request or resuming.request_of(jobs.read(one.paths.job)) for one in begin]
-        if (charge := charge_of_run(now, again, over_budget=over_budget)) is not None:
-            ledger.charge(paths.whole, charge)
-        resuming.resume(now, completed=completed)
+        charge = charge_of_run(now, begin, again, over_budget=over_budget)
+        before = None if charge is None else ledger.charge(paths.whole, charge)
+        may_begin = False
+        try:
+            if from_scratch:
+                resuming.start_over(now)
+            if request is not None:
+                write_again(paths, rendered(request))
+            may_begin = True
+            resuming.resume(now, completed=completed)
+        except BaseException as error:
+            if charge is not None and (not may_begin or isinstance(error, NotSubmittedError)):
+                ledger.take_back(paths.whole, before)
+            raise
         notify.watch(paths)
 
 
-def charge_of_run(now: Snapshot, again: Sequence[Request], *, over_budget: bool) -> ledger.Charge | None:
-    """Return what the next attempt of a run, or of those elements of an array, may cost; None for nothing."""
+def charge_of_run(
+    now: Snapshot, begin: Sequence[Snapshot], again: Sequence[Request], *, over_budget: bool
+) -> ledger.Charge | None:
+    """Return what the next attempts of a run may cost, which are those of `begin`; None for nothing."""
     cost = budget.cost_of(again)
     if not cost.devices or now.submission is None:
         return None
     project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
     charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
-    return charge._replace(limits=()) if over_budget else charge
+    # Not from the status: one that was cancelled while it waited begins with the same number.
+    noted = {charge.part(one.paths): events.attempts(events.read(one.paths)) for one in begin}
+    attempts = {part: max((one.number for one in begun), default=0) + 1 for part, begun in noted.items()}
+    return charge._replace(limits=() if over_budget else charge.limits, attempts=attempts)
 
 
 def _moved(now: Snapshot, inside: str) -> Snapshot:

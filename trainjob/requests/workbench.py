@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded, home
 from trainjob.kinds.lookup import find, refuse_missing_facts
 from trainjob.lifecycle import start
+from trainjob.lifecycle.ledger import Charge
 from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
 from trainjob.observe import index
@@ -30,6 +32,7 @@ from trainjob.planning.words import quantity
 from trainjob.records.files import only_owner_writes
 from trainjob.records.submission import Remote
 from trainjob.render.request import Request
+from trainjob.requests.budget import charge_of, cost_of
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
 from trainjob.requests.submission import refuse_problems, refuse_secrets
@@ -37,6 +40,7 @@ from trainjob.requests.submission import refuse_problems, refuse_secrets
 _LOOK_S, _POLL_S, _SAY_EVERY_S = 0.005, 0.02, 10.0
 # A status query starts a process, which costs more than several updates of a small network.
 _BETWEEN_QUESTIONS_S = 0.5
+_GUARDIAN_S = 120.0  # in which the guardian may end all runs
 Seen = TypeVar("Seen")
 
 
@@ -62,8 +66,13 @@ class Workbench:
             return
         for name in names:
             source, target = self.folder / name, f"{self.remote.folder}/{name}"
-            words = ["tee", target] if source.exists() else ["rm", "-f", target]
-            machine_of(self.remote).run(words, stdin=source.read_bytes() if source.exists() else b"")
+            machine = machine_of(self.remote)
+            if source.exists():
+                # Whole or not at all: ranks take one that is half written for none.
+                machine.run(["tee", f"{target}.part"], stdin=source.read_bytes())
+                machine.run(["mv", "-f", f"{target}.part", target])
+            else:
+                machine.run(["rm", "-f", target])
 
     @property
     def request(self) -> Request:
@@ -82,7 +91,7 @@ class Workbench:
             )
 
     def begin(self, request: Request) -> RunPaths:
-        """Start the run of one variation and return it."""
+        """Start the run of one variation and return it. Raises OverBudgetError for more than is left of a budget."""
         instances, job = request.plan.topology.instances, request.job
         length = f", {job.updates} updates" if job.updates else f", {job.epochs} epochs" if job.epochs else ""
         self.say(f"{request.plan.name}: {quantity(instances, 'instance')}{length} …")
@@ -98,9 +107,15 @@ class Workbench:
                 share=request.cluster.share if self.is_on_cluster else "none",
                 remote=self.remote,
                 is_listed=False,
+                charge=self._charge(request) if self.is_on_cluster else None,
             ),
             again=True,
         )
+
+    def _charge(self, request: Request) -> Charge | None:
+        project = self.prepared.project
+        charge = charge_of(cost_of([request]), request.cluster, request.plan.cluster, project.top / project.start)
+        return charge if charge.cost.devices else None
 
     def run(self, request: Request) -> RunPaths:
         """Return the run of one variation once it is complete. Raises UserError if it fails."""
@@ -222,9 +237,14 @@ def workbench(prepared: Prepared, say: Callable[[str], None], *, is_on_cluster: 
     try:
         yield Workbench(prepared, folder, say, is_on_cluster, remote)
     finally:
-        is_kept = (folder / KEEP).exists()
-        guardian.end()
-        if remote is not None and not is_kept:
+        guardian.end(_GUARDIAN_S)
+        kept = folder / KEEP
+        # What the guardian could not cancel, or had no time for.
+        unended = [str(record.parent) for record in folder.glob("*/submission.json")]
+        left = kept.read_text().splitlines() if kept.exists() else unended
+        for run in left:
+            say(f"{run} is kept, because its job may go on. End it: {shlex.join(['trainjob', 'cancel', run])}")
+        if remote is not None and not folder.exists():
             machine_of(remote).run(["rm", "-rf", remote.folder], check=False)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
+from tests.support.local_runs import LIMIT_S
 from tests.support.programs import ran
 
 HOOKS = ROOT / "trainjob" / "launch" / "hooks"
@@ -221,3 +222,51 @@ except Late:
 """
     (tmp_path / "notes").write_text("")
     assert python(program, HOOKS, site, TRAINJOB_STACKS=str(tmp_path / "notes"), RANK="0") == "stopped\n"
+
+
+# Its part named `module` is in evaluation mode with it, and drops nothing itself.
+RECORDED = """\
+import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Linear(2, 1)
+        self.dropout = torch.nn.Dropout(0.5)
+    def forward(self, given):
+        return self.dropout(self.part(given)).sum()
+class OfItself(Model):
+    @property
+    def module(self):
+        return self
+class WithPart(Model):
+    def __init__(self):
+        super().__init__()
+        self.module = torch.nn.Linear(2, 1)
+class DistributedDataParallel(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+    def forward(self, given):
+        return self.module(given)
+model = MODEL
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 2)).backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "is_evaluating"),
+    [
+        ("OfItself()", False),
+        ("WithPart()", False),
+        ("WithPart().eval()", True),
+        ("DistributedDataParallel(Model().eval())", True),
+    ],
+)
+def test_a_model_is_judged_behind_the_wrappers_that_are_known(tmp_path: Path, model: str, is_evaluating: bool) -> None:
+    record = {"TRAINJOB_RECORD_UPDATES": str(tmp_path), "TRAINJOB_RUN_DIR": str(tmp_path), "RANK": "0"}
+    words = [sys.executable, "-c", RECORDED.replace("MODEL", model)]
+    ran(words, environ={**os.environ, "PYTHONPATH": str(HOOKS), **record}, timeout_s=LIMIT_S, code=0)
+    lines = map(json.loads, (tmp_path / "updates/rank-0000.jsonl").read_text().splitlines())
+    assert [one["evaluating"] for one in lines if one["event"] == "update"] == [is_evaluating]

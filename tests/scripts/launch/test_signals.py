@@ -55,12 +55,13 @@ class Launched:
         *command: str,
         flags: tuple[str, ...] = (),
         program: tuple[str, ...] = (sys.executable, "-c"),
+        launcher: tuple[str, ...] = ("-m", "trainjob.launch"),
     ) -> None:
         self.folder = folder
         (folder / "code").mkdir()
         # As a shell's background job, which is born with INT ignored.
         deaf = ["bash", "-c", 'trap "" INT; exec "$@"', "-"]
-        launch = [*deaf, sys.executable, "-m", "trainjob.launch", "--launcher", "local", "--instances", "2"]
+        launch = [*deaf, sys.executable, *launcher, "--launcher", "local", "--instances", "2"]
         words = [*launch, *flags, str(folder), "--", *program, *command]
         self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
@@ -351,6 +352,36 @@ def test_term_waits_for_no_checkpoint_longer_than_half_of_the_grace(launched: Ca
     code, _ = one.ended()
     assert code == 143, "by TERM, not by KILL"
     assert time.monotonic() - began >= 4.0
+
+
+LAUNCHES = "import runpy; runpy.run_module('trainjob.launch', run_name='__main__', alter_sys=True)\n"
+NO_THREADS = """\
+from trainjob.launch.ranks import saving
+def refuse(*given, **named): raise RuntimeError("can't start new thread")
+saving.threading.Thread = refuse
+"""
+
+
+def test_where_no_thread_can_look_at_a_save_ranks_get_term_at_once(launched: Callable[..., Launched]) -> None:
+    one = launched(SAVES, "1000", launcher=("-c", NO_THREADS + LAUNCHES))
+    one.wait_until_both_say("saves")
+    one.process.send_signal(signal.SIGTERM)
+    code, message = one.ended()
+    assert (code, message) == (143, ""), "by TERM, not by KILL"
+
+
+# Says which logs there are as the space is taken.
+SEES_LOGS = """\
+import sys
+from trainjob.records import attempts
+def sees(paths): sys.stderr.write(f"{len(list(paths.folder.glob('logs/*.log')))} ranks have begun\\n")
+attempts.keep_room_for_request = sees
+"""
+
+
+def test_no_rank_has_begun_when_space_for_a_request_is_taken(launched: Callable[..., Launched]) -> None:
+    one = launched("", launcher=("-c", SEES_LOGS + LAUNCHES))
+    assert one.ended() == (0, "0 ranks have begun\n")
 
 
 def test_a_rank_that_ends_while_term_waits_was_not_asked(launched: Callable[..., Launched]) -> None:

@@ -14,14 +14,23 @@ from typing import Any
 import pytest
 
 import trainjob
-from tests.support.programs import ran
+from tests.support.programs import TRAINJOB, ran
 from tests.support.standin_slurm import StandinSlurm, files_say
+from trainjob.backends import folder
 from trainjob.backends.slurm import backend
+from trainjob.cli.main import main
 from trainjob.cluster.slurm_text import duration
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
+from trainjob.lifecycle import resume as resuming
+from trainjob.records import job as jobs
+from trainjob.requests import submission
+from trainjob.requests import workbench as of_workbench
+from trainjob.requests.options import JobOptions
+from trainjob.requests.prepared import Prepared, prepare
+from trainjob.requests.workbench import workbench
 
 GPUS = 8
 
@@ -84,7 +93,7 @@ def charged() -> float:
 def test_a_job_is_charged_at_most_and_then_as_it_was(slurm: StandinSlurm) -> None:
     run = submit(hours=4.0, starts=3)
     assert charged() == GPUS * 4 * 3
-    with pytest.raises(UserError, match=r"may cost 16\.00 GPU-hours, .* 100 GPU-hours .* 4\.00 are left: 96\.00 are"):
+    with pytest.raises(UserError, match=r"may cost 16\.00 GPU-hours, but 4\.00 of 100 GPU-hours .* left; 96\.00 are"):
         submit(hours=2.0)
     ends(run, after_hours=1.5)
     assert charged() == pytest.approx(GPUS * 1.5, abs=0.01)
@@ -102,7 +111,7 @@ def test_a_job_is_charged_at_most_and_then_as_it_was(slurm: StandinSlurm) -> Non
 def test_the_cure_fits(slurm: StandinSlurm, settings: dict[str, float], fits: dict[str, float]) -> None:
     with pytest.raises(UserError) as refused:
         submit(**settings)  # type: ignore[arg-type]
-    words = refused.value.problem.cure.split(",")[0].split()
+    words = refused.value.problem.cure.split(";")[0].replace(",", "").split()
     said = dict(zip(words[1::2], words[2::2], strict=False))
     assert said.get("--max-attempts", "50").rstrip(":") == str(fits["starts"])
     assert said.get("--time-limit", "04:00:00") == duration(round(fits["hours"] * 3600))
@@ -117,7 +126,7 @@ def test_without_a_time_limit_nothing_holds_the_cost(slurm: StandinSlurm, tmp_pa
     budget_of_user(tmp_path, "{ipu_hours: 1}")
     endless = submit("endless", hours=None)
     budget_of_user(tmp_path, "{gpu_hours: 100}")
-    with pytest.raises(UserError, match=r"0\.00 are left: a run without a time limit counts until it has ended"):
+    with pytest.raises(UserError, match=r"are left; a run without a time limit counts until it has ended"):
         submit(hours=0.1)
     ends(endless, after_hours=0.0)
     gives_gpus(slurm, limits={"max_time": "06:00:00"})
@@ -145,10 +154,10 @@ def test_budgets_count_the_runs_of_their_own(
     gives_gpus(slurm, "small", budget={"gpu_hours": 20})
     (slurm.here / "trainjob.yaml").write_text("budget: {gpu_hours: 50}\n")
     submit("small")
-    with pytest.raises(UserError, match=r"20 GPU-hours \(budget in the file of cluster small\) 4\.00 are left"):
+    with pytest.raises(UserError, match=r"but 4\.00 of 20 GPU-hours \(budget in the file of cluster small\) are left"):
         submit("small")
     submit("hpc")
-    with pytest.raises(UserError, match=r"50 GPU-hours \(budget in .*/here/trainjob.yaml\) 18\.00 are left"):
+    with pytest.raises(UserError, match=r"but 18\.00 of 50 GPU-hours \(budget in .*/here/trainjob.yaml\) are left"):
         submit("hpc", hours=3.0)
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(slurm.here / "clusters", elsewhere / "clusters")
@@ -161,7 +170,7 @@ def test_a_day_forgets_what_ended_before_it_and_nothing_that_goes_on(slurm: Stan
     ends(submit(), after_hours=2.0, ago_hours=25.0)
     ends(submit(), after_hours=2.0, ago_hours=23.0)
     submit(hours=3.0)
-    with pytest.raises(UserError, match=r"40 GPU-hours a day .* 0\.00 are left: 40\.00 are charged"):
+    with pytest.raises(UserError, match=r"but 0\.00 of 40 GPU-hours a day .* are left; 40\.00 are already charged"):
         submit(hours=0.5)
 
 
@@ -193,8 +202,74 @@ def test_another_attempt_is_charged_as_well(slurm: StandinSlurm) -> None:
     assert charged() == pytest.approx(2 * GPUS * 5.0, abs=0.01)
     ends(run, after_hours=5.0, state="FAILED", attempt=2)
     slurm.set_job("102", state="FAILED")
-    with pytest.raises(UserError, match=r"may cost 40\.00 GPU-hours, .* 20\.00 are left: 80\.00 are charged"):
+    with pytest.raises(UserError, match=r"may cost 40\.00 GPU-hours, but 20\.00 of .* left; 80\.00 are already"):
         run.resume()
+
+
+def test_what_is_refused_or_fails_leaves_the_run_and_its_charge_as_they_were(
+    slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = submit(hours=5.0)
+    checkpoint = RunPaths(run.folder).checkpoints / "update-00000005"
+    checkpoint.mkdir(parents=True)
+    ends(run, after_hours=5.0, state="FAILED")
+    slurm.set_job("101", state="FAILED")
+    other = submit(hours=5.0)
+    with pytest.raises(UserError, match="Wait for running jobs to end"):
+        run.resume(from_scratch=True)
+    assert checkpoint.is_dir()
+    checkpoint.rmdir()
+    ends(other, after_hours=1.0)
+    monkeypatch.setattr(backend, "SUBMIT_DELAYS_S", (0.05, 0.05))
+    slurm.break_("sbatch", "down")
+    with pytest.raises(UserError, match="Unable to contact"):
+        run.resume()
+    assert charged() == pytest.approx(GPUS * (5.0 + 1.0), abs=0.01)
+
+
+def test_a_run_directory_that_can_not_be_made_is_not_charged(
+    slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> None:
+        raise folder.FolderError("no space left", "make room")
+
+    monkeypatch.setattr(folder, "create", is_full)
+    with pytest.raises(UserError, match="no space left"):
+        submit()
+    assert charged() == 0.0
+
+
+def test_elements_that_run_stay_charged_when_another_begins_again(slurm: StandinSlurm) -> None:
+    run = submit(hours=1.0, array="1-5")
+    paths = RunPaths(run.folder)
+    files_say(paths.of_element(3), attempt=1, state="FAILED", exit_code=1)
+    for number in (1, 2, 4, 5):
+        files_say(paths.of_element(number), attempt=1, state="RUNNING")
+    assert charged() == GPUS * 5.0
+    before = trainjob.run(run.id).status()
+    one = next(element for element in before.elements if element.paths.element == 3)
+    again = [resuming.request_of(jobs.read(one.paths.job))]
+    charge = submission.charge_of_run(one, [one], again, over_budget=True)
+    assert charge is not None
+    ledger.charge(paths, charge)
+    assert charged() == GPUS * 6.0
+
+
+def test_each_attempt_costs_by_its_own_devices(slurm: StandinSlurm) -> None:
+    run = submit(hours=5.0)
+    ends(run, after_hours=5.0, state="FAILED")
+    slurm.set_job("101", state="FAILED")
+    paths = RunPaths(run.folder)
+    assert charged() == pytest.approx(GPUS * 5.0, abs=0.01)
+    smaller = trainjob.plan("hpc", command=["true"], instances=1, time_limit="05:00:00", max_attempts=1)
+    charge = submission.charge_of_run(run.status(), [run.status()], [smaller.prepared.request], over_budget=True)
+    assert charge is not None
+    ledger.charge(paths, charge)
+    record = json.loads(paths.job.read_text())
+    record["plan"]["topology"]["devices"] = 1
+    paths.job.write_text(json.dumps(record))
+    ends(run, after_hours=5.0, state="FAILED", attempt=2)
+    assert charged() == pytest.approx((GPUS + 1) * 5.0, abs=0.01)
 
 
 def test_commands_at_once_share_what_is_left(slurm: StandinSlurm) -> None:
@@ -211,7 +286,7 @@ def test_only_a_person_at_a_terminal_exceeds_a_budget(slurm: StandinSlurm) -> No
     words = ["submit", "-c", "hpc", "--instances", str(GPUS), "--time-limit", "24:00:00", "--no-check", "--over-budget"]
     ended = ran([sys.executable, "-m", "trainjob", *words, "--", "true"], folder=slurm.here)
     assert (ended.returncode, slurm.jobs()) == (2, {})
-    assert "a person at a terminal gives --over-budget" in ended.stderr
+    assert "--over-budget needs a person at a terminal" in ended.stderr
 
 
 def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) -> None:
@@ -247,3 +322,62 @@ def test_a_line_that_is_cut_or_no_row_is_passed_over(slurm: StandinSlurm, line: 
     file.write_text(file.read_text() + line)
     submit()
     assert charged() == 2 * GPUS * 2.0
+
+
+def on_hpc(**settings: Any) -> Prepared:
+    return prepare(
+        JobOptions("hpc", None, {"command": ["true"], "instances": GPUS, "time_limit": "02:00:00", **settings})
+    )
+
+
+def test_the_jobs_of_a_comparison_are_charged_and_settled_before_their_folders_go(slurm: StandinSlurm) -> None:
+    with workbench(on_hpc(max_attempts=3), print, is_on_cluster=True) as bench:
+        bench.begin(bench.vary(max_attempts=1))
+        assert charged() == GPUS * 2
+        with pytest.raises(
+            UserError, match=r"may cost 96\.00 GPU-hours in 6 starts of 16\.00, but 84\.00 of .* are left"
+        ):
+            bench.begin(bench.vary(max_attempts=6))
+    assert slurm.alive() == []
+    assert not bench.folder.exists()
+    assert charged() == 0.0
+
+
+def test_a_comparison_on_cpus_is_not_charged(slurm: StandinSlurm) -> None:
+    gives_gpus(slurm, nodes={"count": 2, "cpus": 8})
+    with workbench(on_hpc(instances=2), print, is_on_cluster=True) as bench:
+        bench.begin(bench.request)
+    assert not (home() / "ledger.jsonl").exists()
+
+
+def test_the_record_of_a_job_that_could_not_be_cancelled_stays(slurm: StandinSlurm) -> None:
+    said: list[str] = []
+    with workbench(on_hpc(max_attempts=1), said.append, is_on_cluster=True) as bench:
+        paths = bench.begin(bench.request)
+        slurm.break_("scancel", "down")
+    assert len(slurm.alive()) == 1
+    assert paths.submission.exists()
+    assert said[-1].endswith(f"is kept, because its job may go on. End it: trainjob cancel {paths.folder}")
+    slurm.mend()
+    ran([TRAINJOB, "cancel", str(paths.folder)], code=0)
+    assert slurm.alive() == []
+
+
+def test_a_comparison_without_a_time_limit_is_refused(slurm: StandinSlurm) -> None:
+    words = ("--cluster", "hpc", "--time-limit", "UNLIMITED", "--", "true")
+    ended = ran([TRAINJOB, "verify", "--resume", *words], code=1)
+    assert "the time limit is UNLIMITED, so its jobs may cost any amount" in ended.stderr
+    assert "--time-limit 00:10:00" in ended.stderr
+    assert slurm.jobs() == {}
+
+
+def test_a_comparison_is_judged_by_one_start_of_each_job(
+    slurm: StandinSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[int] = []
+    words = ("verify", "--resume", "--cluster", "hpc", "--time-limit", "02:00:00")
+    monkeypatch.setattr(of_workbench, "refuse_unready", lambda one: judged.append(one.request.job.max_attempts))
+    with pytest.raises(SystemExit):
+        main([*words, "--instances", str(GPUS), "--budget", "0gpu-hours", "--", "true"])
+    assert judged == [1]
+    assert slurm.jobs() == {}

@@ -256,7 +256,7 @@ def test_a_budget_charges_what_a_job_may_cost_and_then_what_it_has_cost(cluster:
     refused = cluster.trainjob("submit", "--cluster", name, "--again", *words, "00:15:00", "--", "true")
     assert refused.code == 1
     assert "may cost 1.00 GPU-hours" in refused.err
-    assert f"cluster {name}) 0.00 are left: 1.00 are charged" in refused.err
+    assert "but 0.00 of 1 GPU-hours (budget in the file of cluster" in refused.err
     cluster.wait(run, "FAILED")  # the nodes have no GPUs
     plan = cluster.json("plan", "--cluster", name, "--instances", "4", "--task", "digits-cnn")
     assert 0.0 < plan["cost"]["budgets"][0]["charged_hours"] < 0.2

@@ -6,7 +6,8 @@ import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -382,3 +383,41 @@ def test_a_count_that_is_lost_without_a_seed_is_no_lost_schedule(tmp_path: Path)
     )
     assert "step-counter" in [one.code for one in evidence.findings()]
     assert "scheduler" not in [one.code for one in evidence.findings()]
+
+
+@pytest.mark.parametrize(("made", "codes"), [(1, ["not-interrupted"]), (2, [])])
+def test_on_a_cluster_each_run_has_its_starts_and_every_stop_has_to_be_met(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: int, codes: list[str]
+) -> None:
+    run, starts = RunPaths(tmp_path), []
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
+    stops = parse_stops("kill@update:3,kill@update:7")
+    asked = ScriptInterruption("kill", updates.AT_UPDATE, 1, 3, (), states.FAILED)
+
+    def vary(**settings: Any) -> SimpleNamespace:
+        return SimpleNamespace(max_attempts=settings.get("max_attempts", 1))
+
+    def runs(request: SimpleNamespace) -> RunPaths:
+        starts.append(request.max_attempts)
+        return run
+
+    def interrupts(_bench: object, request: SimpleNamespace, _stops: object) -> Interrupted:
+        return Interrupted(runs(request), (asked,) * made, None)
+
+    monkeypatch.setattr(script_resume, "interrupted", interrupts)
+    monkeypatch.setattr(update_log, "read", lambda _paths: [[whole]])
+    job = SimpleNamespace(env={})
+    bench = SimpleNamespace(
+        vary=vary,
+        run=runs,
+        say=print,
+        is_on_cluster=True,
+        remote=object(),
+        folder_of_ranks=str(tmp_path),
+        request=SimpleNamespace(job=job),
+    )
+    plan = InterruptionPlan(len(stops), WAYS, stated=stops)
+    verdict = script_resume.verify_script(cast(Any, bench), instances=1, plan=plan, profile="standard")
+    assert starts == [1, len(stops) + 2]
+    assert [one.code for one in verdict.findings] == codes
+    assert (verdict.equal, verdict.inconclusive) == (not codes, bool(codes))

@@ -215,10 +215,11 @@ def _cost(request: Request, stops: int, budget: str | None) -> str:
     from trainjob.planning.words import quantity
 
     # Uninterrupted, once more where both differ, and once more after a save that was killed.
-    attempts, topology = stops + 4, request.plan.topology
+    attempts, topology, limit_s = stops + 4, request.plan.topology, request.times.limit_s
+    assert limit_s is not None  # noqa: S101 - a job without a limit was refused
     on_cpus = topology.device == "CPU"
     count, unit = (topology.host_count, "node") if on_cpus else (topology.devices, "device")
-    cost = attempts * count * (request.times.limit_s or 0) / 3600
+    cost = attempts * count * limit_s / 3600
     each = f"{attempts} attempts on {quantity(count, unit)}, each of at most {request.times.limit}"
     if budget is not None and cost > hours(budget, *(("node",) if on_cpus else ("gpu", "device"))):
         raise UserError(
@@ -230,6 +231,7 @@ def _cost(request: Request, stops: int, budget: str | None) -> str:
 
 def _prepared(flags: JobOptions, *, resume: bool) -> tuple[Prepared, bool]:
     """Return the job, and whether it is verified by jobs on its own cluster."""
+    from trainjob.contract.errors import UserError
     from trainjob.requests.prepared import prepare
     from trainjob.requests.workbench import refuse_unfit, refuse_unready
     from trainjob.verify.tasks.simulated import has_simulated_gpus
@@ -239,6 +241,12 @@ def _prepared(flags: JobOptions, *, resume: bool) -> tuple[Prepared, bool]:
     if resume and prepared.request.job.command and cluster.has_scheduler:
         if prepared.request.job.time_limit is None:
             prepared = prepared.changed(time_limit=_TIME_LIMIT)
+        prepared = prepared.changed(max_attempts=1)  # of each job; the one that is interrupted has more
+        if prepared.request.times.limit_s is None:
+            raise UserError(
+                f"the time limit is {prepared.request.times.limit}, so its jobs may cost any amount",
+                f"Give a time limit: --time-limit {_TIME_LIMIT}",
+            )
         refuse_unready(prepared)
         return prepared, True
     if cluster.ipu_keys is None and not has_simulated_gpus(cluster):

@@ -19,7 +19,8 @@ _QUIET_S, _MOST_S = 1.0, 10.0
 class Save:
     """What a rank may be writing, looked at in a thread of its own, because storage may hang.
 
-    `folders` are those in which its processes work; `most_s` is how long TERM may wait.
+    `folders` are those in which its processes work; `most_s` is how long TERM may wait. Raises RuntimeError where the
+    system starts no thread.
     """
 
     def __init__(self, paths: RunPaths, rank: Rank, folders: Sequence[Path], most_s: float) -> None:

@@ -86,12 +86,13 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         processes.adopt_orphans()
         try:
+            # Before any rank: on storage that hangs, a signal would never reach them.
+            if self._ranks[0].number == 0 and not self._ranks[0].holds_input:
+                attempts.keep_room_for_request(self._paths)
             self._start()
             # Explains failures. Loaded now: ranks don't wait for it, and it works even if the code's folder vanishes.
             import trainjob.launch.witness.failing  # noqa: F401
 
-            if self._ranks[0].number == 0 and not self._ranks[0].holds_input:
-                attempts.keep_room_for_request(self._paths)
             if self._running:
                 started = [(pid, started.rank) for pid, started in self._running.items()]
                 self._observation = self._observe(
@@ -190,10 +191,10 @@ class Supervisor:
             return
         handlers = self._asking.handling(running, signal.SIGTERM)
         if not is_direct and self._save is None:
-            if handlers or self._got_term or any(rank.holds_input for rank in running.values()):
-                self._signal_ranks(number)
-            else:
+            if not (handlers or self._got_term or any(rank.holds_input for rank in running.values())):
                 self._save = self._save_under_way(running)
+            if self._save is None:
+                self._signal_ranks(number)
         self._got_term = True
         self._kill_after(self._grace_s)
         # Only now: storage that hangs must not keep the signal from the ranks.
@@ -203,9 +204,12 @@ class Supervisor:
                 self._paths.terminated(self._attempt).touch()
 
     def _save_under_way(self, running: Dict[int, Rank]) -> Optional[Save]:
-        """Return what ranks that TERM ends at once may be writing; None if none is left."""
+        """Return what ranks that TERM ends at once may be writing; None if nobody can look."""
         folders = [folder for pid, rank in running.items() for folder in working_folders(pid, rank)]
-        return Save(self._paths, self._ranks[0], folders, self._grace_s / 2) if folders else None
+        try:
+            return Save(self._paths, self._ranks[0], folders, self._grace_s / 2) if folders else None
+        except RuntimeError:  # there are as many threads as there may be
+            return None
 
     def _ended(self, started: Started, ended: Ended, *, got_term: bool) -> None:
         pid, rank = started.process.pid, started.rank

@@ -11,7 +11,7 @@ from pathlib import Path
 from trainjob.records import updates
 from trainjob.verify.scripts import final_states
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, Resumption, ScriptEvent, ScriptUpdate, starts_at
-from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, UNSEEN, LikelyCause
+from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, NOT_INTERRUPTED, UNSEEN, LikelyCause
 
 # code: the text, and the cure
 _CAUSES = {
@@ -109,6 +109,10 @@ _CAUSES = {
     NO_NUMBERS: (
         "the training ends with values that are no numbers, which are the same whatever was lost",
         "Mend that first: a smaller learning rate, or other samples; then verify again",
+    ),
+    NOT_INTERRUPTED: (
+        "the run met fewer interruptions than were planned, so resuming is not proved for all of them",
+        "Give the script more updates, fewer --interruptions, or --stops at moments that come",
     ),
     UNSEEN: (
         "nothing could be compared: no update and no saved state was seen",

@@ -37,7 +37,7 @@ from trainjob.verify.scripts.lost import (
     seen_twice,
 )
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
-from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, UNSEEN, DiagnosedVerdict, LikelyCause
+from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, NOT_INTERRUPTED, UNSEEN, DiagnosedVerdict, LikelyCause
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
 _SOON = 3
@@ -99,7 +99,10 @@ def verify_script(
         why = blind[0] if blind else "the ranks' Python made no step of a torch optimizer"
         return ScriptVerdict(findings=[finding(UNSEEN, why)], runs=[whole])
     asked = drawn(plan, logs[0][0])
-    broken = interrupted(workbench, request, asked)
+    again = request
+    if workbench.is_on_cluster:  # a start after each interruption, and one more after a save that was killed
+        again = recorded(workbench, instances=instances, max_attempts=len(asked) + 2)
+    broken = interrupted(workbench, again, asked)
     theirs = update_log.read(broken.paths)
     evidence = ResumeEvidence(whole, broken, logs, theirs)
     are_here = workbench.remote is None  # the files that the ranks have written
@@ -124,6 +127,9 @@ def verify_script(
             )
             if not evidence.overlap and all(one.code in _OF_SIGNALS for one in found):
                 found.append(noise)
+    made = len(broken.interruptions)
+    if workbench.is_on_cluster and made < len(asked) and not found:
+        found.append(finding(NOT_INTERRUPTED, f"{made} of {len(asked)}, before the run ended"))
     shrunk = list(asked)
     if plan.stated is None and not workbench.is_on_cluster and found and found[0].code not in (NOISE, "no-checkpoint"):
 

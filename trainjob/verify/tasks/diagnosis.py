@@ -79,8 +79,8 @@ _CAUSES = {
 # Codes of findings that prove nothing either way.
 UNSEEN, OTHER_WORK, NOISE, RANDOM = "unseen", "different-work", "differs-by-itself", "random-draws"
 NORMALISED = "batch-norm"
-NO_NUMBERS = "no-numbers"
-_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM, NORMALISED, NO_NUMBERS)
+NO_NUMBERS, NOT_INTERRUPTED = "no-numbers", "not-interrupted"
+_INCONCLUSIVE = (AMPLIFIED, UNSEEN, OTHER_WORK, NOISE, RANDOM, NORMALISED, NO_NUMBERS, NOT_INTERRUPTED)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,17 @@ from .recorder import UpdateRecorder, quietly
 
 _MOST_KEYS = 200  # of a saved state whose values have a digest each
 _MOST_REDUCED = 64  # calls of all_reduce that are looked at
+# Types that hold the model they wrap under a name, which a model may use for something else.
+_WRAPPERS = {
+    "DataParallel": "module",
+    "DeepSpeedEngine": "module",
+    "DistributedDataParallel": "module",
+    "Float16Module": "module",  # of Megatron
+    "FullyShardedDataParallel": "module",
+    "OptimizedModule": "_orig_mod",  # of torch.compile
+    "_FabricModule": "module",
+}
+_MOST_WRAPPERS = 4  # around one another
 
 
 @quietly
@@ -74,9 +85,7 @@ def calls_model(recorder: UpdateRecorder, model: Any, given: Any) -> None:
         recorder.calls += 1
         recorder.batches.append((0, recorder.calls - 1, digests.tried(lambda: digests.of_samples(given), [])))
     # A wrapper keeps a mode of its own: eval() of the model inside leaves it.
-    root = model
-    while callable(getattr(getattr(root, "module", None), "modules", None)):
-        root = root.module
+    root = _unwrapped(model)
     if root.training and "normalises" not in recorder.noted:
         is_normal = any("BatchNorm" in type(one).__name__ and one.training for one in root.modules())
         if is_normal and not any("SyncBatchNorm" in type(one).__name__ for one in root.modules()):
@@ -87,6 +96,17 @@ def calls_model(recorder: UpdateRecorder, model: Any, given: Any) -> None:
         if "BatchNorm" in name or ("Dropout" in name and getattr(module, "p", 0) > 0):
             recorder.is_evaluating = True
             return
+
+
+def _unwrapped(model: Any) -> Any:
+    """Return the model inside the wrappers that are known."""
+    for _ in range(_MOST_WRAPPERS):
+        name = next((_WRAPPERS[one.__name__] for one in type(model).__mro__ if one.__name__ in _WRAPPERS), "")
+        inside = getattr(model, name, None)
+        if inside is model or not callable(getattr(inside, "modules", None)):
+            break
+        model = inside
+    return model
 
 
 @quietly
