@@ -91,3 +91,11 @@ def test_a_right_script_is_not_accused(text: str) -> None:
 )
 def test_a_written_secret_is_found(text: str, secret: str) -> None:
     assert secret in secrets_in(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["login ", "login -x ", "echo key | ", "docker login ", "key=", "API_KEY=1", "${A_KEY:-", "KEY='"]
+)
+def test_a_hostile_text_takes_a_time_that_grows_with_its_length(text: str) -> None:
+    """Hung for minutes on half of this."""
+    assert len(secrets_in(text * 10_000)) < 10_000

@@ -10,8 +10,8 @@ from trainjob.contract.programs.secret_names import is_placeholder, is_secret_va
 
 # Also within a value, as in --export=ALL,NAME=VALUE; and NAME+=VALUE, ${NAME:=VALUE}, ${NAME:-VALUE}, ${NAME-VALUE}.
 _ASSIGNED = re.compile(r"(?:\b([A-Za-z_]\w*)(?:\+?=|:=)|\$\{([A-Za-z_]\w*):?-)(?:\([ \t]*)?")
-_VALUE = re.compile(r"""\$?'([^'\n]*)'|"((?:[^"\\\n]|\\.)*)"|([^\s'"`;&|]+)""")
-_FIRST_VALUE = re.compile(r"""()()['"]?([^\s'"`;&|,}]+)""")
+_VALUE = re.compile(r"""\$?'([^'\n]{0,2000})'|"((?:[^"\\\n]|\\.){0,2000})"|([^\s'"`;&|]{1,2000})""")
+_FIRST_VALUE = re.compile(r"""()()['"]?([^\s'"`;&|,}]{1,300})""")
 # Of Python: a call, an element, an argument.
 _CALCULATED = re.compile(r"[\w.]+[(\[]|.*[)\],]|[a-z_]\w*(?:\.[a-z_]\w*)+\]?")
 # What assigns without a sign of it.
@@ -34,9 +34,9 @@ _PASSWORDS = re.compile(
 )
 _LOGINS = re.compile(r"""(?<![\w-])login(?:[ \t]+--?[\w-]+)*[ \t]+['"]?([^\s'"$`;&|<>/.-][^\s'"$`;&|<>/.]*)(?![/.])""")
 _LOGS_IN = re.compile(
-    r"""\b(?:echo|printf)[ \t]+(?:-\w+[ \t]+|['"]?%\S*[ \t]+)*['"]?([^\s'"$`;&|<>]+)['"]?[ \t]*\|"""
-    r"""[^\n;&|]{0,200}?(?<![\w-])login(?![\w-])|"""
-    r"""(?<![\w-])login(?:[ \t]+[^\s;&|<]+)*[ \t]*<<<[ \t]*['"]?([^\s'"$`;&|]+)"""
+    r"""\b(?:echo|printf)[ \t]+(?:-\w{1,9}[ \t]+|['"]?%\S{0,99}[ \t]+){0,5}['"]?([^\s'"$`;&|<>]{1,999})['"]?"""
+    r"""[ \t]{0,9}\|[^\n;&|]{0,200}?(?<![\w-])login(?![\w-])|"""
+    r"""(?<![\w-])login(?:[ \t]+[^\s;&|<]{1,99}){0,9}[ \t]{0,9}<<<[ \t]*['"]?([^\s'"$`;&|]+)"""
 )
 # A line of .netrc, or a part of one.
 _NETRC = re.compile(r"""\blogin\s+\S+\s+(?:account\s+\S+\s+)?(?:password|passwd)\s+([^\s'"]+)""")
@@ -51,6 +51,9 @@ _OF_ANYTHING = re.compile(
 _KEY = re.compile(r"(?=[0-9]*[A-Za-z])(?=[A-Za-z]*[0-9])[A-Za-z0-9]{16,}|[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}")
 _WORD = re.compile(r"[a-z][a-z_./-]*|[A-Z][A-Z_]*|id_\w+")
 _FILE = re.compile(r"[\w/-]+\.[a-z]{2,4}")
+
+
+_LONGEST_NAME, _MOST_OF_A_VALUE = 200, 2000  # a pattern takes a time that grows with the square of these
 
 
 def secrets_in(text: str) -> FrozenSet[str]:
@@ -87,11 +90,12 @@ def _found(text: str) -> Iterator[str]:
 
 
 def _is_name(name: str) -> bool:
-    return is_secret_variable(name) or name.lower() in ("key", "token")
+    return len(name) <= _LONGEST_NAME and (is_secret_variable(name) or name.lower() in ("key", "token"))
 
 
 def _is_secret(name: str, value: str) -> bool:
     """Return whether a value of a variable or an option that may hold a secret is one."""
+    value = value[:_MOST_OF_A_VALUE]
     if is_placeholder(value) or (value.isupper() and _is_name(value)):
         return False
     if (_OF_ADDRESS.search(name) or "://" in value) and "webhook" not in name.lower():
