@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
@@ -357,22 +358,29 @@ def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
 
 
 def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    """Tell what reads a file that no copy of the project has."""
-    words = [word.text for two in one.commands for word in two.words[1:]]
+    """Tell what reads or runs a file that no copy of the project has."""
+    commands = [two for two in one.commands if two.name not in ("echo", "printf")]
+    words = [word.text for two in commands for word in two.words[1:]]
+    words += [two.words[0].text for two in commands if two.words and "/" in two.words[0].text]
     words += [path.text for two in one.commands for sign, path in two.writes_to if sign == "<"]
     if not one.commands and one.kind == "declaration_command":  # export $(cat .env)
         words += re.findall(r"(?<![\w./-])[\w.-][\w./-]*", one.text)
-    folder = around.script.path.parent
-    found = next(
-        (
-            word
-            for word in words
-            if re.match(r"[\w.]", word)
-            and (is_secret_file(word) or ((folder / word).is_file() and holds_written_secret(folder / word)))
-        ),
-        None,
-    )
-    return None if found is None else Decision(Where.LOST, f"no copy of the project has {found}: {SECRETS_FILE}")
+    for word in words:
+        if not re.match(r"[\w.]", word):
+            continue
+        if is_secret_file(word):
+            return Decision(Where.LOST, f"no copy of the project has {word}: {SECRETS_FILE}")
+        if _is_script_with_secret(around.script.path.parent / word):
+            cure = SECRETS_FILE.replace("put it into", "take the secret out of it, into")
+            return Decision(Where.LOST, f"no copy of the project has {word}: {cure}")
+    return None
+
+
+def _is_script_with_secret(path: Path) -> bool:
+    try:
+        return path.is_file() and holds_written_secret(path)
+    except (OSError, ValueError):
+        return False  # a word is no name of a file: it is too long, or has a zero
 
 
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -29,11 +30,29 @@ def obey(shell: ShellReader, command: ShellCommand) -> None:
     if shell.call(command.words[0].text, command.words[1:], command.line):
         command.is_call = True
         return
+    if command.name in _CHANGES_FILES:
+        for word in command.words[-1:] if command.name in _COPIES else command.words[1:]:
+            shell.forget_written(word.value)
     builtin = _BUILTINS.get(command.name)
     if builtin is not None:
         builtin(shell, command)
     elif re.fullmatch(r"\.{0,2}/?[\w./-]+\.(?:sh|bash|slurm|sbatch)", command.words[0].text):
         _run_file(shell, command, command.words[0])
+
+
+# Programs that write what their words name, or take it away.
+_COPIES = frozenset(["cp", "install", "ln", "rsync"])
+_CHANGES_FILES = _COPIES.union(
+    ["mv", "rm", "tee", "sed", "perl", "patch", "truncate", "dd", "ed", "git", "wget", "curl", "tar", "unzip"]
+)
+
+
+def _change_folder(shell: ShellReader, command: ShellCommand) -> None:
+    target = command.words[1].value.text if len(command.words) == 2 else HOLE
+    is_known = command.name == "cd" and HOLE not in target and not target.startswith("-") and not shell.conditions
+    if not is_known:
+        target = f"…{command.line}"  # a folder like no other
+    shell.folder = os.path.normpath(os.path.join(shell.folder, target)).removeprefix("./").removeprefix(".")
 
 
 def _set(shell: ShellReader, command: ShellCommand) -> None:
@@ -201,6 +220,7 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "read": _read,
     "mapfile": _read,
     "readarray": _read,
+    **dict.fromkeys(("cd", "pushd", "popd"), _change_folder),
     "unset": _unset,
     "shift": _shift,
     "printf": _printf,

@@ -75,6 +75,8 @@ class ShellReader:
         self.assignments: list[Assignment] = []
         self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
         self.written: dict[str, tuple[Value, int]] = {}  # files that it writes from here-documents, and the first lines
+        self.unsure: set[str] = set()  # those of which it is not known what they hold
+        self.folder = ""  # in which it is, as it has changed into it
         self.functions: dict[str, tuple[Node, str, int]] = {}  # the body, its source and first_line
         self._called: set[str] = set()
         self.options: set[str] = set()
@@ -134,11 +136,11 @@ class ShellReader:
     def subshell(self, node: Node) -> None:
         """Read statements whose variables and options end with them."""
         outer, self.variables = self.variables, self.variables.copy()
-        options = set(self.options)
+        options, folder = set(self.options), self.folder
         self.expander.variables = self.variables
         outer_within, self.within = self.within, (*self.within, "subshell")
         self.block(node.children)
-        self.within, self.options = outer_within, options
+        self.within, self.options, self.folder = outer_within, options, folder
         self.variables = self.expander.variables = outer
 
     def _substitution(self, node: Node) -> None:
@@ -258,7 +260,7 @@ class ShellReader:
         inner.at = self.at
         inner.expander.expanded_before(text, holes)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
-        inner.written = self.written
+        inner.written, inner.unsure, inner.folder = self.written, self.unsure, self.folder
         inner.only_line = 0 if written_there else line
         inner.place = self.place or (line if source else 0)
         inner.options = set() if shell_of_its_own else self.options
@@ -270,16 +272,36 @@ class ShellReader:
         else:
             inner.functions, inner._called = self.functions, self._called
             inner.block(parse(text).children)
+            self.folder = inner.folder
 
     def note_written(self, path: Value, text: Value, document: Node) -> None:
         """Record that a file is written from a here-document."""
-        if not self.source and not self.depth:
-            self.written[_path_of(path)] = text, self._line(document) + 1
+        key = self._key(path)
+        may_be_skipped = self.conditions or {"after-and", "after-or", "loop"} & set(self.within)
+        if self.source or self.depth or (may_be_skipped and key in self.written):
+            self.forget_written(path)  # which of the two is there, a run decides
+        elif not self.dead:
+            self.written[key] = text, self._line(document) + 1
+            self.unsure.discard(key)
+
+    def forget_written(self, path: Value) -> None:
+        """Record that something else may have changed a file."""
+        if not self.dead and (key := self._key(path)) in self.written:
+            self.unsure.add(key)
+
+    def _key(self, path: Value) -> str:
+        """Return by what a written file is known: its path from the folder in which the script began."""
+        name = _path_of(path)
+        is_whole = name.startswith(("/", "$", "~")) or (path.text.startswith(HOLE) and bool(path.sources))
+        return name if is_whole or not self.folder else f"{self.folder}/{name}"
 
     def script(self, path: Value) -> tuple[str, Value] | None:
         """Return the path and the text of a script: one that was written before, or one beside the file."""
-        if (written := self.written.get(_path_of(path))) is not None:
-            return _path_of(path), written[0]
+        key = self._key(path)
+        if key in self.unsure:
+            return None
+        if (written := self.written.get(key)) is not None:
+            return key, written[0]
         found = self.find_script(path.text)
         return None if found is None else (found[0], Value(found[1]))
 

@@ -59,10 +59,12 @@ def _redirected(shell: ShellReader, node: Node) -> None:
             shell.input = None
     for command in shell.commands[before:]:
         command.writes_to.extend(redirects)
-    if read is not None and [one.name for one in shell.commands[before : before + 1]] == ["cat"]:
-        for sign, path in redirects:
-            if sign == ">" and path.text:
-                shell.note_written(path, *read)
+    is_copy = read is not None and [one.text for one in shell.commands[before : before + 1]] == ["cat"]
+    for sign, path in redirects:
+        if sign == ">" and path.text and read is not None and is_copy:
+            shell.note_written(path, *read)
+        elif ">" in sign:
+            shell.forget_written(path)
 
 
 def _pipeline(shell: ShellReader, node: Node) -> None:

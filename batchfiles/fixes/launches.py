@@ -73,10 +73,22 @@ _RANKS = r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)"
 
 
 def _with_values(script: BatchScript, one: Finding) -> str | None:
-    """Let the batch shell expand Slurm's variables: put a word in single quotes into double ones."""
+    """Let the batch shell expand Slurm's variable of the fault: put its word in single quotes into double ones.
+
+    A rank's own number stays: the batch shell would give all ranks that of the first.
+    """
+    name = one.text.rpartition(" ")[2]
+    if re.search(_RANKS, name):
+        return None
+    word = re.compile(rf"'([^'\"`$\\]*)(\\?){re.escape(name)}([^'\"`$\\]*)'")
+
+    def in_double(match: re.Match[str]) -> str:
+        is_of_shell = not match[2] and re.search(r"\s-\w*c\s+\Z", match.string[: match.start()])
+        return match[0] if is_of_shell else f'"{match[1]}{name}{match[3]}"'
+
     for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
         line = script.lines[number - 1]
-        new = re.sub(r"'([^'\"`$\\]*)\\?(\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\}?)([^'\"`$\\]*)'", r'"\1\2\3"', line)
+        new = word.sub(in_double, line)
         if new != line:
             return with_line(script, number, new)
     return None
@@ -142,7 +154,7 @@ SAFE: dict[str, Edit] = {
     "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),
     "srun-loses-cpus": _with_srun_option('--cpus-per-task="$SLURM_CPUS_PER_TASK"'),
-    "tasks-times-torchrun": _with_srun_option("--ntasks-per-node=1"),
+    "tasks-times-torchrun": lambda script, _one: with_srun_option(script, "--ntasks-per-node=1", of_launchers=True),
     "rank-expanded-early": _for_each_rank,
     "variable-in-quotes": _with_values,
     "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),

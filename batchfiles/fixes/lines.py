@@ -47,12 +47,14 @@ def directive_of(script: BatchScript, one: Finding) -> Directive | None:
 _SRUN = r"(?<![\w$#./-])srun\b"
 
 
-def with_srun_option(script: BatchScript, option: str) -> str | None:
-    """Return the text with an option for each srun that starts a training and does not have it."""
+def with_srun_option(script: BatchScript, option: str, *, of_launchers: bool = False) -> str | None:
+    """Return the text with an option for each srun that starts a training, or its launcher, and does not have it."""
     name = option.removeprefix("--").partition("=")[0]
     lines = list(script.lines)
     for number in {
-        _line_of_srun(script, each) for each in script.training if each.srun and name not in each.srun.options
+        _line_of_srun(script, each)
+        for each in script.training
+        if each.srun and name not in each.srun.options and (each.launcher is not None or not of_launchers)
     }:
         if number:
             lines[number - 1] = re.sub(_SRUN, f"srun {option}", lines[number - 1], count=1)

@@ -153,7 +153,7 @@ _ERRORS = {
     ),
     "variable-in-quotes": (
         "A variable stands in single quotes or behind a backslash, and the program that gets it is no shell: it gets the name, not the value.",
-        "Write it in double quotes, without the backslash; or have a shell expand it on each node: srun bash -c '…'.",
+        "Write it in double quotes, without the backslash. $SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID differ between ranks, so only a shell that srun starts can expand them: srun bash -c '…'.",
     ),
     "option-before-script": (
         "An option of the training precedes its script: the launcher takes it for its own, and refuses to start.",
@@ -279,7 +279,7 @@ _WARNINGS = {
         "Start one rank a task, without torchrun: srun python … , with --ntasks-per-node as devices has it.",
     ),
     "lightning-ranks-may-hang": (
-        "Each rank of Lightning saves at the signal at the update that it is at. At different ones they hang until the time limit, and may lose what they have not saved.",
+        "Each rank of Lightning saves at the signal, at whatever update it has reached. If the ranks are at different updates, they hang until the time limit, and may lose what they have not saved.",
         'Keep checkpoints as well: ModelCheckpoint(every_n_train_steps=N, save_last=True), and trainer.fit(…, ckpt_path="last").',
     ),
     "cancels-itself": (
@@ -404,6 +404,7 @@ class Finding(NamedTuple):
     lighter: Severity | None = None  # where it matters less than usual
     path: str = ""  # of a script that the batch file calls; empty for the file itself
     column: int = 0  # from 1; 0: unknown
+    own_cure: str = ""  # where the code's own does not help
 
     @property
     def link(self) -> str:
@@ -420,6 +421,11 @@ class Finding(NamedTuple):
         """The severity of the fault here."""
         return self.lighter or self.row.severity
 
+    @property
+    def cure(self) -> str:
+        """What to do about it."""
+        return self.own_cure or self.row.cure
+
     def as_json(self) -> dict[str, Any]:
         """Return the finding for `--json`."""
         return {
@@ -430,7 +436,7 @@ class Finding(NamedTuple):
             "column": self.column,
             "text": self.text,
             "happens": self.row.happens,
-            "cure": self.row.cure,
+            "cure": self.cure,
         }
 
 

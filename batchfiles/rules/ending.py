@@ -11,6 +11,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript
+from trainjob.contract.programs.helpers import PRINTERS
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -72,7 +73,8 @@ def unsaved(script: BatchScript) -> Iterator[Finding]:
         if launch.launcher is not None and ignores_requests(launch.launcher.name, source):
             yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
         ranks = (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1)
-        if launch.launcher is None and launch.srun is not None and ranks > 1 and may_hang_when_asked(source):
+        words = [word.text for word in launch.program[1:]]
+        if launch.launcher is None and launch.srun is not None and ranks > 1 and may_hang_when_asked(source, words):
             yield found("lightning-ranks-may-hang", launch.command, f"{name} uses Lightning, with {ranks} ranks")
 
 
@@ -168,8 +170,17 @@ def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
     if not submitted or "--no-wait" not in (last := script.commands[submitted[-1]]).text.split(" -- ")[0]:
         return
     behind = script.commands[submitted[-1] + 1 :]
-    if not any(one.name in ("wait", "sleep", "tail", "ray") or "loop" in one.within for one in behind):
-        yield found("nothing-waits", last, "ray job submit --no-wait, and nothing behind it waits")
+    if all(_ends_at_once(one) for one in behind):
+        text = "ray job submit --no-wait, and nothing behind it waits"
+        yield found("nothing-waits", last, text)._replace(own_cure="Leave out --no-wait.")
+
+
+def _ends_at_once(command: ShellCommand) -> bool:
+    if "loop" in command.within:
+        return False
+    if command.name == "ray":
+        return re.search(r"\s(?:--follow|-f|--block|submit|wait)\b", command.text) is None
+    return command.name in PRINTERS - {"sleep", "tail"} or command.name in ("echo", "printf", "exit", "true", ":")
 
 
 def _lost_by(end: ScriptEnd, line: int) -> str:

@@ -43,7 +43,7 @@ def _of_file(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
         if finding.code not in reported and finding.severity is not Severity.NOTE:
             reported.add(finding.code)
             yield f"    {finding.row.happens}"
-            yield f"    Cure: {finding.row.cure}"
+            yield f"    Cure: {finding.cure}"
     if diagnosis.not_known:
         more = len(diagnosis.not_known) - _MOST_NOT_KNOWN
         unknown = [*diagnosis.not_known[:_MOST_NOT_KNOWN], *([f"and {more} more"] if more > 0 else [])]
@@ -68,7 +68,7 @@ def github(diagnoses: Sequence[Diagnosis]) -> str:
     return "\n".join(
         f"::{_GITHUB[finding.severity]} file={_escaped(finding.path or diagnosis.path, ':,')}"
         f",line={finding.line}{f',col={finding.column}' if finding.column else ''},title={finding.code}::"
-        + _escaped(f"{finding.text}. {finding.row.happens} Cure: {finding.row.cure}")
+        + _escaped(f"{finding.text}. {finding.row.happens} Cure: {finding.cure}")
         for diagnosis in diagnoses
         for finding in diagnosis.findings
     )
@@ -99,7 +99,7 @@ def sarif(diagnoses: Sequence[Diagnosis]) -> str:
             "ruleId": finding.code,
             "ruleIndex": used.index(finding.code),
             "level": finding.severity.value,
-            "message": {"text": f"{finding.text}. {finding.row.happens} Cure: {finding.row.cure}"},
+            "message": {"text": f"{finding.text}. {finding.row.happens} Cure: {finding.cure}"},
             "locations": [
                 {
                     "physicalLocation": {

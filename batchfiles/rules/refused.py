@@ -102,7 +102,8 @@ def other_accelerators(script: BatchScript) -> Iterator[Finding]:
     for name in ("cpus-per-gpu", "mem-per-gpu"):
         if others and header.value(name) is not None:
             text = f"--{name} counts GRES of the name gpu, and the job has {min(others)}"
-            yield Finding("directive-refused", header.line(name), text)
+            cure = f"Give --{'mem' if name.startswith('mem') else 'cpus-per-task'} instead."
+            yield Finding("directive-refused", header.line(name), text, own_cure=cure)
             return
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.bash.values import HOLE, number
-from batchfiles.rules.codes import Finding, found
+from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
@@ -23,7 +23,10 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
         meets = option(launcher, "rdzv_endpoint", "master_addr")
         meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
         if launcher.name == "torchrun" and (nodes > 1 if nodes else meets_elsewhere) and _alone(launch):
-            yield found("nnodes-missing", launch, f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}")
+            is_guess = nodes is not None and script.nodes_of(launch) is None and not meets_elsewhere
+            lighter = Severity.WARNING if is_guess else None
+            text = f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}"
+            yield found("nnodes-missing", launch, text, lighter)
         local = processes_of(launch)
         if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
             text = f"{per_node} tasks a node, each of which starts {local} processes"
@@ -211,7 +214,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
     own = option(first.launcher, "hostfile", "H", "host")
     if own is None and not any(command.name == "ray" for command in script.commands):
         text = f"--nodes={script.usual_nodes}, and {first.command.name} runs on the first alone"
-        yield found("no-srun", first, text)
+        yield found("no-srun", first, text, Severity.WARNING if script.guesses_nodes else None)
 
 
 def _code(script: BatchScript) -> str:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
-_ON_COMMAND_LINE = re.compile(r"\bsbatch\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
+_ON_COMMAND_LINE = re.compile(r"\bsbatch(?=(\s[^#;&|]*))\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
+_SCRIPT = re.compile(r"(?<![\w.=-])([\w.-]+\.(?:sbatch|slurm|sh|bash|job|batch|sub|sl|cmd))\b")
 LARGEST_BYTES = 4_000_000
 
 
@@ -101,11 +102,17 @@ class BatchScript:
     @cached_property
     def usual_nodes(self) -> int | None:
         """The nodes of the job: those of the directives, else of sbatch's command line as comments show it."""
-        if self.request.nodes is not None or self.header.value("nodes") is not None:
+        if not self.guesses_nodes:
             return self.request.nodes
-        return min(
-            (int(found[1]) for _, comment in self.comments if (found := _ON_COMMAND_LINE.search(comment))), default=None
-        )
+        lines = (found for _, comment in self.comments if (found := _ON_COMMAND_LINE.search(comment)))
+        # A line for another file says nothing of this one.
+        own = [found for found in lines if self.path.name in (_SCRIPT.findall(found[1]) or [self.path.name])]
+        return min((int(found[2]) for found in own), default=None)
+
+    @property
+    def guesses_nodes(self) -> bool:
+        """True if only a comment may tell how many nodes the job has."""
+        return self.request.nodes is None and self.header.value("nodes") is None
 
     def usual_nodes_of(self, launch: LaunchedProgram) -> int | None:
         """Return as `nodes_of`, for a job with the usual nodes."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
 from trainjob.contract.programs.secret_names import is_code, is_secret_file
-from trainjob.contract.programs.secrets_in_shell import holds_written_secret, is_shell_script, secrets_in
+from trainjob.contract.programs.secrets_in_shell import holds_written_secret, secrets_in
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
@@ -140,10 +140,11 @@ class Project(NamedTuple):
 
 
 def _shows_secret(part: str) -> bool:
-    """Return whether the part of a difference for one file shows a secret that was written in a shell script."""
-    is_shell = is_shell_script(part.partition("\n")[0])
-    is_shell = is_shell or re.search(r"(?m)^[ +-]#(?:SBATCH\b|!.*sh\b)", part) is not None
-    return is_shell and bool(secrets_in(part))
+    """Return whether the part of a difference for one file shows a secret, as shell has it, outside source code.
+
+    A hunk need not hold the first line, by which a script without a suffix is known.
+    """
+    return not is_code(part.partition("\n")[0].rstrip('"')) and bool(secrets_in(re.sub(r"(?m)^[ +-]", "", part)))
 
 
 def _git(arguments: Sequence[str], folder: Path, empty: Sequence[str] = (), *, check: bool = True) -> Completed:

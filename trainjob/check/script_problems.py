@@ -37,15 +37,16 @@ def requests(context: Context) -> Iterator[Problem]:
     script = scripts.script_of(context.request, context.project, context.selection)
     if script is None:
         return
-    found = launchers.find(context.request.job.command or ())
+    words = context.request.job.command or ()
+    found, instances = launchers.find(words), context.request.plan.topology.instances
     try:
         source = read_first(context.project.top / script.path, DATA_FILE_MB << 20).decode(errors="replace")
     except (OSError, DamagedError):  # it is refused elsewhere
         return
-    if found is None and context.request.plan.topology.instances > 1 and launchers.may_hang_when_asked(source):
+    if found is None and instances > 1 and launchers.may_hang_when_asked(source, words):
         text = (
-            f"{script.path} uses Lightning, whose ranks save at the time limit, each at the update that it is at: "
-            "at different ones they hang until the limit, and may lose what they have not saved"
+            f"{script.path} uses Lightning, whose ranks save at the time limit, each at whatever update it has "
+            "reached: if these differ, they hang until the limit, and may lose what they have not saved"
         )
         cure = (
             "Keep checkpoints as well: ModelCheckpoint(every_n_train_steps=N, save_last=True), and "

@@ -172,8 +172,8 @@ ROWS: List[CauseRow] = [
     ),
     CauseRow(
         "nccl-without-gpu",
-        "%(who)s takes NCCL, which works on GPUs alone, and has none",
-        "Have the script take gloo where it has no GPU. A script that forms a group wherever RANK is set trains alone "
+        "%(who)s uses NCCL, which needs a GPU, and has none",
+        "Use gloo where there is no GPU. A script that forms a group wherever RANK is set trains alone "
         "where it isn't: give one instance the command env -u RANK python train.py",
         _line(r"ProcessGroupNCCL is only supported with GPUs", r"Distributed package doesn't have NCCL built in"),
         resume=False,

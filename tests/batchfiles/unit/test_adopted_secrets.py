@@ -144,7 +144,9 @@ def test_what_is_no_secret_stays(line: str) -> None:
 def test_a_column_of_a_table_is_no_secret() -> None:
     for words, is_secret in (
         ("--chosen_key chosen", False),
-        ("--api_key questions", True),
-        ("--chosen_key x9f8a7s6d5", True),
+        ("--api_key questions", False),
+        ("--api_key x9f8a7s6d5", True),
+        ("--chosen_key x9f8a7s6d5", False),
+        ("--chosen_key x9f8a7s6d5x9f8a7s6d5", True),
     ):
         assert bool(secrets_in(f"python train.py {words}")) == is_secret

@@ -349,6 +349,11 @@ def test_lightning_is_not_asked_under_torchrun(script: str | None, launch: str, 
         ("fit(model)", "srun --ntasks=1 --nodes=1 python train.py\n", 4, False),
         ("fit(model)", ALONE, 4, False),
         ('fit(model, ckpt_path="last")', "srun python train.py\n", 4, False),
+        ('fit(**{"ckpt_path": "last"})', "srun python train.py\n", 4, False),
+        ('fit(model)  # or: ckpt_path="last"', "srun python train.py\n", 4, True),
+        ("fit(model)", "srun python train.py --ckpt_path last\n", 4, False),
+        ("fit(model)", "srun python train.py fit --ckpt_path=last\n", 4, False),
+        ("fit(model)", "srun python train.py ckpt_path=last\n", 4, False),
     ],
 )
 def test_lightning_with_several_ranks_may_hang_when_it_is_asked(
@@ -358,6 +363,81 @@ def test_lightning_with_several_ranks_may_hang_when_it_is_asked(
     (tmp_path / "train.sbatch").write_text(job(launch, tasks=tasks))
     found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert ("lightning-ranks-may-hang" in {one.code for one in found}) == is_found
+
+
+@pytest.mark.parametrize(
+    ("comment", "severity"),
+    [
+        ("# For multi-node runs: sbatch --nodes=2 multi.sbatch", None),
+        ("# sbatch -N 2 other/multi.sh", None),
+        ("# sbatch --nodes=2 train.sbatch", Severity.WARNING),
+        ("# sbatch --nodes=2 jobs/train.sbatch", Severity.WARNING),
+        ("# Don't submit it with sbatch --nodes=2", Severity.WARNING),
+    ],
+)
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [("no-srun", "python train.py\n"), ("nnodes-missing", "srun -K1 torchrun --nproc-per-node=4 train.py\n")],
+)
+def test_nodes_that_only_a_comment_names_are_no_error(
+    code: str, body: str, comment: str, severity: Severity | None
+) -> None:
+    text = without(job(f"{comment}\n{body}"), "#SBATCH --nodes")
+    severities = [one.severity for one in found(text) if one.code == code]
+    assert severities == ([] if severity is None else [severity])
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_found"),
+    [
+        ("echo done\n", True),
+        ("ray stop\nexit 0\n", True),
+        ("python wait_for_job.py\n", False),
+        ("./follow.sh\n", False),
+        ("ray job logs --follow 1\n", False),
+        ("sleep infinity\n", False),
+    ],
+)
+def test_a_program_behind_a_job_of_ray_may_wait_for_it(behind: str, is_found: bool) -> None:
+    faults = found(job(f"ray start --head\nray job submit --no-wait -- python train.py\n{behind}"))
+    cures = [one.cure for one in faults if one.code == "nothing-waits"]
+    assert cures == (["Leave out --no-wait."] if is_found else [])
+
+
+@pytest.mark.parametrize(
+    ("option", "cure"),
+    [("--cpus-per-gpu=8", "Give --cpus-per-task instead."), ("--mem-per-gpu=8G", "Give --mem instead.")],
+)
+def test_figures_for_each_gpu_have_a_cure_for_other_accelerators(option: str, cure: str) -> None:
+    text = without(job(RIGHT, f"#SBATCH --gres=dcu:4 {option}"), "gpus-per-node")
+    assert [(one.cure, one.as_json()["cure"]) for one in found(text) if "dcu" in one.text] == [(cure, cure)]
+
+
+_RAY = "ray start --head --port=6379\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_read"),
+    [
+        (f"cat > run.sh <<EOF\n{_RAY}EOF\nsrun -N1 bash run.sh\n", True),
+        (f"cat > run.sh <<EOF\necho\nEOF\ncat > run.sh <<EOF\n{_RAY}EOF\nsrun -N1 bash run.sh\n", True),
+        (f"mkdir d\ncat > d/run.sh <<EOF\n{_RAY}EOF\ncd d\nsrun -N1 bash run.sh\n", True),
+        (f"cd $WORK\ncat > run.sh <<EOF\n{_RAY}EOF\nsrun -N1 bash run.sh\nrm run.sh\n", True),
+        (f"cat > run.sh <<EOF\n{_RAY}EOF\ncp run.sh old\nsrun -N1 bash run.sh\n", True),
+        (f"cat > run.sh <<EOF\n{_RAY}EOF\ncd elsewhere\nsrun -N1 bash run.sh\n", False),
+        (f"(cd a; cat > run.sh <<EOF\n{_RAY}EOF\n)\nsrun -N1 bash run.sh\n", False),
+        (
+            f"if nc -z a 1; then\ncat > run.sh <<EOF\necho\nEOF\nelse\ncat > run.sh <<EOF\n{_RAY}EOF\nfi\n"
+            "srun -N1 bash run.sh\n",
+            False,
+        ),
+        (f"cat > run.sh <<EOF\n{_RAY}EOF\nsed -i s/6379/0/ run.sh\nsrun -N1 bash run.sh\n", False),
+        (f"cat > run.sh <<EOF\n{_RAY}EOF\necho >> run.sh\nsrun -N1 bash run.sh\n", False),
+        (f"cat header - > run.sh <<EOF\n{_RAY}EOF\nsrun -N1 bash run.sh\n", False),
+    ],
+)
+def test_a_written_script_is_read_where_it_is_known_what_it_holds(text: str, is_read: bool) -> None:
+    assert ("port-fixed" in {one.code for one in found(job(text + RIGHT))}) == is_read
 
 
 def test_options_that_only_a_run_can_tell_are_no_fault() -> None:

@@ -124,6 +124,28 @@ def test_a_file_that_no_copy_of_the_project_has_is_told(text: str, tmp_path: Pat
     assert what.startswith("no copy of the project has .env")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("source env.sh", True),
+        ("./env.sh", True),
+        ("bash env.sh", True),
+        ("echo env.sh is next", False),
+        ("source other.sh", False),
+        (f"python -c \"print('{'long' * 100}')\"", False),
+    ],
+)
+def test_a_script_with_a_secret_is_told_where_it_is_read_or_run(text: str, is_told: bool, tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("export HF_TOKEN=hf_abcdefghijABCDEFGHIJ0123\n")
+    (tmp_path / "other.sh").write_text("# login credentials are in ~/.netrc\nexport A=1\n")
+    told = [
+        what for what in lost(adopted(f"{ONE_GPU}{text}\npython train.py\n", tmp_path)).values() if "env.sh" in what
+    ]
+    assert bool(told) == is_told
+    if told:
+        assert "take the secret out of it, into a secrets_file" in told[0]
+
+
 def test_variables_of_sruns_export_are_carried_over(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun --export=ALL,A=1,B=x python train.py\n", tmp_path)
     assert (job_from_text(adoption.job, "job.yaml").env, lost(adoption)) == ({"A": "1", "B": "x"}, {})

@@ -72,6 +72,40 @@ def test_each_srun_of_a_training_gets_what_it_lacks() -> None:
     assert mend(text, unsafe=False).after.decode().count("srun --kill-on-bad-exit=1 ") == 2
 
 
+def test_only_an_srun_that_starts_a_launcher_is_held_to_one_task() -> None:
+    text = (
+        FIRST.format(nodes=2, tasks=4, more="")
+        + "srun --kill-on-bad-exit=1 python prepare_train.py\n"
+        + "srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 train.py\n"
+    )
+    one = mend(text, unsafe=False)
+    assert "tasks-times-torchrun" in one.mended
+    changed = [line for line in one.after.decode().splitlines() if "--ntasks-per-node=1" in line]
+    assert len(changed) == 1
+    assert "torchrun" in changed[0]
+
+
+@pytest.mark.parametrize(
+    ("start", "after"),
+    [
+        ("srun -K1 python train.py --log 'rank-$SLURM_PROCID.log'", None),
+        ("srun -K1 python train.py --run 'a-$SLURM_JOB_ID' --log 'rank-$SLURM_PROCID.log'", None),
+        (
+            "srun bash -c 'echo $SLURM_JOB_ID $SLURM_LOCALID'; srun -K1 python train.py --run '$SLURM_JOB_ID'",
+            "srun bash -c 'echo $SLURM_JOB_ID $SLURM_LOCALID'; srun -K1 python train.py --run \"$SLURM_JOB_ID\"",
+        ),
+        (
+            "srun bash -c 'echo $SLURM_JOB_ID'; srun -K1 python train.py --run '$SLURM_JOB_ID'",
+            "srun bash -c 'echo $SLURM_JOB_ID'; srun -K1 python train.py --run \"$SLURM_JOB_ID\"",
+        ),
+    ],
+)
+def test_only_the_word_of_a_fault_loses_its_quotes_and_never_a_rank(start: str, after: str | None) -> None:
+    text = FIRST.format(nodes=2, tasks=4, more="") + start + "\n"
+    assert "variable-in-quotes" in codes(text.encode())
+    assert (after or start) in mend(text, unsafe=False).after.decode().splitlines()
+
+
 def test_a_rank_in_a_variable_is_left_to_the_shell_that_runs_it() -> None:
     start = 'START="python train.py \\\n  --rank $SLURM_PROCID"\nsrun --kill-on-bad-exit=1 bash -c "$START"\n# $SLURM_PROCID\n'
     one = mend(FIRST.format(nodes=2, tasks=4, more="") + start, unsafe=False)

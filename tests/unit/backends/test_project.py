@@ -220,11 +220,15 @@ def test_a_difference_shows_no_secret_that_a_script_had(git: Git, tmp_path: Path
     parts = [
         f"diff --git a/keys.sh b/keys.sh\n-export HF_TOKEN={key}\n",
         f"diff --git a/train b/train\n #!/bin/bash\n-export HF_TOKEN={key}\n",
+        f"diff --git a/launch b/launch\n@@ -9 +9 @@ f\n-export HF_TOKEN={key}\n",
+        f"diff --git a/train.slurm.j2 b/train.slurm.j2\n@@ -9 +9 @@\n---token {key}\n",
+        f'diff --git "a/a\\tb.sh" "b/a\\tb.sh"\n-wandb login {key}\n',
         "diff --git a/a.sh b/a.sh\n+export HF_TOKEN=$TOKEN\n",
         f"diff --git a/a.py b/a.py\n+api_key={key}\n",
+        f'diff --git "a/a\\tb.py" "b/a\\tb.py"\n+api_key={key}\n',
     ]
     git.says["diff"] = (0, "".join(parts).encode())
-    assert in_git(tmp_path).record()["diff"] == "".join(parts[2:])
+    assert in_git(tmp_path).record()["diff"] == "".join(parts[5:])
 
 
 def test_a_script_in_which_a_secret_is_written_stays_behind(tmp_path: Path) -> None:

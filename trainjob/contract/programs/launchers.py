@@ -17,7 +17,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 _LIGHTNING = re.compile(r"(?m)^\s*(?:from|import) +(?:lightning|pytorch_lightning)\b(?!\.fabric)")
 _SAVES = re.compile(r"SLURMEnvironment|OnExceptionCheckpoint|\bsignal\.signal\(")
 # What bounds what its ranks lose that wait for each other, or keeps them from it.
-_CONTINUES = re.compile(r"\bckpt_path *=|reduce_boolean_decision|auto_requeue *= *False")
+_CONTINUES = re.compile(r"""\bckpt_path(?: *=|["'] *:|["']\] *=)|reduce_boolean_decision|auto_requeue *= *False""")
+_CONTINUES_BY_WORD = re.compile(r"(?:-*|\+*)(?:\w+\.)?ckpt_path(?:=.*)?")
+_COMMENT = re.compile(r"(?m)(?:^|[ \t])#.*")
 # The file that a launcher reads the nodes from, in the run directory.
 HOST_FILE = "hostfile"
 
@@ -256,12 +258,15 @@ def ignores_requests(launcher: str, script: str) -> bool:
     return launcher == "torchrun" and _uses_lightning(script) and _SAVES.search(script) is None
 
 
-def may_hang_when_asked(script: str) -> bool:
+def may_hang_when_asked(script: str, words: Sequence[str] = ()) -> bool:
     """Return whether several ranks of Lightning (2.6) may wait for each other instead of saving when they are asked.
 
-    Each saves in its handler, at whatever update it is, and meets the others there. `script` is the Python source.
+    Each saves in its handler, at whatever update it is, and meets the others there. `script` is the Python source,
+    and `words` are those that it is given.
     """
-    return _uses_lightning(script) and _CONTINUES.search(script) is None
+    if any(_CONTINUES_BY_WORD.fullmatch(word) for word in words):
+        return False
+    return _uses_lightning(script) and _CONTINUES.search(_COMMENT.sub("", script)) is None
 
 
 def _uses_lightning(script: str) -> bool:
