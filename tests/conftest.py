@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import signal
-import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -18,7 +14,6 @@ from tests.support.attack import Attack, counted, table
 from tests.support.examples import register_profiles
 from tests.support.local_runs import Here
 from tests.support.recording_engines import Engines, on_path
-from tests.support.waiting import until
 
 _VENV_NAMES = ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS", "LAUNCHERS", "FRAMEWORKS")
 _VENVS = tuple(f"TRAINJOB_{name}_VENV" for name in _VENV_NAMES)
@@ -27,9 +22,6 @@ _KEPT = ("TRAINJOB_TEST_REQUIRE", *_VENVS)
 
 # The tests of these folders wait more than they compute. Those of all others but unit and scripts keep a core busy.
 _WAITING = {"backends", "batchfiles", "services"}
-_QUICK = {"unit", "scripts"}
-_CORES = Path(tempfile.gettempdir()) / f"trainjob-tests-cores-{os.getuid()}"
-_TURN_WITHIN_S = 3600.0
 # The files that take longest, of each kind.
 _LONGEST = (
     "services/ssh/test_same_problems.py",
@@ -105,27 +97,6 @@ def _in_turn(files: Iterable[Path]) -> list[Path]:
         kinds[file.parts[0] in _WAITING].append(file)
     share = {file: (number + 0.5) / len(kind) for kind in kinds.values() for number, file in enumerate(kind)}
     return sorted(share, key=share.__getitem__)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of pytest-timeout, so that no test pays for its turn
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let no more tests compute at once than there are cores, so that there can be workers for those that wait."""
-    kind = item.path.relative_to(_FOLDER).parts[0]
-    if "PYTEST_XDIST_WORKER" not in os.environ or kind in _WAITING | _QUICK:
-        return (yield)
-    with _CORES.open("w") as file:
-        cores = range(len(os.sched_getaffinity(0)))
-        until(lambda: any(_is_ours(file, core) for core in cores), "a core for this test", _TURN_WITHIN_S)
-        return (yield)
-
-
-def _is_ours(file: IO[str], core: int) -> bool:
-    """Return whether nobody else has this core; it is given back when the file is closed."""
-    with contextlib.suppress(BlockingIOError, PermissionError):
-        # Not flock, which a process that a test forks, and leaves behind, would hold.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, core)
-        return True
-    return False
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
