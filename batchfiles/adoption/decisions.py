@@ -371,7 +371,7 @@ def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decis
         if is_secret_file(word):
             return Decision(Where.LOST, f"no copy of the project has {word}: {SECRETS_FILE}")
         if _is_script_with_secret(around.script.path.parent / word):
-            cure = SECRETS_FILE.replace("put it into", "take the secret out of it, into")
+            cure = f"take the secret out of it, and {SECRETS_FILE}"
             return Decision(Where.LOST, f"no copy of the project has {word}: {cure}")
     return None
 
@@ -380,7 +380,7 @@ def _is_script_with_secret(path: Path) -> bool:
     try:
         return path.is_file() and holds_written_secret(path)
     except (OSError, ValueError):
-        return False  # a word is no name of a file: it is too long, or has a zero
+        return False  # the word can't be a file's name: it is too long, or has a zero byte
 
 
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
