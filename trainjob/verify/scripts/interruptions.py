@@ -75,6 +75,7 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
     now: Snapshot | None = None
     attempt = 0
     planned: list[PlannedStop | None] = [*stops, None]
+    most = most_attempts(len(stops)) if workbench.is_on_cluster else None
     while planned:
         attempt += 1
         stop = planned[0]
@@ -83,8 +84,9 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
         paths = _begun(workbench, request, now, attempt)
         seen = None if stop is None else _wait_until_it_waits(workbench, paths, attempt)
         if stop is None or seen is None:
-            now = workbench.wait(paths, most_attempts(len(stops)))
-            again = None if now.state == states.COMPLETED or not done else _put_back(workbench, done[-1], now)
+            now = workbench.wait(paths, most)
+            is_last = now.state == states.COMPLETED or (most is not None and now.attempt >= most)
+            again = None if is_last or not done else _put_back(workbench, done[-1], now)
             if again is None:
                 break
             workbench.say("  the save that was killed is put back, to see what else is lost")
@@ -140,7 +142,7 @@ def _begun(workbench: Workbench, request: Request, now: Snapshot | None, attempt
     """Return the run, which has begun, or goes on by `attempt` after one that has ended as `now`."""
     if now is None:
         return workbench.begin(request)
-    if now.state not in states.ACTIVE and now.attempt < attempt:  # else its scheduler starts, or has started, it
+    if now.state not in states.ACTIVE and now.attempt < attempt:  # else its scheduler starts it, or has done so
         resuming.resume(now)
     return now.paths
 
