@@ -251,7 +251,8 @@ def test_elements_that_run_stay_charged_when_another_begins_again(slurm: Standin
     again = [resuming.request_of(jobs.read(one.paths.job))]
     charge = submission.charge_of_run(one, [one], again, over_budget=True)
     assert charge is not None
-    ledger.charge(paths, charge)
+    with ledger.charged(paths, charge) as begins:
+        begins()
     assert charged() == GPUS * 6.0
 
 
@@ -264,7 +265,8 @@ def test_each_attempt_costs_by_its_own_devices(slurm: StandinSlurm) -> None:
     smaller = trainjob.plan("hpc", command=["true"], instances=1, time_limit="05:00:00", max_attempts=1)
     charge = submission.charge_of_run(run.status(), [run.status()], [smaller.prepared.request], over_budget=True)
     assert charge is not None
-    ledger.charge(paths, charge)
+    with ledger.charged(paths, charge) as begins:
+        begins()
     record = json.loads(paths.job.read_text())
     record["plan"]["topology"]["devices"] = 1
     paths.job.write_text(json.dumps(record))
