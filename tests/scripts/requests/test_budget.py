@@ -206,6 +206,15 @@ def test_another_attempt_is_charged_as_well(slurm: StandinSlurm) -> None:
         run.resume()
 
 
+def test_an_attempt_is_charged_once(slurm: StandinSlurm) -> None:
+    run = submit(hours=5.0)
+    ends(run, after_hours=5.0, state="FAILED")
+    slurm.set_job("101", state="FAILED")
+    run.resume()
+    ends(run, after_hours=1.0, attempt=2)
+    assert charged() == pytest.approx(GPUS * (5.0 + 1.0), abs=0.01)
+
+
 def test_what_is_refused_or_fails_leaves_the_run_and_its_charge_as_they_were(
     slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
