@@ -114,7 +114,7 @@ EVENTS = (
 )
 
 
-# It ends of the request, fails of it, or hangs until the limit ends it: its framework decides, and timing.
+# The request ends it or makes it fail, or it hangs until the limit ends it: its framework and timing decide.
 BY_ITS_END = "by its end"
 
 

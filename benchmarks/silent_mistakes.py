@@ -1,4 +1,4 @@
-"""Are mistakes in a training of several ranks told, which raise no error, and are right scripts left alone?
+"""Are mistakes of a training on several ranks that raise no error found, and right scripts left alone?
 
     python -m benchmarks.silent_mistakes                       # 22 mistakes and 30 right scripts
     python -m benchmarks.silent_mistakes --only not-finite --only dropout
@@ -8,7 +8,7 @@ Four ranks of gloo train `silent_scripts/train.py`, as on two nodes, and then on
 `rehearse` where the four ranks show it, or one of them fails, and by `verify` also where they differ from the one.
 With `--commands` both are called, `rehearse` on a private Slurm; without, ranks are forked from one process that has
 imported torch and the hook, and the record of each is judged by the same functions. A right script has to be without
-any note; where verify says that random numbers hide whether it is right, that is counted apart.
+any note. An INCONCLUSIVE of verify, as where random numbers hide whether the script is right, is counted apart.
 """
 
 from __future__ import annotations
@@ -72,8 +72,6 @@ _RIGHT = (
     *("metrics", "zero-first"),
 )
 _ACCUMULATES = ("accumulation-not-divided", "accumulated", "no-sync", "zero-first")
-
-
 _INCONCLUSIVE = {"random-draws", "batch-norm", "different-work"}
 
 

@@ -63,7 +63,7 @@ _CURED = frozenset(
         *("tilde-in-output", "script-dir-is-spool", "job-never-ends", "wait-interrupted"),
     )
 )
-# Of these: the job is asked before its limit and starts again, and what that saves is up to the script.
+# For these, the job is asked before its limit and starts again; whether that saves anything is up to the script.
 _UP_TO_THE_SCRIPT = frozenset(("time-limit-unhandled", "requeue-without-signal"))
 
 

@@ -325,7 +325,7 @@ _SPECIAL: dict[str, _Special] = {
 _OF_PYXIS = {
     "container-name": "each attempt has a container of its own, without a name",
     "container-mount-home": "a job decides whether the home is mounted",
-    "container-remap-root": "a job decides as whom ranks run",
+    "container-remap-root": "a job decides as which user ranks run",
     "no-container-mount-home": "a job decides whether the home is mounted",
 }
 

@@ -37,7 +37,8 @@ def take_out(script: BatchScript, keys: Keys, account: Account) -> None:
     if not secrets:
         return
     if len(secrets) > _MOST_SECRETS:
-        raise AdoptionError(f"{script.path} states more than {_MOST_SECRETS:,} secrets", f"move them to {SECRETS_FILE}")
+        cure = "put them into a secrets_file of mode 0600"
+        raise AdoptionError(f"{script.path} states more than {_MOST_SECRETS:,} secrets", cure)
     lines = text.split("\n")
     if _holds(keys.job.get("command"), secrets):
         raise AdoptionError(

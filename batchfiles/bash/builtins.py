@@ -52,7 +52,8 @@ def _change_folder(shell: ShellReader, command: ShellCommand) -> None:
     is_known = command.name == "cd" and HOLE not in target and not target.startswith("-") and not shell.conditions
     if not is_known:
         target = f"…{command.line}"  # a folder like no other
-    shell.folder = os.path.normpath(os.path.join(shell.folder, target)).removeprefix("./").removeprefix(".")
+    folder = os.path.normpath(os.path.join(shell.folder, target))
+    shell.folder = "" if folder == "." else folder
 
 
 def _set(shell: ShellReader, command: ShellCommand) -> None:

@@ -5,30 +5,27 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import Edit, launch_at, replaced, with_line, with_srun_option
+from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
+
+_RANK = re.compile(r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)")
+
+
+def _left_to_ranks(text: str) -> str:
+    """Return a text of the batch shell in which only a rank's shell expands what differs between ranks."""
+    return _RANK.sub(r"\\$\1", text)
 
 
 def _nnodes(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is None or launch.launcher is None or "standalone" in launch.launcher.options:
         return None
-    for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
-        line = script.lines[number - 1]
-        if "nnodes" in launch.launcher.options:
-            new = re.sub(r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES", line, count=1)
-        else:
-            new = re.sub(
-                r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)",
-                r"\1 --nnodes=$SLURM_NNODES",
-                line,
-                count=1,
-            )
-        if new != line:
-            return with_line(script, number, new)
-    return None
+    pattern, new = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)", r"\1 --nnodes=$SLURM_NNODES"
+    if "nnodes" in launch.launcher.options:
+        pattern, new = r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES"
+    return first_changed(script, one, lambda line: re.sub(pattern, new, line, count=1))
 
 
 def _with_srun_option(option: str) -> Edit:
@@ -51,25 +48,20 @@ def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
     if not re.search(r"bash -\w*c \"", line):
         launch = launch_at(script, one)
         return None if launch is None or launch.outer is not None else _in_own_shell(script, launch, "")
-    for number in range(one.line, min(one.line + 30, len(script.lines)) + 1):
-        line = script.lines[number - 1]
-        new = re.sub(_RANKS, r"\\$\1", line)
-        if new != line and not line.lstrip().startswith("#"):
-            return with_line(script, number, new)
-    return _escaped_in_variable(script, line=script.lines[one.line - 1])
+    changed = first_changed(
+        script, one, lambda line: line if line.lstrip().startswith("#") else _left_to_ranks(line), most_lines=30
+    )
+    return changed or _in_variable(script, line)
 
 
-def _escaped_in_variable(script: BatchScript, line: str) -> str | None:
+def _in_variable(script: BatchScript, line: str) -> str | None:
     """Return the text in which a variable of bash -c "$VARIABLE" leaves a rank's number to that shell."""
     for given in script.assignments:
-        if re.search(rf"\$\{{?{given.name}\b", line) and re.search(_RANKS, given.text) and '="' in given.text:
+        if re.search(rf"\$\{{?{given.name}\b", line) and _RANK.search(given.text) and '="' in given.text:
             lines, end = list(script.lines), given.line + given.text.count("\n")
-            lines[given.line - 1 : end] = [re.sub(_RANKS, r"\\$\1", one) for one in lines[given.line - 1 : end]]
+            lines[given.line - 1 : end] = map(_left_to_ranks, lines[given.line - 1 : end])
             return "\n".join(lines)
     return None
-
-
-_RANKS = r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)"
 
 
 def _with_values(script: BatchScript, one: Finding) -> str | None:
@@ -78,7 +70,7 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
     A rank's own number stays: the batch shell would give all ranks that of the first.
     """
     name = one.text.rpartition(" ")[2]
-    if re.search(_RANKS, name):
+    if _RANK.search(name):
         return None
     word = re.compile(rf"'([^'\"`$\\]*)(\\?){re.escape(name)}([^'\"`$\\]*)'")
 
@@ -86,12 +78,7 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
         is_of_shell = not match[2] and re.search(r"\s-\w*c\s+\Z", match.string[: match.start()])
         return match[0] if is_of_shell else f'"{match[1]}{name}{match[3]}"'
 
-    for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
-        line = script.lines[number - 1]
-        new = word.sub(in_double, line)
-        if new != line:
-            return with_line(script, number, new)
-    return None
+    return first_changed(script, one, lambda line: word.sub(in_double, line))
 
 
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
@@ -113,17 +100,16 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     )
     if at <= 0:
         return None
-    inner = re.sub(_RANKS, r"\\$\1", command[at:].replace('"', '\\"'))
+    inner = _left_to_ranks(command[at:].replace('"', '\\"'))
     new = f'{command[:at]}bash -c "{first}exec {inner}"'
     return (text[: node.start_byte] + new.encode() + text[node.end_byte :]).decode()
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
-    for number in range(one.line, min(one.line + 12, len(script.lines)) + 1):
-        line = script.lines[number - 1]
-        new = re.sub(r"(--nproc[-_]per[-_]node[= ])\S+", r"\1$SLURM_GPUS_ON_NODE", line, count=1)
-        if new != line:
-            return with_line(script, number, new)
+    pattern = r"(--nproc[-_]per[-_]node[= ])\S+"
+    changed = first_changed(script, one, lambda line: re.sub(pattern, r"\1$SLURM_GPUS_ON_NODE", line, count=1))
+    if changed is not None:
+        return changed
     launch = launch_at(script, one)
     if (
         launch is not None

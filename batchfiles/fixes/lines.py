@@ -11,6 +11,7 @@ from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
 
 Edit = Callable[[BatchScript, Finding], str | None]
+_LINES_OF_COMMAND = 12
 
 
 def with_line(script: BatchScript, number: int, new: str | None) -> str | None:
@@ -27,6 +28,17 @@ def replaced(pattern: str, new: str, flags: int = 0) -> Edit:
     return lambda script, one: with_line(
         script, one.line, re.sub(pattern, new, script.lines[min(one.line, len(script.lines)) - 1], count=1, flags=flags)
     )
+
+
+def first_changed(
+    script: BatchScript, one: Finding, change: Callable[[str], str], most_lines: int = _LINES_OF_COMMAND
+) -> str | None:
+    """Return the text with the first line changed that `change` affects, from that of the fault; None without one."""
+    for number in range(one.line, min(one.line + most_lines, len(script.lines)) + 1):
+        line = script.lines[number - 1]
+        if (new := change(line)) != line:
+            return with_line(script, number, new)
+    return None
 
 
 def directive_added(script: BatchScript, *options: str) -> str:
@@ -63,10 +75,9 @@ def with_srun_option(script: BatchScript, option: str, *, of_launchers: bool = F
 
 def _line_of_srun(script: BatchScript, launch: LaunchedProgram) -> int:
     """Return the line on which the srun of a launch is written; 0 if there is none."""
-    while launch.outer is not None and not any(layer.name == "srun" for layer in launch.layers):
-        launch = launch.outer
-    written = launch.srun.words[0].line if launch.srun else 0
-    candidates: list[int] = [written, *range(launch.line, max(0, launch.line - 12), -1)]
+    step = launch.step
+    written = step.srun.words[0].line if step.srun else 0
+    candidates: list[int] = [written, *range(step.line, max(0, step.line - _LINES_OF_COMMAND), -1)]
     for number in candidates:
         if 0 < number <= len(script.lines) and re.search(rf"^(?!\s*#).*{_SRUN}(?!=)", script.lines[number - 1]):
             return number

@@ -68,15 +68,9 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
     living = [launch for launch in script.training if not launch.command.dead and not launch.is_beside]
-    living = [launch for launch in living if not _outer(launch).command.background] or living
-    outermost = {id(_outer(launch)): _outer(launch) for launch in living}
+    living = [launch for launch in living if not launch.outermost.command.background] or living
+    outermost = {id(launch.outermost): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
-
-
-def _outer(launch: LaunchedProgram) -> LaunchedProgram:
-    while launch.outer is not None:
-        launch = launch.outer
-    return launch
 
 
 def _rows(script: BatchScript, launch: LaunchedProgram) -> tuple[int, int] | None:

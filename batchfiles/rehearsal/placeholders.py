@@ -100,7 +100,7 @@ def _copy(here: Path, target: Path, name: str) -> None:
     source = here / name
     if source.is_dir() or not (source.exists() or target.suffix):
         target.mkdir(exist_ok=True)
-    elif source.is_file() and 0 < source.stat().st_size <= _LARGEST_BYTES:  # one of the kernel's has no size
+    elif source.is_file() and 0 < source.stat().st_size <= _LARGEST_BYTES:  # the kernel's have no size
         shutil.copy(source, target)
     else:
         target.touch()

@@ -256,10 +256,7 @@ def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
 def logs_of(script: BatchScript) -> str:
     """Return a pattern for the files in which output is kept, as a run keeps it in logs of its own."""
     stated = [script.header.value(name) or "" for name in ("output", "error")]
-    launch = main_launch(script)
-    while launch.outer is not None:
-        launch = launch.outer
-    stated += [path.text for _, path in launch.command.writes_to]
+    stated += [path.text for _, path in main_launch(script).outermost.command.writes_to]
     named = (re.sub(r"%\d*[A-Za-z]", HOLE, one).rpartition("/")[2] for one in stated)
     patterns = [re.escape(one).replace(re.escape(HOLE), ".*") for one in named if one]
     return "|".join([r".*\.(?:out|err|log|pyc)", *patterns])

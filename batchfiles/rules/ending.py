@@ -117,31 +117,25 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
 
 def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
     last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
-    if last is None or any(_outermost(launch).background for launch in script.training):
+    if last is None or any(launch.outermost.command.background for launch in script.training):
         return
-    command = _outermost(last)
+    command = last.outermost.command
     if not command.text.startswith("exec "):
         text = f"the trap for {name} (line {traps[name].line}) waits for this command"
         yield found("trap-deferred", command, text)
-
-
-def _outermost(launch: LaunchedProgram) -> ShellCommand:
-    while launch.outer is not None:
-        launch = launch.outer
-    return launch.command
 
 
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
     living = [launch for launch in script.training if not launch.command.dead] or script.training
     main = [launch for launch in living if not launch.is_beside] or living
-    main = [launch for launch in main if not _outermost(launch).background] or main
+    main = [launch for launch in main if not launch.outermost.command.background] or main
     for launch in main:
         piped = next((one for one in _called(launch) if one.piped_into and "pipefail" not in one.options), None)
         if piped is not None:
             yield found("exit-code-lost", piped, f"| {piped.piped_into}, without pipefail")
             return
-        command = _outermost(launch)
+        command = launch.outermost.command
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
         endings = ends(script.root, [(line, word)])
         if endings and all(one.status == ZERO for one in endings):
@@ -156,9 +150,9 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
     yield from _submitted_to_ray(script)
     main = [launch for launch in script.training if not launch.command.dead]
-    if not main or any(not _outermost(launch).background for launch in main) or script.shell.not_here:
+    if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
         return
-    last = _outermost(main[-1])
+    last = main[-1].outermost.command
     at = next(number for number, command in enumerate(script.commands) if command is last)
     holds = {"wait", "sleep", "tail", "fg", "jobs"}
     if not any(one.name in holds or one.name == "kill" or "loop" in one.within for one in script.commands[at + 1 :]):
@@ -214,7 +208,7 @@ def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
         if stated
         else next((traps[name] for name in ("USR1", "USR2") if name in traps), None)
     )
-    if trap is None or not any(_outermost(launch).background for launch in script.training):
+    if trap is None or not any(launch.outermost.command.background for launch in script.training):
         return
     handler = trap.words[1].text
     if re.search(r"\bwait\b", handler) or any(
@@ -246,7 +240,7 @@ _CLEANS_UP = ("rm", "rsync", "cp", "mv", "tar", "rclone", "scp", "fusermount", "
 
 def cleanup(script: BatchScript) -> Iterator[Finding]:
     """Find what a failed training leaves undone."""
-    main = next((_outermost(launch) for launch in reversed(script.training) if not launch.command.dead), None)
+    main = next((launch.outermost.command for launch in reversed(script.training) if not launch.command.dead), None)
     if main is None or "e" not in main.options or main.background or {"or", "condition", "not"} & set(main.within):
         return
     if {"EXIT", "ERR", "0"} & set(_traps(script)):
@@ -281,7 +275,7 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
         and not re.search(r"\binstall\b", command.text)
         and (_DAEMON.search(command.text) or "endless" in command.within)
     ]
-    own = [_outermost(launch) for launch in script.training]
+    own = [launch.outermost.command for launch in script.training]
     daemons = [command for _, command in served]
     work = [
         number

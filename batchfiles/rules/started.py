@@ -231,17 +231,10 @@ def bad_exit(script: BatchScript) -> Iterator[Finding]:
         stated = srun.options.get("kill-on-bad-exit")
         everywhere = launch.command.variables.values.get("SLURM_KILL_BAD_EXIT")
         if (stated is not None and stated.text == "0") or (everywhere is not None and everywhere.text == "0"):
-            yield found("kill-on-bad-exit-0", _step(launch), "--kill-on-bad-exit=0")
+            yield found("kill-on-bad-exit-0", launch.step, "--kill-on-bad-exit=0")
         elif stated is None and everywhere is None and not reported and _spans_nodes(script, launch):
             reported = True
-            yield found("no-kill-on-bad-exit", _step(launch), "srun without --kill-on-bad-exit")
-
-
-def _step(launch: LaunchedProgram) -> LaunchedProgram:
-    """Return what has srun among its words: the launch itself, or what starts the shell around it."""
-    while launch.outer is not None and not any(layer.name == "srun" for layer in launch.layers):
-        launch = launch.outer
-    return launch
+            yield found("no-kill-on-bad-exit", launch.step, "srun without --kill-on-bad-exit")
 
 
 def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
@@ -271,7 +264,7 @@ def cpus(script: BatchScript) -> Iterator[Finding]:
         if any(one.name == "SRUN_CPUS_PER_TASK" for one in script.assignments):
             continue
         text = f"--cpus-per-task={script.request.cpus_per_task}, and srun does not have it"
-        yield found("srun-loses-cpus", _step(launch), text)
+        yield found("srun-loses-cpus", launch.step, text)
         return
 
 

@@ -274,7 +274,7 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     return None
 
 
-# Names, each of which may be another one that is misspelt.
+# Each missing name is compared with each unused one, of which it may be a misspelling.
 _MOST_COMPARED = 200
 
 

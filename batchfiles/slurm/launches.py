@@ -46,6 +46,17 @@ class LaunchedProgram:
         return self.layer("srun")
 
     @property
+    def outermost(self) -> LaunchedProgram:
+        """What the batch shell itself starts: this, or what started the shells around it."""
+        return self if self.outer is None else self.outer.outermost
+
+    @property
+    def step(self) -> LaunchedProgram:
+        """What has srun among its own words: this, or what started a shell around it; the outermost if none has."""
+        has_srun = any(layer.name == "srun" for layer in self.layers)
+        return self if has_srun or self.outer is None else self.outer.step
+
+    @property
     def launcher(self) -> Layer | None:
         """The launcher that starts one process a GPU."""
         return next((layer for layer in reversed(self.layers) if layer.name in launchers.NAMES), None)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
+# The name of the file may precede or follow the option, so the first group is the rest of the command.
 _ON_COMMAND_LINE = re.compile(r"\bsbatch(?=(\s[^#;&|]*))\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
 _SCRIPT = re.compile(r"(?<![\w.=-])([\w.-]+\.(?:sbatch|slurm|sh|bash|job|batch|sub|sl|cmd))\b")
 LARGEST_BYTES = 4_000_000

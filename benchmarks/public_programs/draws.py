@@ -168,7 +168,7 @@ DRAWS = {
         "distilled": "pytorch/tutorials, knowledge distillation",
         "ordinal": "a loop of Raschka-research-group/coral-cnn that calls eval() before it prints",
     },
-    # And after those; the owner of a few that print alike is not told apart.
+    # And after those. Several projects print like some of these, so no owner is named there.
     "draw_8": {
         "poses": "a pretraining of poses, Epoch [1/3] train= val=",
         "two_by_two": "one that prints Train Loss and Acc beside Val Loss and Acc",
@@ -186,7 +186,7 @@ DRAWS = {
         "warm_up": "horovod's synthetic benchmark, with a loss",
         "sums_of_an_epoch": "one that prints the sum of an epoch's losses",
     },
-    # And after those; run it where transformers, accelerate and Lightning are.
+    # And after those. It needs transformers, accelerate and Lightning.
     "draw_9": {
         "lightning_bars": "Lightning-AI/pytorch-lightning itself, its bar of tqdm",
         "lightning_rich": "the same, RichProgressBar",

@@ -55,16 +55,17 @@ class Project(NamedTuple):
         words = ["diff", "HEAD", "--no-renames", *plain]
         changed = _git([*words, "--relative", "--name-only", "-z"], self.top, off, check=False).stdout.split(b"\0")
         # What is left out of the copy is left out of the record as well.
-        names = [
-            name for name in map(os.fsdecode, changed) if self._is_secret(name) or self._is_script_with_secret(name)
+        secret = [
+            f":(exclude,literal){name}"
+            for name in map(os.fsdecode, changed)
+            if self._is_secret(name) or self._is_script_with_secret(name)
         ]
-        secret = [f":(exclude,literal){name}" for name in names]
         answer = _git([*words, "--", ".", *secret], self.top, off, check=False)
         if len(answer.stdout) > DATA_FILE_MB * _MB:
             return f"larger than {DATA_FILE_MB} MB, so it is not kept"
         if answer.code != 0:
             return None
-        # Also where it is in a line that was removed.
+        # A line that was removed may show one that the file no longer has.
         return "".join(part for part in re.split(r"(?m)^(?=diff )", answer.text) if not _shows_secret(part))
 
     def _own_programs(self) -> list[str]:
@@ -114,10 +115,7 @@ class Project(NamedTuple):
         path = self.top / name
         if is_code(name) or path.is_symlink() or not path.is_file() or path.stat().st_size > DATA_FILE_MB * _MB:
             return False
-        try:
-            return holds_written_secret(path)
-        except OSError:
-            return False  # it can't be copied, either
+        return holds_written_secret(path)
 
     def reason_to_leave_out(self, name: str) -> str | None:
         """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""
@@ -140,9 +138,9 @@ class Project(NamedTuple):
 
 
 def _shows_secret(part: str) -> bool:
-    """Return whether the part of a difference for one file shows a secret, as shell has it, outside source code.
+    """Return whether one file's part of a diff shows a secret that is written as in shell. Source code is not read.
 
-    A hunk need not hold the first line, by which a script without a suffix is known.
+    All other files are: a hunk need not hold the first line, by which a script without a suffix is known.
     """
     return not is_code(part.partition("\n")[0].rstrip('"')) and bool(secrets_in(re.sub(r"(?m)^[ +-]", "", part)))
 

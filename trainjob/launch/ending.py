@@ -98,10 +98,9 @@ def decide(facts: AttemptFacts) -> Ending:
     if facts.marker:
         return Ending(states.STOPPED, why="its ranks have stopped, and left a checkpoint: trainjob resume continues")
     if was_interrupted(facts):
-        unsaved = "" if facts.saved else "; " + _NOT_SAVED
-        what = "interrupted%s: %s" % (unsaved, _how_to_go_on(facts))
-        if not facts.asked:  # nor did the disk take that it has saved
-            what = "interrupted: trainjob resume continues"
+        what = "interrupted: trainjob resume continues"
+        if facts.asked:  # else the disk did not take that it has saved either
+            what = "interrupted%s: %s" % ("" if facts.saved else "; " + _NOT_SAVED, _how_to_go_on(facts))
         return Ending(states.STOPPED, why=_with_request(facts, what))
     if facts.code == 0 and facts.awaited:
         return Ending(states.FAILED, why=_UNRECORDED + ": a node may have failed")

@@ -218,7 +218,7 @@ class _Making:
         # Packed from within the folder, or from above it, where notes and what macOS adds may lie beside it.
         inside = [unpacked, *unpacked.iterdir()]
         found = [one for one in inside if os.path.lexists(str(one / "bin"))]
-        if len(found[1:]) and found[0] != unpacked:
+        if len(found) > 1 and found[0] != unpacked:
             raise NoEnvironmentError(
                 "%s has several environments: %s" % (archive, ", ".join(sorted(one.name for one in found))),
                 "pack the one that the job needs",

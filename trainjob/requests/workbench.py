@@ -131,8 +131,8 @@ class Workbench:
         mirror.refresh_updates(paths, now.submission)
         return now
 
-    def wait_for(self, paths: RunPaths, look: Callable[[], Seen | None]) -> Seen | None:
-        """Return what `look` sees, once it sees something; None if the run ends before."""
+    def wait_for(self, paths: RunPaths, look: Callable[[], Seen | None], attempt: int | None = None) -> Seen | None:
+        """Return what `look` sees, once it sees something; None if the run ends before, or `attempt` of it."""
         if not self.is_on_cluster:
             return wait_for(paths, look)
         seen: Seen | None = None
@@ -141,7 +141,7 @@ class Workbench:
             nonlocal seen
             mirror.refresh_updates(paths, now.submission)
             seen = look()
-            return seen is not None or now.state not in states.ACTIVE
+            return seen is not None or is_over(now, attempt)
 
         poll(paths, is_seen)
         return seen
@@ -170,7 +170,9 @@ def is_over(now: Snapshot, attempt: int | None) -> bool:
     """Return whether a run has ended; or `attempt` of it, after which a scheduler starts another."""
     if now.state not in states.ACTIVE:
         return True
-    return attempt is not None and (now.attempt > attempt or now.state == states.REQUEUED)
+    if attempt is None:
+        return False
+    return now.attempt > attempt or (now.attempt == attempt and now.state == states.REQUEUED)
 
 
 def wait(paths: RunPaths, say: Callable[[str], None]) -> Snapshot:
@@ -217,9 +219,9 @@ def workbench(prepared: Prepared, say: Callable[[str], None], *, is_on_cluster: 
 
     Raises UserError if the folder can't be created.
     """
-    runs_dir = find("local").cluster.runs_dir
-    kept = prepared.runs_dir if is_on_cluster else expanded(runs_dir) if runs_dir else home()
-    folder = kept.resolve() / "experiments" / index.new_id("experiment")
+    local = find("local").cluster.runs_dir
+    runs_dir = prepared.runs_dir if is_on_cluster else expanded(local) if local else home()
+    folder = runs_dir.resolve() / "experiments" / index.new_id("experiment")
     try:
         with only_owner_writes():
             folder.mkdir(parents=True)

@@ -82,7 +82,7 @@ def test_a_sourced_file_with_a_secret_is_said_to_be_missing(tmp_path: Path) -> N
     (tmp_path / "keys.sh").write_text(f"export HF_TOKEN={'0123456789abcdef' * 2}\n")
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --ntasks=1\n. ./keys.sh\nsrun python train.py\n")
     ended = trainjob(tmp_path, "adopt", "train.sbatch")
-    assert "3: . ./keys.sh: no copy of the project has ./keys.sh: take the secret out of it, into" in ended.stdout
+    assert "3: . ./keys.sh: no copy of the project has ./keys.sh: take the secret out of it, and put" in ended.stdout
 
 
 def test_a_file_that_is_not_there_is_bad_use(tmp_path: Path) -> None:

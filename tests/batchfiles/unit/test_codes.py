@@ -425,6 +425,8 @@ _RAY = "ray start --head --port=6379\n"
         (f"cd $WORK\ncat > run.sh <<EOF\n{_RAY}EOF\nsrun -N1 bash run.sh\nrm run.sh\n", True),
         (f"cat > run.sh <<EOF\n{_RAY}EOF\ncp run.sh old\nsrun -N1 bash run.sh\n", True),
         (f"cat > run.sh <<EOF\n{_RAY}EOF\ncd elsewhere\nsrun -N1 bash run.sh\n", False),
+        (f"cd ..\ncat > run.sh <<EOF\n{_RAY}EOF\ncd ..\nsrun -N1 bash run.sh\n", False),
+        (f"cat > run.sh <<EOF\n{_RAY}EOF\ncd a\ncd ..\nsrun -N1 bash run.sh\n", True),
         (f"(cd a; cat > run.sh <<EOF\n{_RAY}EOF\n)\nsrun -N1 bash run.sh\n", False),
         (
             f"if nc -z a 1; then\ncat > run.sh <<EOF\necho\nEOF\nelse\ncat > run.sh <<EOF\n{_RAY}EOF\nfi\n"

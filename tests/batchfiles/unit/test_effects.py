@@ -143,7 +143,7 @@ def test_a_script_with_a_secret_is_told_where_it_is_read_or_run(text: str, is_to
     ]
     assert bool(told) == is_told
     if told:
-        assert "take the secret out of it, into a secrets_file" in told[0]
+        assert "take the secret out of it, and put it into a secrets_file" in told[0]
 
 
 def test_variables_of_sruns_export_are_carried_over(tmp_path: Path) -> None:

@@ -339,7 +339,7 @@ def test_term_waits_for_a_checkpoint_that_is_being_written(launched: Callable[..
     code, message = one.ended()
     assert (one.folder / "code/checkpoint-7/complete").exists(), message
     assert code == 143
-    assert "a checkpoint is being written: the ranks get TERM later" in message
+    assert message == "trainjob: a checkpoint is being written: the ranks get TERM later\n"
     assert not (one.folder / "failure.json").exists()
     assert not RunPaths(one.folder).asked(1).exists(), "no handler of a rank got a request"
 
@@ -352,6 +352,17 @@ def test_term_waits_for_no_checkpoint_longer_than_half_of_the_grace(launched: Ca
     code, _ = one.ended()
     assert code == 143, "by TERM, not by KILL"
     assert time.monotonic() - began >= 4.0
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_RANK", "PMIX_RANK"])
+def test_under_mpirun_which_kills_launchers_a_second_later_ranks_get_term_at_once(
+    launched: Callable[..., Launched], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "0")
+    one = launched(SAVES, "1000")
+    one.wait_until_both_say("saves")
+    one.process.send_signal(signal.SIGTERM)
+    assert one.ended() == (143, "")
 
 
 LAUNCHES = "import runpy; runpy.run_module('trainjob.launch', run_name='__main__', alter_sys=True)\n"

@@ -213,9 +213,10 @@ def _cost(request: Request, stops: int, budget: str | None) -> str:
     """Return the words for what the jobs cost at most. Raises UserError for more than the budget."""
     from trainjob.contract.errors import UserError
     from trainjob.planning.words import quantity
+    from trainjob.verify.scripts.interruptions import most_attempts
 
-    # Uninterrupted, once more where both differ, and once more after a save that was killed.
-    attempts, topology, limit_s = stops + 4, request.plan.topology, request.times.limit_s
+    # Beside the interrupted run one that is not, and another where both differ.
+    attempts, topology, limit_s = most_attempts(stops) + 2, request.plan.topology, request.times.limit_s
     assert limit_s is not None  # noqa: S101 - a job without a limit was refused
     on_cpus = topology.device == "CPU"
     count, unit = (topology.host_count, "node") if on_cpus else (topology.devices, "device")

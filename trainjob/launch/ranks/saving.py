@@ -40,9 +40,9 @@ class Save:
 
         places = places_of_saves(self._paths, self._rank, self._folders)
         before: Optional[float] = None
-        newest = tracked.newest_checkpoint(places)
+        first = newest = tracked.newest_checkpoint(places)
         while newest not in (0.0, before):
-            if before is not None and not self.is_over:
+            if before == first and not self.is_over:  # once
                 sys.stderr.write("trainjob: a checkpoint is being written: the ranks get TERM later\n")
             clock.sleep(_QUIET_S)
             before, newest = newest, tracked.newest_checkpoint(places)

@@ -12,6 +12,7 @@ from typing import Any
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
+from trainjob.lifecycle.cancel import cancel
 from trainjob.observe.status import Snapshot
 from trainjob.records import updates
 from trainjob.records.updates import AT_EVALUATION, AT_SAVE, AT_START, AT_UPDATE, UpdatePaths
@@ -61,6 +62,11 @@ def recorded(workbench: Workbench, **settings: Any) -> Request:
     return workbench.vary(**settings, env={"OMP_NUM_THREADS": "1", **workbench.request.job.env, **record})
 
 
+def most_attempts(stops: int) -> int:
+    """Return how many attempts a run on a cluster may make: one after each stop, one more after a torn save."""
+    return stops + 2
+
+
 def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedStop]) -> Interrupted:
     """Return the run with as many of these interruptions as it meets."""
     done: list[ScriptInterruption] = []
@@ -73,15 +79,11 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
         attempt += 1
         stop = planned[0]
         if stop is not None:
-            moment = stop.moment
-            at = AT_UPDATE if moment == NEAR_END else moment
-            saved = 0 if paths is None else _saved_before(paths)
-            name = updates.wait_at(workbench.folder, attempt, at, 0 if at == AT_START else max(1, stop.after - saved))
-            workbench.publish(name)
-        paths = _begun(workbench, request, now)
+            _announce(workbench, stop, paths, attempt)
+        paths = _begun(workbench, request, now, attempt)
         seen = None if stop is None else _wait_until_it_waits(workbench, paths, attempt)
         if stop is None or seen is None:
-            now = workbench.wait(paths)
+            now = workbench.wait(paths, most_attempts(len(stops)))
             again = None if now.state == states.COMPLETED or not done else _put_back(workbench, done[-1], now)
             if again is None:
                 break
@@ -89,16 +91,30 @@ def interrupted(workbench: Workbench, request: Request, stops: Sequence[PlannedS
             torn.append(again)
             continue
         handles = tuple(seen["handles"])
+        following = planned[1]
+        if workbench.is_on_cluster and following is not None:
+            # Its scheduler may start the next attempt before this one is seen to have ended, and what it saved then.
+            _announce(workbench, following, paths, attempt + 1)
         interrupt(paths, stop.way, seen["pid"], takes_usr1="USR1" in handles)
         now = workbench.wait(paths, attempt)
-        done.append(ScriptInterruption(stop.way, moment, attempt, seen["update"], handles, now.state))
+        done.append(ScriptInterruption(stop.way, stop.moment, attempt, seen["update"], handles, now.state))
         after = f"update {seen['update']} of attempt {attempt}"
-        workbench.say(f"  {len(done)} of {len(stops)}: {stop.way} at {moment}, after {after}")
+        workbench.say(f"  {len(done)} of {len(stops)}: {stop.way} at {stop.moment}, after {after}")
         planned.pop(0)
     workbench.publish(*updates.wait_nowhere(workbench.folder))
     assert paths is not None  # noqa: S101 - there was at least one attempt
     assert now is not None  # noqa: S101 - which has ended
+    if now.state in states.ACTIVE:  # a scheduler counts starts anew after each `resume`
+        cancel(paths, grace_s=0.0)
     return Interrupted(paths, tuple(done), None if now.state == states.COMPLETED else now, tuple(torn))
+
+
+def _announce(workbench: Workbench, stop: PlannedStop, paths: RunPaths | None, attempt: int) -> None:
+    """Have `attempt` wait for this stop, counted from what the run in `paths` has saved so far."""
+    at = AT_UPDATE if stop.moment == NEAR_END else stop.moment
+    saved = 0 if paths is None else _saved_before(paths)
+    after = 0 if at == AT_START else max(1, stop.after - saved)
+    workbench.publish(updates.wait_at(workbench.folder, attempt, at, after))
 
 
 def _put_back(workbench: Workbench, last: ScriptInterruption, now: Snapshot) -> TornSave | None:
@@ -120,11 +136,11 @@ def is_of_one_step(folder: Path) -> bool:
     return re.search(r"[-_]\d+$", folder.name) is not None
 
 
-def _begun(workbench: Workbench, request: Request, now: Snapshot | None) -> RunPaths:
-    """Return the run, which has begun, or goes on after an attempt that has ended as `now`."""
+def _begun(workbench: Workbench, request: Request, now: Snapshot | None, attempt: int) -> RunPaths:
+    """Return the run, which has begun, or goes on by `attempt` after one that has ended as `now`."""
     if now is None:
         return workbench.begin(request)
-    if now.state not in states.ACTIVE:  # else its scheduler starts the next attempt
+    if now.state not in states.ACTIVE and now.attempt < attempt:  # else its scheduler starts, or has started, it
         resuming.resume(now)
     return now.paths
 
@@ -161,11 +177,11 @@ def _saved_before(paths: RunPaths) -> int:
 
 
 def _wait_until_it_waits(workbench: Workbench, paths: RunPaths, attempt: int) -> dict[str, Any] | None:
-    """Return what rank 0 wrote when it reached the moment of `attempt`; None if the run ended before."""
+    """Return what rank 0 wrote when it reached the moment of `attempt`; None if that ended before."""
     lines = UpdatePaths(paths).lines(0)
 
     def waits() -> dict[str, Any] | None:
         new = (line for line in lines.new() if line["event"] == updates.PAUSED and line["attempt"] == attempt)
         return next(new, None)
 
-    return workbench.wait_for(paths, waits)
+    return workbench.wait_for(paths, waits, attempt)

@@ -22,6 +22,7 @@ from trainjob.verify.scripts.interruptions import (
     drawn,
     interrupted,
     is_of_one_step,
+    most_attempts,
     recorded,
 )
 from trainjob.verify.scripts.lost import (
@@ -100,8 +101,8 @@ def verify_script(
         return ScriptVerdict(findings=[finding(UNSEEN, why)], runs=[whole])
     asked = drawn(plan, logs[0][0])
     again = request
-    if workbench.is_on_cluster:  # a start after each interruption, and one more after a save that was killed
-        again = recorded(workbench, instances=instances, max_attempts=len(asked) + 2)
+    if workbench.is_on_cluster:
+        again = recorded(workbench, instances=instances, max_attempts=most_attempts(len(asked)))
     broken = interrupted(workbench, again, asked)
     theirs = update_log.read(broken.paths)
     evidence = ResumeEvidence(whole, broken, logs, theirs)

@@ -30,7 +30,7 @@ _SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", 
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
-_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES, _TWO = 40, 400, 100, 4, 2
+_MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES = 40, 400, 100, 4
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 _SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
@@ -97,11 +97,11 @@ class _Count:
         weight = next((id(one) for group in optimizer.param_groups for one in group["params"]), 0)
         if not self._weights or weight in self._weights:
             # Where it goes on alone, its first step was an update as well: that of another model, or of a second phase.
-            self.updates += 2 if weight == self._newcomer and len(self._weights) == _TWO else 1
+            self.updates += 2 if weight == self._newcomer and len(self._weights) == 2 else 1
             self._weights, self._newcomer = {weight}, 0
             self._note_loader()
         else:
-            is_new = weight not in self._have_stepped and self.updates >= _TWO
+            is_new = weight not in self._have_stepped and self.updates >= 2
             self._newcomer = weight if is_new else 0
             self._weights.add(weight)
         self._have_stepped.add(weight)
