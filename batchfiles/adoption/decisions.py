@@ -9,7 +9,6 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
@@ -370,17 +369,10 @@ def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decis
             continue
         if is_secret_file(word):
             return Decision(Where.LOST, f"no copy of the project has {word}: {SECRETS_FILE}")
-        if _is_script_with_secret(around.script.path.parent / word):
+        if holds_written_secret(around.script.path.parent / word):
             cure = f"take the secret out of it, and {SECRETS_FILE}"
             return Decision(Where.LOST, f"no copy of the project has {word}: {cure}")
     return None
-
-
-def _is_script_with_secret(path: Path) -> bool:
-    try:
-        return path.is_file() and holds_written_secret(path)
-    except (OSError, ValueError):
-        return False  # the word can't be a file's name: it is too long, or has a zero byte
 
 
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:

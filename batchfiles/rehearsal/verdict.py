@@ -81,9 +81,8 @@ def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | 
     interrupted = next((one for one in findings if one.code == "wait-interrupted"), None)
     if killed := _killed_while_saving(seen, interrupted is not None):
         where = f" (line {interrupted.line}: {interrupted.text})" if interrupted else ""
-        problems.append(
-            f"{quantity(len(killed), 'rank')} had been asked to save, and the end of the batch shell killed them{where}"
-        )
+        ranks = quantity(len(killed), "rank")
+        problems.append(f"the end of the batch shell killed {ranks} that had been asked to save{where}")
     return BatchVerdict(problems, list(_facts(seen)), confirmations, recording)
 
 

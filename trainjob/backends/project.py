@@ -115,10 +115,7 @@ class Project(NamedTuple):
         path = self.top / name
         if is_code(name) or path.is_symlink() or not path.is_file() or path.stat().st_size > DATA_FILE_MB * _MB:
             return False
-        try:
-            return holds_written_secret(path)
-        except OSError:
-            return False  # it can't be copied, either
+        return holds_written_secret(path)
 
     def reason_to_leave_out(self, name: str) -> str | None:
         """Return why a file is not copied: "" for one that does not exist, None for one that is copied."""

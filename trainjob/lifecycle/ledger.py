@@ -11,10 +11,11 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from trainjob.backends.base import NotSubmittedError
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
@@ -58,19 +59,16 @@ class Limit(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What a run may cost, who pays, and the budgets that must hold it."""
+    """What a run may cost, who pays, and the budgets that must hold it.
+
+    `again`: of a run that has begun before, it or those of its elements that begin once more.
+    """
 
     cost: Cost
     cluster: str
     project: str
     limits: Sequence[Limit]
-    # Of a run that has been charged before: its next attempt, or by number those of the elements that begin again.
-    attempts: Mapping[str, int] | None = None
-
-    @staticmethod
-    def part(paths: RunPaths) -> str:
-        """Return the key of a run in `attempts`."""
-        return "" if paths.element is None else str(paths.element)
+    again: Sequence[RunPaths] = ()
 
 
 Row = dict[str, Any]
@@ -78,60 +76,72 @@ Row = dict[str, Any]
 _WITHIN_S = {"day": 86_400.0, "week": 7 * 86_400.0, "month": 30 * 86_400.0}
 
 
-def charge(paths: RunPaths, charged: Charge) -> Row | None:
-    """Write the run into the ledger, at most, beside what it has been charged before; return its row of before.
+@contextlib.contextmanager
+def charged(paths: RunPaths, charge: Charge | None) -> Iterator[Callable[[], None]]:
+    """Charge a run, at most, beside what it has been charged before. Yield what is called when it may begin.
 
-    Raises OverBudgetError, with nothing written, beyond a budget.
+    An error before that call, and NotSubmittedError after it, leave the ledger as it was. Raises OverBudgetError.
     """
-    with _opened() as ledger:
+    if charge is None or not charge.cost.devices:
+        yield lambda: None
+        return
+    before, has_begun = _charge(paths, charge), False
+
+    def begins() -> None:
+        nonlocal has_begun
+        has_begun = True
+
+    try:
+        yield begins
+    except BaseException as error:
+        if not has_begun or isinstance(error, NotSubmittedError):
+            with contextlib.suppress(UserError, OSError), _opened("a+") as ledger:
+                _append(ledger, before)
+        raise
+
+
+def _charge(paths: RunPaths, charge: Charge) -> Row:
+    """Write the run into the ledger, and return its row of before, or one of a run that has cost nothing."""
+    with _opened("a+") as ledger:
         rows = _read(ledger)
-        before = rows.get(paths.id)
-        if charged.limits:
+        is_known = paths.id in rows
+        if charge.limits or is_known:
             rows = _settled(ledger, rows)
-        elif before is not None:
-            rows = _settled(ledger, {paths.id: before})
-        # Of one that goes on, elements of an array perhaps, all that it may still cost.
-        held = _charged(rows[paths.id]) if before is not None else 0.0
-        for limit in charged.limits:
-            if problem := over(limit, charged, _used(limit, rows.values(), but=paths.id) + held):
+        before = rows.pop(paths.id, {"run": paths.id, "most": 0.0, "spent": 0.0, "ended_at": clock.time()})
+        # Of a run that has not ended, as of an array whose other elements run, all that it may still cost.
+        held = _hours(before)
+        for limit in charge.limits:
+            if problem := over(limit, charge, _sum(limit, rows.values()) + held):
                 raise problem
         row = {
             "run": paths.id,
             "folder": str(paths.folder),
-            "cluster": charged.cluster,
-            "project": charged.project,
-            "device": charged.cost.device,
-            "attempts": charged.attempts,
+            "cluster": charge.cluster,
+            "project": charge.project,
+            "device": charge.cost.device,
+            "attempts": {_part(one): _attempts(one) for one in charge.again} if charge.again else None,
             "before": _finite(held),
-            "most": _finite(held + charged.cost.most),
+            "most": _finite(held + charge.cost.most),
         }
         _append(ledger, row)
-        return rows.get(paths.id)
-
-
-def take_back(paths: RunPaths, before: Row | None) -> None:
-    """Note that the run was not started after all; `before` is its row of before."""
-    with contextlib.suppress(UserError, OSError), _opened() as ledger:
-        _append(ledger, before or {"run": paths.id, "most": 0.0, "spent": 0.0, "ended_at": clock.time()})
+        return before
 
 
 def settle(paths: RunPaths) -> None:
     """Note what a run has cost that has ended, before it is removed."""
-    if not _file().exists():
-        return
-    with contextlib.suppress(UserError, OSError), _opened() as ledger:
-        rows = _read(ledger)
-        if paths.id in rows:
-            _settled(ledger, {paths.id: rows[paths.id]})
+    with contextlib.suppress(UserError, OSError):
+        if _file().exists():
+            with _opened("a+") as ledger:
+                _settled(ledger, {run: row for run, row in _read(ledger).items() if run == paths.id})
 
 
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
-    """Return each budget with the device-hours that are charged to it now. Writes nothing."""
-    if not limits or not _file().exists():
-        return [(limit, 0.0) for limit in limits]
-    with _opened() as ledger:
-        rows = {run: {**row, **_outcome(row)} for run, row in _read(ledger).items()}
-    return [(limit, _used(limit, rows.values())) for limit in limits]
+    """Return each budget with the device-hours that are charged to it now. Raises UserError."""
+    rows: dict[str, Row] = {}
+    if limits and _file().exists():
+        with _opened("r") as ledger:
+            rows = {run: {**row, **_outcome(row)} for run, row in _read(ledger).items()}
+    return [(limit, _sum(limit, rows.values())) for limit in limits]
 
 
 def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None:
@@ -150,7 +160,7 @@ def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None
         counted = "a run without a time limit counts until it has ended"
     text = f"this job may cost {cost.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
     fitting = int(left // cost.hours)
-    if charge.attempts is not None:  # its time limit and starts are as they were
+    if charge.again:  # its time limit and starts are as they were
         cure = "Wait for running jobs to end; each is then charged only what it used"
     elif fitting >= 1:
         cure = f"Give --max-attempts {fitting}: it then starts at most that many times"
@@ -163,21 +173,20 @@ def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None
     return OverBudgetError(text, f"{cure}; {by_hand}")
 
 
-def _used(limit: Limit, rows: Iterable[Row], but: str = "") -> float:
+def _sum(limit: Limit, rows: Iterable[Row]) -> float:
     """Return the hours that rows charge to a budget: those that have ended only if they have within its time."""
     earliest = clock.time() - _WITHIN_S[limit.per] if limit.per else -math.inf
     return sum(
-        _charged(row)
+        _hours(row)
         for row in rows
-        if row["run"] != but
-        and row.get("device") == limit.device
+        if row.get("device") == limit.device
         and limit.cluster in (None, row.get("cluster"))
         and (limit.folder is None or Path(str(row.get("project"))).is_relative_to(limit.folder))
         and float(row.get("ended_at", math.inf)) >= earliest
     )
 
 
-def _charged(row: Row) -> float:
+def _hours(row: Row) -> float:
     """Return what a row charges: infinite for a run without a time limit that has not ended."""
     figure = row["spent"] if "ended_at" in row else row.get("most")
     return math.inf if figure is None else float(figure)
@@ -217,17 +226,29 @@ def _outcome(row: Row) -> dict[str, float]:
     try:
         for one in now.parts:
             devices = jobs.read(one.paths.job).plan.topology.devices
-            first = 0 if of_parts is None else of_parts.get(Charge.part(one.paths), math.inf)
+            # The earlier ones were charged before, or to the run that this one continues.
+            earlier = 0 if of_parts is None else of_parts.get(_part(one.paths), math.inf)
             for attempt in events.attempts(events.read(one.paths)):
-                if attempt.number < first:
-                    continue  # it was charged by an earlier row, or to the run that this one continues
+                if attempt.number <= earlier:
+                    continue
                 end = clock.time() if attempt.ended_at is None else attempt.ended_at
                 hours += devices * max(0.0, end - attempt.began_at) / 3600
                 ended_at = max(ended_at, end)
     except (UserError, OSError):  # a damaged record tells nothing, so it counts at its most
         return {}
     held = math.inf if row.get("before") is None else float(row["before"])
-    return {"spent": min(held + hours, _charged(row)), "ended_at": ended_at or clock.time()}
+    return {"spent": min(held + hours, _hours(row)), "ended_at": ended_at or clock.time()}
+
+
+def _part(paths: RunPaths) -> str:
+    return "" if paths.element is None else str(paths.element)
+
+
+def _attempts(paths: RunPaths) -> int:
+    """Return how many attempts a run has noted: one that was cancelled while it waited has none."""
+    from trainjob.records import events
+
+    return max((one.number for one in events.attempts(events.read(paths))), default=0)
 
 
 def _file() -> Path:
@@ -235,19 +256,20 @@ def _file() -> Path:
 
 
 @contextlib.contextmanager
-def _opened() -> Iterator[IO[str]]:
-    """Open the ledger while no other command has it. Raises UserError."""
+def _opened(mode: str) -> Iterator[IO[str]]:
+    """Open the ledger: "r", or "a+" while no other command extends it. Raises UserError."""
     path = _file()
     try:
         with only_owner_writes():
             path.parent.mkdir(parents=True, exist_ok=True)
-            ledger = path.open("a+", encoding="utf-8", errors="replace")
-        with ledger:
-            fcntl.lockf(ledger, fcntl.LOCK_EX)
+            opened = path.open(mode, encoding="utf-8", errors="replace")
+        with opened as ledger:
+            if mode != "r":
+                fcntl.lockf(ledger, fcntl.LOCK_EX)
             yield ledger
     except OSError as error:
         raise UserError(
-            f"the ledger of device-hours {path} can't be written ({error.strerror})",
+            f"the ledger of device-hours {path} can't be {'read' if mode == 'r' else 'written'} ({error.strerror})",
             "make room there, or set XDG_DATA_HOME to a folder that you may write",
         ) from None
 

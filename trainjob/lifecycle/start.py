@@ -176,40 +176,35 @@ def _begin(
 
     Raises OverBudgetError for more than is left of a budget.
     """
-    if charge is not None:
-        ledger.charge(paths, charge)
-    try:
-        # In the index before it exists, so that what an interruption leaves is found; and never without its record.
-        if is_listed:
-            index.add(paths)
+    with ledger.charged(paths, charge) as begins:
         try:
-            fill()
-        except BaseException as error:
-            if charge is not None:
-                ledger.take_back(paths, None)
-            if isinstance(error, UserError):
+            # In the index before it exists, so that what an interruption leaves is found; never without its record.
+            if is_listed:
+                index.add(paths)
+            try:
+                fill()
+            except UserError:
+                index.forget(paths.id)
+                raise
+            begins()
+            with contextlib.ExitStack() as held:
+                # So that no `resume` takes it for an interrupted submission.
+                try:
+                    held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))
+                except UserError as error:
+                    raise NotSubmittedError(error.text, error.cure) from None
+                recorded = submissions.read(paths)  # anew, under the lock
+                if recorded is None or recorded.native is None:  # it has not been resumed already
+                    hand_over(paths, submission, before=recorded)
+        except (NotSubmittedError, index.IndexUnwritableError):
+            # The run certainly never began: it must not be in the way of the next try.
+            with contextlib.suppress(UserError, OSError):
+                mirror.remove(submission)
+            # The index last: a folder that it does not name would never be found.
+            shutil.rmtree(paths.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
                 index.forget(paths.id)
             raise
-        with contextlib.ExitStack() as held:
-            # So that no `resume` takes it for an interrupted submission.
-            try:
-                held.enter_context(locked(paths, "trainjob submit", wait_s=_LOCK_S))
-            except UserError as error:
-                raise NotSubmittedError(error.text, error.cure) from None
-            recorded = submissions.read(paths)  # anew, under the lock
-            if recorded is None or recorded.native is None:  # it has not been resumed already
-                hand_over(paths, submission, before=recorded)
-    except (NotSubmittedError, index.IndexUnwritableError):
-        # The run certainly never began: it must not be in the way of the next try.
-        with contextlib.suppress(UserError, OSError):
-            mirror.remove(submission)
-        # The index last: a folder that it does not name would never be found.
-        shutil.rmtree(paths.folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            index.forget(paths.id)
-        if charge is not None:
-            ledger.take_back(paths, None)
-        raise
 
 
 def _remote(handover: Handover, paths: RunPaths) -> Remote | None:

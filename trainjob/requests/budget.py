@@ -103,7 +103,6 @@ def as_json(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> dict[str,
     }
 
 
-def refusals(charge: Charge) -> list[ledger.OverBudgetError]:
+def refusals(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> list[ledger.OverBudgetError]:
     """Return the error of each budget that does not hold the job."""
-    found = (ledger.over(limit, charge, hours) for limit, hours in standing(charge))
-    return [error for error in found if error is not None]
+    return [error for limit, hours in budgets if (error := ledger.over(limit, charge, hours)) is not None]

@@ -1,6 +1,6 @@
 """The public Python interface: `import trainjob`, then plan(), submit(), runs() and run().
 
-Every call makes the same checks as the command line, which is built on this module. Every error that the user can fix
+Every call makes the same checks as the command line, by the same functions. Every error that the user can fix
 is raised as `trainjob.UserError`, whose message has the rule, both values and the cure.
 """
 

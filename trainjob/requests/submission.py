@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from trainjob.backends.base import NotSubmittedError
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
@@ -26,7 +25,7 @@ from trainjob.observe.report.report import slowest_checkpoint_s
 from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
-from trainjob.records import checkpoints, events
+from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests import budget
@@ -41,7 +40,8 @@ def find_problems(prepared: Prepared, depth: Depth, context: Context | None = No
     all_problems = problems(context or context_of(prepared), depth)
     with contextlib.suppress(OSError):  # earlier runs that can't be read are ignored
         all_problems += earlier.too_late_for_a_checkpoint(prepared.request)
-    return [*all_problems, *(one.problem for one in budget.refusals(budget.charged(prepared)))]
+    charge = budget.charged(prepared)
+    return [*all_problems, *(one.problem for one in budget.refusals(charge, budget.standing(charge)))]
 
 
 def context_of(prepared: Prepared) -> Context:
@@ -112,7 +112,7 @@ def submit(
         remote=remote,
         after=wait_for,
         inside=prepared.inside and prepared.inside.allocation.job_id,
-        charge=charge if charge.cost.devices else None,
+        charge=charge,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
@@ -180,20 +180,13 @@ def resume(
         request = follow_checkpoints(paths, request, warn)
         begin = resuming.parts_to_resume(now, completed=completed)
         again = [request or resuming.request_of(jobs.read(one.paths.job)) for one in begin]
-        charge = charge_of_run(now, begin, again, over_budget=over_budget)
-        before = None if charge is None else ledger.charge(paths.whole, charge)
-        may_begin = False
-        try:
+        with ledger.charged(paths.whole, charge_of_run(now, begin, again, over_budget=over_budget)) as begins:
             if from_scratch:
                 resuming.start_over(now)
             if request is not None:
                 write_again(paths, rendered(request))
-            may_begin = True
+            begins()
             resuming.resume(now, completed=completed)
-        except BaseException as error:
-            if charge is not None and (not may_begin or isinstance(error, NotSubmittedError)):
-                ledger.take_back(paths.whole, before)
-            raise
         notify.watch(paths)
 
 
@@ -206,10 +199,7 @@ def charge_of_run(
         return None
     project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
     charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
-    # Not from the status: one that was cancelled while it waited begins with the same number.
-    noted = {charge.part(one.paths): events.attempts(events.read(one.paths)) for one in begin}
-    attempts = {part: max((one.number for one in begun), default=0) + 1 for part, begun in noted.items()}
-    return charge._replace(limits=() if over_budget else charge.limits, attempts=attempts)
+    return charge._replace(limits=() if over_budget else charge.limits, again=[one.paths for one in begin])
 
 
 def _moved(now: Snapshot, inside: str) -> Snapshot:

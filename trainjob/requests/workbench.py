@@ -22,7 +22,6 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, expanded, home
 from trainjob.kinds.lookup import find, refuse_missing_facts
 from trainjob.lifecycle import start
-from trainjob.lifecycle.ledger import Charge
 from trainjob.lifecycle.prune import remove_run
 from trainjob.machines import process
 from trainjob.observe import index
@@ -32,7 +31,7 @@ from trainjob.planning.words import quantity
 from trainjob.records.files import only_owner_writes
 from trainjob.records.submission import Remote
 from trainjob.render.request import Request
-from trainjob.requests.budget import charge_of, cost_of
+from trainjob.requests.budget import charged
 from trainjob.requests.guardian import KEEP
 from trainjob.requests.prepared import Prepared, rendered
 from trainjob.requests.submission import refuse_problems, refuse_secrets
@@ -107,15 +106,10 @@ class Workbench:
                 share=request.cluster.share if self.is_on_cluster else "none",
                 remote=self.remote,
                 is_listed=False,
-                charge=self._charge(request) if self.is_on_cluster else None,
+                charge=charged(replace(self.prepared, request=request)) if self.is_on_cluster else None,
             ),
             again=True,
         )
-
-    def _charge(self, request: Request) -> Charge | None:
-        project = self.prepared.project
-        charge = charge_of(cost_of([request]), request.cluster, request.plan.cluster, project.top / project.start)
-        return charge if charge.cost.devices else None
 
     def run(self, request: Request) -> RunPaths:
         """Return the run of one variation once it is complete. Raises UserError if it fails."""

@@ -278,9 +278,7 @@ def test_ranks_that_were_killed_while_they_saved_are_no_pass() -> None:
     killed = [process(rank, signals=("USR1",)) for rank in range(4)]
     again = [replace(one, environment={**one.environment, "SLURM_RESTART_COUNT": "1"}) for one in GOOD]
     verdict = judged([*killed, *again], "wait-interrupted", **back)
-    assert verdict.problems == [
-        "4 ranks had been asked to save, and the end of the batch shell killed them (line 9: text)"
-    ]
+    assert verdict.problems == ["the end of the batch shell killed 4 ranks that had been asked to save (line 9: text)"]
     assert verdict.confirmations[0].is_confirmed is True
     assert judged([*killed, *again], **back).passed  # such as those that save and go on, until the limit
     assert not judged([*killed, *again], **{**back, "exit_code": 138}).passed

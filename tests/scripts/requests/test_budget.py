@@ -206,6 +206,15 @@ def test_another_attempt_is_charged_as_well(slurm: StandinSlurm) -> None:
         run.resume()
 
 
+def test_an_attempt_is_charged_once(slurm: StandinSlurm) -> None:
+    run = submit(hours=5.0)
+    ends(run, after_hours=5.0, state="FAILED")
+    slurm.set_job("101", state="FAILED")
+    run.resume()
+    ends(run, after_hours=1.0, attempt=2)
+    assert charged() == pytest.approx(GPUS * (5.0 + 1.0), abs=0.01)
+
+
 def test_what_is_refused_or_fails_leaves_the_run_and_its_charge_as_they_were(
     slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +260,8 @@ def test_elements_that_run_stay_charged_when_another_begins_again(slurm: Standin
     again = [resuming.request_of(jobs.read(one.paths.job))]
     charge = submission.charge_of_run(one, [one], again, over_budget=True)
     assert charge is not None
-    ledger.charge(paths, charge)
+    with ledger.charged(paths, charge) as begins:
+        begins()
     assert charged() == GPUS * 6.0
 
 
@@ -264,7 +274,8 @@ def test_each_attempt_costs_by_its_own_devices(slurm: StandinSlurm) -> None:
     smaller = trainjob.plan("hpc", command=["true"], instances=1, time_limit="05:00:00", max_attempts=1)
     charge = submission.charge_of_run(run.status(), [run.status()], [smaller.prepared.request], over_budget=True)
     assert charge is not None
-    ledger.charge(paths, charge)
+    with ledger.charged(paths, charge) as begins:
+        begins()
     record = json.loads(paths.job.read_text())
     record["plan"]["topology"]["devices"] = 1
     paths.job.write_text(json.dumps(record))

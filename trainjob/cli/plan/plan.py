@@ -89,7 +89,7 @@ def plan(
         typer.echo("\none weight update:")
         for line in picture.steps(planned, request.job):
             typer.echo(f"  {line}".rstrip())
-    for line in [*(f"{one.text}; {one.cure}" for one in planned.warnings), *map(str, budget.refusals(charge))]:
+    for line in [*(f"{one.text}; {one.cure}" for one in planned.warnings), *map(str, budget.refusals(charge, budgets))]:
         show.warning(line)
 
 

@@ -130,9 +130,18 @@ _SHEBANG_BYTES = 256
 
 
 def holds_written_secret(path: Path) -> bool:
-    """Return whether a file is a shell script, by its name or its first line, in which a secret is written out."""
-    with path.open("rb") as file:
-        first = file.read(_SHEBANG_BYTES)
-        if _SCRIPT_NAME.search(path.name) is None and _SHEBANG.match(first) is None:
+    """Return whether a file is a shell script, by its name or its first line, in which a secret is written out.
+
+    What is no file, or can't be read, is none.
+    """
+    try:
+        if not path.is_file():
             return False
-        return bool(secrets_in((first + file.read(_LARGEST_SCRIPT_BYTES)).decode(errors="replace")))
+        with path.open("rb") as file:
+            first = file.read(_SHEBANG_BYTES)
+            if _SCRIPT_NAME.search(path.name) is None and _SHEBANG.match(first) is None:
+                return False
+            text = (first + file.read(_LARGEST_SCRIPT_BYTES)).decode(errors="replace")
+    except (OSError, ValueError):  # a word of a batch file may be too long for a name, or have a zero byte
+        return False
+    return bool(secrets_in(text))
