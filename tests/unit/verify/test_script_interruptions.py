@@ -13,6 +13,7 @@ import pytest
 from tests.unit.cli.test_live_views import RUNNING
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import resume
 from trainjob.observe.status import Snapshot
 from trainjob.records import updates
 from trainjob.records.updates import UpdatePaths
@@ -75,7 +76,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
         monkeypatch.setattr(Workbench, "begin", scheduler.begin)
         monkeypatch.setattr(workbench, "poll", scheduler.poll)
         monkeypatch.setattr(interruptions, "interrupt", scheduler.interrupt)
-        monkeypatch.setattr(interruptions.resuming, "resume", scheduler.begin)
+        monkeypatch.setattr(resume, "resume", scheduler.begin)
         monkeypatch.setattr(interruptions, "cancel", scheduler.cancel)
         bench = Workbench(cast(Any, None), tmp_path, is_on_cluster=True)
         return interruptions.interrupted(bench, cast(Any, None), parse_stops(stops))
