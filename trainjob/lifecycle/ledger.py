@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from trainjob.backends.base import NotSubmittedError
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
@@ -85,6 +84,8 @@ def charged(paths: RunPaths, charge: Charge | None) -> Iterator[Callable[[], Non
     if charge is None or not charge.cost.devices:
         yield lambda: None
         return
+    from trainjob.backends.base import NotSubmittedError  # loads ssh, which `plan` does not need
+
     before, has_begun = _charge(paths, charge), False
 
     def begins() -> None:
