@@ -26,6 +26,11 @@ def wait_for_the_file():
     while not os.path.exists("go"):
         time.sleep(0.05)
 
+def end(code=0):
+    # Without it torch 2.13 now and then aborts as Python ends.
+    dist.destroy_process_group()
+    sys.exit(code)
+
 asked = []
 signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
 dist.init_process_group("gloo")
@@ -39,13 +44,12 @@ if "wait" in sys.argv:
     print(f"rank {dist.get_rank()} was asked", flush=True)
 if "fail" in sys.argv and dist.get_rank() == 3:
     print("about to fail", file=sys.stderr, flush=True)
-    sys.exit(9)
+    end(9)
 if "stopped" in sys.argv:
-    sys.exit(75)
+    end(75)
 if "stand" in sys.argv:
     wait_for_the_file()
-# Without it torch 2.13 now and then aborts as Python ends.
-dist.destroy_process_group()
+end()
 """
 
 
