@@ -82,7 +82,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Rehearsed
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
-    description = description_of(cluster, topology.host_count, release=release, accounting=accounting)
+    description = description_of(cluster, rehearsal.request.plan.host_count, release=release, accounting=accounting)
     python = rehearsal.redirects["TRAINJOB_PYTHON"]
     if cluster.ipu_keys is not None:
         with new_folder() as place:
