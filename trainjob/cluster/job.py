@@ -44,7 +44,8 @@ FORMS: dict[str, Any] = {
     "environment": Environment,
     "once": Annotated[dict[_Scope, list[dict[_StepKey, list[PlainText] | float | PlainText]]], Rule(check=parse)],
     "roles": Annotated[
-        dict[_RoleName, dict[_RoleKey, list[WrittenText] | Environment | int | float | PlainText]], Rule(check=roles.parse)
+        dict[_RoleName, dict[_RoleKey, list[WrittenText] | Environment | int | float | PlainText]],
+        Rule(check=roles.parse),
     ],
     "retry": Annotated[dict[_More, int | WrittenText], Rule(check=parse_retry)],
     "python-environment": Annotated[dict[OptionName, Line], Rule(check=parse_environment)],

@@ -89,7 +89,9 @@ def parse(roles: Mapping[str, Mapping[str, Any]]) -> Roles:
 def _server(name: str, keys: Mapping[str, Any]) -> Role:
     for key in keys:
         if key not in OF_SERVERS:
-            raise RuleError("%s.%s is stated" % (name, key), "a server is one process on each of its hosts: take it out")
+            raise RuleError(
+                "%s.%s is stated" % (name, key), "a server is one process on each of its hosts: take it out"
+            )
     command, ready = keys.get("command"), keys.get("ready")
     hosts, restarts = keys.get("hosts", 1), keys.get("restarts", 0)
     timeout_s, env = keys.get("ready_timeout_s", READY_TIMEOUT_S), keys.get("env") or {}

@@ -135,7 +135,7 @@ def _python(request: Request) -> SourcedShell:
 
 
 def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str, Sourced | SourcedShell]]:
-    cluster, job, plan = request.cluster, request.job, request.plan
+    cluster, plan = request.cluster, request.plan
     if request.starter == "launcher":
         yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
         if not plan.servers and not request.is_server:  # what starts these ends with the script
@@ -161,14 +161,20 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--node-check", Sourced("on", request.cluster_key("node_check"))
     if "usage_every_s" in cluster.stated:
         yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
-    names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
-    names += sorted(job.env) if request.is_server else []
-    if names:
-        yield "--environment-of-job", Sourced(",".join(names), request.origin("command" if request.is_server else "sweep"))
+    names_origin = request.origin("command" if request.is_server else "sweep")
+    if names := _names_of_job(request):
+        yield "--environment-of-job", Sourced(",".join(names), names_origin)
     if has_token:
         yield "--token", SourcedShell(Shell('"$TRAINJOB_TOKEN"'), "this script")
     if cluster.secrets_file:
         yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)
+
+
+def _names_of_job(request: Request) -> list[str]:
+    """Return the variables whose values job.json has: those in which an element differs, and those of a server."""
+    if request.is_server:
+        return sorted(request.job.env)
+    return [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
 
 
 def one_interface(request: Request, who: str, host: str, example: str) -> Sourced | None:

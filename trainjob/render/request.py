@@ -11,8 +11,8 @@ from trainjob.cluster.job import Job
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
-from trainjob.planning.engines import needs_mpirun
 from trainjob.planning import roles
+from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.limits import TimeLimits
 from trainjob.records.job import Plan
 from trainjob.render.sourced import SourcedShell

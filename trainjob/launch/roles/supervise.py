@@ -161,10 +161,10 @@ class Supervision:
         self._is_asked = self._is_asked or number == signal.SIGUSR1
         main = self._main.process
         # Before its launcher handles the signal, which ends it otherwise. Slurm's steps are asked by their input.
-        if self._is_asked and main is not None and not self._main.is_step:
-            if processes.hears(main.pid, signal.SIGUSR1):
-                os.kill(main.pid, signal.SIGUSR1)
-                self._is_asked = False
+        is_asking = self._is_asked and not self._main.is_step
+        if is_asking and main is not None and processes.hears(main.pid, signal.SIGUSR1):
+            os.kill(main.pid, signal.SIGUSR1)
+            self._is_asked = False
         for part in self._servers:
             if part.process is not None and not part.is_ready and part.role is not None:
                 place = self._paths.of_role(part.name)
@@ -180,7 +180,7 @@ class Supervision:
         """Pass TERM on to what needs the servers, which live until that has ended. Slurm tells its steps by itself."""
         self._is_told = True
         if os.getppid() != self._parent:  # nobody is left who would end this process otherwise
-            self._main.code = 128 + signal.SIGTERM
+            self._main.process, self._main.code = None, 128 + signal.SIGTERM
         elif self._main.process is not None and not self._main.is_step:
             os.kill(self._main.process.pid, signal.SIGTERM)
 
@@ -282,7 +282,7 @@ def _scheduler(*words: str) -> str:
     """Return what a command of Slurm's prints; nothing if it fails, or takes too long."""
     try:
         ended = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_SCHEDULER_S
+            words, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=_SCHEDULER_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
