@@ -174,7 +174,7 @@ def test_one_that_cannot_be_asked_is_continued_from_its_checkpoint(login: Login)
     was_too_early = evaluation.word("attempt")
     job.wait_until_over()
     job.check("COMPLETED", 2)
-    assert "which has written a checkpoint at about update" in job.why()
+    assert "after a checkpoint at about update" in job.why()
     assert job.run.word("job_id") != job.id, "a follow-up job continues"
     first = next(line for line in job.run.log(0).split("attempt 2")[-1].splitlines() if line.startswith("from"))
     assert int(first.split()[1]) >= 20
