@@ -123,11 +123,11 @@ def by_its_end(code: int, *, was_ended: bool, is_continued: bool) -> str:
 
     `was_ended`: by the limit; `is_continued`: it had written a checkpoint before, and Slurm can start it again.
     """
-    if not was_ended and code != 0:
-        return "FAILED"
     if is_continued:
         return "REQUEUED"
-    return "TIMEOUT" if was_ended else "STOPPED"
+    if was_ended:
+        return "TIMEOUT"
+    return "STOPPED" if code == 0 else "FAILED"
 
 
 def expected(program: Program, event: Event) -> str:

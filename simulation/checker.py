@@ -175,11 +175,12 @@ class Checker:
             return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
             # What was saved at the last moment, or has got further before, goes on by a follow-up job.
-            has_advanced = step.program.is_task and step.durable > step.began_from
+            is_seen = step.program.is_task or (step.program.is_seen and step.has_written)
+            has_advanced = is_seen and step.durable > step.began_from
             again = {states.REQUEUED} if step.left_marker or step.has_saved or has_advanced else set()
             return frozenset({states.TIMEOUT, states.COMPLETED, *again})
         if job.ends_as == "PREEMPTED":
-            is_known = step.durable and step.program.is_task
+            is_known = step.durable and (step.program.is_task or step.program.is_seen)
             again = {states.REQUEUED} if step.left_marker or step.has_saved or is_known else set()
             return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED, *again})
         return every
@@ -198,7 +199,15 @@ class Checker:
         """Return what becomes of a script of the user's that was asked to stop, and ended for that."""
         if step.update >= UPDATES and step.program.shows_total:
             return frozenset({states.COMPLETED})
-        return self._words_of_interrupted(step) if step.has_saved else frozenset({states.STOPPED})
+        if not step.has_saved and not self._gets_further(step):
+            return frozenset({states.STOPPED})
+        return self._words_of_interrupted(step)
+
+    @staticmethod
+    def _gets_further(step: Step) -> bool:
+        """Return whether this attempt wrote a checkpoint with which the next one gets further, as its launcher saw."""
+        before = [*read_text(step.paths.folder / ".starts").split()[2:], "0"][0]
+        return step.program.is_seen and step.has_written and step.durable > int(before)
 
     def _words_of_interrupted(self, step: Step) -> frozenset[str]:
         if step.paths.stop.exists():

@@ -42,6 +42,7 @@ class AttemptFacts(NamedTuple):
     limit: bool = False  # by itself, because it has seen the time limit pass
     asked: str = ""  # the signal that a handler of a rank got first
     asked_at: Optional[float] = None
+    announced: bool = False  # the job script got USR1: its time is nearly over
     ended_at: Optional[float] = None
     saved: bool = False  # something was written after that
     marker: bool = False  # the file `requeue`
@@ -155,7 +156,7 @@ def _by_controller(facts: AttemptFacts) -> Ending:
         if facts.follows:
             return Ending(states.REQUEUED, ELSEWHERE, why + ": the follow-up job continues")
         return Ending(states.FAILED, why=why)
-    has_saved = facts.marker or (was_interrupted(facts) and facts.saved)
+    has_saved = facts.marker or ((was_interrupted(facts) or _failed_of_request(facts)) and facts.saved)
     if facts.time_limit:
         if facts.more_time and not _starts_are_used_up(facts):
             return Ending(states.REQUEUED, MORE_TIME, _BY_LIMIT)
@@ -190,6 +191,8 @@ def _by_script(facts: AttemptFacts) -> Ending:
         # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)
+    if _failed_of_request(facts) and (facts.saved or _gets_further(facts)):
+        return _continued_from_checkpoint(facts, facts.saved, "failed, as it may at TERM", states.FAILED)
     if is_interrupted:
         return _continued_from_checkpoint(facts, facts.saved, "interrupted", states.STOPPED)
     if facts.more_mem and not _starts_are_used_up(facts):
@@ -202,10 +205,20 @@ def _by_script(facts: AttemptFacts) -> Ending:
     return _by_code(facts)
 
 
+def _failed_of_request(facts: AttemptFacts) -> bool:
+    """Return whether ranks that TERM asked have failed, as Lightning's do, when their time was nearly over anyway."""
+    return facts.announced and facts.asked == "TERM" and facts.failed and not facts.trains
+
+
+def _gets_further(facts: AttemptFacts) -> bool:
+    """Return whether this attempt wrote a checkpoint from which the next one may get further than it did."""
+    # A script that never loads what it writes would begin anew until its starts are used up.
+    return facts.advanced or (facts.kept and not facts.limit_before)
+
+
 def _continued_from_checkpoint(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
     """Return what `_continued` does; a checkpoint from before the request counts where the run gets further with it."""
-    # A script that never loads what it writes would begin anew until its starts are used up.
-    gets_further = facts.advanced or (facts.kept and not facts.limit_before)
+    gets_further = _gets_further(facts)
     if gets_further and not has_saved:
         where = "" if facts.kept else " at about update {:,}".format(facts.durable)
         why += ", after a checkpoint%s" % where
@@ -295,7 +308,9 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     with contextlib.suppress(OSError):
         facts["failed"] = paths.failure.stat().st_size > 0
     # Its sentence tells which requeue it was: a state alone does not.
-    before = next((one for one in events.attempts(events.read(paths)) if one.number == number - 1), None)
+    noted = events.read(paths)
+    facts["announced"] = any((one.attempt, one.what, one.detail) == (number, events.SIGNAL, "USR1") for one in noted)
+    before = next((one for one in events.attempts(noted) if one.number == number - 1), None)
     facts["limit_before"] = before is not None and before.state == states.REQUEUED and _BY_LIMIT in before.why
     if request is not None:
         facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())

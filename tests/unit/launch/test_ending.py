@@ -147,6 +147,11 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
             "the time limit has ended this attempt, after a checkpoint: continued as attempt 2",
         ),
         (
+            "scheduler job=RUNNING announced asked=TERM code=1 failed advanced durable=50",
+            "asked to stop (TERM), ended with 1: failed, as it may at TERM, after a checkpoint at about update 50: "
+            "continued as attempt 2",
+        ),
+        (
             "scheduler job=RUNNING asked=USR1 checkpoint kept limit_before",
             "asked to stop (USR1), ended with 0: interrupted; nothing was written after the request, and no checkpoint "
             "shows that this attempt got further than the one before: {continues}",
@@ -249,6 +254,14 @@ def test_that_the_attempt_before_was_continued_from_its_time_limit_is_read_of_it
         f"1.0\t{before}\tbegan\t\n2.0\t{before}\tended\t{ended.state} 143 {ended.why}\n3.0\t3\tbegan\t\n"
     )
     assert ending.read(paths, ["code=143"]).limit_before is expected
+
+
+@pytest.mark.parametrize(
+    ("noted", "announced"), [("3\tsignal\tUSR1", True), ("2\tsignal\tUSR1", False), ("3\tsignal\tTERM", False)]
+)
+def test_that_its_time_was_nearly_over_is_read_of_the_signals(paths: RunPaths, noted: str, announced: bool) -> None:
+    paths.events.write_text(f"1.0\t3\tbegan\t\n2.0\t{noted}\n")
+    assert ending.read(paths, ["code=143"]).announced is announced
 
 
 @pytest.mark.parametrize("shown", ["", "JobId=7 JobState=RUNNING Restarts=1 "])
