@@ -85,7 +85,7 @@ PROGRAMS = (
 )
 
 
-_LONG = 2400  # what Slurm calls a limit of two minutes may take three
+_LONG = 4000  # what Slurm calls a limit of two minutes may take three
 
 
 @dataclass(frozen=True)
