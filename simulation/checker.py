@@ -190,6 +190,8 @@ class Checker:
             return self._words_of_asked(step)
         if step.is_complete:
             return frozenset({states.COMPLETED})
+        if step.has_failed and step.has_saved and not step.program.is_task:  # it could not requeue its job itself
+            return self._words_of_interrupted(step) | {states.FAILED}
         if not step.left_marker and not step.may_go_on:
             # The disk took neither the request nor the marker: the exit code alone says what it was.
             return frozenset({states.STOPPED if step.is_unrecorded and not step.has_failed else states.FAILED})

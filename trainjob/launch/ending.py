@@ -192,7 +192,7 @@ def _by_script(facts: AttemptFacts) -> Ending:
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)
     if _failed_of_request(facts) and (facts.saved or _gets_further(facts)):
-        return _continued_from_checkpoint(facts, facts.saved, "failed, as it may at TERM", states.FAILED)
+        return _continued_from_checkpoint(facts, facts.saved, "failed after the request", states.FAILED)
     if is_interrupted:
         return _continued_from_checkpoint(facts, facts.saved, "interrupted", states.STOPPED)
     if facts.more_mem and not _starts_are_used_up(facts):
@@ -206,8 +206,10 @@ def _by_script(facts: AttemptFacts) -> Ending:
 
 
 def _failed_of_request(facts: AttemptFacts) -> bool:
-    """Return whether ranks that TERM asked have failed, as Lightning's do, when their time was nearly over anyway."""
-    return facts.announced and facts.asked == "TERM" and facts.failed and not facts.trains
+    """Return whether ranks whose time was nearly over failed of TERM, as Lightning's do, or after they had saved."""
+    # One that requeues its job itself fails where the site refuses that.
+    is_by_request = facts.saved or facts.asked == "TERM"
+    return facts.announced and _was_asked(facts) and facts.failed and is_by_request and not facts.trains
 
 
 def _gets_further(facts: AttemptFacts) -> bool:

@@ -233,6 +233,17 @@ def test_one_that_requeues_its_job_itself_is_requeued_once(login: Login, options
     job.check("COMPLETED", 2)
 
 
+def test_one_that_may_not_requeue_its_job_is_continued_by_a_follow_up_job(login: Login) -> None:
+    login.cluster("strict", nodes=ONE_RANK_NODES, directives={"no-requeue": True})
+    job = at_work(login, "refused", "USR1", "requeues", cluster="strict")
+    job.ask()
+    job.wait_until_over()
+    job.check("COMPLETED", 2)
+    assert "ended with 1" in job.why()
+    assert "failed after the request: continued as attempt 2" in job.why()
+    assert job.run.word("job_id") != job.id
+
+
 @pytest.mark.parametrize(("cluster", "words"), [("hpc", ("TERM",)), ("hpc", ()), (CANCELS, ("TERM",))], ids=str)
 def test_one_that_is_preempted_is_continued(login: Login, cluster: str, words: tuple[str, ...]) -> None:
     job = at_work(login, f"preempted-{cluster}-{len(words)}", *words, cluster=cluster)

@@ -148,7 +148,7 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ),
         (
             "scheduler job=RUNNING announced asked=TERM code=1 failed advanced durable=50",
-            "asked to stop (TERM), ended with 1: failed, as it may at TERM, after a checkpoint at about update 50: "
+            "asked to stop (TERM), ended with 1: failed after the request, after a checkpoint at about update 50: "
             "continued as attempt 2",
         ),
         (
