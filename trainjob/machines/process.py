@@ -217,7 +217,7 @@ class Kept:
                 self._process.stdin.write(f"{line}\n".encode(errors="surrogateescape"))
                 self._process.stdin.flush()
         except OSError as error:
-            raise CommandError(f"a helper process has ended: {error.strerror}") from None
+            raise CommandError(f"a helper process has ended: {error.strerror}", cure="try again") from None
 
     def end(self, timeout_s: float = 30.0) -> None:
         """Close its input and return when it has ended; it is killed if that takes longer than `timeout_s`."""
