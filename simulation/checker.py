@@ -138,7 +138,9 @@ class Checker:
         waits = [one for one in self.slurm.jobs.values() if one.after == ("afterany", job.id) and not one.has_ended]
         could_ask = not any(self._was_troubled(script.name, program) for program in ("squeue", "scontrol", "scancel"))
         is_held = any(one.state == "PENDING" or one.ends_as == "REQUEUE" for one in self.slurm.of_run(job.folder))
-        if word == states.REQUEUED and not is_held and not self._is_being_cancelled(job):
+        # It can't tell that it has cancelled its follow-up job itself if no answer says so.
+        could_tell = not (self._was_troubled(script.name, "scancel") and self._was_troubled(script.name, "scontrol"))
+        if word == states.REQUEUED and not is_held and could_tell and not self._is_being_cancelled(job):
             self.world.violate("what is REQUEUED has a start", f"{script.name}, when its job is {job.state}")
         if word == states.STOPPED and waits and could_ask:
             self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
@@ -196,7 +198,7 @@ class Checker:
 
     def _words_of_asked(self, step: Step) -> frozenset[str]:
         """Return what becomes of a script of the user's that was asked to stop, and ended for that."""
-        if step.update >= UPDATES and step.program.shows_total:
+        if step.is_complete and step.program.shows_total:
             return frozenset({states.COMPLETED})
         return self._words_of_interrupted(step) if step.has_saved else frozenset({states.STOPPED})
 

@@ -14,6 +14,7 @@ BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
 LAUNCH, COMPILED = "launch", "compiled"  # the ranks are being started; before that, IPUs' executable was compiled
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
 RETRY = "retry"  # the next attempt asks for more
+IDLE = "idle"  # nobody uses the nodes that the job holds: what it says; empty: somebody does again
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
 _WHY_LOST = "its job script noted no end: its node failed, or something killed it"
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
@@ -73,6 +74,12 @@ def parse_end(event: Event) -> Tuple[str, str, str]:
 def why_ended(paths: RunPaths, attempt: int) -> str:
     """Return the sentence that explains how an attempt ended; "" where its state says all, or it has noted no end."""
     return next((one.why for one in attempts(read(paths)) if one.number == attempt), "")
+
+
+def idle(paths: RunPaths, attempt: int) -> str:
+    """Return what a job that holds nodes has said last of being idle; "" for one that is used, and for any other."""
+    said = (one.detail for one in reversed(read(paths)) if one.what == IDLE and one.attempt == attempt)
+    return next(said, "")
 
 
 def was_signalled(paths: RunPaths, attempt: int) -> bool:

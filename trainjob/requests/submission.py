@@ -22,6 +22,7 @@ from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import arrays, index, notify
 from trainjob.observe.report.report import slowest_checkpoint_s
+from trainjob.observe.reservations import is_reserved
 from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
@@ -77,8 +78,11 @@ def submit(
     check: bool = True,
     allow_secret_env: bool = False,
     over_budget: bool = False,
+    before: Callable[[RunPaths], None] = lambda _paths: None,
 ) -> RunPaths:
     """Return the run, which has begun or waits in a queue. Under a scheduler it waits for the runs named in `after`.
+
+    `before` is called with the run directory before anything of the run exists.
 
     Raises UserError for a redirecting variable, missing facts about the site, every problem that `check` would find
     (unless `check` is False), an unreadable configuration of the user, the same job within a minute (unless `again` is
@@ -113,6 +117,8 @@ def submit(
         after=wait_for,
         inside=prepared.inside and prepared.inside.allocation.job_id,
         charge=charge,
+        holds_nodes=named.cluster.holds_nodes,
+        before=before,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
@@ -196,6 +202,9 @@ def charge_of_run(
     """Return what the next attempts of a run may cost, which are those of `begin`; None for nothing."""
     cost = budget.cost_of(again)
     if not cost.devices or now.submission is None:
+        return None
+    inside = now.submission.inside
+    if inside is not None and is_reserved(now.submission.cluster, inside):
         return None
     project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
     charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
