@@ -94,7 +94,8 @@ class Snapshot:
     def progress(self) -> str | None:
         """Its progress: its epoch, if known, and its update; None before either is known."""
         epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
-        update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
+        of = f" of {self.total_updates}" if self.total_updates else ""
+        update = [] if self.update is None else [f"update {self.update}{of}"]
         return ", ".join(epoch + update) or None
 
     @property

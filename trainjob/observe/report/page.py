@@ -260,7 +260,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
             if progress.checkpoints_not_written:
                 texts.append(f"{progress.checkpoints_not_written} checkpoints could not be written")
             if failed is not None:
-                texts.append(f"{failed.who} on {failed.host} failed first, with exit code {failed.exit_code}")
+                texts.append(failed.how)
             rows += [Happening("", progress.attempt, text) for text in texts]
     return sorted(rows, key=lambda row: row.attempt or 0)
 
