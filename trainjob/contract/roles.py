@@ -21,7 +21,7 @@ _READY = re.compile(r"https?://\{host\}:\{port\}(/\S*)?|\{host\}:\{port\}|file:[
 _READY_WORDS = 'ready: "http://{host}:{port}/health", "{host}:{port}" or file:NAME'
 
 
-class Role(NamedTuple):
+class Server(NamedTuple):
     """A server: what runs on its hosts, one process each, and how it is known to be ready."""
 
     name: str
@@ -39,7 +39,7 @@ class Roles(NamedTuple):
 
     main: str = ""
     needs: Sequence[str] = ()
-    servers: Sequence[Role] = ()
+    servers: Sequence[Server] = ()
 
 
 def variable(name: str) -> str:
@@ -86,7 +86,7 @@ def parse(roles: Mapping[str, Mapping[str, Any]]) -> Roles:
     return Roles(main, tuple(roles[main].get("needs") or ()), _in_order(servers))
 
 
-def _server(name: str, keys: Mapping[str, Any]) -> Role:
+def _server(name: str, keys: Mapping[str, Any]) -> Server:
     for key in keys:
         if key not in OF_SERVERS:
             raise RuleError(
@@ -101,18 +101,19 @@ def _server(name: str, keys: Mapping[str, Any]) -> Role:
         raise RuleError("%s.ready is %r, and others start when it is ready" % (name, ready), "write " + _READY_WORDS)
     for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise RuleError("%s.%s is %r, expected a whole number, at least %d" % (name, key, value, least))
+            text = "%s.%s is %r, expected a whole number, at least %d" % (name, key, value, least)
+            raise RuleError(text, "write %s: %d" % (key, least))
     if not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
         expected = "expected seconds, more than 0"
         raise RuleError("%s.ready_timeout_s is %r, %s" % (name, timeout_s, expected), "write ready_timeout_s: 600")
     if not isinstance(env, dict):
         raise RuleError("%s.env is %r, expected names with values" % (name, env), "write env: {NAME: value}")
     texts = {str(key): str(value) for key, value in env.items()}
-    return Role(name, command, hosts, list(keys.get("needs") or ()), ready, float(timeout_s), restarts, texts)
+    return Server(name, command, hosts, list(keys.get("needs") or ()), ready, float(timeout_s), restarts, texts)
 
 
-def _in_order(servers: Mapping[str, Role]) -> List[Role]:
-    ordered: List[Role] = []
+def _in_order(servers: Mapping[str, Server]) -> List[Server]:
+    ordered: List[Server] = []
     while len(ordered) < len(servers):
         started = [role.name for role in ordered]
         free = [role for role in servers.values() if role.name not in started and set(role.needs) <= set(started)]

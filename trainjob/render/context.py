@@ -146,12 +146,7 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
     if request.job.command:
         below = "" if request.project_folder == "." else f"/{request.project_folder}"
         yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")
-    if cluster.network.port and cluster.trains_here and not request.is_server:
-        yield "--port", Sourced(cluster.network.port, request.cluster_origin)
-    if cluster.network.interface and "/" not in cluster.network.interface:  # gloo and NCCL know no CIDR
-        yield "--interface", Sourced(cluster.network.interface, request.cluster_origin)
-    if cluster.network.data_interface:
-        yield "--data-interface", Sourced(cluster.network.data_interface, request.cluster_origin)
+    yield from _of_network(request)
     if cluster.binding != "numa" or request.is_server:  # a server has all GPUs of its host
         yield "--binding", Sourced("none" if request.is_server else cluster.binding, request.cluster_origin)
     if "grace_s" in cluster.stated:
@@ -168,6 +163,16 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--token", SourcedShell(Shell('"$TRAINJOB_TOKEN"'), "this script")
     if cluster.secrets_file:
         yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)
+
+
+def _of_network(request: Request) -> Iterator[tuple[str, Sourced]]:
+    network, origin = request.cluster.network, request.cluster_origin
+    if network.port and request.cluster.trains_here and not request.is_server:
+        yield "--port", Sourced(network.port, origin)
+    if network.interface and "/" not in network.interface:  # gloo and NCCL know no CIDR
+        yield "--interface", Sourced(network.interface, origin)
+    if network.data_interface:
+        yield "--data-interface", Sourced(network.data_interface, origin)
 
 
 def _names_of_job(request: Request) -> list[str]:

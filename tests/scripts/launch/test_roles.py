@@ -136,7 +136,7 @@ def test_a_cancelled_trainer_saves_while_its_server_lives(site: Here) -> None:
 
 def test_a_cancel_before_the_server_is_ready(site: Here) -> None:
     run = submitted(site, {"roles": roles(env={"LOADS_S": "600"})})
-    until(lambda: "serving" in (run.folder / "roles/server/logs/rank-0000.log").read_text(), "the server to begin")
+    until(lambda: run.find("python", "server.py"), "the server to begin")
     site.run("cancel", run.id)
     run.wait("CANCELLED")
     run.wait_until_nothing_is_left()

@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from trainjob.contract import clock, environment, exits, roles
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.roles import Role
+from trainjob.contract.roles import Server
 from trainjob.launch import host, processes
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
 from trainjob.launch.roles import ready, rules
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 class _Part:
     """A role, and its process if it runs. `role` is None for what needs the servers."""
 
-    def __init__(self, name: str, needs: Sequence[str], words: List[str], role: Optional[Role] = None) -> None:
+    def __init__(self, name: str, needs: Sequence[str], words: List[str], role: Optional[Server] = None) -> None:
         self.name, self.needs, self.words, self.role = name, tuple(needs), words, role
         self.host, self.port = "", 0
         self.process: "Optional[subprocess.Popen[bytes]]" = None
@@ -160,9 +160,9 @@ class Supervision:
             self._tell()
         self._is_asked = self._is_asked or number == signal.SIGUSR1
         main = self._main.process
-        # Before its launcher handles the signal, which ends it otherwise. Slurm's steps are asked by their input.
+        # Its launcher ignores the signal until it can handle it. Slurm's steps are asked by their input.
         is_asking = self._is_asked and not self._main.is_step
-        if is_asking and main is not None and processes.hears(main.pid, signal.SIGUSR1):
+        if is_asking and main is not None and not processes.ignores(main.pid, signal.SIGUSR1):
             os.kill(main.pid, signal.SIGUSR1)
             self._is_asked = False
         for part in self._servers:
