@@ -24,7 +24,7 @@ RANKS = {
     "TRAINJOB_STACKS": "where the rank's Python processes write their stacks when asked",
     "TRAINJOB_COUNTS": "where the Python processes of rank 0 write how many updates they have made",
     "TRAINJOB_STARTED": "when the launcher began and when it started the rank, in seconds since 1970",
-    "TRAINJOB_ROLE_": "with a server's name, as in TRAINJOB_ROLE_SERVER: its address, host:port",
+    "TRAINJOB_ROLE_": "and a server's name in capitals: its address, host:port, for the roles of a job",
     "TRAINJOB_RECORD_UPDATES": "where `verify --resume` of a command records what each update left",
 }
 REHEARSALS = {

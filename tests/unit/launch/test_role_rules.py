@@ -10,8 +10,8 @@ from trainjob.launch.roles.rules import RoleFacts, decide
 
 PATIENCE_S = 30.0
 WAITING: dict[str, Any] = {}
-STARTING = {"runs": True}
-READY = {"runs": True, "is_ready": True}
+STARTING: dict[str, Any] = {"runs": True}
+READY: dict[str, Any] = {"runs": True, "is_ready": True}
 
 
 def ended(code: int, **more: Any) -> dict[str, Any]:
