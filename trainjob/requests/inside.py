@@ -61,7 +61,8 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         return Held(_any(cluster))
     from trainjob.observe import reservations
 
-    if job_id == reservations.LAST:
+    is_last = job_id == reservations.LAST
+    if is_last:
         job_id = reservations.newest_job(name)
     if not _JOB_ID.fullmatch(job_id):
         where = f"{VARIABLE} is" if flag is None else "--in"
@@ -81,7 +82,7 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         because = (
             f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
         )
-    return Held(allocation, because, reservations.is_reserved(name, job_id))
+    return Held(allocation, because, is_last or reservations.is_reserved(name, job_id))
 
 
 def _any(cluster: Cluster) -> Allocation:
