@@ -94,7 +94,8 @@ class Snapshot:
     def progress(self) -> str | None:
         """Its progress: its epoch, if known, and its update; None before either is known."""
         epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
-        update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
+        of = f" of {self.total_updates}" if self.total_updates else ""
+        update = [] if self.update is None else [f"update {self.update}{of}"]
         return ", ".join(epoch + update) or None
 
     @property
@@ -135,7 +136,7 @@ def statuses(
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
     read how runs were `submitted` gives that by run directory.
     """
-    listed = [(paths, arrays.elements(paths)) for paths in runs]
+    listed = [(paths, paths.elements()) for paths in runs]
     seen = []
     for paths, elements in listed:
         whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
@@ -193,7 +194,8 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         note = None if ended is None else str(ended)
     if state == seen.word:
         # How its newest attempt ended, as its script has noted it, beside what its scheduler says of it now.
-        note = "; ".join(filter(None, (note, events.why_ended(paths, seen.attempt)))) or None
+        own = (events.why_ended(paths, seen.attempt), events.idle(paths, seen.attempt))
+        note = "; ".join(filter(None, (note, *own))) or None
     if submission is not None and submission.continued_as is not None:
         note = f"went on as run {submission.continued_as}"
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}

@@ -51,6 +51,7 @@ class Submission:
     folder: Optional[str] = None  # the run directory that it was written to; None in records of earlier versions
     resumed_at: Optional[str] = None  # when this attempt was asked for, if it is not the first
     inside: Optional[str] = None  # the job that holds its nodes, if the run is a step of one
+    holds_nodes: bool = False  # for runs that begin in its job: a reservation
     continues: Optional[str] = None  # the id of the run of which this one began as a copy, on another cluster
     continued_as: Optional[str] = None  # the id of the run that went on from this one, on another cluster
     copy_of: Optional[str] = None  # the run directory to which what was submitted belongs, if this one is a copy of it

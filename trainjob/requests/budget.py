@@ -23,6 +23,8 @@ def charged(prepared: Prepared) -> Charge:
     """Return what a job may cost, and the budgets that must hold it."""
     request, project = prepared.request, prepared.project.top / prepared.project.start
     cost = cost_of([request], None if prepared.inside is None else prepared.inside.allocation.left_s)
+    if prepared.inside is not None and prepared.inside.is_reserved:
+        cost = cost._replace(devices=0, hours=0.0)
     return charge_of(cost, request.cluster, request.plan.cluster, project)
 
 

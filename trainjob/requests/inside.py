@@ -24,10 +24,11 @@ _QUEUE = "--in none submits it to the queue"
 
 
 class Held(NamedTuple):
-    """An allocation, and a line that says so where nobody has named it; empty for one that was named."""
+    """An allocation; `because` says so where nobody has named it, and is empty for one that was named."""
 
     allocation: Allocation
     because: str = ""
+    is_reserved: bool = False  # by `trainjob reserve`, which is charged for it
 
     def __str__(self) -> str:
         """Return the job, and what it has."""
@@ -51,6 +52,10 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
     if not cluster.hosts_are_given:
         text = f"--in {flag}: cluster {name} is of kind {cluster.kind}, which has no jobs"
         raise UserError(text, "leave --in out")
+    from trainjob.observe import reservations
+
+    if job_id == reservations.LAST:
+        job_id = reservations.newest_job(name)
     if not _JOB_ID.fullmatch(job_id):
         where = f"{VARIABLE} is" if flag is None else "--in"
         raise UserError(
@@ -64,12 +69,12 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         if flag is None:  # in a container, from which no step could start, or in a shell that has outlived its job
             return None
         raise
-    if flag is not None:
-        return Held(allocation)
-    return Held(
-        allocation,
-        f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}",
-    )
+    because = ""
+    if flag is None:
+        because = (
+            f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
+        )
+    return Held(allocation, because, reservations.is_reserved(name, job_id))
 
 
 def refuse_misfit(held: Allocation, cluster: Cluster, request: Request) -> None:

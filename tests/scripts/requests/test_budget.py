@@ -392,3 +392,11 @@ def test_a_comparison_is_judged_by_one_start_of_each_job(
         main([*words, "--instances", str(GPUS), "--budget", "0gpu-hours", "--", "true"])
     assert judged == [1]
     assert slurm.jobs() == {}
+
+
+def test_a_submission_that_was_cut_short_is_taken_back(slurm: StandinSlurm) -> None:
+    submit(hours=1.0)
+    cut_short = submit(hours=4.0)
+    ledger.take_back(RunPaths(cut_short.folder))
+    assert charged() == GPUS * 1
+    submit(hours=10.0)
