@@ -94,7 +94,8 @@ class Snapshot:
     def progress(self) -> str | None:
         """Its progress: its epoch, if known, and its update; None before either is known."""
         epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
-        update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
+        of = f" of {self.total_updates}" if self.total_updates else ""
+        update = [] if self.update is None else [f"update {self.update}{of}"]
         return ", ".join(epoch + update) or None
 
     @property
@@ -135,7 +136,7 @@ def statuses(
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
     read how runs were `submitted` gives that by run directory.
     """
-    listed = [(paths, arrays.elements(paths)) for paths in runs]
+    listed = [(paths, paths.elements()) for paths in runs]
     seen = []
     for paths, elements in listed:
         whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from trainjob.contract.errors import ERROR
@@ -57,6 +57,7 @@ class CauseRow(NamedTuple):
 
 def cause_of(seen: Evidence) -> Optional[Cause]:
     """Return the most specific cause that fits; None if nothing is known."""
+    seen = replace(seen, lines=[failure.without_rank(line) for line in seen.lines])
     return (
         _of_step(seen)
         or _not_enough_memory(seen)

@@ -28,6 +28,8 @@ from trainjob.requests.prepared import Prepared, data_dir
 
 _PYTHON = re.compile(r"python[0-9.]*")
 INSTALLED = "installed"
+# What every rehearsal expects in which nothing is injected.
+COMPLETED = "the job is COMPLETED"
 
 
 @dataclass(frozen=True)

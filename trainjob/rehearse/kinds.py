@@ -16,6 +16,7 @@ from trainjob.contract.errors import ProblemsError, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines.access import HERE
 from trainjob.observe import logs
+from trainjob.observe.told_once import ToldOnce
 from trainjob.records import attempts
 from trainjob.rehearse import pod
 from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, progress_of
@@ -78,7 +79,7 @@ def progress(rehearsal: Rehearsal) -> str:
         return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
     attempt = attempts.current(paths)
     if rehearsal.has_gpus and not paths.job.exists():
-        return "stand-in GPUs are being made ready: the first time, compiling them takes a minute or two"
+        return "stand-in GPUs are being made ready"
     if not attempt:
         return "the job has not started yet"
     update = progress_of(paths).update
@@ -95,9 +96,11 @@ def output_shown(rehearsal: Rehearsal) -> Iterator[None]:
         return
 
     def copy() -> None:
-        for line in logs.follow(paths, None, over.is_set, lambda: over.wait(_POLL_S)):
-            if not _OF_THIS_MACHINE.search(line):
-                show(line)
+        once = ToldOnce(paths, _OF_THIS_MACHINE)
+        for piece in once.new(logs.follow(paths, None, over.is_set, lambda: over.wait(_POLL_S))):
+            show(piece)
+        for line in once.finish():
+            show(line)
 
     reader = threading.Thread(target=copy, name="rehearsal-output", daemon=True)
     reader.start()

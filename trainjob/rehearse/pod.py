@@ -23,7 +23,7 @@ from trainjob.machines.access import HERE
 from trainjob.planning.words import quantity
 from trainjob.records import attempts, failure
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import Rehearsal, RehearsalVerdict, Stopwatch, progress_of
+from trainjob.rehearse.base import COMPLETED, Rehearsal, RehearsalVerdict, Stopwatch, progress_of
 
 _POLL_S = 0.1
 _STAND_INS = package.companion("standins")
@@ -68,7 +68,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     return RehearsalVerdict(
         passed=state == states.COMPLETED and same_bytes,
         outcome="\n  | ".join(lines),
-        expected="the job is COMPLETED",
+        expected=COMPLETED,
         state=state,
         attempts=1,
         update=update,

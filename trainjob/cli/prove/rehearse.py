@@ -195,6 +195,8 @@ def _chosen(python: str | None) -> dict[str, str]:
 
 
 def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, but: str, kept: bool) -> None:
+    from trainjob.rehearse.base import COMPLETED
+
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()
@@ -205,7 +207,7 @@ def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, but: str, kept: b
     if verdict.same_bytes:
         typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
     typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}{but}")
-    if not verdict.passed:
+    if not verdict.passed and verdict.expected != COMPLETED:
         typer.echo(f"expected: {verdict.expected}")
     if kept:
-        typer.echo(f"kept the run directory: {verdict.folder}")
+        typer.echo(f"kept the run directory: {verdict.folder}\nnext: trainjob logs {verdict.folder}")

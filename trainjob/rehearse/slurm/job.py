@@ -9,7 +9,7 @@ from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.records import attempts, checkpoints, failure
+from trainjob.records import attempts, causes, checkpoints, failure
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.rehearse.base import progress_of
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
@@ -24,6 +24,7 @@ class RehearsedJob(FollowedJob):
     cluster: SlurmCluster
     ranks: int
     trains: bool  # a task of the runtime, whose updates can be followed; else a command
+    is_output_shown: bool = False  # what its ranks print stands above all that is said of it
 
     @property
     def attempt(self) -> int:
@@ -74,8 +75,13 @@ class RehearsedJob(FollowedJob):
             raise UserError(f"{problem}. {self.last_output()}\n", cure)
 
     def last_output(self) -> str:
-        """Return the last output of the first rank that failed, or else of the job script."""
+        """Return why it failed and the last output of the first rank that failed, or else of the job script."""
         failed = self.failure
+        if failed is not None and self.is_output_shown:
+            cause = causes.of_failure(failed)
+            last = f": {failed.last_line}" if failed.last_line else ", and printed nothing"
+            how = failed.how + ("" if failed.last_line and failed.last_line in str(cause) else last)
+            return how if cause is None else f"{how}\nwhy: {cause}"
         lines = failed.tail if failed else tail_of_attempt(self.paths.scheduler_log)
         who = failed.who if failed else "the job script"
         if not lines:

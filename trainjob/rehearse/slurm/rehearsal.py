@@ -17,7 +17,7 @@ from trainjob.observe import arrays
 from trainjob.planning.words import quantity
 from trainjob.records import updates, usage
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
+from trainjob.rehearse.base import COMPLETED, INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
 from trainjob.rehearse.slurm import faults, ipus, releases, root, step
 from trainjob.rehearse.slurm.description import Description, binds, description_of
 from trainjob.rehearse.slurm.faults import FAULTS
@@ -144,7 +144,8 @@ def submit(
         return step.start(rehearsal, slurm, paths)
     sent = slurm.run(["sbatch", "--parsable", rehearsal.rendered.script], folder=paths.folder)
     ranks, trains = rehearsal.request.plan.topology.ranks, not rehearsal.request.job.command
-    return RehearsedJob(slurm, sent.text.strip().split(";")[0], paths, cluster, ranks, trains)
+    job = sent.text.strip().split(";")[0]
+    return RehearsedJob(slurm, job, paths, cluster, ranks, trains, is_output_shown=rehearsal.show is not None)
 
 
 def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
@@ -214,7 +215,7 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch, *, s
             problem = f"array element {wrong.paths.element} is {wrong.state}. {wrong.last_output()}"
         update = None
     else:
-        expected = fault.expected(job.cluster) if fault else "the job is COMPLETED"
+        expected = fault.expected(job.cluster) if fault else COMPLETED
         summary = _summary(rehearsal, job)
         if fault is not None:
             problem = fault.problem(job)

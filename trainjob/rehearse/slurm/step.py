@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainjob.backends import registry
@@ -30,7 +30,7 @@ FAULTS = ("rank-death",)
 class RehearsedStep(RehearsedJob):
     """A run in a job that goes on: it is over when its srun is."""
 
-    srun: Future[Completed]
+    srun: Future[Completed] = field(kw_only=True)
 
     def is_over(self) -> bool:
         """Return whether the step has ended, or the job that holds its nodes."""
@@ -55,8 +55,9 @@ def start(rehearsal: Rehearsal, slurm: PrivateSlurm, paths: RunPaths) -> Rehears
     pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rehearsed-step")
     srun = pool.submit(slurm.run, words, folder=paths.folder, timeout_s=_LONGEST_S, check=False)
     pool.shutdown(wait=False)
-    cluster = SlurmCluster.of(request.cluster)
-    return RehearsedStep(slurm, job_id, paths, cluster, request.plan.topology.ranks, not request.job.command, srun)
+    cluster, ranks, trains = SlurmCluster.of(request.cluster), request.plan.topology.ranks, not request.job.command
+    is_shown = rehearsal.show is not None
+    return RehearsedStep(slurm, job_id, paths, cluster, ranks, trains, is_output_shown=is_shown, srun=srun)
 
 
 def _allocated(rehearsal: Rehearsal, slurm: PrivateSlurm, folder: Path) -> str:
