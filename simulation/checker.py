@@ -177,11 +177,12 @@ class Checker:
             return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
             # What was saved at the last moment, or has got further before, goes on by a follow-up job.
-            has_advanced = step.program.is_task and step.durable > step.began_from
+            is_seen = step.program.is_task or (step.program.is_seen and step.has_written)
+            has_advanced = is_seen and step.durable > step.began_from
             again = {states.REQUEUED} if step.left_marker or step.has_saved or has_advanced else set()
             return frozenset({states.TIMEOUT, states.COMPLETED, *again})
         if job.ends_as == "PREEMPTED":
-            is_known = step.durable and step.program.is_task
+            is_known = step.durable and (step.program.is_task or step.program.is_seen)
             again = {states.REQUEUED} if step.left_marker or step.has_saved or is_known else set()
             return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED, *again})
         return every
@@ -191,6 +192,8 @@ class Checker:
             return self._words_of_asked(step)
         if step.is_complete:
             return frozenset({states.COMPLETED})
+        if step.has_failed and step.has_saved and not step.program.is_task:  # it could not requeue its job itself
+            return self._words_of_interrupted(step) | {states.FAILED}
         if not step.left_marker and not step.may_go_on:
             # The disk took neither the request nor the marker: the exit code alone says what it was.
             return frozenset({states.STOPPED if step.is_unrecorded and not step.has_failed else states.FAILED})
@@ -200,7 +203,15 @@ class Checker:
         """Return what becomes of a script of the user's that was asked to stop, and ended for that."""
         if step.is_complete and step.program.shows_total:
             return frozenset({states.COMPLETED})
-        return self._words_of_interrupted(step) if step.has_saved else frozenset({states.STOPPED})
+        if not step.has_saved and not self._gets_further(step):
+            return frozenset({states.STOPPED})
+        return self._words_of_interrupted(step)
+
+    @staticmethod
+    def _gets_further(step: Step) -> bool:
+        """Return whether this attempt wrote a checkpoint with which the next one gets further, as its launcher saw."""
+        before = [*read_text(step.paths.folder / ".starts").split()[2:], "0"][0]
+        return step.program.is_seen and step.has_written and step.durable > int(before)
 
     def _words_of_interrupted(self, step: Step) -> frozenset[str]:
         if step.paths.stop.exists():

@@ -15,7 +15,7 @@ from trainjob.cli.look.report import made, print_or_json, print_report
 from trainjob.cli.look.status import print_failure
 from trainjob.contract import clock, exits, states
 from trainjob.contract.paths import RunPaths
-from trainjob.observe import arrays, logs
+from trainjob.observe import logs
 from trainjob.observe.status import Snapshot, poll
 from trainjob.observe.told_once import ToldOnce
 from trainjob.records import checkpoints, metrics
@@ -120,7 +120,7 @@ def _drawing(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Snapshot], N
     """Yield a function that shows a status as this run and this output need it."""
     if quiet:
         yield lambda _now: None
-    elif arrays.elements(paths):
+    elif paths.elements():
         yield _Counts().look
     elif jobs.read(paths.job).train is None:
         yield _Output(paths).look

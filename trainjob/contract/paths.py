@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Optional, Union
+from typing import List, Optional, Union
 
 from trainjob.contract.errors import UserError
 
@@ -130,6 +130,16 @@ class RunPaths:
     def of_element(self, number: int) -> "RunPaths":
         """Return the run directory of element `number` of an array."""
         return RunPaths(self.folder / ELEMENTS / str(number))
+
+    def elements(self) -> List["RunPaths"]:
+        """Return the elements of an array in the order of their numbers; empty if the run is not an array."""
+        if self.element is not None:
+            return []
+        try:
+            folders = [RunPaths(folder) for folder in (self.folder / ELEMENTS).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((paths for paths in folders if paths.element is not None), key=lambda paths: paths.element or 0)
 
     def asked(self, attempt: int) -> Path:
         """Return the file with the signal that a handler of one of the attempt's ranks got first, and when."""

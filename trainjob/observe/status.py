@@ -136,7 +136,7 @@ def statuses(
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
     read how runs were `submitted` gives that by run directory.
     """
-    listed = [(paths, arrays.elements(paths)) for paths in runs]
+    listed = [(paths, paths.elements()) for paths in runs]
     seen = []
     for paths, elements in listed:
         whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)

@@ -20,7 +20,7 @@ from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.lifecycle import ledger, start
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle.lock import locked
-from trainjob.observe import arrays, index, notify
+from trainjob.observe import index, notify
 from trainjob.observe.report.report import slowest_checkpoint_s
 from trainjob.observe.reservations import is_reserved
 from trainjob.observe.status import Snapshot, status
@@ -235,7 +235,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
     cluster = table.recorded_cluster(record)
     if record.train is None:
         return request
-    if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array
+    if paths.element is not None or paths.elements():  # one script starts all elements of an array
         return request
     margin_s, durable_s = record.train.limit_margin_s, 0.0
     with contextlib.suppress(UserError, OSError):  # without readable records, the duration is unknown

@@ -47,10 +47,11 @@ def test_a_variable_that_stays_set_is_told() -> None:
         ("/seen/programs:/usr/bin:/bin:/opt/a", "…:/opt/a"),
         ("/p/bin:/usr/bin", "./bin:…"),
         ("/opt/a", "/opt/a"),
+        ("/tmp/trainjob-adopted-x/run/code:/tmp/trainjob-adopted-x/run/code/project/src:/p/x", "./src:./x"),
     ],
 )
 def test_a_path_is_compared_by_what_was_added(path: str, seen: str) -> None:
-    assert comparable("PATH", path, GIVEN, ["/p"]) == seen
+    assert comparable("PATH", path, GIVEN, ["/p", "/tmp/trainjob-adopted-x/run/code/project"]) == seen
 
 
 def test_what_a_job_adds_makes_no_difference_unless_the_file_sets_it() -> None:

@@ -142,9 +142,13 @@ end_script() {
 
 # record_end CODE
 record_end() {
+  local word
   # On a full disk there may be no file to write over, and the state matters more.
   write_word exit_code "$1" || true
   if [[ -n "$why" ]]; then say "$why"; fi
+  # The ranks' launchers write no events: the first request that a rank's handler got.
+  read_word ".asked.$TRAINJOB_ATTEMPT"
+  if [[ -n "$word" ]]; then note_event asked "${word% *}" "${word#* }"; fi
   note_event ended "$state $1${why:+ $why}"
   write_word state "$state"
   if [[ -t 2 ]]; then say "$state"; fi

@@ -270,6 +270,8 @@ def _sentence(event: Event) -> str:
         return f"attempt {event.attempt} begins" + (f" on {event.detail}" if event.detail else "")
     if event.what == events.SIGNAL:
         return _SIGNALS.get(event.detail, f"signal {event.detail}")
+    if event.what == events.ASKED:
+        return f"a handler of a rank gets {event.detail}: asked to stop"
     if event.what == events.IMAGE:
         return f"runs in image {event.detail}"
     if event.what == events.RETRY:
