@@ -78,7 +78,7 @@ test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips
 	$(BIN)/pytest -rs tests/services/gpu
 
 SEEDS ?= 1000
-simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
+simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: simulation/README.md
 	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md
