@@ -162,7 +162,9 @@ def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
 
 def _elements(rehearsal: Rehearsal, job: RehearsedJob) -> list[RehearsedJob]:
     """Return the elements of an array, each as a separate job; none if the job is not an array."""
-    return [dataclasses.replace(job, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
+    # What elements print is not shown.
+    here = dataclasses.replace(job, is_output_shown=False)
+    return [dataclasses.replace(here, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
 
 
 def _follow(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
