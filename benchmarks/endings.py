@@ -109,8 +109,9 @@ EVENTS = (
     Event("node loss", "slurm"),
     Event("scancel", "slurm", ("TERM",)),
     Event(ELEMENT, "slurm", ("USR1", "TERM"), options=("--array=1-1",), updates=_LONG),
-    Event("time_limit, local", "local", ("USR1", "TERM"), updates=_LONG),
-    Event("time_limit, hosts", "hosts", ("USR1", "TERM"), updates=_LONG),
+    # An attempt that begins at 0 when it is resumed must be done before it is asked again.
+    Event("time_limit, local", "local", ("USR1", "TERM"), updates=3200),
+    Event("time_limit, hosts", "hosts", ("USR1", "TERM"), updates=3200),
 )
 
 
@@ -183,7 +184,7 @@ class Place(ABC):
             cluster,
             "--again",
             "--time-limit",
-            "1:30",
+            "2:30",
             "--json",
             *self.words(program, event),
         ]
@@ -346,7 +347,7 @@ class Case:
 
     def outcome(self) -> Outcome:
         """End it once it is at work, resume it where nothing else does, and return what came of it."""
-        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) > 1, "work")
+        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) > 1 or self._has_settled(), "work")
         before = self.counted
         self.place.end(self)
         self.wait(lambda: len(self.attempts()) > 1 or self._has_settled(), "the first attempt to end")

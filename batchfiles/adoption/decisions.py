@@ -56,6 +56,7 @@ _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
+_AT_ITS_LIMIT = "the job starts again at its time limit, as long as each attempt's checkpoints get further"
 _ASKED = "ranks that handle USR1 get it before the time limit; when they have saved and ended, the job is requeued"
 # What a one-line program in Python does beside printing.
 _LEAVES_SOMETHING = re.compile(
@@ -145,9 +146,7 @@ class Surroundings:
         asks_ranks = any(name in ("kill", "pkill", "killall", "scancel") for name, _ in commands)
         stated = self.script.header.value("signal") or "B:"
         if again and not asks_ranks and stated.startswith(("B", "RB")):
-            return Decision(
-                Where.LOST, "a job is requeued when its program ends at USR1: handle it there, save, and end with 0"
-            )
+            return Decision(Where.TRAINJOB, _AT_ITS_LIMIT)
         return Decision(Where.TRAINJOB, _ASKED if again else "ranks that handle USR1 get it before the time limit")
 
 

@@ -215,7 +215,7 @@ def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) 
         others = [fact for fact, key in keys.items() if key not in marked]
         cure = f"add them to {path}"
         if lines:
-            problem = f"cluster {name} can be planned, and before a submission its file is to be completed"
+            problem = f"cluster {name} can be planned, and submitted to once its file is complete"
             cure = f"fill in {', '.join(lines)}" + (f", and add {', '.join(others)}" if others else "")
     raise ClusterError(problem, cure)
 

@@ -248,7 +248,7 @@ def test_what_stands_around_the_training_is_named(line: str, left_out: str, tmp_
     [
         ("cp -r o /archive", "USR1", Where.LOST, "`cp -r o /archive` at USR1"),
         ("kill -USR1 $PID; wait $PID; scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "saved and ended"),
-        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.LOST, "when its program ends at USR1"),
+        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "at its time limit"),
         ("rm -rf $TMP", "EXIT", Where.LOST, "`rm -rf $TMP` at EXIT"),
         ("echo bye", "EXIT", Where.NOWHERE, "only prints"),
     ],

@@ -257,7 +257,7 @@ other_elements() {
     if [[ "$word" == COMPLETED || "$1" == *"_$element" ]]; then continue; fi
     read_word "$folder/$element/job_id"
     printf 'afterok:%s,' "${word:-${1%%_*}_$element}"
-  done
+  done || true
 }
 
 # Fails where the controller refuses.
