@@ -34,14 +34,15 @@ KINDS: dict[str, Callable[[Rehearsal], RehearsalVerdict]] = {"slurm": slurm.rehe
 def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
     cluster, name = rehearsal.request.cluster, rehearsal.request.plan.cluster
-    if cluster.kind not in KINDS:
+    kind = "slurm" if cluster.hosts_are_given else cluster.kind  # a run inside an allocation is one of Slurm's
+    if kind not in KINDS:
         if cluster.trains_here:
             raise UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
         raise UserError(
             f"cluster {name} is of kind {cluster.kind}", f"the kinds that can be rehearsed are {', '.join(KINDS)}"
         )
     if rehearsal.slurm != INSTALLED:
-        if not cluster.has_scheduler:
+        if not cluster.hosts_are_given:
             raise UserError(
                 f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {cluster.kind}",
                 "Leave it out",
@@ -53,7 +54,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
     with output_shown(rehearsal):
-        return KINDS[cluster.kind](rehearsal)
+        return KINDS[kind](rehearsal)
 
 
 def _refuse_script(rehearsal: Rehearsal) -> None:

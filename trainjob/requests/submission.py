@@ -30,7 +30,7 @@ from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests import budget
-from trainjob.requests.inside import chosen, refuse_misfit
+from trainjob.requests.inside import chosen, refuse_any, refuse_misfit
 from trainjob.requests.prepared import Prepared, rendered
 
 
@@ -89,6 +89,7 @@ def submit(
     true), and more than is left of a budget (unless `over_budget` is true: a person has agreed).
     """
     start.refuse_redirects(os.environ)
+    refuse_any(prepared.inside)
     notify.configured()
     if not allow_secret_env:
         refuse_secrets(prepared)
@@ -217,6 +218,7 @@ def _moved(now: Snapshot, inside: str) -> Snapshot:
         raise UserError(f"run {now.id} is a job of its own, and --in is for runs inside an allocation", "leave it out")
     again = resuming.request_of(jobs.read(now.paths.job))
     held = chosen(inside, again.plan.cluster, again.cluster)
+    refuse_any(held)
     if held is None:
         raise UserError(
             f"--in {inside}: run {now.id} was rendered for an allocation",
