@@ -259,6 +259,8 @@ def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
         return (one.name, os.path.join(one.folder, one.words[1]), *one.words[2:]) if is_path else one.words
 
     def asks(one: Call) -> bool:
+        if list(one.words[1:2]) == ["run"]:  # it starts a rank, whose command is compared
+            return True
         return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
 
     calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))

@@ -77,7 +77,7 @@ def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
     all_of_it = script.request.exclusive
     if not all_of_it and header.value("mem", "mem-per-cpu", "mem-per-gpu") is None:
         yield Finding("no-mem", header.line(), "no --mem, and not --exclusive")
-    has_cpus = all_of_it or tasks_without_starter(script) is not None
+    has_cpus = all_of_it or (tasks_without_starter(script) is not None and not script.request.several_nodes)
     if not has_cpus and header.value("cpus-per-task", "cpus-per-gpu", "mincpus") is None:
         yield Finding("no-cpus", header.line(), "no --cpus-per-task, and not --exclusive")
 

@@ -158,7 +158,8 @@ _FAILS = "trainjob-fails"
 
 def _lost_inside(launch: LaunchedProgram) -> str | None:
     """Return what a shell that starts a training ends with when that fails; None unless it ends with 0."""
-    words = [word.text for word in launch.outer.program] if launch.outer is not None else []
+    trains = launch.is_python or launch.launcher is not None  # and is no preparation
+    words = [word.text for word in launch.outer.program] if launch.outer is not None and trains else []
     if launch.command.source or "-c" not in words[1:-1] or not launch.command.words:
         return None
     text = words[words.index("-c") + 1].replace(HOLE, "_")

@@ -119,9 +119,8 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
-    elif 1 < per_node < available and not script.request.gpus_per_task:
-        # Each task may use several.
-        yield found("gpus-unused", launch, text, Severity.WARNING if available % per_node == 0 else None)
+    elif 1 < per_node < available and not script.request.gpus_per_task:  # one task may use several
+        yield found("gpus-unused", launch, text)
 
 
 _OTHER_MPI = re.compile(

@@ -18,6 +18,8 @@ _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)
 
 
 _INTERPRETERS = ("Rscript", "julia")
+# What a rank's shell ends with may be a script that it sources.
+_SOURCES_LAST = re.compile(r"(?:^|[;&|\s])(?:source|\.)\s+[^\s;&|]+\.(?:sh|bash)\b[^;&|]*$")
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
@@ -101,6 +103,8 @@ class LaunchedProgram:
             return not self.program[1].text.startswith(("-e", "--version", "-v"))
         if name == "wandb" and [word.text for word in self.program[1:2]] == ["agent"]:
             return True
+        if self.srun is not None and name in SHELLS and _SOURCES_LAST.search(self.program[-1].text):
+            return "-c" in (word.text for word in self.program[1:-1])
         if not name or helps(name) or self.command.is_call:
             return False
         words = (name, *(word.text for word in self.program[1:2]))

@@ -233,7 +233,7 @@ def _outcome(row: Row) -> dict[str, float]:
     hours, ended_at, of_parts = 0.0, 0.0, row.get("attempts")
     try:
         for one in now.parts:
-            devices = jobs.read(one.paths.job).plan.topology.devices
+            devices = jobs.read(one.paths.job).plan.devices
             # The earlier ones were charged before, or to the run that this one continues.
             earlier = 0 if of_parts is None else of_parts.get(_part(one.paths), math.inf)
             for attempt in events.attempts(events.read(one.paths)):

@@ -19,10 +19,12 @@ from trainjob.observe.seen import Seen, look, unless_damaged
 from trainjob.records import attempts, causes, events, failure, outlived
 from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
+from trainjob.records import roles as role_records
 from trainjob.records import submission as submissions
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.records.progress import ProgressRecord
+from trainjob.records.roles import RoleRecord
 from trainjob.records.submission import Submission
 
 _HERE_S = 0.2
@@ -70,6 +72,7 @@ class Snapshot:
     retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
     outlook: Outlook | None = None  # of a run at work: its pace, and when it should end
     elements: list[Snapshot] = field(default_factory=list)  # of an array
+    roles: dict[str, RoleRecord] = field(default_factory=dict)  # the servers of a job with roles
     submission: Submission | None = (
         None  # how its newest attempt was submitted; None: by hand, or its record is damaged
     )
@@ -228,6 +231,11 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),
+        roles={
+            server.folder.name: record
+            for server in role_records.of_run(paths)
+            if (record := role_records.read(server)) is not None
+        },
         submission=submission,
     )
 

@@ -64,6 +64,7 @@ class Failure:
     script_has_ended: bool = False
     step: str = ""
     timeout_s: Optional[float] = None
+    why: str = ""  # of a server, named by `step`: why its end is a failure
 
     @property
     def who(self) -> str:
@@ -154,6 +155,7 @@ class Evidence:
     script_has_ended: bool = False  # without an exception, before the rank's process was ended
     step: str = ""  # that ran before ranks
     timeout_s: Optional[float] = None  # in which the step did not end
+    why: str = ""  # the end of a server is a failure
 
     @property
     def ended_by(self) -> Optional[int]:
@@ -185,6 +187,7 @@ def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evid
         script_has_ended=failed.script_has_ended,
         step=failed.step,
         timeout_s=failed.timeout_s,
+        why=failed.why,
     )
 
 

@@ -40,10 +40,10 @@ def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
     """
     every = [one for request in requests for one in (request.elements.values() if request.elements else [request])]
     cluster, device = requests[0].cluster, every[0].plan.topology.device
-    devices = sum(one.plan.topology.devices for one in every)
+    devices = sum(one.plan.devices for one in every)
     if not devices or cluster.trains_here:
         return Cost(device, 0, 0.0)
-    hours = sum(one.plan.topology.devices * _longest_s(one, left_s) / 3600 for one in every)
+    hours = sum(one.plan.devices * _longest_s(one, left_s) / 3600 for one in every)
     return Cost(device, devices, hours, requests[0].job.max_attempts if cluster.has_scheduler else 1)
 
 

@@ -209,6 +209,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT, "#SBATCH -c8"), job("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" + RIGHT, "#SBATCH -c8")),
     ],
     "exit-code-lost": [
+        (job("srun -K1 bash -c 'python train.py; apt-get clean'\n", nodes=1), job("srun -K1 bash -c 'apt-get install -y git; python train.py'\n", nodes=1)),
+        (without(job("python train.py\necho done\nexit $status\n", nodes=1), "set -e"), without(job("python train.py\nstatus=$?\necho done\nexit $status\n", nodes=1), "set -e")),
         (job("bash -c 'python train.py --part a; python train.py --part b'\n", nodes=1), job("bash -c 'python train.py --part a && python train.py --part b'\n", nodes=1)),
         (without(job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1), "set -e"), job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1)),
         (job("if ! " + RIGHT.strip() + "; then echo failed; fi\necho done\n"), job("if ! " + RIGHT.strip() + "; then echo failed; exit 1; fi\necho done\n")),

@@ -161,7 +161,7 @@ def test_programs_that_set_up_an_environment_are_compared_in_their_order() -> No
     seen = rank_in("/p", "python train.py", 2)
     calls = [
         Call("node1", False, "/p", tuple(words.split()))
-        for words in ("module load a", "module list", "pip install /p/x", "module load a")
+        for words in ("module load a", "module list", "uv run train.py", "pip install /p/x", "module load a")
     ]
     activated = [
         Call("node1", False, folder, ("source", path))

@@ -478,3 +478,10 @@ def test_a_launcher_in_a_shell_is_started_once_on_each_node(tmp_path: Path) -> N
     adoption = adopted("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n" + text, tmp_path)
     assert job_from_text(adoption.job, "job.yaml").command_per == "node"
     assert "the number of processes" in lost(adoption)
+
+
+def test_a_script_that_a_rank_sources_is_its_training(tmp_path: Path) -> None:
+    text = 'D=/work/fit\nsrun apptainer exec /i.sif bash -c "cd $D && source run_fit.sh 1 two"\n'
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption) == ["bash", "-c", "cd /work/fit && source run_fit.sh 1 two"]
+    assert container(adoption)["image"] == "/i.sif"

@@ -166,6 +166,11 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield "progress", now.progress
     if now.heartbeat is not None:
         yield "last progress", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
+    for name, server in now.roles.items():
+        starts = f", start {server.starts}" if server.starts > 1 else ""
+        code = f" with exit code {server.exit_code}" if server.exit_code is not None else ""
+        older = f", in attempt {server.attempt}" if server.attempt != now.attempt else ""
+        yield f"role {name}", f"{server.state}{code} at {server.address}{starts}{older}"
     if now.outlook is not None:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:

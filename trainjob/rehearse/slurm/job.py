@@ -9,9 +9,9 @@ from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
-from trainjob.records import attempts, causes, checkpoints, failure
-from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.rehearse.base import progress_of
+from trainjob.records import attempts, checkpoints, failure
+from trainjob.records.failure import Failure
+from trainjob.rehearse.base import last_output, progress_of
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.following import FollowedJob
 
@@ -76,14 +76,5 @@ class RehearsedJob(FollowedJob):
 
     def last_output(self) -> str:
         """Return why it failed and the last output of the first rank that failed, or else of the job script."""
-        failed = self.failure
-        if failed is not None and self.is_output_shown:
-            cause = causes.of_failure(failed)
-            last = f": {failed.last_line}" if failed.last_line else ", and printed nothing"
-            how = failed.how + ("" if failed.last_line and failed.last_line in str(cause) else last)
-            return how if cause is None else f"{how}\nwhy: {cause}"
-        lines = failed.tail if failed else tail_of_attempt(self.paths.scheduler_log)
-        who = failed.who if failed else "the job script"
-        if not lines:
-            return f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"
-        return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])
+        told = last_output(self.paths, is_shown=self.is_output_shown)
+        return told or f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"

@@ -88,7 +88,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Rehearsed
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
-    description = description_of(cluster, topology.host_count, release=release, accounting=accounting)
+    description = description_of(cluster, rehearsal.request.plan.host_count, release=release, accounting=accounting)
     python = rehearsal.redirects["TRAINJOB_PYTHON"]
     if cluster.ipu_keys is not None:
         with new_folder() as place:
@@ -162,7 +162,9 @@ def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
 
 def _elements(rehearsal: Rehearsal, job: RehearsedJob) -> list[RehearsedJob]:
     """Return the elements of an array, each as a separate job; none if the job is not an array."""
-    return [dataclasses.replace(job, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
+    # What elements print is not shown.
+    here = dataclasses.replace(job, is_output_shown=False)
+    return [dataclasses.replace(here, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
 
 
 def _follow(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
