@@ -234,6 +234,30 @@ DRAWS = {
         "neural_ode": "patrick-kidger/diffrax, neural_ode",
         "apple": "ml-explore/mlx-lm, its trainer",
     },
+    # And after those, of other projects again.
+    "draw_11": {
+        "recommender_suite": "RUCAIBox/RecBole, its trainer",
+        "high_resolution": "HRNet/HRNet-Semantic-Segmentation, its function.py",
+        "persons": "KaiyangZhou/deep-person-reid, its engine",
+        "tables": "yandex-research/rtdl, its example",
+        "tab_net": "dreamquark-ai/tabnet, its history",
+        "scikit": "skorch-dev/skorch, PrintLog",
+        "twins": "facebookresearch/barlowtwins, main.py",
+        "centers": "xingyizhou/CenterNet, base_trainer.py",
+        "voices_end_to_end": "jaywalnut310/vits, train.py",
+        "policies": "thu-ml/tianshou, its trainer",
+        "composed": "mosaicml/composer, its console logger",
+        "tiny_gradients": "tinygrad/tinygrad, beautiful_mnist.py",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
-WITHOUT_TORCH = {"keras_in_lines", "flax_mnist", "jax_mnist", "equinox", "haiku_mnist", "neural_ode", "apple"}
+WITHOUT_TORCH = {
+    "keras_in_lines",
+    "flax_mnist",
+    "jax_mnist",
+    "equinox",
+    "haiku_mnist",
+    "neural_ode",
+    "apple",
+    "tiny_gradients",
+}

@@ -558,6 +558,39 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
 
 
 @pytest.mark.parametrize(
+    ("line", "accuracy"),
+    [
+        ("Training: 2026-11-27 14:00:00,123-[lfw][40]Accuracy-Flip: 0.38750+-0.01200\n", None),
+        ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", 0.3875),
+        ("train_acc: 0.3875\n", 0.3875),
+        ("LOSS train 1.105 ACC train 0.3875\n", 0.3875),
+    ],
+)
+def test_what_a_logger_puts_before_each_line_does_not_name_a_figure(
+    line: str, accuracy: float | None, tmp_path: Path, clock: Clock
+) -> None:
+    """Printed where the program may evaluate, a figure is shown if a word beside it says that it is of the training."""
+    looks = [(10 * n, line) for n in range(1, 5)]
+    beside_counted(RunPaths(tmp_path), clock, looks, asides=((len(HEADER), -1),))
+    assert {line.accuracy for line in metrics.read(RunPaths(tmp_path)) if line.update > 1} == {accuracy}
+
+
+def test_a_count_that_begins_again_goes_on_from_the_phase_before(tmp_path: Path, clock: Clock) -> None:
+    log, paths = RunPaths(tmp_path).rank_log(0), RunPaths(tmp_path)
+    log.parent.mkdir(parents=True)
+    log.write_text(HEADER)
+    seen, shown = ScriptProgress(paths, 1, [log]), []
+    for at in (0, 20, 40, 59, 0, 20, 40, 59):
+        clock.now += 1
+        with log.open("a") as stream:
+            stream.write(f"Step: {at}, Loss: 1.5, Computation time: 0.02\n")
+        seen.look()
+        shown.append(progress.read(paths).update)
+    seen.look(is_last=True)
+    assert shown == [0, 20, 40, 59, 60, 80, 100, 119]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "{'loss': '2.5', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.25'}\n",
