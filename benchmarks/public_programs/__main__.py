@@ -5,7 +5,7 @@
 At each change of progress.json a total must be the planned one or unknown, and in the end the updates those that were
 made. Where a program prints nothing that could tell its updates, the epoch is what must be right. Each loss in
 metrics.jsonl must be one that the program printed of its training, or of an evaluation; so must each accuracy, and the
-epoch be the last one, where the program keeps account of them.
+epoch be the last one, where the program keeps account of them. `sources` must have each figure.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Shown:
         started = subprocess.Popen([*words, sys.executable, script, name], env=environ, stderr=subprocess.DEVNULL)
         self.seen: list[tuple[int | None, int | None]] = []
         self.epoch: int | None = None
+        self.record: dict[str, Any] = {"sources": {}}
         while started.poll() is None:
             self._look(run)
             time.sleep(0.1)
@@ -57,7 +58,7 @@ class Shown:
     def _look(self, run: Path) -> None:
         if (run / "progress.json").exists():
             record = json.loads((run / "progress.json").read_text())
-            self.epoch = record["epoch"]
+            self.epoch, self.record = record["epoch"], record
             if not self.seen or self.seen[-1] != (record["update"], record["total_updates"]):
                 self.seen.append((record["update"], record["total_updates"]))
 
@@ -71,6 +72,11 @@ class Shown:
             yield f"update {updates[-1]} of {self.truth['updates']}"
         for total in {total for _, total in self.seen} - {None, *planned}:
             yield f"total {total} of {self.truth['total']}"
+        named = {name for name in ("update", "total_updates", "epoch") if self.record.get(name) is not None}
+        for kind, before in (("train", ""), ("evaluation", "held_out_")):
+            named |= {f"{before}{name}" for name in ("loss", "accuracy") if self._figures(kind, name)}
+        for name in sorted(named - set(self.record["sources"])):
+            yield f"{name} without a source"
         for kind, of in (("train", "training"), ("evaluation", "held_out")):
             for name, printed, scales in (("loss", of, (1,)), ("accuracy", f"{of}_accuracy", (1, 100))):
                 its = self.truth.get(printed, [])

@@ -76,7 +76,11 @@ _TOTAL = re.compile(
     r"(?:total|max|num|train|training|num_training|num_train|lr_decay)[-_ ](?:optimization |train |training )?"
     r"(?:steps|iters|iterations|updates)\Z"
 )
-_EPOCH = re.compile(r"(?:.{0,30}[ /_(])?epoch(?:\(train\))?\Z|ep\Z|train\Z")
+# Not the best one, or how many there are, or what takes place in each.
+_EPOCH = re.compile(
+    r"(?:(?!.{0,30}(?:best.{0,20}|per|num|max|total|warmup|stop)[ _-]epoch|.{0,30}start_epoch).{0,30}[ /_(])?"
+    r"epoch(?:\(train\))?\Z|ep\Z|train\Z"
+)
 _EPOCHS = re.compile(r"(?:(?:num|max|total|train|num_train|number of)[-_ ](?:train[-_ ])?)?epochs\Z")
 _HELD_OUT = re.compile(
     r"(?:\A|(?<!no)[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
@@ -178,9 +182,10 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     if _NOT_UPDATES.search(rest) or _ASIDE.search(lower):
         return None
     count, of = _whole(_number(match["count"])), _whole(_number(match.groupdict().get("of")))
-    if count is None or _HELD_OUT.search(lower):
-        return Reading("aside")
     named = _NamedValues("%s , %s" % (before, rest))
+    # Behind the training's loss, it is the name of another figure.
+    if count is None or _HELD_OUT.search(lower.partition("loss")[0] if "loss" in named.figures else lower):
+        return Reading("aside")
     epoch, epochs = named.epoch, named.epochs
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.

@@ -575,6 +575,37 @@ def test_what_a_logger_puts_before_each_line_does_not_name_a_figure(
     assert {line.accuracy for line in metrics.read(RunPaths(tmp_path)) if line.update > 1} == {accuracy}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Stop training because you reached max_epochs = 4 with best_epoch = 2\n",
+        "best valid epoch: 2\n",
+        "Median time per epoch: 2s\n",
+        ": num_epoch                2\n",
+    ],
+)
+def test_the_best_epoch_and_how_many_there_are_is_not_the_epoch(line: str, tmp_path: Path, clock: Clock) -> None:
+    looks = [(10 * n, f"INFO Epoch {n}: loss 2.5\n{line}") for n in range(1, 5)]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    assert progress.read(RunPaths(tmp_path)).epoch == 4
+
+
+def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tmp_path: Path, clock: Clock) -> None:
+    log, paths = RunPaths(tmp_path).rank_log(0), RunPaths(tmp_path)
+    log.parent.mkdir(parents=True)
+    log.write_text(HEADER)
+    seen, evaluated = ScriptProgress(paths, 1, [log]), bar(7, 10, "test loss: 0.5 accuracy: 91%: ")
+    for at in (0, 20, 40, 60):
+        clock.now += 1
+        with log.open("a") as stream:
+            stream.write(bar(at, 60, "loss:   1.09 test_accuracy: 91.90%: ") + "\n" + evaluated + "\n")
+        seen.look()
+    seen.look(is_last=True)
+    assert (progress.read(paths).update, progress.read(paths).total_updates) == (60, 60)
+    assert {line.loss for line in metrics.read(paths) if line.kind == "train"} == {1.09}
+    assert {line.accuracy for line in metrics.read(paths) if line.kind == "evaluation"} == {0.919}
+
+
 def test_a_count_that_begins_again_goes_on_from_the_phase_before(tmp_path: Path, clock: Clock) -> None:
     log, paths = RunPaths(tmp_path).rank_log(0), RunPaths(tmp_path)
     log.parent.mkdir(parents=True)
