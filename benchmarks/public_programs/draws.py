@@ -249,6 +249,21 @@ DRAWS = {
         "composed": "mosaicml/composer, its console logger",
         "tiny_gradients": "tinygrad/tinygrad, beautiful_mnist.py",
     },
+    # And after those.
+    "draw_12": {
+        "center_points": "yanx27/Pointnet_Pointnet2_pytorch, train_classification.py",
+        "segments_anything": "NielsRogge/Transformers-Tutorials, SAM",
+        "recurrent_world": "pytorch/tutorials, its transformer, after word_language_model",
+        "boxes_in_boxes": "eriklindernoren/PyTorch-YOLOv3, train.py",
+        "translated": "OpenNMT/OpenNMT-py, its report manager",
+        "adversaries": "a GAN that counts batches behind epochs",
+        "quantized": "MishaLaskin/vqvae, main.py",
+        "self_taught": "sthalles/SimCLR, simclr.py",
+        "regions": "facebookresearch/maskrcnn-benchmark, its trainer",
+        "batches_of_ranks": "pytorch/examples, ddp-tutorial-series",
+        "names_of_countries": "pytorch/tutorials, char_rnn_classification",
+        "loops_of_agents": "Denys88/rl_games, a2c_common.py",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {

@@ -598,7 +598,8 @@ def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tm
     for at in (0, 20, 40, 60):
         clock.now += 1
         with log.open("a") as stream:
-            stream.write(bar(at, 60, "loss:   1.09 test_accuracy: 91.90%: ") + "\n" + evaluated + "\n")
+            accuracy = "91.90" if at >= 40 else "nan"
+            stream.write(bar(at, 60, f"loss:   1.09 test_accuracy: {accuracy}%: ") + "\n" + evaluated + "\n")
         seen.look()
     seen.look(is_last=True)
     assert (progress.read(paths).update, progress.read(paths).total_updates) == (60, 60)
