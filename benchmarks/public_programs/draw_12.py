@@ -56,7 +56,7 @@ def segments_anything() -> None:
 
 def recurrent_world() -> None:
     log_interval, epochs, loader, held_out, model = 10, 3, samples(), samples(160), net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=20)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     truth.update(total=120, epochs=3)
     for epoch in range(1, epochs + 1):
         total = 0.0

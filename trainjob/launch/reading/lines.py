@@ -190,7 +190,7 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.
         epoch, epochs = epoch + 1, epochs + 1
-    label = re.sub(r"[\d.,]+|\b(?:nan|inf)\b", "#", before).strip()
+    label = " ".join(re.sub(r"[\d.,]+|\b(?:nan|inf)\b", "#", before).split())
     # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
     source = "%s %s" % (kind, label[:80] or of or "")
     within = kind == "keras" or epoch is not None
