@@ -223,7 +223,7 @@ class ScriptProgress:
         self._figures.update(figures)
         self._sources.update(dict.fromkeys(figures, label))
         if reading.epoch is not None:
-            self._epoch, self._sources["epoch"] = counter.epoch, label
+            self._epoch, self._sources["epoch"] = int(reading.epoch), label
             self._has_fractions |= reading.epoch != int(reading.epoch)
         if counted is not None and not is_stated:
             own = counter.of(reading)

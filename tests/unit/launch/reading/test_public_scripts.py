@@ -592,6 +592,14 @@ def test_the_best_epoch_and_how_many_there_are_is_not_the_epoch(line: str, tmp_p
     assert progress.read(RunPaths(tmp_path)).epoch == 4
 
 
+def test_an_epoch_beside_any_number_is_the_newest(tmp_path: Path, clock: Clock) -> None:
+    text = "[GPU0] Epoch {0} | Batchsize: 16 | Steps: 40\n"
+    saved = "Epoch {0} | Training checkpoint saved at checkpoint.pt\n"
+    looks = [(10 * n + 1, text.format(n) + saved.format(n) * (n % 2 == 0)) for n in range(4)]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    assert progress.read(RunPaths(tmp_path)).epoch == 3
+
+
 def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tmp_path: Path, clock: Clock) -> None:
     log, paths = RunPaths(tmp_path).rank_log(0), RunPaths(tmp_path)
     log.parent.mkdir(parents=True)
