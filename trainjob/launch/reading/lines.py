@@ -315,7 +315,7 @@ class _NamedValues:
                 self.figures.pop("loss", None)
                 if sums or len(found) == 1:
                     self.figures["loss"], self.loss_name = found[0], "" if sums else plain
-        elif tokens & _ACCURACY or plain in _ACCURACY:
+        elif (tokens & _ACCURACY or plain in _ACCURACY) and not tokens & (_NO_LOSS | {"cls", "class"}):
             share = value / 100 if not is_share and (is_percent or value > 1) else value
             if 0 <= share <= 1:
                 figures.setdefault("accuracy", share)

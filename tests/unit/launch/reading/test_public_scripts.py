@@ -561,6 +561,7 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
     ("line", "accuracy"),
     [
         ("Training: 2026-11-27 14:00:00,123-[lfw][40]Accuracy-Flip: 0.38750+-0.01200\n", None),
+        ("training best accuracy: 0.41 train cls_acc: 35.00%\n", None),
         ("Test Instance Accuracy: 0.3875, Class Accuracy: 0.3000\n", None),
         ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", 0.3875),
         ("train_acc: 0.3875\n", 0.3875),
