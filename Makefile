@@ -48,7 +48,7 @@ QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts
 TEST_QUICK := $(BIN)/pytest -n 3 --dist worksteal $(QUICK)
 TEST_SLOW := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
 
-test: .venv/installed-dev ## Run the quick tests and one training run, in about two minutes
+test: .venv/installed-dev ## Run the quick tests and one training run, in about three minutes
 	$(TEST_QUICK) -m "not full"
 
 test-all: test ## Run all tests but the longest; tests whose service is missing are skipped
@@ -78,7 +78,7 @@ test-gpu: .venv/installed-dev ## Run the tests that need NVIDIA GPUs; each skips
 	$(BIN)/pytest -rs tests/services/gpu
 
 SEEDS ?= 1000
-simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: docs/protocol.md
+simulate: .venv/installed-dev ## Run SEEDS seeded histories in a simulated world: simulation/README.md
 	$(BIN)/python -m simulation --seeds $(SEEDS) --first $(or $(FIRST),1)
 
 matrix: .venv/installed-dev ## Test jobs on every release of Slurm, and write docs/slurm-matrix.md

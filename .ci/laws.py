@@ -299,6 +299,7 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/train/measure/probe.py": "runs without our package",
                 "trainjob/backends/slurm/start_step.sh": "runs without our shell library",
                 "trainjob/launch/shell/allocation.sh": "turns Slurm's EndTime into seconds by date",
+                "trainjob/launch/shell/reservation.sh": "turns seconds into a time of day for people",
                 "trainjob/machines/start_script.sh": "runs without our shell library",
                 "batchfiles/rehearsal/programs/bash_env.sh": "runs without our shell library",
                 "batchfiles/rehearsal/programs/program.sh": "runs without our shell library",

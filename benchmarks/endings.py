@@ -85,7 +85,7 @@ PROGRAMS = (
 )
 
 
-_LONG = 2400  # what Slurm calls a limit of two minutes may take three
+_LONG = 4000  # what Slurm calls a limit of two minutes may take three
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,9 @@ EVENTS = (
     Event("node loss", "slurm"),
     Event("scancel", "slurm", ("TERM",)),
     Event(ELEMENT, "slurm", ("USR1", "TERM"), options=("--array=1-1",), updates=_LONG),
-    Event("time_limit, local", "local", ("USR1", "TERM"), updates=_LONG),
-    Event("time_limit, hosts", "hosts", ("USR1", "TERM"), updates=_LONG),
+    # An attempt that begins at 0 when it is resumed must be done before it is asked again.
+    Event("time_limit, local", "local", ("USR1", "TERM"), updates=3200),
+    Event("time_limit, hosts", "hosts", ("USR1", "TERM"), updates=3200),
 )
 
 
@@ -118,10 +119,15 @@ EVENTS = (
 BY_ITS_END = "by its end"
 
 
-def by_its_end(code: int, *, was_ended: bool, has_advanced: bool) -> str:
-    """Return the state of an attempt that was asked and has saved nothing; `was_ended`: by the limit."""
+def by_its_end(code: int, *, was_ended: bool, is_continued: bool) -> str:
+    """Return the state of an attempt that was asked and has saved nothing.
+
+    `was_ended`: by the limit; `is_continued`: it had written a checkpoint before, and Slurm can start it again.
+    """
+    if is_continued:
+        return "REQUEUED"
     if was_ended:
-        return "REQUEUED" if has_advanced else "TIMEOUT"
+        return "TIMEOUT"
     return "STOPPED" if code == 0 else "FAILED"
 
 
@@ -178,7 +184,7 @@ class Place(ABC):
             cluster,
             "--again",
             "--time-limit",
-            "1:30",
+            "2:30",
             "--json",
             *self.words(program, event),
         ]
@@ -341,7 +347,7 @@ class Case:
 
     def outcome(self) -> Outcome:
         """End it once it is at work, resume it where nothing else does, and return what came of it."""
-        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) > 1, "work")
+        self.wait(lambda: self.counted >= _ENDED_AT or len(self.attempts()) > 1 or self._has_settled(), "work")
         before = self.counted
         self.place.end(self)
         self.wait(lambda: len(self.attempts()) > 1 or self._has_settled(), "the first attempt to end")
@@ -403,10 +409,14 @@ class Outcome:
         mine = [one for one in events.read(RunPaths(self.case.run.folder)) if one.attempt == 1]
         code = next(int(one.detail.split()[1]) for one in mine if one.what == "ended")
         was_ended = any((one.what, one.detail) == ("signal", "TERM") for one in mine)
-        on_slurm = self.case.event.place == "slurm"
-        return by_its_end(
-            code, was_ended=was_ended, has_advanced=on_slurm and "has written a checkpoint" in self.first.why
-        )
+        is_continued = self.case.event.place == "slurm" and self._left_checkpoint()
+        return by_its_end(code, was_ended=was_ended, is_continued=is_continued)
+
+    def _left_checkpoint(self) -> bool:
+        """Return whether there is a checkpoint that Lightning has written in the first attempt."""
+        began, ended = self.first.began_at, self.first.ended_at or 0.0
+        written = (self.case.run.folder / "code/project").rglob("*.ckpt")
+        return any(began <= path.stat().st_mtime <= ended for path in written)
 
     def row(self) -> str:
         program, event = self.case.program, self.case.event

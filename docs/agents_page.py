@@ -24,7 +24,8 @@ _RULE = """\
 3. `trainjob render …`: show the person these bytes, and wait for a yes. You are held to them.
 4. `trainjob submit …`, with the same words. Add no `--no-check` and no `--again` unasked, and cancel nothing that you
    did not submit. A budget (`cost` in the plan) is the person's: never raise it, and never go around it. Inside a
-   job of the person's (`--in`, or without a word in `salloc`) end nothing but your own runs.
+   job of the person's (`--in`, or without a word in `salloc`) end nothing but your own runs. `trainjob reserve` spends
+   the budget by the hour: ask first, and cancel the reservation when you are done.
 """
 
 

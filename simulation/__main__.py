@@ -36,7 +36,7 @@ def main() -> int:
         metavar="THEME",
         help=f"only histories about this: {', '.join(about)}",
     )
-    names = [program.name for program in ranks.PROGRAMS]
+    names = [program.name for program in (*ranks.PROGRAMS, *ranks.NAMED_ONLY)]
     parser.add_argument(
         "--program",
         default="",

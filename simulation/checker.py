@@ -138,7 +138,9 @@ class Checker:
         waits = [one for one in self.slurm.jobs.values() if one.after == ("afterany", job.id) and not one.has_ended]
         could_ask = not any(self._was_troubled(script.name, program) for program in ("squeue", "scontrol", "scancel"))
         is_held = any(one.state == "PENDING" or one.ends_as == "REQUEUE" for one in self.slurm.of_run(job.folder))
-        if word == states.REQUEUED and not is_held and not self._is_being_cancelled(job):
+        # It can't tell that it has cancelled its follow-up job itself if no answer says so.
+        could_tell = not (self._was_troubled(script.name, "scancel") and self._was_troubled(script.name, "scontrol"))
+        if word == states.REQUEUED and not is_held and could_tell and not self._is_being_cancelled(job):
             self.world.violate("what is REQUEUED has a start", f"{script.name}, when its job is {job.state}")
         if word == states.STOPPED and waits and could_ask:
             self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
@@ -175,11 +177,12 @@ class Checker:
             return frozenset({states.CANCELLED, states.COMPLETED, *again})
         if job.ends_as == "TIMEOUT":
             # What was saved at the last moment, or has got further before, goes on by a follow-up job.
-            has_advanced = step.program.is_task and step.durable > step.began_from
+            is_seen = step.program.is_task or (step.program.is_seen and step.has_written)
+            has_advanced = is_seen and step.durable > step.began_from
             again = {states.REQUEUED} if step.left_marker or step.has_saved or has_advanced else set()
             return frozenset({states.TIMEOUT, states.COMPLETED, *again})
         if job.ends_as == "PREEMPTED":
-            is_known = step.durable and step.program.is_task
+            is_known = step.durable and (step.program.is_task or step.program.is_seen)
             again = {states.REQUEUED} if step.left_marker or step.has_saved or is_known else set()
             return frozenset({states.STOPPED, states.CANCELLED, states.COMPLETED, *again})
         return every
@@ -189,6 +192,8 @@ class Checker:
             return self._words_of_asked(step)
         if step.is_complete:
             return frozenset({states.COMPLETED})
+        if step.has_failed and step.has_saved and not step.program.is_task:  # it could not requeue its job itself
+            return self._words_of_interrupted(step) | {states.FAILED}
         if not step.left_marker and not step.may_go_on:
             # The disk took neither the request nor the marker: the exit code alone says what it was.
             return frozenset({states.STOPPED if step.is_unrecorded and not step.has_failed else states.FAILED})
@@ -196,9 +201,17 @@ class Checker:
 
     def _words_of_asked(self, step: Step) -> frozenset[str]:
         """Return what becomes of a script of the user's that was asked to stop, and ended for that."""
-        if step.update >= UPDATES and step.program.shows_total:
+        if step.is_complete and step.program.shows_total:
             return frozenset({states.COMPLETED})
-        return self._words_of_interrupted(step) if step.has_saved else frozenset({states.STOPPED})
+        if not step.has_saved and not self._gets_further(step):
+            return frozenset({states.STOPPED})
+        return self._words_of_interrupted(step)
+
+    @staticmethod
+    def _gets_further(step: Step) -> bool:
+        """Return whether this attempt wrote a checkpoint with which the next one gets further, as its launcher saw."""
+        before = [*read_text(step.paths.folder / ".starts").split()[2:], "0"][0]
+        return step.program.is_seen and step.has_written and step.durable > int(before)
 
     def _words_of_interrupted(self, step: Step) -> frozenset[str]:
         if step.paths.stop.exists():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from simulation.ranks import PROGRAMS, TASK, Program
+from simulation.ranks import NAMED_ONLY, PROGRAMS, TASK, Program
 
 # Lines of a history, as they begin.
 BEGINS = ("starts job", "writes attempt", "writes state=RUNNING", "writes .follow_up", "train")
@@ -500,7 +500,7 @@ def program_of(seed: int, theme: Theme, named: str = "") -> Program:
     """Return what the ranks of a seed's history run: what is named, or else what the seed draws."""
     draw = random.Random(f"{seed}/program")
     drawn = draw.choice(PROGRAMS[1:]) if draw.random() < theme.own_scripts else TASK
-    return next((program for program in PROGRAMS if program.name == named), drawn)
+    return next((program for program in (*PROGRAMS, *NAMED_ONLY) if program.name == named), drawn)
 
 
 def delay_s(draw: random.Random, longest_s: float) -> float:

@@ -1,4 +1,4 @@
-"""The protocol of attempts as explicit states, explored whole: docs/protocol.md explains it.
+"""The protocol of attempts as explicit states, explored whole: README.md explains it.
 
 Two attempts on two nodes, one client, one administrator. A step is what the code does between two looks of anybody
 else, and is called as the code calls it. `python -m simulation.protocol_model` explores all states and prints their

@@ -55,6 +55,8 @@ class Program:
     trains_on: bool = True  # after it has requeued its job
     shows_total: bool = True  # its output says how many updates there are
     is_task: bool = False  # of our runtime
+    is_seen: bool = False  # its launcher finds its checkpoints
+    shows_updates: bool = True
 
 
 TASK = Program("task", SAVES, SAVES, is_task=True)
@@ -69,6 +71,12 @@ PROGRAMS = (
     Program("requeues itself, and trains on", REQUEUES, ENDS, code=143),
     Program("requeues itself, and ends", REQUEUES, BYPASSES, code=255, trains_on=False),
     Program("handles nothing"),
+)
+# Those that no seed draws.
+NAMED_ONLY = (
+    Program("ends with 0, and keeps checkpoints", ENDS, ENDS, shows_total=False, is_seen=True),
+    Program("handles nothing, and keeps checkpoints", is_seen=True),
+    Program("handles nothing, keeps checkpoints, and shows no update", is_seen=True, shows_updates=False),
 )
 
 
@@ -157,6 +165,11 @@ class Step:
         return int(self._own.read_text()) if self._own.exists() else 0
 
     @property
+    def has_written(self) -> bool:
+        """Whether a script of others has written a checkpoint in this attempt."""
+        return self._wrote_at >= self.began_at
+
+    @property
     def _own(self) -> Path:
         return self.paths.folder / "own.ckpt"
 
@@ -165,6 +178,12 @@ class Step:
             return
         if not self.program.is_task and attempts.is_stale(self.paths, self.attempt):  # its launcher reports
             return
+        if not self.program.shows_updates:
+            if self.has_written:
+                record = ProgressRecord(attempt=self.attempt, checkpoint_at=self.world.epoch + self._wrote_at)
+                progress.write(self.paths, record)
+            return
+        is_known = self.program.is_task or (self.program.is_seen and self.has_written)
         progress.write(
             self.paths,
             ProgressRecord(
@@ -173,7 +192,7 @@ class Step:
                 update=self.update,
                 total_updates=UPDATES if self.program.shows_total else None,
                 heartbeat=self.world.epoch + self.world.now,
-                durable_update=self.durable if self.program.is_task else None,
+                durable_update=self.durable if is_known else None,
             ),
         )
 

@@ -159,7 +159,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     keys.job["instances"] = start.instances
     found = launchers.find(run.words)
     by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
-    if by_itself != (start.per == "node") and not (start.per == "node" and start.ranks == 1 and start.gpus <= 1):
+    if by_itself != (start.per == "node") and not (start.per == "node" and start.instances == 1 and start.gpus <= 1):
         keys.job["command_per"] = start.per
     if run.words[:2] == ["uv", "run"]:
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")

@@ -164,7 +164,7 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
     if name in _INSTEAD:
         return Where.TRAINJOB, _INSTEAD[name]
     if decided_by == "default" or name in ("nodes", "ntasks", "ntasks-per-node"):
-        return _counted(name, start)
+        return _counted(one, start)
     if decided_by == "container":
         return Where.CLUSTER, "container"
     if decided_by in ("plan", "never", "unneeded"):
@@ -180,7 +180,10 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
     return _to(keys, one, job=decided_by != "site")
 
 
-def _counted(name: str, start: AdoptedStart) -> tuple[Where, str]:
+def _counted(one: Directive, start: AdoptedStart) -> tuple[Where, str]:
+    name, is_task = one.name, one.name in ("ntasks", "ntasks-per-node")
+    if is_task and start.ranks == 1 and one.value == str(start.cpus) != "1":  # nothing starts them: they are CPUs
+        return Where.CLUSTER, f"nodes: cpus: {start.cpus}"
     if name == "cpus-per-gpu":
         return Where.CLUSTER, "nodes: cpus"
     if name in ("gpus", "gpus-per-task") and start.gpus:

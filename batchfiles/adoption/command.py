@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.asked import exported_to_ranks
+from batchfiles.adoption.decisions import decided_by_slurm
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
@@ -136,6 +137,9 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
         for name, value in {**launch.command.settings, **launch.settings}.items():
             if name in PLACE_VARIABLES:
                 continue
+            if decided_by_slurm(name, value):
+                account.note(Where.TRAINJOB, launch.line, f"{name}={value.text}".replace(HOLE, "…"), "Slurm decides it")
+                continue
             if is_secret_variable(name) and value.known and value.text:
                 account.note(Where.LOST, launch.line, f"{name}=…", HOLDS_SECRET)
             elif value.known:
@@ -193,7 +197,7 @@ def _in_reading(
     other: BatchScript, script: BatchScript, launch: LaunchedProgram
 ) -> tuple[BatchScript, LaunchedProgram]:
     """Return the launch in another reading of the file; as it is, where that does not have it."""
-    for one in other.launches:
+    for one in sorted(other.launches, key=lambda one: one.command.literals != launch.command.literals):
         command, name = one.command, [word.source for word in one.program[:1]]
         same = (command.at, one.line, command.source) == (launch.command.at, launch.line, launch.command.source)
         same_layers = [layer.name for layer in one.layers] == [layer.name for layer in launch.layers]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.decisions import can_be_stated
+from batchfiles.bash.expansion import is_pattern
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.layers import CONTAINER_VALUES
@@ -102,6 +103,9 @@ def _fill(
         **({"options": options} if options else {}),
     }
     account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
+    if is_pattern(image):
+        what = "a job takes the image's name as it is: write the file that this pattern stands for"
+        account.note(Where.LOST, launch.line, image, what)
 
 
 def _without_environment(

@@ -18,6 +18,7 @@ from batchfiles.bash.expansion import text_of
 from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.layers import taken_apart
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
@@ -32,7 +33,7 @@ _OF_MODULES = re.compile(
 )
 _RENDEZVOUS = re.compile(
     r"(?i)(?:MASTER|HEAD|RDZV|RENDEZVOUS|MAIN_PROCESS|MAIN|COORDINATOR)_?(?:NODE_?)?(?:ADDR|ADDRESS|IP|HOST|HOSTNAME|PORT|NODE|ID|"
-    r"BACKEND|ENDPOINT)|(?:N|NUM_|COUNT_)NODES?|NODE_?LIST|HOSTNAMES|NODES|GPUS_PER_NODE|NUM_GPUS|NUM_PROCESSES|HOSTFILE"
+    r"BACKEND|ENDPOINT)|(?:N|NUM_|COUNT_)NODES?|NODE_?LIST|HOSTNAMES|NODES|(?:NUM_)?GPUS_PER_NODE|NUM_GPUS(?:_PER_NODE)?|NPROC(?:_PER_NODE)?|NUM_PROCESSES|HOSTFILE"
 )
 # A variable that holds words of a command line, and not one figure or name for the program.
 COMMAND_WORDS = re.compile(r"(?:^|\s)(?:--?\w|(?:torchrun|accelerate)\s)")
@@ -55,6 +56,7 @@ _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
+_AT_ITS_LIMIT = "the job starts again at its time limit, as long as each attempt's checkpoints get further"
 _ASKED = "ranks that handle USR1 get it before the time limit; when they have saved and ended, the job is requeued"
 # What a one-line program in Python does beside printing.
 _LEAVES_SOMETHING = re.compile(
@@ -144,9 +146,7 @@ class Surroundings:
         asks_ranks = any(name in ("kill", "pkill", "killall", "scancel") for name, _ in commands)
         stated = self.script.header.value("signal") or "B:"
         if again and not asks_ranks and stated.startswith(("B", "RB")):
-            return Decision(
-                Where.LOST, "a job is requeued when its program ends at USR1: handle it there, save, and end with 0"
-            )
+            return Decision(Where.TRAINJOB, _AT_ITS_LIMIT)
         return Decision(Where.TRAINJOB, _ASKED if again else "ranks that handle USR1 get it before the time limit")
 
 
@@ -274,9 +274,11 @@ def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
 def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs: Needs) -> Decision | None:
     """Return what becomes of a variable; None if the prologue has to keep its statement."""
     name, value = given.name, given.value
+    if name.startswith("-"):  # to the grammar, --partition=gpu is an assignment
+        return Decision(Where.LOST, "bash finds no such command: an option needs #SBATCH")
     if name in PLACE_VARIABLES:
         return Decision(Where.TRAINJOB, _PLACE)
-    if name in _OF_SLURM:
+    if decided_by_slurm(name, value):
         return Decision(Where.TRAINJOB, _OF_SLURM[name])
     if name == "OMP_NUM_THREADS" and value.origins and _is_own(around, value):
         return Decision(Where.TRAINJOB, "each rank gets a thread for each of its CPUs")
@@ -307,6 +309,11 @@ def _is_own(around: Surroundings, threads: Value) -> bool:
 def tells_place(name: str) -> bool:
     """Return whether a job sets a variable of this name itself: it tells ranks where they are and meet."""
     return name in PLACE_VARIABLES or name in _OF_SLURM
+
+
+def decided_by_slurm(name: str, value: Value) -> bool:
+    """Return whether Slurm decides a variable, unless it hides all GPUs."""
+    return name in _OF_SLURM and not (value.known and value.text.strip() in ("", "-1", "NoDevFiles"))
 
 
 def can_be_stated(name: str) -> bool:
@@ -354,6 +361,22 @@ def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
         return None
     handler, *signals = [word.text for word in commands[0].words[1:]]
     return around.of_handler(handler, signals)
+
+
+_ASKS_FOR = re.compile(r"(?:if\s+)?\[\[?\s+-n\s+\"?\$\{?(\w+)(?::?-)?\}?\"?\s+\]")
+
+
+def _from_outside(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    """Tell what only a variable of the submitting shell switches on, and no word of the command has."""
+    asked = _ASKS_FOR.match(one.text)
+    if asked is None or not one.assignments or one.commands or re.search(r"\bel(?:se|if)\b", one.text):
+        return None
+    is_set = any(two.name == asked[1] for two in around.script.assignments)
+    names = {two.name for two in one.assignments}
+    if is_set or not may_be_unset(asked[1]) or names & needs.all or not names & around.consumed:
+        return None
+    what = f"only if the shell that calls sbatch has set {asked[1]}, and a job has no variable of it: state its words"
+    return Decision(Where.LOST, what)
 
 
 def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -503,8 +526,9 @@ def _prints(command: ShellCommand) -> bool:
     if name == "git":
         return words[1:2] in (["log"], ["rev-parse"], ["status"], ["describe"], ["diff"])
     if name == "srun":
-        inner = next((word for word in words[1:] if word in LEAVES_NOTHING), None)
-        return inner is not None and not re.search(r"mkdir|cp|rsync|tar|\.sh\b", command.text)
+        layers, program, _ = taken_apart(command)
+        started = program[0].text.rpartition("/")[2] if program and len(layers) == 1 else ""
+        return started in LEAVES_NOTHING and not re.search(r"mkdir|cp|rsync|tar|\.sh\b", command.text)
     if name in ("tee", "sed", "sort"):
         flag = {"tee": r"/?\w.*", "sed": r"-\w*i.*|--in-place.*", "sort": r"-o.*"}[name]
         return not any(re.fullmatch(flag, word) and word != "/dev/null" for word in words[1:])
@@ -619,6 +643,7 @@ _BEFORE: tuple[Rule, ...] = (
     _in_own_shell,
     _reads_secrets,
     _declared_by_text,
+    _from_outside,
     _assigned,
     _declared,
     _trapped,

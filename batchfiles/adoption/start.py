@@ -6,6 +6,7 @@ import re
 from typing import Literal, NamedTuple
 
 from batchfiles.adoption.account import Account, Where
+from batchfiles.rules.started import tasks_without_starter
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
@@ -60,11 +61,11 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
     _refuse_unlike(script)
     # A command is recorded once for each value of its variables: the first counts.
     alive = {
-        (one.command.source, one.line, one.command.words[0].source if one.command.words else ""): one
+        (one.command.source, one.line, *one.command.literals): one
         for one in reversed(script.training)
         if not one.command.dead
     }
-    launches = [one for one in alive.values() if "handler" not in one.command.within]
+    launches = [one for one in reversed(alive.values()) if "handler" not in one.command.within]
     if not launches:  # a script of the shell that is not here
         scripts = [one for one in script.launches if _runs_script(one) and not one.command.dead]
         launches = [one for one in scripts if one.srun is not None or one.layer("container") is not None]
@@ -80,13 +81,20 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             "name the batch file itself, not one that sends others",
         )
     foreground = [one for one in launches if not one.command.background] or launches
-    chosen = max(
-        foreground,
-        key=lambda one: (
-            *(one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python),
-            one.line,
+    at, chosen = max(
+        enumerate(foreground),
+        key=lambda numbered: (
+            *(numbered[1].launcher is not None, numbered[1].srun is not None),
+            *(not numbered[1].is_beside, numbered[1].is_python, numbered[1].line, numbered[0]),
         ),
     )
+    at_once = [one for one in foreground[:at] if _is_alike(one, chosen)] if chosen.command.background else []
+    if at_once:
+        raise AdoptionError(
+            f"{script.path} starts several trainings at once, in lines {at_once[0].line} and {chosen.line}: "
+            "a job runs one",
+            "adopt the file with one of them, and give the others as a sweep",
+        )
     if chosen.layer("mpirun") is not None:
         raise AdoptionError(
             f"{script.path}:{chosen.line} starts its ranks by mpirun, and a job's own command is started by srun",
@@ -98,6 +106,12 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
         )
     return chosen
+
+
+def _is_alike(one: LaunchedProgram, other: LaunchedProgram) -> bool:
+    """Return whether both run the same program, on nodes that are not told apart."""
+    named = [option(of.srun, "nodelist") is None and "loop" not in of.command.within for of in (one, other)]
+    return bool(one.name) and one.name == other.name and one.is_python == other.is_python and all(named)
 
 
 def _refuse_unlike(script: BatchScript) -> None:
@@ -249,6 +263,10 @@ def _of_launcher(
     total = number_of(launch.launcher, "num_processes", "world_size")
     if own is None and total is not None:
         own = max(1, total // nodes)
+    stated = option(launch.launcher, *_PROCESSES)
+    if own is None and stated is not None and not gpus and stated.text not in ("auto", "gpu", "cpu"):
+        what = "only a run knows the processes of a node: fill in instances, and accelerators of nodes"
+        account.note(Where.LOST, launch.line, "the number of processes", what)
     if not gpus:
         has_gpus = _has_gpus(script) or (script.request.exclusive and (own or 1) > 1)
         return own or 1, (own or 1) if has_gpus else 0
@@ -277,7 +295,7 @@ def _cpus(script: BatchScript, launch: LaunchedProgram, tasks: int, gpus: int) -
         return int(per_gpu) * gpus
     per_task = (number_of(launch.srun, "cpus-per-task") if launch.srun else None) or script.request.cpus_per_task
     if per_task is None:
-        return None
+        return tasks_without_starter(script)
     # Where no srun starts them, tasks of the request still hold CPUs; but not those of --ntasks-per-gpu alone.
     stated = any(script.header.value(name) for name in ("ntasks", "ntasks-per-node"))
     return per_task * max(tasks, (script.request.tasks_per_node or 1) if stated else 1)

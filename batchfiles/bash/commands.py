@@ -46,6 +46,11 @@ class ShellCommand:
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
     @property
+    def literals(self) -> tuple[str, ...]:
+        """The words that do not depend on variables: several commands of one line differ in them."""
+        return tuple(word.source for word in self.words if "$" not in word.source)
+
+    @property
     def text(self) -> str:
         """All words in one line."""
         return " ".join(word.text for word in self.words)

@@ -61,7 +61,7 @@ def ends(root: Node, failing: Collection[tuple[int, str]]) -> set[ScriptEnd]:
 
     `failing`: the line of the command and its first word; an empty word stands for all commands of that line.
     """
-    walk = _Walk(dict(failing))
+    walk = _Walk(dict(failing), text_of(root))
     try:
         reached = [state for state in walk.block(root.children, [_State()], tested=False) if state.met]
     except RecursionError:  # brackets inside brackets, loops inside loops, too many variables: unknown
@@ -76,8 +76,8 @@ def _few(states: Iterable[_State]) -> list[_State]:
 class _Walk:
     """Follows the paths through a script. `tested`: a failure does not end the shell, as in the test of an if."""
 
-    def __init__(self, lines: dict[int, str]) -> None:
-        self.lines = lines
+    def __init__(self, lines: dict[int, str], text: str) -> None:
+        self.lines, self.text = lines, text
         self.functions: dict[str, Node] = {}
         self.depth = self.steps = 0
         self.once = False  # in a loop over cases the command fails in the first
@@ -106,6 +106,11 @@ class _Walk:
 
     def is_it(self, node: Node, name: str) -> bool:
         return self.lines.get(node.start_point.row + 1, name + "?") in ("", name)
+
+    def is_never_set(self, word: str) -> bool:
+        """Return whether a word is a variable that the script only expands: it vanishes."""
+        name = re.fullmatch(r"\$\{?([a-z]\w*)\}?", word)
+        return name is not None and re.search(rf"(?<![$\w{{]){name[1]}\b", self.text) is None
 
     def holds(self, node: Node) -> bool:
         """Return whether the command that fails is part of `node`."""
@@ -163,7 +168,8 @@ def _command(walk: _Walk, node: Node, states: list[_State], tested: bool) -> Ite
             walk.depth -= 1
             yield from (replace(one, leaves="") if one.leaves == "return" else one for one in called)
         elif name in _BUILTINS:
-            yield from walk.checked([_BUILTINS[name](node, words[1:], state)], tested=tested)
+            given = [word for word in words[1:] if not walk.is_never_set(word)]
+            yield from walk.checked([_BUILTINS[name](node, given, state)], tested=tested)
         elif walk.is_it(node, words[0] if words else "") or (
             walk.holds(node) and any(child.type == "command_substitution" for child in node.named_children)
         ):

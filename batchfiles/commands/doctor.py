@@ -14,6 +14,8 @@ from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from batchfiles.rules.codes import Severity
     from batchfiles.rules.diagnosis import Diagnosis
     from batchfiles.slurm.request import SiteFacts
@@ -69,7 +71,7 @@ def doctor(
     if not read:
         raise UsageError("doctor was given no batch file", "name one: trainjob doctor train.sbatch")
     if fix or diff:
-        read = [(name, _mended(name, raw, site, writes=not diff, unsafe=unsafe_fixes)) for name, raw in read]
+        read = [(name, _mended(name, raw, site, chosen, writes=not diff, unsafe=unsafe_fixes)) for name, raw in read]
         if read[0][0] == "-" or diff:
             return
     diagnoses = [_diagnosis(name, raw, site).only(*chosen) for name, raw in read]
@@ -105,10 +107,14 @@ def _diagnosis(name: str, raw: bytes, site: SiteFacts) -> Diagnosis:
     return diagnosis_with_bash(script_of(Path("<stdin>" if name == "-" else name), raw, site))
 
 
-def _mended(name: str, raw: bytes, site: SiteFacts, *, writes: bool, unsafe: bool) -> bytes:
+def _mended(
+    name: str, raw: bytes, site: SiteFacts, chosen: tuple[Sequence[str], Sequence[str]], *, writes: bool, unsafe: bool
+) -> bytes:
     from batchfiles.fixes.mending import mended
 
-    result = mended(Path("<stdin>" if name == "-" else name), raw, site, unsafe=unsafe)
+    select, ignore = chosen
+    path = Path("<stdin>" if name == "-" else name)
+    result = mended(path, raw, site, unsafe=unsafe, select=select, ignore=ignore)
     if not writes:
         typer.echo(result.diff(), nl=False)
     elif name == "-":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +37,20 @@ class MendedFile(NamedTuple):
         return "".join(difflib.unified_diff(before, after, str(self.path), f"{self.path} (mended)"))
 
 
-def mended(path: Path, raw: bytes, site: SiteFacts, *, unsafe: bool, grammar: Grammar = syntax_fault) -> MendedFile:
+def mended(
+    path: Path,
+    raw: bytes,
+    site: SiteFacts,
+    *,
+    unsafe: bool,
+    select: Collection[str] = (),
+    ignore: Collection[str] = (),
+    grammar: Grammar = syntax_fault,
+) -> MendedFile:
     """Return what the file `path` becomes; with `unsafe`, also by changes of what it does.
 
-    `grammar` says why bash can't read a text; None if it can. A file that isn't UTF-8 stays as it is.
+    Only codes of `select` are mended, unless it is empty, and none of `ignore`. `grammar` says why bash can't read a
+    text; None if it can. A file that isn't UTF-8 stays as it is.
     """
     try:
         raw.decode()
@@ -50,10 +60,11 @@ def mended(path: Path, raw: bytes, site: SiteFacts, *, unsafe: bool, grammar: Gr
     readable = grammar(raw) is None
     failed: set[tuple[str, str]] = set()
     fixers = {**UNSAFE, **SAFE} if unsafe else SAFE
+    chosen = {code: edit for code, edit in fixers.items() if (not select or code in select) and code not in ignore}
     for _ in range(_MOST_FIXES):
         script = script_of(path, current, site)
         findings = [one for one in diagnosis_of(script, ()).findings if not one.path]
-        step = next(_steps(script, findings, current, failed, fixers), None)
+        step = next(_steps(script, findings, current, failed, chosen), None)
         if step is None:
             break
         finding, text = step

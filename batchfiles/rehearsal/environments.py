@@ -61,9 +61,9 @@ def comparable(name: str, value: str, given: Mapping[str, str], folders: Collect
     ours = ("/trainjob/launch/hooks", str(package.companion("standins")), str(_ROOT / "batchfiles"))
     before, found = given.get(name, "").split(":"), list[str]()
     for entry in filter(None, value.split(":")):
-        if any(own in entry for own in ours) or _OWN_FOLDERS.match(entry) or Path(entry) == _ROOT:
-            continue
         text = "…" if entry in before else below(entry, folders)
+        if any(own in entry for own in ours) or _OWN_FOLDERS.match(text) or Path(entry) == _ROOT:
+            continue
         if text not in found:
             found.append(text)
     return ":".join(found)

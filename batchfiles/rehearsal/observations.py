@@ -59,17 +59,19 @@ def observe_ranks(
     program: str = "",
     base: str = "",
     elsewhere: Collection[str] = (),
+    words: Sequence[str] = (),
 ) -> list[RankObservation]:
     """Return an observation of each rank of the first job, sorted by rank.
 
     CPUs are None unless the file asks for some (`cpus_asked`), and at least `least`. A path below a rank's own folder,
-    or below one of `folders`, is relative in the result. `program` is the training, and `base` the folder in which
-    ranks start unless the file moves; that folder is at the paths `elsewhere`, too.
+    or below one of `folders`, is relative in the result. `program` is the training, and `words` are its name and its
+    arguments. `base` is the folder in which ranks start unless the file moves; it is at the paths `elsewhere`, too.
     """
-    ranks = recording.ranks(recording.jobs[0].id, program=program)
+    ranks = recording.ranks(recording.jobs[0].id, program=program, words=words)
     # A job passes the address of the first node to its ranks, most batch files its name.
     head = "|".join(map(re.escape, (*recording.jobs[0].nodes[:1], configuration.ADDRESS)))
-    nodes = sorted({one.node for one in ranks}, key=lambda name: (len(name), name))
+    # By the order of ranks: under c10d nodes number themselves as they arrive.
+    nodes = list(dict.fromkeys(one.node for one in ranks))
     per_task = {step.id: max(least, step.cpus // max(1, step.tasks)) for step in recording.steps}
 
     def cpus(one: RecordedProcess) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from batchfiles.bash.values import HOLE
 from batchfiles.slurm.script import BatchScript
 
 _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
@@ -20,7 +21,7 @@ _LARGEST_BYTES = 1_000_000
 _SHELL = re.compile(
     r"(?:^|(?<!\bsource)(?<!\s\.)(?<!^\.)[\s;&])(?:exec\s+)?(?:(?:ba)?sh\s+)?((?:\.{0,2}/)?[\w./-]*\w\.(?:sh|bash))(?=\s|$)"
 )
-_OWN = re.compile(r"(?:.*\bexec\s+)?([\w.-]+)(?=\s|$)", re.DOTALL)
+_OWN = re.compile(r"(?:.*\bexec\s+)?([\w./-]+)(?=\s|$)", re.DOTALL)
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
 
@@ -47,25 +48,30 @@ def make_placeholders(
     if script_of_shell is not None and not (here / script_of_shell[1]).exists():
         return _with_shell_script(script_of_shell[1], place, python)
     own = _OWN.match(text) if program is None else None
-    if (own is None or shutil.which(own[1])) if program is None else (here / program).exists():
+    name = own[1] if own is not None else ""
+    if (here / program).exists() if program is not None else not name or _is_found(name, here):
         return None
     made = SubmissionFolder(place / "project", {}, place / "programs")
     made.folder.mkdir()
     made.programs.mkdir()
-    moved = (one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known)
-    for target in moved:
+    moved = [one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known]
+    for target in (script.header.value("chdir") or "", *moved):
         if target.startswith("/") and not Path(target).exists():
             made.maps[target.rstrip("/")] = made.folder
         elif re.match(r"\w", target):
             _put(made, place, f"{target}/placeholder").touch()  # no copy of a project has an empty folder
+    written = {path.text.rpartition("/")[0] for one in script.commands for _, path in one.writes_to}
+    for written_below in sorted(one for one in written if re.match(r"\w", one) and HOLE not in one):
+        _put(made, place, f"{written_below}/placeholder").touch()
     if program is not None:
         _put(made, place, program).write_text(_WAITS)
-    elif own is not None:
-        (made.programs / own[1]).write_text(f"#!{python}\n{_WAITS}")
-        (made.programs / own[1]).chmod(0o755)
+    else:
+        waiting = _put(made, place, name) if "/" in name else made.programs / name
+        waiting.write_text(f"#!{python}\n{_WAITS}")
+        waiting.chmod(0o755)
     wrapper = _WRAPPER.search(text)
     for path, starts in ((words[0], shlex.quote(python)), (wrapper[1] if wrapper else "", "")):
-        if "/" in path and not (here / path).exists():
+        if "/" in path and not (here / path).exists() and path != name:
             starter = _put(made, place, path)
             starter.write_text(f'#!/bin/sh\nexec {starts} "$@"\n')
             starter.chmod(0o755)
@@ -80,6 +86,11 @@ def make_placeholders(
         if re.match(r"[\w.]", named):
             _copy(here, _put(made, place, named), named)
     return made
+
+
+def _is_found(name: str, here: Path) -> bool:
+    """Return whether this machine has a program: below `here`, or on PATH."""
+    return (here / name).exists() if "/" in name else shutil.which(name) is not None
 
 
 def _with_shell_script(name: str, place: Path, python: str) -> SubmissionFolder:

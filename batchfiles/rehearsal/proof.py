@@ -206,23 +206,35 @@ def compared(
     files: tuple[Mapping[str, str], Mapping[str, str]],
     bases: tuple[str, str],
     elsewhere: Collection[str],
+    elements: Collection[str] = (),
 ) -> Proof:
-    """Return what the ranks of both saw, as far as it can be compared. The project is `elsewhere`, too."""
+    """Return what the ranks of both saw, as far as it can be compared.
+
+    The project is `elsewhere`, too; that of the job in `elements`.
+    """
     names, asked = requested(script), cpus_asked(script)
     of_job = _why_no_ranks(_JOB, adopted)
     if (problem := _why_no_ranks(script.path.name, original) or of_job) is not None:
         return Proof((), observe_ranks(adopted, names, asked) if of_job is None else (), problem, refusal)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
-    program = next((word.text for word in main_launch(script).program), "")
+    words = [word.text for word in main_launch(script).program]
+    program, words = next(iter(words), ""), [] if any(HOLE in word for word in words) else words
     theirs = observe_ranks(
-        original, names, asked, folders, least=asked or 0, program=program, base=bases[0], elsewhere=elsewhere
+        original, names, asked, folders, asked or 0, program, base=bases[0], elsewhere=elsewhere, words=words
     )
-    ours = observe_ranks(adopted, names, asked, folders, program=program, base=bases[1])
+    ours = observe_ranks(
+        *(adopted, names, asked, {*folders, *elements}),
+        program=program,
+        base=bases[1],
+        elsewhere=(*elements, *elsewhere),
+        words=words,
+    )
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
     ours = [with_cpus_of_a_node(one, other, cpus, per_node) for one, other in zip_longest(ours, theirs) if one]
-    projects = {*bases, *elsewhere, str(Path.cwd())}  # paths of the batch file's own folder stand in the job, too
+    # Paths of the batch file's own folder stand in the job, too.
+    projects = {*bases, *elsewhere, *elements, str(Path.cwd())}
     both = folders | projects
     login = original.login | adopted.login
     pairs = [without_what_was_given(one, other, original.given, both, login) for one, other in in_pairs(theirs, ours)]
@@ -247,6 +259,8 @@ def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
         return (one.name, os.path.join(one.folder, one.words[1]), *one.words[2:]) if is_path else one.words
 
     def asks(one: Call) -> bool:
+        if list(one.words[1:2]) == ["run"]:  # it starts a rank, whose command is compared
+            return True
         return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
 
     calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))

@@ -13,7 +13,7 @@ from pathlib import Path
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
 from batchfiles.rehearsal import requested_cluster
-from batchfiles.rehearsal.placeholders import make_placeholders
+from batchfiles.rehearsal.placeholders import SubmissionFolder, make_placeholders
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, compared, files_written, logs_of
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
 from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, record
@@ -84,7 +84,8 @@ def prove(
             files_written(written_by_job, logs, begun[1], folders),
         )
         bases = (str(run.folder), str(place / "run/code/project" / prepared.project.start))
-        found = compared(script, original, adopted, refusal, files, bases, elsewhere)
+        elements = [str(one / "code/project") for one in (place / "run/tasks").glob("*")]  # of an array
+        found = compared(script, original, adopted, refusal, files, bases, elsewhere, elements)
         if to_the_end and found.problem is None:
             theirs = _interrupted_end(run, place / "ends-file", "", logs)
             ours = _interrupted_end(of_job, place / "ends-job", "code/project", logs)
@@ -122,7 +123,7 @@ def _run_of_file(
         top=top_folder(here) if made is None else made.folder,
         cluster=requested_cluster.cluster_from(script),
         arguments=arguments,
-        maps={**({} if made is None else made.maps), **maps},
+        maps={**({} if made is None else made.maps), **_to_project(maps, here, made)},
         programs=None if made is None else made.programs,
         python=python,
         takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
@@ -134,6 +135,11 @@ def _run_of_file(
         say=say,
     )
     return run, None if made is None else made.folder
+
+
+def _to_project(maps: Mapping[str, Path], here: Path, made: SubmissionFolder | None) -> dict[str, Path]:
+    """Return --map's folders; what is mapped to the working folder is mapped to the one that replaces it."""
+    return {there: path if made is None or path != here.resolve() else made.folder for there, path in maps.items()}
 
 
 def _run_of_job(run: BatchRun, prepared: Prepared, place: Path, given: Mapping[str, str]) -> BatchRun:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.refused import TAKES
+from batchfiles.rules.started import tasks_without_starter
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
@@ -22,7 +23,9 @@ def units(script: BatchScript) -> Iterator[Finding]:
         yield Finding("time-in-minutes", header.line("time"), f"--time={header.value('time')} is minutes and seconds")
     for name in ("mem", "mem-per-cpu", "mem-per-gpu"):
         megabytes = number(header.value(name))
-        if megabytes is not None and 0 < megabytes <= 1000:
+        if megabytes is None or re.search(r"#.*(?:\bMB\b|(?i:megabyte))", script.lines[header.line(name) - 1][1:]):
+            continue  # its author knows the unit
+        if 0 < megabytes <= 1000:
             yield Finding("mem-in-megabytes", header.line(name), f"--{name}={megabytes} is {megabytes} MB")
     output, error = header.value("output") or "", header.value("error") or ""
     if output.endswith(".err") and re.search(r"\.(?:log|out)$", error):
@@ -74,7 +77,8 @@ def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
     all_of_it = script.request.exclusive
     if not all_of_it and header.value("mem", "mem-per-cpu", "mem-per-gpu") is None:
         yield Finding("no-mem", header.line(), "no --mem, and not --exclusive")
-    if not all_of_it and header.value("cpus-per-task", "cpus-per-gpu", "mincpus") is None:
+    has_cpus = all_of_it or (tasks_without_starter(script) is not None and not script.request.several_nodes)
+    if not has_cpus and header.value("cpus-per-task", "cpus-per-gpu", "mincpus") is None:
         yield Finding("no-cpus", header.line(), "no --cpus-per-task, and not --exclusive")
 
 

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import text_of
+from batchfiles.bash.shell import parse
 from batchfiles.bash.status import ZERO, ScriptEnd, ends
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.script import LARGEST_BYTES, BatchScript
+from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
 from trainjob.contract.programs.helpers import PRINTERS
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
@@ -32,9 +34,14 @@ def time_limit(script: BatchScript) -> Iterator[Finding]:
         yield Finding("time-limit-unhandled", header.line("time"), "no --signal, no --requeue, no resubmission")
 
 
+_OUTSIDE_OF_JOBS = re.compile(r"-z\s+\"?\$\{?SLURM_JOB_?ID\b")  # a file that submits itself when it is called
+
+
 def _resubmits(script: BatchScript) -> bool:
     for command in script.commands:
         words = [word.text for word in command.words]
+        if any(_OUTSIDE_OF_JOBS.search(one.text) and one.branch == 0 for one in command.conditions):
+            continue
         if command.name == "sbatch" or (command.name == "scontrol" and "requeue" in words[1:2]):
             return True
         # trap 'sbatch $0' USR1
@@ -135,12 +142,37 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         if piped is not None:
             yield found("exit-code-lost", piped, f"| {piped.piped_into}, without pipefail")
             return
+        if (lost := _lost_inside(launch)) is not None:
+            yield found("exit-code-lost", launch, lost)
+            return
         command = launch.outermost.command
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
         endings = ends(script.root, [(line, word)])
         if endings and all(one.status == ZERO for one in endings):
             yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: one.line), line))
             return
+
+
+_FAILS = "trainjob-fails"
+
+
+def _lost_inside(launch: LaunchedProgram) -> str | None:
+    """Return what a shell that starts a training ends with when that fails; None unless it ends with 0."""
+    trains = launch.is_python or launch.launcher is not None  # and is no preparation
+    words = [word.text for word in launch.outer.program] if launch.outer is not None and trains else []
+    if launch.command.source or "-c" not in words[1:-1] or not launch.command.words:
+        return None
+    text = words[words.index("-c") + 1].replace(HOLE, "_")
+    own = " ".join(word.text.replace(HOLE, "_") for word in launch.command.words[:3])
+    node = next((one for one in nodes_of(parse(text), "command") if " ".join(text_of(one).split()[:3]) == own), None)
+    if node is None:
+        return None
+    raw = text.encode()
+    root = parse((raw[: node.start_byte] + _FAILS.encode() + raw[node.end_byte :]).decode())
+    endings = ends(root, [(node.start_point.row + 1, _FAILS)])
+    if not endings or any(one.status != ZERO for one in endings):
+        return None
+    return f"when it fails, its shell ends with 0, the code of: {min(endings, key=lambda one: one.line).text[:50]}"
 
 
 _RAY_JOB = re.compile(r"(?:\S*/)?ray job submit\b")

@@ -63,9 +63,15 @@ def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
                 )
 
 
+def _stands_alone(script: BatchScript) -> bool:
+    """Return whether torchrun chooses the place where ranks meet, whatever is stated."""
+    living = [launch.launcher for launch in script.training if not launch.command.dead]
+    return bool(living) and all(launcher is not None and "standalone" in launcher.options for launcher in living)
+
+
 def address(script: BatchScript) -> Iterator[Finding]:
     """Find addresses that are none."""
-    stated = list(addresses(script))
+    stated = [] if _stands_alone(script) else list(addresses(script))
     guessed = False
     for place in stated:
         origins = place.value.commands()
@@ -174,7 +180,7 @@ def port(script: BatchScript) -> Iterator[Finding]:
         if one or re.search(rf"{other}=\$\(\(\s*\$?{other}\b", text_of(script.root))
     }
     tried = {one.value.text for one in script.assignments if one.name in names}
-    for place in _ports(script):
+    for place in () if _stands_alone(script) else _ports(script):
         value, number = place.value, re.search(r"([0-9]+)$", place.value.text)
         if number is None or int(number[1][:9]) == 0 or value.text.endswith(f"{HOLE}{number[1]}"):
             continue

@@ -111,12 +111,16 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
 
 
 def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
-    """Find one-rank-a-task launches with more tasks than GPUs."""
+    """Find one-rank-a-task launches with more tasks than GPUs, or fewer."""
     per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
     own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
-    if launch.srun and launch.is_python and per_node and available and per_node > available and not own:
-        text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
+    if not (launch.srun and launch.is_python and per_node and available and not own):
+        return
+    text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
+    if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
+    elif 1 < per_node < available and not script.request.gpus_per_task:  # one task may use several
+        yield found("gpus-unused", launch, text)
 
 
 _OTHER_MPI = re.compile(
@@ -180,9 +184,18 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
     for launch in _living(script):
         own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
         on_cpus = "cpu" in (launch.launcher.options if launch.launcher else ())
-        if (processes_of(launch) or 1) > 1 and not own and not on_cpus and _FOR_GPUS.search(_code(script)):
-            yield found("no-gpus", launch, f"{processes_of(launch)} processes a node, and no directive asks for GPUs")
+        processes = processes_of(launch)
+        several = processes > 1 if processes is not None else _counts_gpus(launch)
+        if several and not own and not on_cpus and _FOR_GPUS.search(_code(script)):
+            text = f"{processes or 'several'} processes a node, and no directive asks for GPUs"
+            yield found("no-gpus", launch, text)
             return
+
+
+def _counts_gpus(launch: LaunchedProgram) -> bool:
+    """Return whether a launch starts a process for each GPU that nvidia-smi lists."""
+    value = option(launch.launcher, *option_names("ranks", of=launch.launcher.name)) if launch.launcher else None
+    return value is not None and re.search(r"nvidia-smi|rocm-smi|device_count", value.commands()) is not None
 
 
 def idle_nodes(script: BatchScript) -> Iterator[Finding]:
@@ -255,7 +268,8 @@ def cpus(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that get one CPU."""
     if (script.request.cpus_per_task or 0) < 2 or script.site.srun_inherits_cpus:
         return
-    for launch in script.training:
+    of_ray = (one for one in script.launches if [word.text for word in one.program[:2]] == ["ray", "start"])
+    for launch in (*of_ray, *script.training):
         srun = launch.srun
         if srun is None or launch.command.dead or "cpus-per-task" in srun.options:
             continue
@@ -349,8 +363,14 @@ def _highest_cpu(text: str) -> int | None:
     return None
 
 
+def tasks_without_starter(script: BatchScript) -> int | None:
+    """Return the number of a job's tasks where it has several and nothing starts them: then they are CPUs."""
+    tasks = script.request.tasks_per_node or script.request.tasks or 1
+    has_starter = re.search(r"\b(?:srun|mpirun|mpiexec|prun|ibrun)\b", _code(script)) is not None
+    return tasks if tasks > 1 and not has_starter else None
+
+
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    tasks = script.request.tasks_per_node or script.request.tasks or 1
-    if tasks > 1 and _living(script) and not re.search(r"\b(?:srun|mpirun|mpiexec|prun|ibrun)\b", _code(script)):
+    if (tasks := tasks_without_starter(script)) and _living(script):
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")

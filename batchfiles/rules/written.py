@@ -77,12 +77,23 @@ def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     if "SLURM_SUBMIT_DIR" in line:
         return True
     name = re.match(r"\s*(?:export\s+|readonly\s+)?(\w+)=", line)
+    if name is not None and _is_used_outside_alone(script, name[1], command.line):
+        return True
     return name is not None and any(
         one.name == name[1]
         and one.line != command.line
         and re.search(r"SLURM_|scontrol", one.text + "".join(each.text for each in one.conditions))
         for one in script.assignments
     )
+
+
+def _is_used_outside_alone(script: BatchScript, name: str, line: int) -> bool:
+    """Return whether a folder is used only where Slurm's variables are missing, or have been looked at before."""
+    expanded = re.compile(rf"\$\{{?{name}\b")
+    commands = ((" ".join(word.source for word in one.words), one.conditions) for one in script.commands)
+    given = ((one.text, one.conditions) for one in script.assignments if one.line != line)
+    using = [conditions for text, conditions in (*commands, *given) if expanded.search(text)]
+    return bool(using) and all(any("SLURM_" in asked.text for asked in conditions) for conditions in using)
 
 
 _OF_SLURM = re.compile(r"\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\b\}?")
@@ -237,6 +248,9 @@ def commands(script: BatchScript) -> Iterator[Finding]:
         why = _no_command(script, command)
         if why is not None:
             yield found("command-not-found", command, why)
+    for one in script.assignments:
+        if one.name.startswith("-") and not one.dead:  # to the grammar, --partition=gpu is an assignment
+            yield found("command-not-found", one, f"{one.text[:40]} begins a line: an option without #SBATCH?")
 
 
 def _no_command(script: BatchScript, command: ShellCommand) -> str | None:

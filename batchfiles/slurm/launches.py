@@ -17,6 +17,9 @@ from trainjob.contract.programs.helpers import SHELLS, helps
 _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)(?:er|ing)?(?:[-_]\w+)?|fit")
 
 
+_INTERPRETERS = ("Rscript", "julia")
+# What a rank's shell ends with may be a script that it sources.
+_SOURCES_LAST = re.compile(r"(?:^|[;&|\s])(?:source|\.)\s+[^\s;&|]+\.(?:sh|bash)\b[^;&|]*$")
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
@@ -96,8 +99,12 @@ class LaunchedProgram:
         name = self.program[0].text.rpartition("/")[2] if self.program else ""
         if self.is_python:
             return bool(name) and not _asks_python(self)
+        if name in _INTERPRETERS and self.program[1:]:
+            return not self.program[1].text.startswith(("-e", "--version", "-v"))
         if name == "wandb" and [word.text for word in self.program[1:2]] == ["agent"]:
             return True
+        if self.srun is not None and name in SHELLS and _SOURCES_LAST.search(self.program[-1].text):
+            return "-c" in (word.text for word in self.program[1:-1])
         if not name or helps(name) or self.command.is_call:
             return False
         words = (name, *(word.text for word in self.program[1:2]))

@@ -37,7 +37,7 @@ _WORSE = 0.5  # of an earlier acceptance's figure
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A step with its planned jobs, and what they cost at most: hosts × devices × time limit."""
+    """A step with its planned jobs, and what they cost at most: hosts × devices × time limit × starts."""
 
     name: str
     shows: str
@@ -47,12 +47,9 @@ class PlannedStep:
 
     @property
     def device_hours(self) -> float:
-        """The most that it can cost: each job keeps its devices for its whole time limit."""
-        return (
-            0.0
-            if self.name == SITE
-            else sum(_devices(job) * (job.prepared.request.times.limit_s or 0) for job in self.jobs) / 3600
-        )
+        """The most that it can cost: each job keeps its devices for its whole time limit, in every start."""
+        jobs = [] if self.name == SITE else [(_devices(job), job.prepared.request) for job in self.jobs]
+        return sum(count * (one.times.limit_s or 0) * one.job.max_attempts for count, one in jobs) / 3600
 
     def spent(self, seconds: float) -> float:
         """Return the device-hours that it took at most in so many seconds."""
@@ -127,7 +124,8 @@ def _same_training(named: NamedCluster) -> PlannedStep:
     shows = "two hosts train as one rank does: the losses of the digits task"
     if named.cluster.capacity.most_hosts < 2:
         return PlannedStep(ALIKE, shows, absent=steps.NO_SECOND)
-    common: dict[str, Any] = {"task": "digits-cnn", "updates": _UPDATES, "time_limit": steps.LIMIT, "log_every": 1}
+    common: dict[str, Any] = {"task": "digits-cnn", "updates": _UPDATES, "time_limit": steps.LIMIT, "max_attempts": 1}
+    common["log_every"] = 1
     one = interface.plan(str(named.path), name="accept-one", instances=1, accumulation=2, **common)
     two = interface.plan(str(named.path), name="accept-two", instances=2, hosts=2, **common)
     return PlannedStep(ALIKE, shows, [one, two])

@@ -80,8 +80,9 @@ def devices_per_host(cluster: Cluster) -> int:
 # -- jobs ----------------------------------------------------------------------------------------
 
 
-def _job(instances: int, hosts: int = 1, limit: str = LIMIT) -> dict[str, Any]:
-    return {"instances": instances, "hosts": hosts, "time_limit": limit}
+def _job(instances: int, hosts: int = 1, limit: str = LIMIT, starts: int = 1) -> dict[str, Any]:
+    # A budget is asked for every start that a job may take.
+    return {"instances": instances, "hosts": hosts, "time_limit": limit, "max_attempts": starts}
 
 
 def _full_hosts(count: int) -> Callable[[Cluster], dict[str, Any] | None]:
@@ -103,12 +104,12 @@ def _with_limit(cluster: Cluster) -> dict[str, Any] | None:
     # The request to stop comes a margin before the limit, and Slurm may send it a minute early.
     minutes = cluster.stop_margin_s // 60 + 2
     limit = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
-    return _job(1, limit=limit) if cluster.has_scheduler else None
+    return _job(1, limit=limit, starts=2) if cluster.has_scheduler else None
 
 
 def _if_restarted(cluster: Cluster) -> dict[str, Any] | None:
     # A container has no scontrol.
-    return _job(1) if cluster.restarts_preempted and cluster.container.runtime == "none" else None
+    return _job(1, starts=2) if cluster.restarts_preempted and cluster.container.runtime == "none" else None
 
 
 # -- judgement -----------------------------------------------------------------------------------

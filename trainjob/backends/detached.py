@@ -243,5 +243,6 @@ def hosts_of(paths: RunPaths) -> tuple[str, ...]:
             return ()
     except ContractError:
         return ()
-    hosts = slurm_text.expand(jobs.read(paths.job).plan.topology.hosts)
-    return hosts if len(hosts) > 1 else ()
+    plan = jobs.read(paths.job).plan
+    hosts = [name for on in (plan.topology, *plan.servers.values()) for name in slurm_text.expand(on.hosts)]
+    return tuple(hosts) if len(hosts) > 1 else ()

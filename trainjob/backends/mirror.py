@@ -17,6 +17,7 @@ from trainjob.machines import remote_files
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
 from trainjob.records import job as jobs
+from trainjob.records import roles as role_records
 from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
 from trainjob.records.submission import Remote, Submission
 from trainjob.records.updates import UpdatePaths
@@ -65,7 +66,7 @@ def refresh(runs: Iterable[tuple[RunPaths, Submission]]) -> dict[str, str]:
 
 
 def _refresh_on(machine: Machine, runs: Sequence[tuple[RunPaths, str]]) -> dict[str, str]:
-    wanted = [f"{folder}/{path.name}" for paths, folder in runs for path in _small_files(paths)]
+    wanted = [f"{folder}/{path.relative_to(paths.folder)}" for paths, folder in runs for path in _small_files(paths)]
     try:
         contents = remote_files.present(machine, [*(folder for _, folder in runs), *wanted])
     except UserError as error:
@@ -76,7 +77,7 @@ def _refresh_on(machine: Machine, runs: Sequence[tuple[RunPaths, str]]) -> dict[
             missing[str(paths.folder)] = f"its run directory {folder} on {machine.name} does not exist"
             continue
         for path in _small_files(paths):
-            content = contents.get(f"{folder}/{path.name}")
+            content = contents.get(f"{folder}/{path.relative_to(paths.folder)}")
             if content is None:
                 remove_if_there(path)
             elif not path.is_file() or path.read_bytes() != content:
@@ -89,6 +90,7 @@ def _small_files(paths: RunPaths) -> tuple[Path, ...]:
     return (
         *(paths.attempt, paths.job_id, paths.progress, paths.failure, paths.requeue, paths.stop, paths.step_gone),
         *(paths.excluded_nodes, paths.events, paths.outlived),
+        *(server.role_record for server in role_records.of_run(paths)),
         *(paths.exit_code, paths.state),
     )
 

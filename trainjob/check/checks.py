@@ -14,6 +14,8 @@ from trainjob.machines.ssh.failures import SshError
 
 # The code of a problem that is none of the job's: later, the same command may find none.
 OUT_OF_REACH = "out-of-reach"
+# The code of the problem that this machine is no login node: then it is not one to look at for what a job needs.
+NO_SLURM = "slurm-missing"
 
 
 class Check(NamedTuple):
@@ -94,9 +96,9 @@ _OF_HOSTS = (
     Check("different", software.different),
     Check("vipu", pod.partition, _IS_POD),
 )
-# and by the scheduler's own state and limits; else only whether it can be asked at all.
+# and by the scheduler's own state and limits.
 _OF_SCHEDULER = (Check("slurm", slurm.live, _HAS_SCHEDULER),)
-_BESIDE_SCHEDULER = (Check("slurm", slurm.missing, _HAS_SCHEDULER),)
+_OF_LOGIN_NODE = Check(NO_SLURM, slurm.missing, _HAS_SCHEDULER)
 
 
 def of_rehearsal(context: Context, python: str, brought: Collection[str]) -> list[Problem]:
@@ -122,10 +124,9 @@ def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
 
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
-    is_reachable = requirements.is_reachable(context.request)
     checks: tuple[Check, ...] = _OF_FILES
-    if is_reachable:
-        checks += (*_OF_HOSTS, *(_OF_SCHEDULER if depth.scheduler else _BESIDE_SCHEDULER))
+    if requirements.is_reachable(context.request):
+        checks += (_OF_LOGIN_NODE, *_OF_HOSTS, *(_OF_SCHEDULER if depth.scheduler else ()))
     try:
         for check in checks:
             if not ((check.before_submit or depth.thorough) and check.applies(context)):
@@ -136,5 +137,7 @@ def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
                 raise
             except UserError as error:
                 yield of_error(OUT_OF_REACH if error.is_out_of_reach else check.name, error)
+                if check is _OF_LOGIN_NODE:
+                    return
     except SshError as error:
         yield of_error(OUT_OF_REACH if error.is_out_of_reach else "unreachable", error)

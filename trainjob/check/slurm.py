@@ -99,7 +99,7 @@ def _of_partition(partition: Partition, request: Request, cluster: SlurmCluster)
     if most_s is not None and (time_s is None or time_s > most_s):
         cure = f"Nearest that works: --time-limit {partition.max_time}; the run then continues from its checkpoint"
         yield Problem("time-limit", f"time limit {time} is above the {partition.max_time} of {where}", cure)
-    hosts = request.plan.topology.host_count
+    hosts = request.plan.host_count
     most = min(partition.node_count, partition.max_nodes or partition.node_count)
     if hosts > most:
         yield Problem("nodes", f"the job takes {hosts} nodes, and {where} gives one job {most}", f"Give --hosts {most}")

@@ -168,6 +168,10 @@ RunNames = Annotated[
         metavar="RUN…", help="Run ids, unique prefixes of them, last, or paths.", autocompletion=complete.runs
     ),
 ]
+RoleOption = Annotated[
+    str | None,
+    typer.Option("--role", metavar="NAME", help="This role of a job with roles. Default: what needs the others."),
+]
 # Where a command that changes nothing may be given none.
 RunOrLast = Annotated[
     str,

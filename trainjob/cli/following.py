@@ -15,8 +15,9 @@ from trainjob.cli.look.report import made, print_or_json, print_report
 from trainjob.cli.look.status import print_failure
 from trainjob.contract import clock, exits, states
 from trainjob.contract.paths import RunPaths
-from trainjob.observe import arrays, logs
+from trainjob.observe import logs
 from trainjob.observe.status import Snapshot, poll
+from trainjob.observe.told_once import ToldOnce
 from trainjob.records import checkpoints, metrics
 from trainjob.records import job as jobs
 from trainjob.records.metrics import MetricsLine
@@ -119,7 +120,7 @@ def _drawing(paths: RunPaths, *, quiet: bool) -> Iterator[Callable[[Snapshot], N
     """Yield a function that shows a status as this run and this output need it."""
     if quiet:
         yield lambda _now: None
-    elif arrays.elements(paths):
+    elif paths.elements():
         yield _Counts().look
     elif jobs.read(paths.job).train is None:
         yield _Output(paths).look
@@ -149,14 +150,16 @@ class _Output:
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
         self._logs = logs.Together()
+        self._once = ToldOnce(paths)
         self._progress = _Lines(paths)
 
     def look(self, now: Snapshot) -> None:
         """Print new lines; all that is left once the run has ended."""
-        show.write_lines(self._logs.new(logs.tails(self._paths, None)))
+        show.write_lines(self._once.new(self._logs.new(logs.tails(self._paths, None))))
         self._progress.look(now)
         if _has_ended(now):
-            show.write_lines(self._logs.finish())
+            show.write_lines(self._once.new(self._logs.finish()))
+            show.write_lines(self._once.finish())
 
 
 class _Lines:

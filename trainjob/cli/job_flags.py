@@ -39,9 +39,10 @@ def in_allocation(
         str | None,
         typer.Option(
             "--in",
-            metavar="JOBID|none",
-            help="Slurm: run as a step of this job, which you hold. none: in a job of its own. Default: the job that "
-            "trainjob is called in, if any.",
+            metavar="JOBID|last|any|none",
+            help="Slurm: run as a step of this job, which you hold. last: in your newest reservation (trainjob "
+            "reserve). any: plan, render or rehearse it before you hold one. none: in a job of its own. Default: the "
+            "job that trainjob is called in, if any.",
         ),
     ] = None,
 ) -> str | None:

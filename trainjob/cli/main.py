@@ -31,6 +31,7 @@ HEADINGS: dict[str, dict[str, str]] = {
     },
     "Run": {
         "submit": "Plan, render, check, write the run directory, and hand it over.",
+        "reserve": "Take nodes of a cluster for a while: submit --in last runs in them at once.",
         "resume": "Continue a run that ended early, from its newest checkpoint.",
         "cancel": "End every process of a run, and no other.",
         "export": "Write the trained model as plain weights, or metrics for TensorBoard.",

@@ -96,9 +96,11 @@ def _in_words(kind: type[Strict], reasons: Sequence[Refused], written: str | Non
     path, value = first.path, first.value
     match first.code:
         case "unknown":
+            parent = _kind_at(kind, path[:-1])
             keys = _known_keys(kind, path[:-1])
             close = nearest(str(path[-1]), keys)
-            return "is not a key", f"is {close} meant?" if close else f"the keys are {', '.join(keys)}"
+            meant = f"is {close} meant?" if close else f"the keys are {', '.join(keys)}"
+            return "is not a key", (parent.meant_by(str(path[-1])) if parent else "") or meant
         case "missing":
             parent = _kind_at(kind, path[:-1])
             return "is missing", f"add it. {keys_of(parent)[str(path[-1])].what if parent else 'Give it a value'}"

@@ -20,12 +20,17 @@ from trainjob.cluster.common import (
 )
 from trainjob.cluster.faults import validated
 from trainjob.cluster.strict import BreachError, Key, Rule, Strict
+from trainjob.contract import roles
+from trainjob.contract.errors import RuleError
 from trainjob.contract.forms import parse_environment, parse_pattern, parse_ranks, parse_updates
 from trainjob.contract.settings import EXCLUSIVE, HOST_RANGE, JobSettings, SettingRow, rows
 from trainjob.contract.steps import parse, parse_retry
 
 _Scope = Annotated[str, Rule("^(job|node)$", "job or node")]
 _StepKey = Annotated[str, Rule("^(run|shell|name|timeout_s|lock)$", "run, shell, name, timeout_s or lock")]
+_RoleName = Annotated[str, Rule(f"^{roles.NAME.pattern}$", "small letters, digits and underscores, at most 32")]
+_ROLE_KEYS = tuple(dict.fromkeys((*roles.OF_SERVERS, *roles.OF_JOB)))
+_RoleKey = Annotated[str, Rule(f"^({'|'.join(_ROLE_KEYS)})$", ", ".join(_ROLE_KEYS[:-1]) + f" or {_ROLE_KEYS[-1]}")]
 _More = Annotated[str, Rule("^(mem|time|attempts)$", "mem, time or attempts")]
 
 # The types behind the names that rows give to forms of text and mappings.
@@ -38,6 +43,10 @@ FORMS: dict[str, Any] = {
     "directives": dict[DirectiveName, Line | int | bool],
     "environment": Environment,
     "once": Annotated[dict[_Scope, list[dict[_StepKey, list[PlainText] | float | PlainText]]], Rule(check=parse)],
+    "roles": Annotated[
+        dict[_RoleName, dict[_RoleKey, list[WrittenText] | Environment | int | float | PlainText]],
+        Rule(check=roles.parse),
+    ],
     "retry": Annotated[dict[_More, int | WrittenText], Rule(check=parse_retry)],
     "python-environment": Annotated[dict[OptionName, Line], Rule(check=parse_environment)],
     "slurm-time": SlurmTime,
@@ -72,7 +81,11 @@ class Job(Strict, JobSettings):
 
     @classmethod
     def spelled_out(cls, values: Mapping[str, object]) -> Mapping[str, object]:
-        """Return `values` with a range of hosts as two numbers: 2-8 becomes hosts 8 and least_hosts 2."""
+        """Return `values` with a range of hosts as two numbers: 2-8 becomes hosts 8 and least_hosts 2.
+
+        What the role that needs the others states of the job becomes the job's own, unless the job states it as well.
+        """
+        values = _with_main_role(values)
         match = HOST_RANGE.fullmatch(str(values.get("hosts")))
         if match is None:
             return values
@@ -91,6 +104,19 @@ class Job(Strict, JobSettings):
         return {
             name: value for name, value in values.items() if name in self.stated or value != self.declared[name].default
         }
+
+
+def _with_main_role(values: Mapping[str, object]) -> Mapping[str, object]:
+    stated = values.get("roles")
+    try:
+        main = roles.main_of(stated) if isinstance(stated, Mapping) and stated else None
+    except (RuleError, AttributeError, TypeError):  # the checks of the values say what is wrong
+        main = None
+    if main is None or not isinstance(stated, Mapping):
+        return values
+    of_job = {key: value for key, value in stated[main].items() if key in roles.OF_JOB}
+    kept = {key: value for key, value in stated[main].items() if key not in roles.OF_JOB}
+    return {**of_job, **values, "roles": {**stated, main: kept}}
 
 
 def _annotation(row: SettingRow) -> Any:

@@ -116,6 +116,11 @@ class Strict:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @classmethod
+    def meant_by(cls, unknown: str) -> str:  # noqa: ARG003 - for kinds that know
+        """Return the cure for a key that is none of these; empty if nobody knows what is meant."""
+        return ""
+
+    @classmethod
     def annotations(cls) -> Mapping[str, Any]:
         """Return the annotation of each key."""
         return get_type_hints(cls, include_extras=True)

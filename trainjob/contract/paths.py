@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Optional, Union
+from typing import List, Optional, Union
 
 from trainjob.contract.errors import UserError
 
@@ -12,6 +12,8 @@ from trainjob.contract.errors import UserError
 CONTRACT = 1
 # Below a run directory: one folder for each element of an array, a run directory itself.
 ELEMENTS = "tasks"
+# The same of each server of a job with roles.
+ROLES = "roles"
 
 
 # In a cluster file: the user's data folder, which the environment variable of that name moves.
@@ -99,6 +101,7 @@ class RunPaths:
     node_faults = _Below(".node_faults")  # what each node found wrong: a file each, ATTEMPT.NODE
     out_of_memory = _Below(".out_of_memory")  # this attempt ran out of its host's memory
     stacks_request = _Below(".stacks")  # a word: launchers write down their ranks' stacks for it
+    role_record = _Below("role.json")  # of a server: where it is reached, and how it is
     logs = _Below("logs")
     scheduler_log = _Below("logs/scheduler.out")
     checkpoints = _Below("checkpoints")
@@ -111,10 +114,26 @@ class RunPaths:
 
     @property
     def id(self) -> str:
-        """The run id: the folder's name; of an element of an array RUN:N."""
+        """The run id: the folder's name; of an element of an array RUN:N, of a server RUN:ROLE."""
+        if self.role is not None:
+            return "%s:%s" % (self.run.id, self.role)
         if self.element is not None:
             return "%s:%d" % (self.whole.id, self.element)
         return self.folder.resolve().name
+
+    @property
+    def role(self) -> Optional[str]:
+        """The server of a job with roles whose folder this is; None for that of a run."""
+        return self.folder.name if self.folder.parent.name == ROLES else None
+
+    @property
+    def run(self) -> "RunPaths":
+        """The run that a server belongs to; of any other folder, itself."""
+        return self if self.role is None else RunPaths(self.folder.parent.parent)
+
+    def of_role(self, name: str) -> "RunPaths":
+        """Return the folder of a server of a job with roles."""
+        return RunPaths(self.folder / ROLES / name)
 
     @property
     def element(self) -> Optional[int]:
@@ -125,11 +144,21 @@ class RunPaths:
     @property
     def whole(self) -> "RunPaths":
         """The run that an element belongs to; of any other run, itself."""
-        return self if self.element is None else RunPaths(self.folder.parent.parent)
+        return self.run if self.element is None else RunPaths(self.folder.parent.parent)
 
     def of_element(self, number: int) -> "RunPaths":
         """Return the run directory of element `number` of an array."""
         return RunPaths(self.folder / ELEMENTS / str(number))
+
+    def elements(self) -> List["RunPaths"]:
+        """Return the elements of an array in the order of their numbers; empty if the run is not an array."""
+        if self.element is not None:
+            return []
+        try:
+            folders = [RunPaths(folder) for folder in (self.folder / ELEMENTS).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted((paths for paths in folders if paths.element is not None), key=lambda paths: paths.element or 0)
 
     def asked(self, attempt: int) -> Path:
         """Return the file with the signal that a handler of one of the attempt's ranks got first, and when."""

@@ -260,6 +260,17 @@ class JobSettings(RuntimeSettings):
         form="once",
         file_only=True,
     )
+    roles: Dict[str, Dict[str, Any]] = setting(
+        {},
+        "Servers that run beside the command, and the role that needs them. Each server has command, hosts (1), ready: "
+        "an address with {host} and {port}, or file:NAME; ready_timeout_s (600), restarts (0), env and needs, names "
+        "of other roles. The role that no other needs has command, hosts and instances of the job. Job files only.",
+        group=RUN,
+        absent="the command alone",
+        shared=True,
+        form="roles",
+        file_only=True,
+    )
     instances: Optional[int] = setting(
         None, "Processes that train.", group=SIZE, absent="worked out from the cluster", shared=True
     )

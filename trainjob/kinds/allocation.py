@@ -26,14 +26,19 @@ class AllocationCluster(SlurmCluster):
     def enforce_rules(self) -> None:
         """Raise BreachError as its base, and for nodes whose ranks srun does not start alike."""
         super().enforce_rules()
-        if self.has_groups:
-            raise BreachError("nodes", "is a list of groups, and an allocation has one", "submit it to the queue")
-        if self.ipu_keys is not None:
-            raise BreachError("nodes", "have IPUs, whose ranks poprun starts", "submit it to the queue")
+        refuse_without_steps(self)
 
     def time_limit_of(self, job: Job) -> str | None:
         """Return the time limit that `job` itself states: without one it has all the time that is left."""
         return job.time_limit
+
+
+def refuse_without_steps(cluster: SlurmCluster) -> None:
+    """Raise BreachError for nodes in whose jobs no run begins as a step."""
+    if cluster.has_groups:
+        raise BreachError("nodes", "is a list of groups, and an allocation has one", "submit it to the queue")
+    if cluster.ipu_keys is not None:
+        raise BreachError("nodes", "have IPUs, whose ranks poprun starts", "submit it to the queue")
 
 
 MODEL: type[Cluster] = AllocationCluster

@@ -10,10 +10,12 @@ from trainjob.cluster.base import Cluster, NamedHosts
 from trainjob.cluster.common import Line
 from trainjob.cluster.nodes import Capacity, Node
 from trainjob.cluster.strict import BreachError, key, required
+from trainjob.contract import roles
 from trainjob.contract.quoting import Shell
 
 if TYPE_CHECKING:
     from trainjob.render.request import Request
+    from trainjob.render.sourced import Sourced
 
 DRAFT = "hosts-gpu"
 TEMPLATE, SCRIPT = "jobs/hosts.sh.j2", "job.sh"
@@ -79,18 +81,29 @@ def context(request: Request) -> dict[str, Any]:
         )
     topology, origin = request.plan.topology, request.cluster_origin
     names = slurm_text.expand(topology.hosts)
-    slots = ",".join(f"{name}:{topology.instances_per_host}" for name in names)
     port = cluster.network.port
+    values = common(request, "hosts", "on the host that starts jobs, bash job.sh", has_token=True)
+    for role, server in zip(values["servers"], request.servers.values(), strict=True):
+        first = slurm_text.expand(server.plan.topology.hosts)[0]
+        role.update(mpirun=_mpirun(server), host=Sourced(first, origin))
     return {
-        **common(request, "hosts", "on the host that starts jobs, bash job.sh", has_token=True),
+        **values,
         "container": None,
-        "mpirun": [
-            (Shell("-np"), Sourced(topology.instances, request.origin("instances"))),
-            (Shell("--map-by"), Sourced(f"ppr:{topology.instances_per_host}:node", request.hosts_origin)),
-            (Shell("--host"), Sourced(slots, origin)),
-        ],
+        "mpirun": _mpirun(request),
         "first_host": Sourced(names[0], origin) if len(names) > 1 else None,
         "fixed_port": None if port is None else Sourced(port, origin),
         "mpi_interface": one_interface(request, "ranks", "host", "eno1"),
-        "forwarded": [Shell(name) for name in environment(request)],
+        "forwarded": [Shell(name) for name in (*environment(request), *map(roles.variable, request.servers))],
     }
+
+
+def _mpirun(request: Request) -> list[tuple[Shell, Sourced]]:
+    from trainjob.render.sourced import Sourced
+
+    topology = request.plan.topology
+    slots = ",".join(f"{name}:{topology.instances_per_host}" for name in slurm_text.expand(topology.hosts))
+    return [
+        (Shell("-np"), Sourced(topology.instances, request.origin("instances"))),
+        (Shell("--map-by"), Sourced(f"ppr:{topology.instances_per_host}:node", request.hosts_origin)),
+        (Shell("--host"), Sourced(slots, request.cluster_origin)),
+    ]

@@ -203,15 +203,21 @@ def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) 
     missing = cluster.missing_facts
     if not missing:
         return
+    problem = f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}"
     if path is None or path.parent == CATALOG:
         cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME {cluster.draft_option}"
     elif path.parent == SITES:
         cure = f"draft a file of your own, which shows where they go: trainjob cluster init --site {name}"
     else:
         marked = {key: line for line, key in places_to_fill_in(path.read_text(encoding="utf-8"))}
-        lines = [f"{path}:{marked[key]}: {key}" for fact in missing if (key := fact.rpartition(".")[2]) in marked]
-        cure = f"fill in {', '.join(lines)}" if lines else f"add them to {path}"
-    raise ClusterError(f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}", cure)
+        keys = {fact: fact.rpartition(".")[2] for fact in missing}
+        lines = [f"{path}:{marked[key]}: {key}" for key in keys.values() if key in marked]
+        others = [fact for fact, key in keys.items() if key not in marked]
+        cure = f"add them to {path}"
+        if lines:
+            problem = f"cluster {name} can be planned, and submitted to once its file is complete"
+            cure = f"fill in {', '.join(lines)}" + (f", and add {', '.join(others)}" if others else "")
+    raise ClusterError(problem, cure)
 
 
 @only_owner_writes()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
-from trainjob.kinds import allocation, hosts, local, pod, slurm
+from trainjob.kinds import allocation, hosts, local, pod, reservation, slurm
 from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Kind(Protocol):
 
 # The type checker proves that every module fits the Protocol. A cluster file is of one of these kinds.
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
-# And those that only a request has: `in_allocation` makes them.
-EVERY_KIND: dict[str, Kind] = {**KINDS, "allocation": allocation}
+# And those that only a request has: `in_allocation` and `as_reservation` make them.
+EVERY_KIND: dict[str, Kind] = {**KINDS, "allocation": allocation, "reservation": reservation}
 
 
 def cluster_of(values: Mapping[str, object]) -> Cluster:
@@ -42,10 +42,24 @@ def cluster_of(values: Mapping[str, object]) -> Cluster:
 
 def in_allocation(name: str, cluster: Cluster) -> Cluster:
     """Return the cluster called `name`, of kind slurm, as an allocation that a job is a step of. Raises UserError."""
+    return _as_kind("allocation", cluster, f"--in: cluster {name}", "--in none goes to the queue")
+
+
+def as_reservation(name: str, cluster: Cluster) -> Cluster:
+    """Return the cluster called `name` as one whose jobs hold nodes for runs. Raises UserError."""
+    if not (cluster.has_scheduler and cluster.hosts_are_given):
+        raise UserError(
+            f"cluster {name} is of kind {cluster.kind}, which has no queue to reserve nodes from",
+            "submit without a reservation",
+        )
+    return _as_kind("reservation", cluster, f"cluster {name}", "submit without a reservation")
+
+
+def _as_kind(kind: str, cluster: Cluster, where: str, cure: str) -> Cluster:
     try:
-        return cluster_of({**cluster.as_values(stated_only=True), "kind": "allocation"})
+        return cluster_of({**cluster.as_values(stated_only=True), "kind": kind})
     except InvalidError as refused:
-        raise UserError(f"--in: cluster {name}: {refused}", "--in none goes to the queue") from None
+        raise UserError(f"{where}: {refused}", cure) from None
 
 
 def recorded_cluster(record: JobRecord) -> Cluster:

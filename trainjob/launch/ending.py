@@ -30,6 +30,7 @@ _BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
 _ENDED_BY_SIGNAL = (137, 143)
 _PREEMPTED = "preempted by Slurm"
 _NOT_SAVED = "nothing was written after the request"
+_BY_LIMIT = "the time limit has ended this attempt"
 _UNRECORDED = "srun returned 0, but not every rank has recorded its end"
 
 
@@ -41,6 +42,7 @@ class AttemptFacts(NamedTuple):
     limit: bool = False  # by itself, because it has seen the time limit pass
     asked: str = ""  # the signal that a handler of a rank got first
     asked_at: Optional[float] = None
+    announced: bool = False  # the job script got USR1: its time is nearly over
     ended_at: Optional[float] = None
     saved: bool = False  # something was written after that
     marker: bool = False  # the file `requeue`
@@ -52,6 +54,8 @@ class AttemptFacts(NamedTuple):
     checkpoint: bool = False  # one is there, whenever it was written
     durable: int = 0  # the last update before it, as read
     advanced: bool = False  # this attempt wrote one, of an update that the attempt before did not reach, as read
+    kept: bool = False  # this attempt wrote one, and no update of it could be read
+    limit_before: bool = False  # the attempt before was ended by its time limit as well, and continued
     failed: bool = False  # a rank has failed, by no request: failure.json
     terminated: bool = False  # launchers have told ranks to end
     trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
@@ -90,8 +94,7 @@ def decide(facts: AttemptFacts) -> Ending:
         return _by_controller(facts)
     if facts.signalled:
         if facts.limit:
-            what = "the time limit has ended this attempt: " + _how_to_go_on(facts)
-            return Ending(states.TIMEOUT, why=_with_request(facts, what))
+            return Ending(states.TIMEOUT, why=_with_request(facts, "%s: %s" % (_BY_LIMIT, _how_to_go_on(facts))))
         return _cancelled(facts)
     if facts.scheduler:
         return _by_script(facts)
@@ -153,14 +156,11 @@ def _by_controller(facts: AttemptFacts) -> Ending:
         if facts.follows:
             return Ending(states.REQUEUED, ELSEWHERE, why + ": the follow-up job continues")
         return Ending(states.FAILED, why=why)
-    has_saved = facts.marker or (was_interrupted(facts) and facts.saved)
+    has_saved = facts.marker or ((was_interrupted(facts) or _failed_of_request(facts)) and facts.saved)
     if facts.time_limit:
-        why = "the time limit has ended this attempt"
         if facts.more_time and not _starts_are_used_up(facts):
-            return Ending(states.REQUEUED, MORE_TIME, why)
-        if facts.advanced and not has_saved:
-            why += ", which has written a checkpoint at about update {:,}".format(facts.durable)
-        return _continued(facts, has_saved or facts.advanced, why, states.TIMEOUT)
+            return Ending(states.REQUEUED, MORE_TIME, _BY_LIMIT)
+        return _continued_from_checkpoint(facts, has_saved, _BY_LIMIT, states.TIMEOUT)
     if facts.job == "CANCELLED":  # by somebody, also of a job that was being preempted
         return _cancelled(facts)
     if facts.preempted:
@@ -191,8 +191,10 @@ def _by_script(facts: AttemptFacts) -> Ending:
         # Slurm would have started the job again, had its ranks not ended before the time that it gave them.
         is_continued = facts.preemption == "requeue" or facts.saved or facts.checkpoint
         return _continued(facts, is_continued, _PREEMPTED, states.STOPPED)
+    if _failed_of_request(facts) and (facts.saved or _gets_further(facts)):
+        return _continued_from_checkpoint(facts, facts.saved, "failed after the request", states.FAILED)
     if is_interrupted:
-        return _continued(facts, facts.saved, "interrupted", states.STOPPED)
+        return _continued_from_checkpoint(facts, facts.saved, "interrupted", states.STOPPED)
     if facts.more_mem and not _starts_are_used_up(facts):
         return Ending(states.REQUEUED, MORE_MEM, "this attempt ran out of memory")
     if facts.code == 0 and facts.job == "" and facts.awaited:
@@ -201,6 +203,28 @@ def _by_script(facts: AttemptFacts) -> Ending:
             return Ending(states.REQUEUED, ELSEWHERE, why)
         return Ending(states.FAILED, why=why)
     return _by_code(facts)
+
+
+def _failed_of_request(facts: AttemptFacts) -> bool:
+    """Return whether ranks whose time was nearly over failed of TERM, as Lightning's do, or after they had saved."""
+    # One that requeues its job itself fails where the site refuses that.
+    is_by_request = facts.saved or facts.asked == "TERM"
+    return facts.announced and _was_asked(facts) and facts.failed and is_by_request and not facts.trains
+
+
+def _gets_further(facts: AttemptFacts) -> bool:
+    """Return whether this attempt wrote a checkpoint from which the next one may get further than it did."""
+    # A script that never loads what it writes would begin anew until its starts are used up.
+    return facts.advanced or (facts.kept and not facts.limit_before)
+
+
+def _continued_from_checkpoint(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
+    """Return what `_continued` does; a checkpoint from before the request counts where the run gets further with it."""
+    gets_further = _gets_further(facts)
+    if gets_further and not has_saved:
+        where = "" if facts.kept else " at about update {:,}".format(facts.durable)
+        why += ", after a checkpoint%s" % where
+    return _continued(facts, has_saved or gets_further, why, otherwise)
 
 
 def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
@@ -212,8 +236,8 @@ def _continued(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -
     if not has_saved:
         no_request = "no rank that handles USR1 or TERM was asked"
         refusal = _NOT_SAVED if _was_asked(facts) else no_request
-        if facts.time_limit and facts.checkpoint:
-            refusal += ", and no checkpoint of this attempt got further than the attempt before"
+        if facts.checkpoint:
+            refusal += ", and no checkpoint shows that this attempt got further than the one before"
     elif facts.stop:
         refusal = "it was asked to stop for good (trainjob cancel --stop)"
     elif facts.terminated and not is_explained:
@@ -268,7 +292,7 @@ def _with_request(facts: AttemptFacts, what: str) -> str:
 
 def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     """Return the facts of the newest attempt: those in its files, and those that its job script states."""
-    from trainjob.records import attempts, progress
+    from trainjob.records import attempts, events, progress
 
     number = attempts.current(paths)
     request = attempts.request(paths, number)
@@ -285,6 +309,11 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     }
     with contextlib.suppress(OSError):
         facts["failed"] = paths.failure.stat().st_size > 0
+    # Its sentence tells which requeue it was: a state alone does not.
+    noted = events.read(paths)
+    facts["announced"] = any((one.attempt, one.what, one.detail) == (number, events.SIGNAL, "USR1") for one in noted)
+    before = next((one for one in events.attempts(noted) if one.number == number - 1), None)
+    facts["limit_before"] = before is not None and before.state == states.REQUEUED and _BY_LIMIT in before.why
     if request is not None:
         facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())
     read_progress = progress.read(paths)
@@ -292,7 +321,8 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
         facts.update(update=read_progress.update, total=read_progress.total_updates)
         facts["may_be_of_epoch"] = read_progress.may_be_of_epoch
         facts["durable"] = read_progress.durable_update or read_progress.began_at or 0
-        facts["checkpoint"] = facts["checkpoint"] or facts["durable"] > 0
+        facts["kept"] = read_progress.checkpoint_at is not None
+        facts["checkpoint"] = facts["checkpoint"] or facts["kept"] or facts["durable"] > 0
         facts["advanced"] = (read_progress.durable_update or 0) > attempts.progress_before(paths)
     for word in words:
         name, _, value = word.partition("=")

@@ -61,6 +61,10 @@ class Launch:
             host.refuse_another_folder(paths, options.token)
         self.job = self._job()
         self.command = options.command or (self.job.command if self.job else None)
+        if self.paths.role is not None and self.command:
+            from trainjob.contract import roles
+
+            self.command = roles.with_address(self.command, os.environ.get(roles.variable(self.paths.role), ""))
         if not self.command:
             raise UserError("%s describes a task and has no command" % paths.job, "give one after --")
         if options.launcher == "local":
@@ -94,7 +98,7 @@ class Launch:
 
             environ.update(secrets.read(options.secrets_file))
         environ.setdefault(environment.ATTEMPT, str(attempts.current(self.paths) or 1))
-        environ[environment.RUN_DIR] = str(self.paths.folder)
+        environ[environment.RUN_DIR] = str(self.paths.run.folder)
         redirected = environment.redirect(environ, "TRAINJOB_INTERFACE")
         interface, data_interface = redirected or options.interface, "" if redirected else options.data_interface
         if options.launcher == "local":

@@ -154,6 +154,11 @@ def catches(pid: int, signal_number: int) -> bool:
     return bool(_signals(pid, "SigCgt") >> (signal_number - 1) & 1)
 
 
+def ignores(pid: int, signal_number: int) -> bool:
+    """Return whether the process ignores a signal, as a launcher does until it can handle USR1."""
+    return bool(_signals(pid, "SigIgn") >> (signal_number - 1) & 1)
+
+
 def _signals(pid: int, field: str) -> int:
     try:
         with open("/proc/%d/status" % pid) as stream:

@@ -136,6 +136,13 @@ def settle(paths: RunPaths) -> None:
                 _settled(ledger, {run: row for run, row in _read(ledger).items() if run == paths.id})
 
 
+def take_back(paths: RunPaths) -> None:
+    """Note that a run has never begun whose submission was cut short, and can't begin any more. Raises UserError."""
+    with _opened("a+") as ledger:
+        if row := _read(ledger).get(paths.id):
+            _append(ledger, {"run": paths.id, "spent": row.get("before") or 0.0, "ended_at": clock.time()})
+
+
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
     """Return each budget with the device-hours that are charged to it now. Raises UserError."""
     rows: dict[str, Row] = {}
@@ -226,7 +233,7 @@ def _outcome(row: Row) -> dict[str, float]:
     hours, ended_at, of_parts = 0.0, 0.0, row.get("attempts")
     try:
         for one in now.parts:
-            devices = jobs.read(one.paths.job).plan.topology.devices
+            devices = jobs.read(one.paths.job).plan.devices
             # The earlier ones were charged before, or to the run that this one continues.
             earlier = 0 if of_parts is None else of_parts.get(_part(one.paths), math.inf)
             for attempt in events.attempts(events.read(one.paths)):

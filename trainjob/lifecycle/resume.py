@@ -12,7 +12,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds import table
 from trainjob.lifecycle.start import hand_over, hand_over_elements
-from trainjob.observe import arrays, index
+from trainjob.observe import index
 from trainjob.observe.status import Snapshot
 from trainjob.planning.build import plan
 from trainjob.records import checkpoints
@@ -126,7 +126,7 @@ def with_instances(paths: RunPaths, instances: int) -> Request:
     Raises Refusal when the global batch does not divide, UserError for a run of a user's command.
     """
     record = jobs.read(paths.job)
-    if paths.element is not None or arrays.elements(paths):
+    if paths.element is not None or paths.elements():
         raise UserError(
             f"run {paths.id}: one script starts every element of an array, so --instances can't differ among them",
             "Resume without --instances, or submit a new array",

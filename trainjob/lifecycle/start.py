@@ -59,6 +59,8 @@ class Handover:
     inside: str | None = None  # the job that holds its nodes, in which it is a step
     is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
     charge: Charge | None = None  # what it may cost, and the budgets that must hold it; None: nothing
+    holds_nodes: bool = False  # for runs that begin in its job
+    before: Callable[[RunPaths], None] = lambda _paths: None  # is told the run directory before anything of it exists
 
 
 def refuse_redirects(environ: Mapping[str, str]) -> None:
@@ -84,6 +86,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     if not again:
         refuse_the_same(digest)
     backend, paths = registry.get(handover.backend), _new_place(handover)
+    handover.before(paths)
     submission = Submission(
         backend=handover.backend,
         cluster=handover.cluster,
@@ -102,6 +105,7 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         remote=_remote(handover, paths),
         after=tuple(one.id for one in handover.after),
         inside=handover.inside,
+        holds_nodes=handover.holds_nodes,
     )
     record = File(submission.to_json(paths), 0o644)
     files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})

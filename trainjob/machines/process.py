@@ -210,6 +210,15 @@ class Kept:
         """True if it has ended by itself."""
         return self._process.poll() is not None
 
+    def tell(self, line: str) -> None:
+        """Write a line to its input. Raises CommandError where it has ended."""
+        try:
+            if self._process.stdin is not None:
+                self._process.stdin.write(f"{line}\n".encode(errors="surrogateescape"))
+                self._process.stdin.flush()
+        except OSError as error:
+            raise CommandError(f"a helper process has ended: {error.strerror}", cure="try again") from None
+
     def end(self, timeout_s: float = 30.0) -> None:
         """Close its input and return when it has ended; it is killed if that takes longer than `timeout_s`."""
         if self._process.stdin is not None:

@@ -9,24 +9,13 @@ from typing import Any
 from trainjob.cluster.slurm_text import ranges
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import ELEMENTS, RunPaths
+from trainjob.contract.paths import RunPaths
 
 # The state of the array is the first of these that any element has: while one element is active, so is the array.
 _ORDER = (
     *(states.RUNNING, states.REQUEUED, states.PENDING),
     *(states.FAILED, states.LOST, states.TIMEOUT, states.CANCELLED, states.STOPPED, states.COMPLETED),
 )
-
-
-def elements(paths: RunPaths) -> list[RunPaths]:
-    """Return the elements of an array in the order of their numbers; empty if the run is not an array."""
-    if paths.element is not None:
-        return []
-    try:
-        folders = [RunPaths(folder) for folder in (paths.folder / ELEMENTS).iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted((paths for paths in folders if paths.element is not None), key=lambda paths: paths.element or 0)
 
 
 def numbers_of(elements: Sequence[RunPaths]) -> list[int]:
@@ -36,7 +25,7 @@ def numbers_of(elements: Sequence[RunPaths]) -> list[int]:
 
 def element(paths: RunPaths, number: int) -> RunPaths:
     """Return one element of an array. Raises UserError if the array has no element with this number."""
-    numbers = numbers_of(elements(paths))
+    numbers = numbers_of(paths.elements())
     if not numbers:
         raise UserError(f"run {paths.id} is not an array, so it has no element {number}", f"Name the run: {paths.id}")
     if number not in numbers:
@@ -46,7 +35,7 @@ def element(paths: RunPaths, number: int) -> RunPaths:
 
 def refuse_whole(paths: RunPaths, command: str) -> None:
     """Raise UserError for a whole array, because `command` takes a single run."""
-    of_array = elements(paths)
+    of_array = paths.elements()
     if of_array:
         raise UserError(
             f"run {paths.id} is an array with elements {ranges(numbers_of(of_array))}",

@@ -14,6 +14,8 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.observe import arrays
 from trainjob.planning.words import quantity
+from trainjob.records import job as jobs
+from trainjob.records import roles as role_records
 from trainjob.records.files import only_owner_writes
 
 _ALPHABET = string.ascii_lowercase + "234567"
@@ -185,6 +187,26 @@ def find(run: str) -> RunPaths:
             f"run {run_id} is in the index, but its folder{where} is gone", "`trainjob prune --yes` forgets it"
         )
     run_folder.refuse_foreign(paths.folder)
+    return paths
+
+
+def find_role(run: str, role: str | None, command: str) -> RunPaths:
+    """Return the run that `run` names, or with `role` the folder of one of its servers.
+
+    The role that needs the servers is the run itself. Raises UserError for an unknown run or role.
+    """
+    paths = find(run)
+    arrays.refuse_whole(paths, command)
+    if role is None:
+        return paths
+    servers = {one.folder.name: one for one in role_records.of_run(paths)}
+    if role in servers:
+        return servers[role]
+    stated = jobs.read(paths.job).request.job.get("roles", {})
+    if role not in stated:
+        known = ", ".join(stated)
+        cure = f"It has {known}" if known else "It has none: leave --role out"
+        raise UserError(f"run {paths.id} has no role {role}", cure)
     return paths
 
 

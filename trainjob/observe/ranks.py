@@ -142,13 +142,13 @@ def stacks_of(paths: RunPaths, limit_s: float) -> Answers:
 
     Of a run that does not run, what was kept last. Raises UserError where nothing is known.
     """
-    now = status(paths)
+    now = status(paths.run)
     if now.state == states.PENDING:
         raise UserError(
             f"run {paths.id} waits to run: its ranks have not begun",
             f"`trainjob status {paths.id}` says what it waits for",
         )
-    machine, folder = place_of(paths, now.submission)
+    machine, folder = place_of(paths, submissions.read(paths))
     if now.state == states.RUNNING:
         word = f"ask-{secrets.token_hex(8)}"
         request = f"{folder}/{paths.stacks_request.name}"

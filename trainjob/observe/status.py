@@ -19,10 +19,12 @@ from trainjob.observe.seen import Seen, look, unless_damaged
 from trainjob.records import attempts, causes, events, failure, outlived
 from trainjob.records import job as jobs
 from trainjob.records import progress as progress_record
+from trainjob.records import roles as role_records
 from trainjob.records import submission as submissions
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Failure, tail_of_attempt
 from trainjob.records.progress import ProgressRecord
+from trainjob.records.roles import RoleRecord
 from trainjob.records.submission import Submission
 
 _HERE_S = 0.2
@@ -70,6 +72,7 @@ class Snapshot:
     retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
     outlook: Outlook | None = None  # of a run at work: its pace, and when it should end
     elements: list[Snapshot] = field(default_factory=list)  # of an array
+    roles: dict[str, RoleRecord] = field(default_factory=dict)  # the servers of a job with roles
     submission: Submission | None = (
         None  # how its newest attempt was submitted; None: by hand, or its record is damaged
     )
@@ -94,7 +97,8 @@ class Snapshot:
     def progress(self) -> str | None:
         """Its progress: its epoch, if known, and its update; None before either is known."""
         epoch = [] if self.epoch is None else [f"epoch {self.epoch}"]
-        update = [] if self.update is None else [f"update {self.update} of {self.total_updates or 'unknown'}"]
+        of = f" of {self.total_updates}" if self.total_updates else ""
+        update = [] if self.update is None else [f"update {self.update}{of}"]
         return ", ".join(epoch + update) or None
 
     @property
@@ -135,7 +139,7 @@ def statuses(
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
     read how runs were `submitted` gives that by run directory.
     """
-    listed = [(paths, arrays.elements(paths)) for paths in runs]
+    listed = [(paths, paths.elements()) for paths in runs]
     seen = []
     for paths, elements in listed:
         whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
@@ -193,7 +197,8 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         note = None if ended is None else str(ended)
     if state == seen.word:
         # How its newest attempt ended, as its script has noted it, beside what its scheduler says of it now.
-        note = "; ".join(filter(None, (note, events.why_ended(paths, seen.attempt)))) or None
+        own = (events.why_ended(paths, seen.attempt), events.idle(paths, seen.attempt))
+        note = "; ".join(filter(None, (note, *own))) or None
     if submission is not None and submission.continued_as is not None:
         note = f"went on as run {submission.continued_as}"
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}
@@ -226,6 +231,11 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),
+        roles={
+            server.folder.name: record
+            for server in role_records.of_run(paths)
+            if (record := role_records.read(server)) is not None
+        },
         submission=submission,
     )
 

@@ -21,6 +21,7 @@ from trainjob.planning import (
     node_starts,
     pod,
     poprun,
+    roles,
     rows,
     work,
 )
@@ -33,6 +34,7 @@ class _Numbers(NamedTuple):
     engine: str
     task: TaskFacts | None  # None if the job is the user's own command, which has no batch either
     batch: Batch | None
+    servers: dict[str, Topology]
 
 
 def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
@@ -44,13 +46,15 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         counts.check_groups(capacity.groups, job)
         limits.check_interval(cluster, job)
         environments.check(cluster, job)
-        numbers = _numbers(capacity, job)
+        numbers = _numbers(cluster, capacity, job)
     except Broken as broken:
-        raise refusal(broken, job, lambda changed: _numbers(capacity, changed)) from None
+        raise refusal(broken, job, lambda changed: _numbers(cluster, capacity, changed)) from None
     count, task, of_task = numbers.topology.host_count, numbers.task, numbers.batch
     topology = dataclasses.replace(numbers.topology, hosts=compress(cluster.names_of_hosts(count)))
     per_host = [group.instances_per_host for group in topology.groups] or [topology.instances_per_host]
+    servers = numbers.servers
     facts = [
+        *roles.rows(job, topology, servers),
         *node_starts.facts(topology, job),
         *environments.facts(job),
         *rows.facts(topology, of_task, job.workers),
@@ -60,7 +64,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
             {**cluster.env, **job.env},
             work.threads(job, topology.device),
         ),
-        *rows.cost(topology, times, cluster.price_per_device_hour),
+        *rows.cost(topology, servers, times, cluster.price_per_device_hour),
         *limits.checkpoint_rows(cluster, job, count),
         *limits.array_rows(job),
         *limits.retry_rows(job),
@@ -81,11 +85,12 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         batch=of_task,
         learning_rate_effect=effect,
         facts=dict(facts),
+        servers=servers,
         warnings=warnings,
     )
 
 
-def _numbers(capacity: Capacity, job: Job) -> _Numbers:
+def _numbers(cluster: Cluster, capacity: Capacity, job: Job) -> _Numbers:
     """Return the numbers of the plan, after checking every rule. Raises Broken.
 
     A refusal calls this for each setting that it tries, so its cost must not grow with the cluster.
@@ -106,4 +111,4 @@ def _numbers(capacity: Capacity, job: Job) -> _Numbers:
     counts.check_host_range(job, topology, engine, of_task)
     if of_task is not None and of_task.samples is not None:
         batch.split(topology.instances, job.workers, of_task.samples)
-    return _Numbers(topology, engine, task, of_task)
+    return _Numbers(topology, engine, task, of_task, roles.servers(cluster, job, topology, engine))

@@ -42,6 +42,10 @@ def picture(plan: Plan) -> Iterator[str]:
             samples = f"{f'D[{begin}:{end}]':<{len(f'D[{size}:{size}]')}}  " if plan.batch else ""
             replicas = ", ".join(replicas_of(topology, index, index - first))
             yield f"  instance {index:<{number_width}}  {samples}{replicas}"
+    for server, placed in plan.servers.items():
+        for name in folded(expand(placed.hosts), MOST_HOSTS, "… {} more hosts like these"):
+            yield name
+            yield f"  role {server} → {_devices(placed, 0, placed.devices_per_replica)}"
 
 
 def replicas_of(topology: Topology, index: int, local_index: int) -> list[str]:

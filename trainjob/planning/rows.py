@@ -78,17 +78,20 @@ def threads(
     return "threads", f"CPUs of a host ÷ {quantity(topology.instances_per_host, 'instance')}, {LATER}"
 
 
-def cost(topology: Topology, times: TimeLimits, price: float | None) -> Iterator[tuple[str, str]]:
+def cost(
+    topology: Topology, servers: Mapping[str, Topology], times: TimeLimits, price: float | None
+) -> Iterator[tuple[str, str]]:
     """Yield the row of device-hours, and the price if the cluster file has one."""
-    if not topology.devices:
+    devices = topology.devices + sum(server.devices for server in servers.values())
+    if not devices:
         return
-    all_hours = None if times.limit_s is None else topology.devices * times.limit_s / 3600
+    all_hours = None if times.limit_s is None else devices * times.limit_s / 3600
     word = f"{topology.device}-hour"
     most = "" if all_hours is None else f", at most {all_hours:,.1f} by the time limit {times.limit}"
-    yield "device-hours", f"{quantity(topology.devices, word)} for each hour of training{most}"
+    yield "device-hours", f"{quantity(devices, word)} for each hour of training{most}"
     if price is not None:
         most = "" if all_hours is None else f", at most {all_hours * price:,.2f}"
-        yield "price", f"{topology.devices * price:,.2f} for each hour of training{most}, at {price:g} for each {word}"
+        yield "price", f"{devices * price:,.2f} for each hour of training{most}, at {price:g} for each {word}"
 
 
 def _topology(topology: Topology) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from trainjob.contract.errors import ERROR
@@ -57,6 +57,7 @@ class CauseRow(NamedTuple):
 
 def cause_of(seen: Evidence) -> Optional[Cause]:
     """Return the most specific cause that fits; None if nothing is known."""
+    seen = replace(seen, lines=[failure.without_rank(line) for line in seen.lines])
     return (
         _of_step(seen)
         or _not_enough_memory(seen)
@@ -299,7 +300,7 @@ ROWS: List[CauseRow] = [
         (signal.SIGKILL,),
     ),
 ]
-STEP_FAILED, STEP_TIMEOUT = "step-failed", "step-timeout"
+STEP_FAILED, STEP_TIMEOUT, ROLE_ENDED = "step-failed", "step-timeout", "role-ended"
 
 
 def _of_step(seen: Evidence) -> Optional[Cause]:
@@ -308,10 +309,14 @@ def _of_step(seen: Evidence) -> Optional[Cause]:
     if seen.timeout_s is not None:
         text = "%s did not end in the %g s that it was given" % (seen.who, seen.timeout_s)
         return Cause(STEP_TIMEOUT, text, "Its log shows how far it got. Give it a longer timeout_s in the job file")
-    text = "%s failed with exit code %s" % (seen.who, seen.exit_code)
+    text = seen.why or "%s failed with exit code %s" % (seen.who, seen.exit_code)
     known = _not_enough_memory(seen) or _from_table(seen)
+    code = ROLE_ENDED if seen.why else STEP_FAILED
     if known is not None:
-        return Cause(STEP_FAILED, "%s: %s" % (text, known.text), known.cure)
+        return Cause(code, "%s: %s" % (text, known.text), known.cure)
+    if seen.why:
+        cure = "`trainjob logs --role` shows what it printed; restarts in the job file starts a server again"
+        return Cause(code, text, cure)
     return Cause(STEP_FAILED, text, "Its last lines say why; trainjob resume runs it again")
 
 

@@ -11,9 +11,11 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records.files import DamagedError, read_small, write_atomically
 
 BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
+ASKED = "asked"  # the signal that a handler of a rank got first, also past the job script
 LAUNCH, COMPILED = "launch", "compiled"  # the ranks are being started; before that, IPUs' executable was compiled
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
 RETRY = "retry"  # the next attempt asks for more
+IDLE = "idle"  # nobody uses the nodes that the job holds: what it says; empty: somebody does again
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
 _WHY_LOST = "its job script noted no end: its node failed, or something killed it"
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
@@ -26,7 +28,7 @@ class Event(NamedTuple):
     at: float
     attempt: int
     what: str
-    # began: the nodes; signal: its name; image: its digest; retry: mem or time, and sbatch's option;
+    # began: the nodes; signal, asked: its name; image: its digest; retry: mem or time, and sbatch's option;
     # ended: state, code, and why
     detail: str
 
@@ -75,11 +77,17 @@ def why_ended(paths: RunPaths, attempt: int) -> str:
     return next((one.why for one in attempts(read(paths)) if one.number == attempt), "")
 
 
+def idle(paths: RunPaths, attempt: int) -> str:
+    """Return what a job that holds nodes has said last of being idle; "" for one that is used, and for any other."""
+    said = (one.detail for one in reversed(read(paths)) if one.what == IDLE and one.attempt == attempt)
+    return next(said, "")
+
+
 def was_signalled(paths: RunPaths, attempt: int) -> bool:
     """Return whether the last event of an attempt is a signal to end (TERM), and not its end."""
     # Ranks that were being started when TERM came may have noted that after it.
     noted = (event for event in reversed(read(paths)) if event.attempt == attempt)
-    last = next((event for event in noted if event.what not in (LAUNCH, COMPILED)), None)
+    last = next((event for event in noted if event.what not in (LAUNCH, COMPILED, ASKED)), None)
     return last is not None and last.what == SIGNAL and last.detail == "TERM"
 
 

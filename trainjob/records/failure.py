@@ -5,8 +5,11 @@ Together with the job script's log and what the disk refused it is the evidence 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
+import re
+import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import List, Optional, Sequence
@@ -18,6 +21,8 @@ from trainjob.records.files import DamagedError, open_regular, remove_if_there, 
 TAIL_LINES = 40
 _TAIL_BYTES = 64 * 1024
 ATTEMPT_MARK = b"--- attempt "
+# torch puts it before each line of a traceback, once a rank has joined a group.
+_RANK_OF_TORCH = re.compile(r"\[rank\d+\]: ?")
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,31 @@ class Failure:
     script_has_ended: bool = False
     step: str = ""
     timeout_s: Optional[float] = None
+    why: str = ""  # of a server, named by `step`: why its end is a failure
 
     @property
     def who(self) -> str:
         """What failed: "rank 1", or the step."""
         return self.step or "rank %d" % self.rank
+
+    @property
+    def how(self) -> str:
+        """How it failed, as a sentence: "rank 1 on n7 failed first, with exit code 137 (SIGKILL)"."""
+        code = str(self.exit_code)
+        with contextlib.suppress(ValueError):
+            code += " (%s)" % signal.Signals(self.exit_code - 128).name
+        return "%s on %s failed first, with exit code %s" % (self.who, self.host, code)
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it printed, without the rank that torch puts in front; "" if it printed nothing."""
+        return without_rank(next((line for line in reversed(self.tail) if line.strip()), "")).strip()
+
+
+def without_rank(line: str) -> str:
+    """Return a line of a rank's output without the rank that torch puts in front."""
+    match = _RANK_OF_TORCH.match(line)
+    return line[match.end() :] if match else line
 
 
 def record_first(paths: RunPaths, failure: Failure) -> bool:
@@ -130,6 +155,7 @@ class Evidence:
     script_has_ended: bool = False  # without an exception, before the rank's process was ended
     step: str = ""  # that ran before ranks
     timeout_s: Optional[float] = None  # in which the step did not end
+    why: str = ""  # the end of a server is a failure
 
     @property
     def ended_by(self) -> Optional[int]:
@@ -161,6 +187,7 @@ def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evid
         script_has_ended=failed.script_has_ended,
         step=failed.step,
         timeout_s=failed.timeout_s,
+        why=failed.why,
     )
 
 

@@ -144,6 +144,17 @@ class Plan:
     learning_rate_effect: Optional[LearningRateEffect] = None
     facts: Dict[str, str] = field(default_factory=dict)  # further rows of the arithmetic
     warnings: List[PlanWarning] = field(default_factory=list)
+    servers: Dict[str, Topology] = field(default_factory=dict)  # of a job with roles, in the order of their start
+
+    @property
+    def devices(self) -> int:
+        """The devices of the job, its servers' with them."""
+        return self.topology.devices + sum(server.devices for server in self.servers.values())
+
+    @property
+    def host_count(self) -> int:
+        """The hosts that a scheduler gives the job, its servers' with them."""
+        return self.topology.host_count + sum(server.host_count for server in self.servers.values())
 
 
 @dataclass(frozen=True)

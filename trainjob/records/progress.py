@@ -16,7 +16,7 @@ _BYTES = 4096
 
 @dataclass(frozen=True)
 class ProgressRecord:
-    """The account of rank 0. `heartbeat` and `timed_since` are in seconds since 1970."""
+    """The account of rank 0. `heartbeat`, `timed_since` and `checkpoint_at` are in seconds since 1970."""
 
     attempt: int = 0
     epoch: Optional[int] = None
@@ -28,6 +28,7 @@ class ProgressRecord:
     timed_from: Optional[int] = None  # the update after the attempt's first block, before which it starts and warms up
     timed_since: Optional[float] = None  # when that was made
     durable_update: Optional[int] = None  # of the newest checkpoint on disk; 0: none yet
+    checkpoint_at: Optional[float] = None  # when a command wrote its newest one, whose update can't be read
     trouble: Optional[str] = None  # what the disk refuses at present
     passed_over: List[str] = field(default_factory=list)  # checkpoints that the attempt did not resume from, and why
     checkpoints_not_written: int = 0  # by this attempt

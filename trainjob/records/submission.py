@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from trainjob.contract.paths import ELEMENTS, RunPaths
+from trainjob.contract.paths import ELEMENTS, ROLES, RunPaths
 from trainjob.records import typed
 from trainjob.records.files import DamagedError, json_bytes, read_json, write_atomically, write_json
 
@@ -51,6 +51,7 @@ class Submission:
     folder: Optional[str] = None  # the run directory that it was written to; None in records of earlier versions
     resumed_at: Optional[str] = None  # when this attempt was asked for, if it is not the first
     inside: Optional[str] = None  # the job that holds its nodes, if the run is a step of one
+    holds_nodes: bool = False  # for runs that begin in its job: a reservation
     continues: Optional[str] = None  # the id of the run of which this one began as a copy, on another cluster
     continued_as: Optional[str] = None  # the id of the run that went on from this one, on another cluster
     copy_of: Optional[str] = None  # the run directory to which what was submitted belongs, if this one is a copy of it
@@ -75,15 +76,22 @@ class Submission:
     def of_element(self, number: int) -> "Submission":
         """Return the submission of one element of the array that this one has submitted."""
         native = None if self.native is None else {**self.native, ELEMENT: number}
-        below = "%s/%d" % (ELEMENTS, number)
-        remote = self.remote and dataclasses.replace(self.remote, folder="%s/%s" % (self.remote.folder, below))
-        return self.replace(native=native, remote=remote)
+        return self._below("%s/%d" % (ELEMENTS, number)).replace(native=native)
+
+    def of_role(self, name: str) -> "Submission":
+        """Return the submission of one server of the job with roles that this one has submitted."""
+        return self._below("%s/%s" % (ROLES, name))
+
+    def _below(self, part: str) -> "Submission":
+        remote = self.remote and dataclasses.replace(self.remote, folder="%s/%s" % (self.remote.folder, part))
+        return self.replace(remote=remote)
 
 
 def load(paths: RunPaths, whole: Optional[Submission] = None) -> Optional[Submission]:
     """Return how a run was submitted; None for a directory that was never submitted. Raises DamagedError.
 
-    An element of an array has no file of its own before it is resumed: it was submitted with its run. `whole` is the
+    An element of an array has no file of its own before it is resumed, and a server of a job with roles has none: they
+    were submitted with their run. `whole` is the
     submission of that run, from a caller that has read it. That of a copied run directory has neither a native id nor a
     machine: processes and jobs belong to the original.
     """
@@ -91,6 +99,9 @@ def load(paths: RunPaths, whole: Optional[Submission] = None) -> Optional[Submis
     if submission is None and paths.element is not None:
         whole = whole or load(paths.whole)
         return None if whole is None else whole.of_element(paths.element)
+    if submission is None and paths.role is not None:
+        whole = load(paths.run)
+        return None if whole is None else whole.of_role(paths.role)
     if submission is not None:
         _refuse_odd(submission, paths)
         original = _original(submission, paths)

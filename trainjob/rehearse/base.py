@@ -20,7 +20,7 @@ from trainjob.contract.environment import set_redirects
 from trainjob.contract.paths import RunPaths, home, with_home
 from trainjob.kinds.lookup import find
 from trainjob.observe import index
-from trainjob.records import attempts, progress
+from trainjob.records import attempts, causes, failure, progress
 from trainjob.records.progress import ProgressRecord
 from trainjob.render.rendered import Rendered
 from trainjob.render.request import Request
@@ -28,6 +28,8 @@ from trainjob.requests.prepared import Prepared, data_dir
 
 _PYTHON = re.compile(r"python[0-9.]*")
 INSTALLED = "installed"
+# What every rehearsal expects in which nothing is injected.
+COMPLETED = "the job is COMPLETED"
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,23 @@ def progress_of(paths: RunPaths) -> ProgressRecord:
     """Return the progress of a run's newest attempt; without figures before it has reported any."""
     found = progress.read(paths)
     return found if found.attempt == attempts.current(paths) else ProgressRecord()
+
+
+def last_output(paths: RunPaths, *, is_shown: bool) -> str:
+    """Return what the first rank that failed, or else the job script, printed last; empty if that is nothing.
+
+    With `is_shown` the ranks' output stands above, and how the rank failed and why is told instead.
+    """
+    failed = failure.read(paths)
+    if failed is not None and is_shown:
+        cause = causes.of_failure(failed)
+        last = f": {failed.last_line}" if failed.last_line else ", and printed nothing"
+        how = failed.how + ("" if failed.last_line and failed.last_line in str(cause) else last)
+        return how if cause is None else f"{how}\nwhy: {cause}"
+    who, lines = "the job script", failure.tail_of_attempt(paths.scheduler_log)
+    if failed is not None:
+        who, lines = failed.who, failed.tail
+    return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:]) if lines else ""
 
 
 def redirects(

@@ -16,6 +16,7 @@ from trainjob.contract.errors import ProblemsError, UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines.access import HERE
 from trainjob.observe import logs
+from trainjob.observe.told_once import ToldOnce
 from trainjob.records import attempts
 from trainjob.rehearse import pod
 from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, progress_of
@@ -33,14 +34,15 @@ KINDS: dict[str, Callable[[Rehearsal], RehearsalVerdict]] = {"slurm": slurm.rehe
 def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     """Return how the job ended. Raises UserError for a kind of cluster that can't be rehearsed."""
     cluster, name = rehearsal.request.cluster, rehearsal.request.plan.cluster
-    if cluster.kind not in KINDS:
+    kind = "slurm" if cluster.hosts_are_given else cluster.kind  # a run inside an allocation is one of Slurm's
+    if kind not in KINDS:
         if cluster.trains_here:
             raise UserError(f"cluster {name} is this machine", f"its own rehearsal is trainjob submit --cluster {name}")
         raise UserError(
             f"cluster {name} is of kind {cluster.kind}", f"the kinds that can be rehearsed are {', '.join(KINDS)}"
         )
     if rehearsal.slurm != INSTALLED:
-        if not cluster.has_scheduler:
+        if not cluster.hosts_are_given:
             raise UserError(
                 f"--slurm {rehearsal.slurm} is for Slurm clusters, and this one is of kind {cluster.kind}",
                 "Leave it out",
@@ -52,7 +54,7 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
         with contextlib.suppress(OSError):
             Path(data_dir).mkdir(parents=True, exist_ok=True)
     with output_shown(rehearsal):
-        return KINDS[cluster.kind](rehearsal)
+        return KINDS[kind](rehearsal)
 
 
 def _refuse_script(rehearsal: Rehearsal) -> None:
@@ -77,7 +79,7 @@ def progress(rehearsal: Rehearsal) -> str:
         return "array elements: " + ", ".join(f"{count} {state}" for state, count in sorted(Counter(each).items()))
     attempt = attempts.current(paths)
     if rehearsal.has_gpus and not paths.job.exists():
-        return "stand-in GPUs are being made ready: the first time, compiling them takes a minute or two"
+        return "stand-in GPUs are being made ready"
     if not attempt:
         return "the job has not started yet"
     update = progress_of(paths).update
@@ -94,9 +96,11 @@ def output_shown(rehearsal: Rehearsal) -> Iterator[None]:
         return
 
     def copy() -> None:
-        for line in logs.follow(paths, None, over.is_set, lambda: over.wait(_POLL_S)):
-            if not _OF_THIS_MACHINE.search(line):
-                show(line)
+        once = ToldOnce(paths, _OF_THIS_MACHINE)
+        for piece in once.new(logs.follow(paths, None, over.is_set, lambda: over.wait(_POLL_S))):
+            show(piece)
+        for line in once.finish():
+            show(line)
 
     reader = threading.Thread(target=copy, name="rehearsal-output", daemon=True)
     reader.start()

@@ -21,9 +21,9 @@ from trainjob.kinds.pod import PodCluster
 from trainjob.machines import process, processes
 from trainjob.machines.access import HERE
 from trainjob.planning.words import quantity
-from trainjob.records import attempts, failure
+from trainjob.records import attempts
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import Rehearsal, RehearsalVerdict, Stopwatch, progress_of
+from trainjob.rehearse.base import COMPLETED, Rehearsal, RehearsalVerdict, Stopwatch, last_output, progress_of
 
 _POLL_S = 0.1
 _STAND_INS = package.companion("standins")
@@ -58,17 +58,14 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
     state = attempts.state(paths) or states.LOST
     same_bytes = rehearsal.has_rendered_files(paths)
     update = progress_of(paths).update
-    failed = failure.read(paths)
     if state == states.COMPLETED:
-        lines = [f"{state} after {quantity(update, 'update')}" if update else state]
-    elif failed is not None:
-        lines = [f"{state}: {failed.who} failed first, exit code {failed.exit_code}:", *failed.tail]
+        outcome = f"{state} after {quantity(update, 'update')}" if update else state
     else:
-        lines = [f"{state}. The job script's last lines:", *failure.tail_of_attempt(paths.scheduler_log)]
+        outcome = f"the job is {state}. {last_output(paths, is_shown=rehearsal.show is not None)}"
     return RehearsalVerdict(
         passed=state == states.COMPLETED and same_bytes,
-        outcome="\n  | ".join(lines),
-        expected="the job is COMPLETED",
+        outcome=outcome,
+        expected=COMPLETED,
         state=state,
         attempts=1,
         update=update,

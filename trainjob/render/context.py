@@ -8,6 +8,7 @@ from typing import Any
 from trainjob.cluster.slurm_text import seconds
 from trainjob.contract import quoting, steps
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import ROLES
 from trainjob.contract.quoting import Shell
 from trainjob.planning.node_starts import is_per_node
 from trainjob.planning.words import quantity
@@ -58,6 +59,17 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
         "launch_options": options,
         "starter_options": [pair for pair in options if pair[0] == "--grace-s"],
         "once": _once_for_job(request, options),
+        "servers": [
+            {
+                "name": Sourced(name, request.origin(f"roles.{name}")),
+                "folder": Shell(f'"$TRAINJOB_RUN_DIR/{ROLES}/{name}"'),
+                "launch_options": [
+                    (Shell(flag), naming_its_option(flag, value))
+                    for flag, value in _given_to_launch(server, has_token=has_token)
+                ],
+            }
+            for name, server in request.servers.items()
+        ],
         "time_limit": _time_limit(request),
         "command": command or [SourcedShell(quoting.word(word), "the runtime") for word in runtime],
     }
@@ -126,21 +138,17 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
     cluster, plan = request.cluster, request.plan
     if request.starter == "launcher":
         yield "--instances", Sourced(plan.topology.instances, request.origin("instances"))
-        yield "--parent", SourcedShell(Shell('"$$"'), "this script")
+        if not plan.servers and not request.is_server:  # what starts these ends with the script
+            yield "--parent", SourcedShell(Shell('"$$"'), "this script")
     yield "--accelerator", Sourced(plan.topology.device.lower(), request.cluster_origin)
     if is_per_node(request.job, plan.topology):
         yield "--ranks-per-node", Sourced(plan.topology.replicas_per_instance, request.origin("instances"))
     if request.job.command:
         below = "" if request.project_folder == "." else f"/{request.project_folder}"
         yield "--working-folder", Sourced(f"code/project{below}", "where the command was given")
-    if cluster.network.port and cluster.trains_here:
-        yield "--port", Sourced(cluster.network.port, request.cluster_origin)
-    if cluster.network.interface and "/" not in cluster.network.interface:  # gloo and NCCL know no CIDR
-        yield "--interface", Sourced(cluster.network.interface, request.cluster_origin)
-    if cluster.network.data_interface:
-        yield "--data-interface", Sourced(cluster.network.data_interface, request.cluster_origin)
-    if cluster.binding != "numa":
-        yield "--binding", Sourced(cluster.binding, request.cluster_origin)
+    yield from _of_network(request)
+    if cluster.binding != "numa" or request.is_server:  # a server has all GPUs of its host
+        yield "--binding", Sourced("none" if request.is_server else cluster.binding, request.cluster_origin)
     if "grace_s" in cluster.stated:
         yield "--grace-s", Sourced(cluster.grace_s, request.cluster_origin)
     has_gpus = plan.topology.device.lower() == "gpu"
@@ -148,13 +156,30 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--node-check", Sourced("on", request.cluster_key("node_check"))
     if "usage_every_s" in cluster.stated:
         yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
-    names = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
-    if names:
-        yield "--environment-of-job", Sourced(",".join(names), request.origin("sweep"))
+    names_origin = request.origin("command" if request.is_server else "sweep")
+    if names := _names_of_job(request):
+        yield "--environment-of-job", Sourced(",".join(names), names_origin)
     if has_token:
         yield "--token", SourcedShell(Shell('"$TRAINJOB_TOKEN"'), "this script")
     if cluster.secrets_file:
         yield "--secrets-file", request.path("secrets_file", cluster.secrets_file)
+
+
+def _of_network(request: Request) -> Iterator[tuple[str, Sourced]]:
+    network, origin = request.cluster.network, request.cluster_origin
+    if network.port and request.cluster.trains_here and not request.is_server:
+        yield "--port", Sourced(network.port, origin)
+    if network.interface and "/" not in network.interface:  # gloo and NCCL know no CIDR
+        yield "--interface", Sourced(network.interface, origin)
+    if network.data_interface:
+        yield "--data-interface", Sourced(network.data_interface, origin)
+
+
+def _names_of_job(request: Request) -> list[str]:
+    """Return the variables whose values job.json has: those in which an element differs, and those of a server."""
+    if request.is_server:
+        return sorted(request.job.env)
+    return [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
 
 
 def one_interface(request: Request, who: str, host: str, example: str) -> Sourced | None:

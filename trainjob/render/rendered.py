@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from jinja2 import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import ELEMENTS
+from trainjob.contract.paths import ELEMENTS, ROLES
 from trainjob.render import environment
 from trainjob.render.environment import TemplateError, refuse_unknown_blocks
 from trainjob.render.record import job_record
@@ -56,7 +56,8 @@ def render(request: Request, page: Page, ours: Path, site: Sequence[Path] = ()) 
     """
     text = script(request, page, ours, site)
     elements = {f"{ELEMENTS}/{number}/job.json": element for number, element in request.elements.items()}
-    records = {"job.json": request, **elements}
+    servers = {f"{ROLES}/{name}/job.json": server for name, server in request.servers.items()}
+    records = {"job.json": request, **elements, **servers}
     return Rendered(
         files={
             page.SCRIPT: File(text.encode(), 0o755),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from trainjob.cluster.base import Cluster, Starter
@@ -11,6 +11,7 @@ from trainjob.cluster.job import Job
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
+from trainjob.planning import roles
 from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.limits import TimeLimits
 from trainjob.records.job import Plan
@@ -51,6 +52,7 @@ class Request:
     runtime: tuple[str, ...] = ("trainjob.train",)
     elements: Mapping[int, Request] = field(default_factory=dict)
     swept: tuple[str, ...] = ()
+    is_server: bool = False  # of one of the servers of a job with roles
 
     def origin(self, key: str) -> str:
         """Return where the job's `key` came from."""
@@ -64,6 +66,16 @@ class Request:
     def times(self) -> TimeLimits:
         """The job's time limit, the site's longest and the margin."""
         return TimeLimits.of(self.cluster, self.job)
+
+    @cached_property
+    def servers(self) -> dict[str, Request]:
+        """The request of each server of a job with roles, in the order in which they start."""
+        made = {}
+        for name, topology in self.plan.servers.items():
+            plan = replace(self.plan, name=name, topology=topology, facts={}, warnings=[], servers={})
+            origins = {**self.origins, **dict.fromkeys(("command", "hosts", "instances"), self.origin(f"roles.{name}"))}
+            made[name] = replace(self, job=roles.server_job(self.job, name), plan=plan, origins=origins, is_server=True)
+        return made
 
     @property
     def starter(self) -> Starter:

@@ -23,6 +23,8 @@ def charged(prepared: Prepared) -> Charge:
     """Return what a job may cost, and the budgets that must hold it."""
     request, project = prepared.request, prepared.project.top / prepared.project.start
     cost = cost_of([request], None if prepared.inside is None else prepared.inside.allocation.left_s)
+    if prepared.inside is not None and prepared.inside.is_reserved:
+        cost = cost._replace(devices=0, hours=0.0)
     return charge_of(cost, request.cluster, request.plan.cluster, project)
 
 
@@ -38,10 +40,10 @@ def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
     """
     every = [one for request in requests for one in (request.elements.values() if request.elements else [request])]
     cluster, device = requests[0].cluster, every[0].plan.topology.device
-    devices = sum(one.plan.topology.devices for one in every)
+    devices = sum(one.plan.devices for one in every)
     if not devices or cluster.trains_here:
         return Cost(device, 0, 0.0)
-    hours = sum(one.plan.topology.devices * _longest_s(one, left_s) / 3600 for one in every)
+    hours = sum(one.plan.devices * _longest_s(one, left_s) / 3600 for one in every)
     return Cost(device, devices, hours, requests[0].job.max_attempts if cluster.has_scheduler else 1)
 
 

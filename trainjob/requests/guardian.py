@@ -1,11 +1,13 @@
 """`python -m trainjob.requests.guardian FOLDER`: ends the runs in FOLDER once the command that started them is gone.
 
 The command holds the guardian's standard input open. The kernel closes it when the command ends, for any reason.
+Without FOLDER, the input names one run directory, and the run may outlive the command once its last line is LET_GO.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -16,6 +18,7 @@ from trainjob.contract.paths import RunPaths
 
 # With a file of this name in FOLDER, the run directories stay. It has a line for each that could not be cancelled.
 KEEP = "keep"
+LET_GO = "let go"
 
 
 def main(folder: Path) -> None:
@@ -23,9 +26,7 @@ def main(folder: Path) -> None:
 
     It is kept, too, where the job of a run could not be cancelled.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
+    _read_input()
     from trainjob.backends import mirror
     from trainjob.lifecycle import ledger
     from trainjob.lifecycle.cancel import cancel
@@ -53,5 +54,36 @@ def main(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def _read_input() -> list[str]:
+    """Return the lines of the input once it has ended."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return os.fsdecode(sys.stdin.buffer.read()).splitlines()
+
+
+def end_named_run() -> None:
+    """End the run that the input names, once that has ended, unless it lets go of it.
+
+    One whose submission was cut short leaves nothing: a job that arrives late finds no run directory, and does nothing.
+    """
+    lines = _read_input()
+    if not lines or lines[-1] == LET_GO:
+        return
+    from trainjob.lifecycle import ledger
+    from trainjob.lifecycle.cancel import cancel
+    from trainjob.observe import index
+    from trainjob.records import submission as submissions
+
+    paths = RunPaths(lines[0])
+    submission = submissions.read(paths)
+    if submission is not None:
+        now = cancel(paths, grace_s=0.0)
+        submission = now.submission
+    if submission is None or submission.native is None:
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        index.forget(paths.id)
+        ledger.take_back(paths)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1])) if len(sys.argv) > 1 else end_named_run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ from trainjob.planning.words import quantity
 from trainjob.render.request import Request
 
 NONE = "none"
+# One that nobody holds yet, of as many nodes as the cluster gives.
+ANY = "any"
 # Slurm sets it in salloc, in a job script, and in a step.
 VARIABLE = "SLURM_JOB_ID"
 _OF_A_RUN = "TRAINJOB_RUN_DIR"
@@ -24,14 +27,17 @@ _QUEUE = "--in none submits it to the queue"
 
 
 class Held(NamedTuple):
-    """An allocation, and a line that says so where nobody has named it; empty for one that was named."""
+    """An allocation; `because` says so where nobody has named it, and is empty for one that was named."""
 
     allocation: Allocation
     because: str = ""
+    is_reserved: bool = False  # by `trainjob reserve`, which is charged for it
 
     def __str__(self) -> str:
         """Return the job, and what it has."""
         job = self.allocation
+        if job.job_id == ANY:
+            return "any allocation that has the nodes"
         left = "" if job.left_s is None else f", {duration(job.left_s)} left"
         return f"job {job.job_id} ({job.name}): {quantity(job.nodes, 'node')} of partition {job.partition}{left}"
 
@@ -51,6 +57,13 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
     if not cluster.hosts_are_given:
         text = f"--in {flag}: cluster {name} is of kind {cluster.kind}, which has no jobs"
         raise UserError(text, "leave --in out")
+    if job_id == ANY:
+        return Held(_any(cluster))
+    from trainjob.observe import reservations
+
+    is_last = job_id == reservations.LAST
+    if is_last:
+        job_id = reservations.newest_job(name)
     if not _JOB_ID.fullmatch(job_id):
         where = f"{VARIABLE} is" if flag is None else "--in"
         raise UserError(
@@ -64,12 +77,25 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         if flag is None:  # in a container, from which no step could start, or in a shell that has outlived its job
             return None
         raise
-    if flag is not None:
-        return Held(allocation)
-    return Held(
-        allocation,
-        f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}",
-    )
+    because = ""
+    if flag is None:
+        because = (
+            f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
+        )
+    return Held(allocation, because, is_last or reservations.is_reserved(name, job_id))
+
+
+def _any(cluster: Cluster) -> Allocation:
+    """Return an allocation of all that one job of the cluster may have."""
+    partition = (cluster.partition or "").split(",")[0]
+    cpus, gpus = cluster.cpus_per_host or sys.maxsize, cluster.accelerators_per_host
+    return Allocation(ANY, ANY, partition, cluster.capacity.most_hosts, cpus, gpus, None)
+
+
+def refuse_any(held: Held | None) -> None:
+    """Raise UserError for an allocation that nobody holds, in which nothing can begin."""
+    if held is not None and held.allocation.job_id == ANY:
+        raise UserError(f"--in {ANY} is for plan, render and rehearse", "name a job, or --in last for a reservation")
 
 
 def refuse_misfit(held: Allocation, cluster: Cluster, request: Request) -> None:

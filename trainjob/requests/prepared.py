@@ -50,6 +50,8 @@ class Prepared:
     def selection(self) -> Selection | None:
         """The project's files that are copied into the run; None for a built-in task, which needs none."""
         job = self.request.job
+        if self.request.cluster.holds_nodes:
+            return None
         if not job.command and ":" not in (job.task or ""):
             return None
         return projects.select(self.project, untracked=self.untracked)

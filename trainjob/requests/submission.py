@@ -20,8 +20,9 @@ from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.lifecycle import ledger, start
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle.lock import locked
-from trainjob.observe import arrays, index, notify
+from trainjob.observe import index, notify
 from trainjob.observe.report.report import slowest_checkpoint_s
+from trainjob.observe.reservations import is_reserved
 from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
@@ -29,7 +30,7 @@ from trainjob.records import checkpoints
 from trainjob.records import job as jobs
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.requests import budget
-from trainjob.requests.inside import chosen, refuse_misfit
+from trainjob.requests.inside import chosen, refuse_any, refuse_misfit
 from trainjob.requests.prepared import Prepared, rendered
 
 
@@ -77,14 +78,18 @@ def submit(
     check: bool = True,
     allow_secret_env: bool = False,
     over_budget: bool = False,
+    before: Callable[[RunPaths], None] = lambda _paths: None,
 ) -> RunPaths:
     """Return the run, which has begun or waits in a queue. Under a scheduler it waits for the runs named in `after`.
+
+    `before` is called with the run directory before anything of the run exists.
 
     Raises UserError for a redirecting variable, missing facts about the site, every problem that `check` would find
     (unless `check` is False), an unreadable configuration of the user, the same job within a minute (unless `again` is
     true), and more than is left of a budget (unless `over_budget` is true: a person has agreed).
     """
     start.refuse_redirects(os.environ)
+    refuse_any(prepared.inside)
     notify.configured()
     if not allow_secret_env:
         refuse_secrets(prepared)
@@ -113,6 +118,8 @@ def submit(
         after=wait_for,
         inside=prepared.inside and prepared.inside.allocation.job_id,
         charge=charge,
+        holds_nodes=named.cluster.holds_nodes,
+        before=before,
     )
     paths = start.submit(handover, again=again)
     notify.watch(paths)
@@ -197,6 +204,9 @@ def charge_of_run(
     cost = budget.cost_of(again)
     if not cost.devices or now.submission is None:
         return None
+    inside = now.submission.inside
+    if inside is not None and is_reserved(now.submission.cluster, inside):
+        return None
     project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
     charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
     return charge._replace(limits=() if over_budget else charge.limits, again=[one.paths for one in begin])
@@ -208,6 +218,7 @@ def _moved(now: Snapshot, inside: str) -> Snapshot:
         raise UserError(f"run {now.id} is a job of its own, and --in is for runs inside an allocation", "leave it out")
     again = resuming.request_of(jobs.read(now.paths.job))
     held = chosen(inside, again.plan.cluster, again.cluster)
+    refuse_any(held)
     if held is None:
         raise UserError(
             f"--in {inside}: run {now.id} was rendered for an allocation",
@@ -226,7 +237,7 @@ def follow_checkpoints(paths: RunPaths, request: Request | None, say: Callable[[
     cluster = table.recorded_cluster(record)
     if record.train is None:
         return request
-    if paths.element is not None or arrays.elements(paths):  # one script starts all elements of an array
+    if paths.element is not None or paths.elements():  # one script starts all elements of an array
         return request
     margin_s, durable_s = record.train.limit_margin_s, 0.0
     with contextlib.suppress(UserError, OSError):  # without readable records, the duration is unknown

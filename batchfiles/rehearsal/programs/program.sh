@@ -71,6 +71,29 @@ case :${PYTHONPATH-}: in
   *) PYTHONPATH=$TRAINJOB_SEEN_PYTHONPATH${PYTHONPATH:+:$PYTHONPATH}; export PYTHONPATH ;;
 esac
 
+# A step's log in a folder of the cluster's goes where it goes by default; options behind a first value are kept.
+if [ "$name" = srun ]; then
+  count=$#
+  is_leading=yes
+  while [ "$count" -gt 0 ]; do
+    word=$1
+    shift
+    count=$((count - 1))
+    case $word in
+      --output=*/* | --error=*/*) file=${word#*=} ;;
+      -o | -e | --output | --error) file=${1-} ;;
+      -*) file= ;;
+      *) file= is_leading= ;;
+    esac
+    if [ -n "$is_leading" ] && [ -n "$file" ] && [ "${file#/}" != "$file" ] && [ ! -d "${file%/*}" ]; then
+      case $word in *=*) ;; *) shift; count=$((count - 1)) ;; esac
+      continue
+    fi
+    set -- "$@" "$word"
+    case $word in -o | -e | --output | --error) [ "$count" -gt 0 ] && { set -- "$@" "$1"; shift; count=$((count - 1)); } ;; esac
+  done
+fi
+
 case $name in
   module | ml | spack | virtualenv | ws_find | ws_allocate | jutil) exit 0 ;;
   conda | mamba | micromamba | uv | poetry | pixi)

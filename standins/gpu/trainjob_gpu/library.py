@@ -140,7 +140,7 @@ def compile_sources(torch: Torch, targets: Dict[str, Path], say: Say) -> None:
             "Ubuntu: apt install g++), or name one in CXX"
         )
     say(
-        "stand-in GPUs for torch %s are compiled by %s, once for all virtualenvs that have it: 15 s to two minutes"
+        "stand-in GPUs for torch %s are compiled by %s, once for all virtualenvs that have it: 15 s, or 2 min if busy"
         % (torch.version, os.path.basename(compiler))
     )
     began = time.monotonic()

@@ -39,7 +39,9 @@ def proof(folder: Path, text: str, *arguments: str) -> tuple[int, dict[str, Any]
     words = [sys.executable, "-c", program, "adopt", "train.sbatch", "--prove", "--json", *arguments]
     ended = ran(words, folder=folder)
     assert ended.stdout, ended.stderr
-    return ended.returncode, json.loads(ended.stdout)["proof"]
+    answer = json.loads(ended.stdout)
+    assert "proof" in answer, answer  # else it could not be made, and says why
+    return ended.returncode, answer["proof"]
 
 
 def test_a_right_file_is_proved(tmp_path: Path) -> None:

@@ -105,6 +105,10 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT, tasks=4), job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4))],
     "script-dir-is-spool": [
+        (
+            job('HERE=$(dirname "$0")\nif [ -n "$SLURM_JOB_ID" ]; then TOP=.; fi\ncd "$HERE"\n' + RIGHT),
+            job('HERE=$(dirname "$0")\nif [ -d "$SLURM_SUBMIT_DIR/src" ]; then TOP=$SLURM_SUBMIT_DIR; else TOP=$HERE/..; fi\ncd "$TOP"\n' + RIGHT),
+        ),
         (job('cd "$(dirname "$0")"\n' + RIGHT), job('cd "$SLURM_SUBMIT_DIR"\n' + RIGHT)),
         (job('HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n' + RIGHT), job('HERE="${SLURM_SUBMIT_DIR:-$(dirname "$0")}"\n' + RIGHT)),
         (job("HERE=${0%/*}\n" + RIGHT), job('if [ -z "$SLURM_JOB_ID" ]; then HERE=$(dirname "$0"); fi\n' + RIGHT)),
@@ -115,7 +119,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("trap 'echo save' USR1\n" + RIGHT, BATCH_SIGNAL), job("trap 'echo save' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))
     ],
     "more-processes-than-gpus": [(without(job("srun -K1 python train.py\n", tasks=96, nodes=1), "MASTER"), without(job("srun -K1 python train.py\n", tasks=4, nodes=1), "MASTER")), (job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
-    "gpus-unused": [(job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
+    "gpus-unused": [(job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
     "addr-undefined": [
         (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
         (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
@@ -126,6 +130,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--master-addr=$MASTER_ADDR")), RIGHT_JOB),
     ],
     "no-such-option": [
+        (job(RIGHT, "#SBATCH --ipu-count=4"), job(RIGHT, "#SBATCH --ipus=4")),
         (job(RIGHT, "#SBATCH --kill-on-bad-exit=1"), job(RIGHT, "#SBATCH --disable-dcgm")),
         (job(RIGHT, "#SBATCH --mpi=pmix"), job(RIGHT, "#SBATCH --tasks-per-node=1")),
         (job(RIGHT, "#SBATCH --cpu-bind=cores"), job(RIGHT, "#SBATCH --mem-bind=local")),
@@ -157,6 +162,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
     ],
     "command-not-found": [
+        (job("--constraint=a100\n" + RIGHT), job(RIGHT, "#SBATCH --constraint=a100")),
         (job("srun -K1 torchrun \\\n  --nnodes=2 \\\n  --nproc-per-node=4 train.py\n  --lr 1\n"), RIGHT_JOB),
         (job("LR = 1\n" + RIGHT), job("LR=1\n" + RIGHT)),
         (job("modul load cuda\n" + RIGHT), job("module load cuda\n" + RIGHT)),
@@ -180,8 +186,9 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,200 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive"),
          without(job("srun -K1 --cpus-per-task=4 --cpu-bind=map_cpu:0,1 python train.py\n", "#SBATCH --cpus-per-task=4"), "exclusive")),
     ],
-    "time-limit-unhandled": [(without(RIGHT_JOB, "signal", "requeue"), without(job(RIGHT, "#SBATCH --array=0-9%1"), "signal", "requeue")), (without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
+    "time-limit-unhandled": [(without(job('if [ -z "$SLURM_JOB_ID" ]; then sbatch "$0"; exit; fi\n' + RIGHT), "signal", "requeue"), without(job('if [ -z "$DONE" ]; then sbatch "$0"; fi\n' + RIGHT), "signal", "requeue")), (without(RIGHT_JOB, "signal", "requeue"), without(job(RIGHT, "#SBATCH --array=0-9%1"), "signal", "requeue")), (without(RIGHT_JOB, "signal", "requeue"), RIGHT_JOB), (without(RIGHT_JOB, "signal", "requeue"), without(RIGHT_JOB, "signal", "requeue") + "sbatch next.sbatch\n")],
     "port-fixed": [
+        (job("torchrun --nproc-per-node=4 --master-port=29500 train.py\n", nodes=1), job("torchrun --standalone --nproc-per-node=4 --rdzv-endpoint=$HOSTNAME:29400 train.py\n", nodes=1)),
         (job("cat > run.sh <<EOF\nray start --head --port=6379 --block\nEOF\nsrun -N1 bash run.sh &\n" + RIGHT), job("cat > run.sh <<EOF\nray start --head --port=$MASTER_PORT --block\nEOF\nsrun -N1 bash run.sh &\n" + RIGHT)),
         (job("export MASTER_PORT=29500\n" + RIGHT), job("MASTER_PORT=29500\nwhile nc -z localhost $MASTER_PORT; do ((MASTER_PORT++)); done\n" + RIGHT)),
         (job("srun -K1 python train.py --coordinator=$MASTER_ADDR:12345\n"), job("srun -K1 python train.py --coordinator=$MASTER_ADDR:$MASTER_PORT\n")),
@@ -194,13 +201,18 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "kill-on-bad-exit-0": [(job(RIGHT.replace("exit=1", "exit=0")), RIGHT_JOB)],
     "no-mem": [(without(RIGHT_JOB, "exclusive"), RIGHT_JOB), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH --mem-per-cpu=4G"), "exclusive"))],
     "no-time": [(without(RIGHT_JOB, "time="), without(job(RIGHT, "#SBATCH -t 5"), "time="))],
-    "no-cpus": [(without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH -c 8"), "exclusive"))],
+    "no-cpus": [(without(job("srun -K1 python train.py\n", tasks=16, nodes=1), "exclusive"), without(job("python train.py\n", tasks=16, nodes=1), "exclusive")), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH -c 8"), "exclusive"))],
     "log-folder-must-exist": [(job(RIGHT, "#SBATCH --err logs/%j.err"), job(RIGHT, "#SBATCH --err=/dev/null"))],
     "srun-loses-cpus": [
+        (job("srun -N1 -n1 ray start --head --block &\npython train.py\n", "#SBATCH --cpus-per-task=8"), job("srun -N1 -n1 -c8 ray start --head --block &\npython train.py\n", "#SBATCH --cpus-per-task=8")),
         (job(RIGHT, "#SBATCH --cpus-per-task=8"), job(RIGHT.replace("srun", "srun -c 8"), "#SBATCH --cpus-per-task=8")),
         (job(RIGHT, "#SBATCH -c8"), job("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" + RIGHT, "#SBATCH -c8")),
     ],
     "exit-code-lost": [
+        (job("srun -K1 bash -c 'python train.py; apt-get clean'\n", nodes=1), job("srun -K1 bash -c 'apt-get install -y git; python train.py'\n", nodes=1)),
+        (without(job("python train.py\necho done\nexit $status\n", nodes=1), "set -e"), without(job("python train.py\nstatus=$?\necho done\nexit $status\n", nodes=1), "set -e")),
+        (job("bash -c 'python train.py --part a; python train.py --part b'\n", nodes=1), job("bash -c 'python train.py --part a && python train.py --part b'\n", nodes=1)),
+        (without(job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1), "set -e"), job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1)),
         (job("if ! " + RIGHT.strip() + "; then echo failed; fi\necho done\n"), job("if ! " + RIGHT.strip() + "; then echo failed; exit 1; fi\necho done\n")),
         (job("set +e\n" + RIGHT + "echo ==\nexit $?\n"), job("set +e\n" + RIGHT + "exit $?\n")),
         (job("set +e\nfor lr in 1 2; do\n  srun -K1 python train.py --lr $lr\n  [ $? -ne 0 ] && continue\ndone\necho done\n"), job("for lr in 1 2; do\n  srun -K1 python train.py --lr $lr\ndone\necho done\n")),
@@ -214,7 +226,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("python train.py &\nwait\n", nodes=1), job("python train.py &\nwait $!\n", nodes=1)),
         (job(RIGHT.strip() + " || true\n"), job(RIGHT.strip() + " || exit 1\n")),
     ],
-    "addr-hostname-ip": [(job("HEAD_IP=$(hostname -i)\n" + RIGHT.replace("MASTER_ADDR", "HEAD_IP")), job("HEAD_IP=$(hostname -i)\necho $HEAD_IP\n" + RIGHT)), (job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
+    "addr-hostname-ip": [(job("head_ip=$(hostname -i)\ntorchrun --nproc-per-node=4 --rdzv-endpoint=$head_ip:0 train.py\n", nodes=1), job("head_ip=$(hostname -i)\ntorchrun --standalone --nproc-per-node=4 --rdzv-endpoint=$head_ip:0 train.py\n", nodes=1)), (job("HEAD_IP=$(hostname -i)\n" + RIGHT.replace("MASTER_ADDR", "HEAD_IP")), job("HEAD_IP=$(hostname -i)\necho $HEAD_IP\n" + RIGHT)), (job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
     "output-overwritten": [(without(job(RIGHT, "#SBATCH -o train.log"), "append"), without(job(RIGHT, "#SBATCH -o %x.%A_%a.log"), "append"))],
     "requeue-truncates-log": [(without(RIGHT_JOB, "append"), RIGHT_JOB)],
     "requeue-without-signal": [(without(RIGHT_JOB, "signal"), RIGHT_JOB)],
@@ -288,8 +300,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 bash -c 'python train.py --run \\$SLURM_JOB_ID'\n"), job('srun -K1 bash -c "python train.py --run \\$SLURM_JOB_ID"\n')),
     ],
     "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
-    "no-gpus": [(without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
-    "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
+    "no-gpus": [(without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "exclusive", "gpus-per"), without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "gpus-per")), (without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
+    "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=500 # memory"), job(RIGHT, "#SBATCH --mem=500 # in MB")), (job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
     "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
     "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
     "time-in-minutes": [(without(job(RIGHT, "#SBATCH -t 24:00"), "time="), without(job(RIGHT, "#SBATCH -t 24:00:00"), "time="))],

@@ -47,10 +47,11 @@ def test_a_variable_that_stays_set_is_told() -> None:
         ("/seen/programs:/usr/bin:/bin:/opt/a", "…:/opt/a"),
         ("/p/bin:/usr/bin", "./bin:…"),
         ("/opt/a", "/opt/a"),
+        ("/tmp/trainjob-adopted-x/run/code:/tmp/trainjob-adopted-x/run/code/project/src:/p/x", "./src:./x"),
     ],
 )
 def test_a_path_is_compared_by_what_was_added(path: str, seen: str) -> None:
-    assert comparable("PATH", path, GIVEN, ["/p"]) == seen
+    assert comparable("PATH", path, GIVEN, ["/p", "/tmp/trainjob-adopted-x/run/code/project"]) == seen
 
 
 def test_what_a_job_adds_makes_no_difference_unless_the_file_sets_it() -> None:
@@ -160,7 +161,7 @@ def test_programs_that_set_up_an_environment_are_compared_in_their_order() -> No
     seen = rank_in("/p", "python train.py", 2)
     calls = [
         Call("node1", False, "/p", tuple(words.split()))
-        for words in ("module load a", "module list", "pip install /p/x", "module load a")
+        for words in ("module load a", "module list", "uv run train.py", "pip install /p/x", "module load a")
     ]
     activated = [
         Call("node1", False, folder, ("source", path))

@@ -134,3 +134,15 @@ def test_a_fix_that_bash_can_not_read_is_not_kept() -> None:
 def test_bytes_that_are_no_text_stay() -> None:
     raw = b"#!/bin/bash\r\n#SBATCH --time=1\xff\r\n"
     assert mend(raw).after == raw
+
+
+def test_only_chosen_codes_are_mended() -> None:
+    raw = b"#!/bin/bash\n#SBATCH --gres=gpu:1\n#SBATCH --time=1:00:00\npython train.py\necho done\n"
+
+    def given(**chosen: tuple[str, ...]) -> set[str]:
+        return set(mended(FILE, raw, SiteFacts(), unsafe=True, grammar=lambda _raw: None, **chosen).mended)
+
+    every = given()
+    assert {"time-limit-unhandled"} < every
+    assert given(select=("time-limit-unhandled",)) == {"time-limit-unhandled"}
+    assert given(ignore=("time-limit-unhandled",)) == every - {"time-limit-unhandled"}

@@ -248,7 +248,7 @@ def test_what_stands_around_the_training_is_named(line: str, left_out: str, tmp_
     [
         ("cp -r o /archive", "USR1", Where.LOST, "`cp -r o /archive` at USR1"),
         ("kill -USR1 $PID; wait $PID; scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "saved and ended"),
-        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.LOST, "when its program ends at USR1"),
+        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "at its time limit"),
         ("rm -rf $TMP", "EXIT", Where.LOST, "`rm -rf $TMP` at EXIT"),
         ("echo bye", "EXIT", Where.NOWHERE, "only prints"),
     ],
@@ -420,3 +420,68 @@ def test_a_step_before_the_training_has_other_tasks_in_a_job(options: str, count
     adoption = adopted(text, tmp_path)
     assert f"srun {options}hostname > hosts.txt" in prologue(adoption)
     assert len(adoption.account.lost) == count
+
+
+def test_what_a_step_starts_is_no_print_because_of_its_arguments(tmp_path: Path) -> None:
+    text = "srun -n1 python make_splits.py --date 2024 --out splits\nsrun -n1 hostname\n"
+    adoption = adopted(ONE_GPU + text + "srun python train.py\n", tmp_path)
+    assert [line for line in prologue(adoption) if "srun" in line] == [text.splitlines()[0]]
+
+
+def test_several_trainings_at_once_are_no_job(tmp_path: Path) -> None:
+    text = "srun -n1 python train.py --size 1 &\nsrun -n1 python train.py --size 2 &\nwait\n"
+    with pytest.raises(AdoptionError, match="several trainings at once"):
+        adopted(ONE_GPU + text, tmp_path)
+
+
+def test_trainings_of_one_line_follow_each_other(tmp_path: Path) -> None:
+    text = "apptainer exec /i.sif bash -c 'python train.py --part a; python train.py --part b'\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption)[2] == "python train.py --part a\nexec python train.py --part b\n"
+    assert lost(adoption) == {}
+
+
+def test_an_image_by_a_pattern_is_told(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "apptainer exec /images/torch-*.sif python train.py\n", tmp_path)
+    assert list(lost(adoption)) == ["/images/torch-*.sif"]
+
+
+def test_tasks_that_nothing_starts_are_cpus(tmp_path: Path) -> None:
+    head = "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=16\n#SBATCH --gres=gpu:1\n"
+    adoption = adopted(head + "python train.py\n", tmp_path)
+    assert SlurmCluster.of(cluster_from_text(str(adoption.cluster), "cluster.yaml")).nodes.cpus == 16
+    assert {one.what for one in adoption.account.entries if "ntasks" in one.text} == {"nodes: cpus: 16"}
+
+
+def test_devices_that_a_command_hides_stay_hidden(tmp_path: Path) -> None:
+    for given, env in (("0", {}), ('""', {"CUDA_VISIBLE_DEVICES": ""}), ("-1", {"CUDA_VISIBLE_DEVICES": "-1"})):
+        adoption = adopted(f"{ONE_GPU}CUDA_VISIBLE_DEVICES={given} python train.py\n", tmp_path)
+        assert job_from_text(adoption.job, "job.yaml").env == env
+        adoption = adopted(f"{ONE_GPU}export CUDA_VISIBLE_DEVICES={given}\npython train.py\n", tmp_path)
+        assert job_from_text(adoption.job, "job.yaml").env == env
+
+
+def test_an_option_without_a_comment_sign_is_told(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "--constraint=a100\npython train.py\n", tmp_path)
+    assert lost(adoption)["--constraint=a100"].startswith("bash finds no such command")
+
+
+def test_what_only_the_submitting_shell_switches_on_is_told(tmp_path: Path) -> None:
+    text = 'args=(--x 1)\nif [[ -n "${MORE:-}" ]]; then\n  args+=(--more "$MORE")\nfi\npython train.py "${args[@]}"\n'
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption) == ["python", "train.py", "--x", "1"]
+    assert "has set MORE" in lost(adoption)['if [[ -n "${MORE:-}" ]]; then']
+
+
+def test_a_launcher_in_a_shell_is_started_once_on_each_node(tmp_path: Path) -> None:
+    text = "N=$(nvidia-smi -L | wc -l)\nsrun uv run torchrun --nnodes=2 --nproc-per-node=$N train.py --out ${SLURM_JOB_NAME#a}\n"
+    adoption = adopted("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n" + text, tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").command_per == "node"
+    assert "the number of processes" in lost(adoption)
+
+
+def test_a_script_that_a_rank_sources_is_its_training(tmp_path: Path) -> None:
+    text = 'D=/work/fit\nsrun apptainer exec /i.sif bash -c "cd $D && source run_fit.sh 1 two"\n'
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption) == ["bash", "-c", "cd /work/fit && source run_fit.sh 1 two"]
+    assert container(adoption)["image"] == "/i.sif"

@@ -76,3 +76,21 @@ def test_a_program_of_its_own_that_is_not_here_waits(tmp_path: Path) -> None:
     assert made is not None
     assert (made.programs / "nowhere_train").read_text().startswith("#!/usr/bin/python3\nimport time")
     assert make_placeholders(script("x\n"), ["ls", "-l"], tmp_path, tmp_path / "place", "python") is None
+
+
+def test_a_program_at_a_path_of_the_cluster_waits(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    for words in (["/nowhere/bin/solve", "3"], ["bash", "-c", "export -n i\nexec /nowhere/bin/solve $i"]):
+        made = make_placeholders(script("x\n"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
+        assert made is not None
+        assert (made.maps["/nowhere/bin"] / "solve").read_text().startswith("#!/usr/bin/python3\n")
+        made.folder.rmdir()
+        made.programs.rmdir()
+
+
+def test_folders_that_the_file_needs_are_there(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    text = "#!/bin/bash\n#SBATCH --chdir=/nowhere/project\npython train.py > results/$SLURM_JOB_ID.txt\n"
+    made = make_placeholders(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert (made.maps["/nowhere/project"], (made.folder / "results").is_dir()) == (made.folder, True)

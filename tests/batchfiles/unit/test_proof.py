@@ -284,6 +284,14 @@ def test_what_prepares_the_training_is_no_rank() -> None:
     assert [one.command for one in observe_ranks(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
 
 
+def test_of_trainings_one_after_another_the_adopted_one_counts() -> None:
+    first, last = (rank_in("/p", f"python fit.py --data {name}", 1) for name in ("a", "b"))
+    both = replace(first, processes=[*first.processes, *last.processes])
+    seen = observe_ranks(both, frozenset(), program="fit.py", words=("fit.py", "--data", "b"))
+    assert [one.command for one in seen] == ["python fit.py --data b"]
+    assert len(observe_ranks(both, frozenset(), program="fit.py", words=("fit.py", "--data", "c"))) == 2
+
+
 def test_threads_are_those_of_a_node() -> None:
     theirs, ours = (FIRST._replace(threads=count, environment=(("OMP_NUM_THREADS", count),)) for count in ("8", "2"))
     assert with_cpus_of_a_node(ours, theirs, here=2) == theirs

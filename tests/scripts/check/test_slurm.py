@@ -305,9 +305,8 @@ def test_a_machine_whose_slurm_belongs_to_no_cluster(tmp_path: Path, login_node:
         "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a configuration source"
     )
     write(login_node, "sinfo", text=f"#!/bin/sh\necho '{reply}' >&2\nexit 1\n")
-    ((code, text),) = problems_of(tmp_path, {})
-    assert (code, text.startswith("sinfo on this machine belongs to no cluster (sinfo: fatal: Could not")) == (
-        "slurm",
-        True,
-    )
+    # What a job needs is not looked for here: this is no login node.
+    ((code, text),) = problems_of(tmp_path, {"python": "/no/such/python"})
+    assert code == "slurm-missing"
+    assert text.startswith("sinfo on this machine belongs to no cluster (sinfo: fatal: Could not")
     assert "Give the login node in the cluster file (ssh: {host: LOGIN}), or run trainjob there" in text

@@ -26,6 +26,7 @@ from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle import resume as resuming
 from trainjob.records import job as jobs
+from trainjob.requests import reserve as reserving
 from trainjob.requests import submission
 from trainjob.requests import workbench as of_workbench
 from trainjob.requests.options import JobOptions
@@ -69,6 +70,11 @@ def submit(
         settings["time_limit"] = duration(round(hours * 3600))
     job = trainjob.plan(cluster, command=["true"], instances=instances, max_attempts=starts, **settings)
     return job.submit(check=False, again=True)
+
+
+def reserve(instances: int, length: str) -> trainjob.Run:
+    prepared = reserving.planned("hpc", length, idle_minutes=30.0, instances=instances)
+    return trainjob.Run(submission.submit(prepared, check=False, again=True))
 
 
 def ends(
@@ -312,7 +318,11 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
         if draw.random() < 0.3:
             settings["array"] = draw.choice(["0-9", "1,2", "0-99%1"])
         try:
-            run = submit(**settings)
+            if draw.random() < 0.3:
+                run = reserve(settings["instances"], draw.choice(["6m", "0.5h", "2h", "29d", "UNLIMITED", "2", "-1h"]))
+                settings = {"hours": 0.1}
+            else:
+                run = submit(**settings)
         except UserError:
             pass
         else:
@@ -392,3 +402,11 @@ def test_a_comparison_is_judged_by_one_start_of_each_job(
         main([*words, "--instances", str(GPUS), "--budget", "0gpu-hours", "--", "true"])
     assert judged == [1]
     assert slurm.jobs() == {}
+
+
+def test_a_submission_that_was_cut_short_is_taken_back(slurm: StandinSlurm) -> None:
+    submit(hours=1.0)
+    cut_short = submit(hours=4.0)
+    ledger.take_back(RunPaths(cut_short.folder))
+    assert charged() == GPUS * 1
+    submit(hours=10.0)

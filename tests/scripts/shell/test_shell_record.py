@@ -101,6 +101,14 @@ def test_each_attempt_notes_when_it_began_and_ended(bash: Bash) -> None:
     assert times == sorted(times)
 
 
+def test_the_request_that_a_rank_got_is_noted_with_its_own_time(bash: Bash) -> None:
+    bash.run("begin_attempt; echo 'TERM 1000.250' >.asked.1; TRAINJOB_RUN_DIR=$PWD; end_attempt 0")
+    noted_as = [(event.what, event.detail) for event in events.read(RunPaths(bash.folder))]
+    assert noted_as[1] == ("asked", "TERM")
+    assert events.read(RunPaths(bash.folder))[1].at == 1000.25
+    assert noted_as[2][1].startswith("STOPPED 0 asked to stop")
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder", "full"])
 def test_events_that_cannot_be_noted_change_nothing(bash: Bash, kind: str) -> None:
     makes = {"pipe": "mkfifo events", "folder": "mkdir events", "full": "ln -s /dev/full events"}

@@ -453,7 +453,8 @@ def test_what_the_controller_has_shown_of_a_job_that_ends_holds_while_it_does_no
 
 
 def test_what_waits_for_a_job_to_be_complete_waits_for_the_job_that_continues_it(bash: Bash) -> None:
-    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{RUNNING}')
+    takes = f'[ "$1" != update ] || sed -i "/^${{2#JobId=}}|/d" "{bash.folder}/waiting"'
+    bash.program("scontrol", f'[ "$1" != requeue ] || exit 1\n{takes}\n{RUNNING}')
     bash.program("sbatch", "echo 8")
     waiting = [
         "20|afterok:7(unfulfilled)",
@@ -472,6 +473,45 @@ def test_what_waits_for_a_job_to_be_complete_waits_for_the_job_that_continues_it
         "update JobId=21 Dependency=afterok:6,afterok:8",
     ]
     assert "job 20, which waited for job 7 to be complete, waits for job 8" in output.err
+
+
+def test_what_waits_for_a_whole_array_waits_for_what_continues_an_element_and_for_the_others(bash: Bash) -> None:
+    for element, state, job in (
+        ("1", "REQUEUED", "9_1"),
+        ("2", "RUNNING", "7_2"),
+        ("3", "COMPLETED", "7_3"),
+        ("11", "", ""),
+    ):
+        bash.write(f"tasks/{element}/state", f"{state}\n")
+        bash.write(f"tasks/{element}/job_id", f"{job}\n")
+    bash.program("squeue", "case $* in *%F*) cat \"$TRAINJOB_SUBMITTED_IN/waiting\" ;; *) printf '2\\n5\\n' ;; esac")
+    update = (
+        'for one; do case $one in Dependency=*) echo "20|${one#*=}" >"$TRAINJOB_SUBMITTED_IN/waiting" ;; esac; done'
+    )
+    bash.program("scontrol", f'[ "$1" = update ] || exit 1\n{update}')
+    bash.write("waiting", "20|afterok:6(unfulfilled),afterok:7_*(unfulfilled)\n")
+    told = (
+        "export TRAINJOB_SUBMITTED_IN=$PWD\npass_on_waiting 7_2 8_2\npass_on_waiting 7_1 9_1\npass_on_waiting 7_5 10_5"
+    )
+    bash.run(told)
+    assert [call for call in bash.calls("scontrol") if call.startswith("update")] == [
+        "update JobId=20 Dependency=afterok:6,afterok:8_2,afterok:9_1,afterok:7_5,afterok:7_11",
+        "update JobId=20 Dependency=afterok:6,afterok:8_2,afterok:9_1,afterok:10_5,afterok:7_11",
+    ]
+
+
+def test_a_dependency_that_another_script_has_put_back_is_passed_on_again(bash: Bash) -> None:
+    bash.write("waiting", "20|afterok:7_1(unfulfilled),afterok:7_2(unfulfilled)\n")
+    bash.write("after", "20|afterok:7_1,afterok:9_2\n")  # what the other one had read before
+    bash.program(
+        "squeue",
+        f'cd "{bash.folder}"; cat waiting; [ ! -e after ] || mv after waiting',
+    )
+    bash.run("pass_on_waiting 7_1 8_1")
+    assert bash.calls("scontrol")[:2] == [
+        "update JobId=20 Dependency=afterok:8_1,afterok:7_2",
+        "update JobId=20 Dependency=afterok:8_1,afterok:9_2",
+    ]
 
 
 def test_a_follow_up_job_whose_script_died_before_it_told_what_waits_does_so(bash: Bash) -> None:

@@ -165,6 +165,25 @@ def test_what_comes_after_an_interrupted_run_waits_until_it_is_complete(login: L
     until(lambda: evaluation.word("state") == "COMPLETED", f"{name}'s evaluation to be made", LIMIT_S, POLL_S)
 
 
+def test_what_comes_after_an_array_waits_for_all_that_continues_its_elements(login: Login) -> None:
+    first = at_work(login, "elements", "periodic", options=("--array=1-2",))
+    second = dataclasses.replace(first, run=Run(login.here, first.run.folder.parent / "2"))
+    second.wait_until_at_work()
+    evaluation = login.render("--instances", "1", "--name", "after-elements", "--", "true")
+    waiting = login.sbatch(evaluation, f"--dependency=afterok:{first.id}")
+    for element in (1, 2):
+        faults.let_time_run_out(login.slurm, f"{first.id}_{element}")
+    for one in (first, second):
+        one.wait_until_started_again()
+    jobs = [one.run.word("job_id") for one in (first, second)]
+    assert first.id not in [job.partition("_")[0] for job in jobs], "follow-up jobs continue"
+    assert evaluation.word("attempt") == ""
+    for one in (first, second):
+        one.wait_until_over()
+        one.check("COMPLETED", 2)
+    until(lambda: evaluation.word("state") == "COMPLETED", f"job {waiting} to be made", LIMIT_S, POLL_S)
+
+
 def test_one_that_cannot_be_asked_is_continued_from_its_checkpoint(login: Login) -> None:
     job = at_work(login, "periodic", "periodic")
     evaluation = login.render("--instances", "1", "--name", "too-early", "--", "true")
@@ -174,7 +193,7 @@ def test_one_that_cannot_be_asked_is_continued_from_its_checkpoint(login: Login)
     was_too_early = evaluation.word("attempt")
     job.wait_until_over()
     job.check("COMPLETED", 2)
-    assert "which has written a checkpoint at about update" in job.why()
+    assert "after a checkpoint at about update" in job.why()
     assert job.run.word("job_id") != job.id, "a follow-up job continues"
     first = next(line for line in job.run.log(0).split("attempt 2")[-1].splitlines() if line.startswith("from"))
     assert int(first.split()[1]) >= 20
@@ -212,6 +231,17 @@ def test_one_that_requeues_its_job_itself_is_requeued_once(login: Login, options
     job.ask()
     job.wait_until_over()
     job.check("COMPLETED", 2)
+
+
+def test_one_that_may_not_requeue_its_job_is_continued_by_a_follow_up_job(login: Login) -> None:
+    login.cluster("strict", nodes=ONE_RANK_NODES, directives={"no-requeue": True})
+    job = at_work(login, "refused", "USR1", "requeues", cluster="strict")
+    job.ask()
+    job.wait_until_over()
+    job.check("COMPLETED", 2)
+    assert "ended with 1" in job.why()
+    assert "failed after the request: continued as attempt 2" in job.why()
+    assert job.run.word("job_id") != job.id
 
 
 @pytest.mark.parametrize(("cluster", "words"), [("hpc", ("TERM",)), ("hpc", ()), (CANCELS, ("TERM",))], ids=str)

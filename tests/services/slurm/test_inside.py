@@ -176,6 +176,30 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     assert (sorted(os.listdir(cluster.runs)) if cluster.runs.exists() else []) == before
 
 
+def test_a_rehearsal_plays_a_run_in_an_allocation_that_nobody_holds_yet(cluster: Site, no_stand_ins: None) -> None:
+    (cluster.here / "go.py").write_text(SCRIPT)
+    job = (*FOUR, "--in", "any")
+    ended = cluster.trainjob("rehearse", *job, "--keep", "--json", "--", sys.executable, "go.py", "0")
+    assert ended.code == 0, ended.err + ended.out
+    verdict = json.loads(ended.out)
+    assert (verdict["passed"], verdict["same_bytes"], verdict["attempts"]) == (True, True, 1)
+    paths = RunPaths(verdict["folder"])
+    assert paths.job_script.read_text() == cluster.trainjob("render", *job, "--", sys.executable, "go.py", "0").out
+    for rank in range(4):
+        assert f"rank {rank} of 4 in 1\n" in paths.rank_log(rank).read_text()
+    refused = cluster.trainjob("submit", *job, "--", sys.executable, "go.py", "0")
+    assert (refused.code, "--in any is for plan, render and rehearse" in refused.err) == (1, True)
+
+
+def test_a_rehearsal_in_an_allocation_names_a_rank_that_dies_and_refuses_faults_of_jobs(cluster: Site) -> None:
+    job = ("rehearse", "--cluster", "here", "--instances", "2", "--in", "any")
+    ended = cluster.trainjob(*job, "--inject", "rank-death", "--json")
+    assert json.loads(ended.out)["state"] == "FAILED"
+    assert ended.code == 0, ended.err
+    refused = cluster.trainjob(*job, "--inject", "preempt")
+    assert "nothing starts a run inside an allocation again" in refused.err
+
+
 def test_an_allocation_that_is_none_is_refused(cluster: Site, held: str) -> None:
     for job, figure in (("999999", "no such job"), ("x; rm -rf /", "expected the number of a job")):
         ended = cluster.trainjob("submit", *ONE, "--in", job, "--", sys.executable, "go.py", "0")

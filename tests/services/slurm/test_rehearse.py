@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import ran
+from tests.support.programs import TRAINJOB, ran
 from tests.support.slurm_jobs import POLL_S, is_over
 from tests.support.waiting import until
 from trainjob.contract.errors import UserError
@@ -200,3 +202,18 @@ def test_a_node_knows_itself_by_an_address_that_no_other_reaches_as_debians_do(
     script = "srun getent hosts node1 node2"
     message = _finished(slurm, "--nodes=2", "--exclude=node3", script=script, folder=tmp_path).splitlines()
     assert sorted(line.split()[0] for line in message) == ["10.213.0.1", "10.213.0.1", "127.0.1.1", "127.0.1.1"]
+
+
+def test_an_early_failure_is_told_once(needs: Callable[[str], Path], tmp_path: Path) -> None:
+    needs("slurm")
+    (tmp_path / "train.py").write_text('print("begins", flush=True)\nraise ValueError("the loss is strange")\n')
+    job = ("--cluster", "slurm-gpu", "--no-gpus", "--instances", "4", "--", "python3", "train.py")
+    shown = ran((TRAINJOB, "rehearse", *job), folder=tmp_path, environ={**os.environ, "SLURM_CONF": ""}, code=1).stdout
+    assert (shown.count("Traceback"), shown.count("ValueError: the loss is strange")) == (1, 2)
+    assert re.search(r"^ranks \S+ end with the same traceback as rank \d$", shown, re.MULTILINE)
+    verdict = (
+        r"^FAILED: the job is FAILED\. rank \d on node1 failed first, with exit code 1\nwhy: rank \d on host node1 "
+    )
+    assert re.search(verdict + "raised ", shown, re.MULTILINE)
+    assert (shown.count("failed with exit code"), shown.count("srun: "), shown.count("expected: ")) == (0, 0, 0)
+    assert "next: trainjob logs " in shown.splitlines()[-1]

@@ -19,6 +19,33 @@ def test_status_names_the_first_failing_rank_and_shows_its_last_lines(here: Here
     assert "rank 1 on" in shown
 
 
+GROUP_WITHOUT_GPU = """\
+import torch.distributed as dist
+
+def begin():
+    dist.init_process_group("nccl")
+
+begin()
+"""
+
+
+def test_an_early_failure_is_told_once(here: Here) -> None:
+    here.write("train.py", GROUP_WITHOUT_GPU)
+    command = ("submit", "--cluster", "local", "--instances", "2", "--follow", "--", "python", "train.py")
+    shown = here.run(*command, code=1).stdout
+    assert shown.count("Traceback") == 1
+    # The traceback is the program's own, as it is without us, and the summary repeats its last line alone.
+    assert 'train.py", line 4, in begin' in shown
+    assert "trainjob_hooks" not in shown
+    assert shown.count("RuntimeError: Distributed package doesn't have NCCL built in") == 2
+    assert shown.count("failed first, with exit code 1. Its last line: RuntimeError: ") == 1
+    assert shown.count("uses NCCL, which needs a GPU") == 1
+    assert shown.count("failed with exit code") == 0
+    run = shown.split()[2].rstrip(":")
+    assert f"next: trainjob logs {run}" in shown
+    assert "failed first" in here.run("report", run).stdout
+
+
 # One script, launcher or rank: see tests/support/backend_suite.py.
 KILLED: dict[str, tuple[Callable[[Run], list[int]], str, tuple[str, ...]]] = {
     "guard": (lambda run: run.launchers[:1], "FAILED", ()),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import sleeps_skipped
-from tests.support.run_folders import made, recorded
+from tests.support.run_folders import made, made_element, recorded
 from trainjob.backends import mirror
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.slurm import asking, backend, steps
@@ -317,6 +317,18 @@ def test_elements_begin_as_one_array(slurm: Slurm, paths: RunPaths) -> None:
     found = backend.start_elements(paths, submission, Array((1, 3), None), {1: again, 3: again})
     assert slurm.called("sbatch")[0][-2:] == ("--array=1,3", "job.sbatch")
     assert [one["job_id"] for one in found.values()] == ["101_1", "101_3"]
+
+
+def test_a_run_waits_for_all_that_continues_the_elements_of_an_array(
+    slurm: Slurm, paths: RunPaths, tmp_path: Path
+) -> None:
+    other = made(tmp_path, "other", state=None, native=native("/runs/other"), backend="slurm")
+    elements = [
+        made_element(other, number, state) for number, state in ((1, "COMPLETED"), (2, "RUNNING"), (10, "RUNNING"))
+    ]
+    assert "--dependency=afterok:7" in backend.argv(paths, "job.sbatch", [other])
+    elements[1].job_id.write_text("12_2\n")
+    assert "--dependency=afterok:12_2:7_10" in backend.argv(paths, "job.sbatch", [other])
 
 
 def test_a_run_waits_for_the_newest_job_of_another(slurm: Slurm, paths: RunPaths, tmp_path: Path) -> None:

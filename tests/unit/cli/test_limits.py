@@ -55,7 +55,7 @@ def test_a_number_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], wo
 def test_nothing_to_prune_needs_no_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["prune"])
-    assert capsys.readouterr().out == "there is no such run, so nothing is removed\n"
+    assert capsys.readouterr().out == "no ended run is older than 30 days (--older-than-days)\n"
     made(tmp_path, "abcd-x")
     with pytest.raises(SystemExit):
         main(["prune"])

@@ -28,6 +28,19 @@ def cluster_errors(text: str) -> list[str]:
     return str(caught.value).split("\n")
 
 
+@pytest.mark.parametrize(
+    ("line", "cure"),
+    [
+        ("partition: gpu", "partition: is not a key: an option of sbatch is written under directives: directives: {p"),
+        ("time: 1", "time: is not a key: sbatch's time is stated by time_limit: of the cluster file, or --time-limit"),
+        ("runs_dr: /x", "runs_dr: is not a key: is runs_dir meant?"),
+    ],
+)
+def test_an_option_of_sbatch_that_is_no_key_is_shown_its_place(line: str, cure: str) -> None:
+    (said,) = cluster_errors(f"kind: slurm\nnodes: {{count: 1, cpus: 4}}\n{line}")
+    assert said.startswith(f"c.yaml:3: {cure}")
+
+
 def job_errors(text: str) -> list[str]:
     with pytest.raises(JobError) as caught:
         job_from_text(text, "j.yaml")

@@ -129,14 +129,32 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
         ),
         (
             "scheduler signalled job=COMPLETING time_limit code=143 durable=1505 advanced",
-            "the time limit has ended this attempt, which has written a checkpoint at about update 1,505: "
-            "continued as attempt 2",
+            "the time limit has ended this attempt, after a checkpoint at about update 1,505: continued as attempt 2",
         ),
         (
             "scheduler signalled job=COMPLETING time_limit code=143 checkpoint durable=1505",
-            "the time limit has ended this attempt; no rank that handles USR1 or TERM was asked, and no checkpoint of "
-            "this attempt got further than the attempt before: {continues_from} newest checkpoint, at about update "
-            "1,505",
+            "the time limit has ended this attempt; no rank that handles USR1 or TERM was asked, and no checkpoint "
+            "shows that this attempt got further than the one before: {continues_from} newest checkpoint, at about "
+            "update 1,505",
+        ),
+        (
+            "scheduler job=RUNNING asked=USR1 durable=1200 advanced",
+            "asked to stop (USR1), ended with 0: interrupted, after a checkpoint at about update 1,200: "
+            "continued as attempt 2",
+        ),
+        (
+            "scheduler signalled job=COMPLETING time_limit checkpoint kept",
+            "the time limit has ended this attempt, after a checkpoint: continued as attempt 2",
+        ),
+        (
+            "scheduler job=RUNNING announced asked=TERM code=1 failed advanced durable=50",
+            "asked to stop (TERM), ended with 1: failed after the request, after a checkpoint at about update 50: "
+            "continued as attempt 2",
+        ),
+        (
+            "scheduler job=RUNNING asked=USR1 checkpoint kept limit_before",
+            "asked to stop (USR1), ended with 0: interrupted; nothing was written after the request, and no checkpoint "
+            "shows that this attempt got further than the one before: {continues}",
         ),
         (
             "scheduler job=RUNNING asked=USR1",
@@ -210,6 +228,40 @@ def test_an_attempt_has_advanced_with_a_checkpoint_further_than_the_one_before_c
     assert ending.read(paths, ["code=143"]).advanced == advanced
     progress.write(paths, ProgressRecord(attempt=2, update=94, durable_update=durable, began_at=60))
     assert not ending.read(paths, ["code=143"]).advanced
+
+
+def test_a_checkpoint_of_an_unknown_update_is_one_of_this_attempt(paths: RunPaths) -> None:
+    for attempt in (3, 2):
+        progress.write(paths, ProgressRecord(attempt=attempt, checkpoint_at=1000.0))
+        found = ending.read(paths, ["code=0"])
+        assert (found.kept, found.checkpoint, found.advanced) == (attempt == 3, attempt == 3, False)
+
+
+@pytest.mark.parametrize(
+    ("before", "facts", "expected"),
+    [
+        (2, "scheduler signalled job=COMPLETING time_limit checkpoint kept", True),
+        (2, "scheduler signalled job=COMPLETING time_limit checkpoint kept starts=50", False),
+        (2, "scheduler job=COMPLETING restarted preempted", False),
+        (1, "scheduler signalled job=COMPLETING time_limit checkpoint kept", False),
+    ],
+)
+def test_that_the_attempt_before_was_continued_from_its_time_limit_is_read_of_its_end(
+    paths: RunPaths, before: int, facts: str, expected: bool
+) -> None:
+    ended = decide(facts_of(facts))
+    paths.events.write_text(
+        f"1.0\t{before}\tbegan\t\n2.0\t{before}\tended\t{ended.state} 143 {ended.why}\n3.0\t3\tbegan\t\n"
+    )
+    assert ending.read(paths, ["code=143"]).limit_before is expected
+
+
+@pytest.mark.parametrize(
+    ("noted", "announced"), [("3\tsignal\tUSR1", True), ("2\tsignal\tUSR1", False), ("3\tsignal\tTERM", False)]
+)
+def test_that_its_time_was_nearly_over_is_read_of_the_signals(paths: RunPaths, noted: str, announced: bool) -> None:
+    paths.events.write_text(f"1.0\t3\tbegan\t\n2.0\t{noted}\n")
+    assert ending.read(paths, ["code=143"]).announced is announced
 
 
 @pytest.mark.parametrize("shown", ["", "JobId=7 JobState=RUNNING Restarts=1 "])

@@ -72,8 +72,10 @@ def test_what_is_known_comes_before_answers_that_take_their_time(
     (answered,), is_answered = next(looks)
     assert (answered.state, answered.is_stale, is_answered) == (states.TIMEOUT, False, True)
     # How it ended is written down: nobody asks again, whether the controller answers or not.
-    monkeypatch.setattr(slurm, "ask", lambda _: pytest.fail("asked"))
+    asked: list[Any] = []
+    monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(natives) or [Answer(Liveness.GONE)] * len(natives))
     assert [(one.state, done) for (one,), done in listed_at_once(Choice(name="slow"), 60)] == [(states.TIMEOUT, True)]
+    assert asked == []
 
 
 def test_answers_that_come_at_once_are_all_there_is() -> None:

@@ -49,7 +49,7 @@ def test_progress_is_read_from_the_run_directory(
 
 def test_compiling_stand_in_gpus_is_named(tmp_path: Path) -> None:
     rehearsal = at_work(tmp_path, has_gpus=True)
-    assert "compiling them takes a minute or two" in kinds.progress(rehearsal)
+    assert kinds.progress(rehearsal) == "stand-in GPUs are being made ready"
     (tmp_path / "job.json").touch()
     assert kinds.progress(rehearsal) == "the job has not started yet"
 
@@ -58,8 +58,9 @@ def test_what_only_stand_in_nodes_make_c10d_say_is_not_shown(tmp_path: Path, mon
     warning = b"socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved. err=-3\n"
     printed = [b"[0] loss 2\n", b"[0] [W1127 09:35:51.8 " + warning, b"[1] [c10d] another thing\n"]
     shown: list[bytes] = []
-    monkeypatch.setattr("trainjob.observe.logs.follow", lambda *_: iter(printed))
+    # What a rank has printed since the last look is one piece.
+    monkeypatch.setattr("trainjob.observe.logs.follow", lambda *_: iter([b"".join(printed)]))
     at_rehearsal: Any = SimpleNamespace(show=shown.append, folder=tmp_path)
     with kinds.output_shown(at_rehearsal):
         pass
-    assert shown == [printed[0], printed[2]]
+    assert shown == [printed[0] + printed[2]]

@@ -91,6 +91,7 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         "on_stall": "end",
         "once": "{job: [{run: [x]}]}",
         "retry": "{mem: +50%}",
+        "roles": "{server: {command: [x], ready: 'file:up'}, train: {needs: [server]}}",
     }
     values |= dict.fromkeys(("instances", "replicas", "ipus_per_replica", "hosts", "least_hosts", "max_attempts"), "2")
     values |= dict.fromkeys(("exit_grace_s", "idle_timeout_s"), "2")

@@ -16,7 +16,7 @@ from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun, slurm_of
 from trainjob.backends.slurm.queue import QueuedJob
 from trainjob.cluster.slurm_text import Array
-from trainjob.contract import clock
+from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
 from trainjob.machines.machine import Machine
@@ -65,8 +65,17 @@ def argv(
     inside: str | None = None,  # noqa: ARG001 - see BackEnd
 ) -> list[str]:
     """Return the command that submits a job under the run's name."""
-    options = [f"{_AFTER}{':'.join(_newest_job(one, submissions.read(one)) for one in after)}"] if after else []
+    options = [f"{_AFTER}{':'.join(job for one in after for job in _jobs_of(one))}"] if after else []
     return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
+
+
+def _jobs_of(paths: RunPaths) -> list[str]:
+    """Return the jobs whose success means that the run is complete."""
+    whole, elements = _newest_job(paths, submissions.read(paths)), paths.elements()
+    newest = {one: _newest_job(one, submissions.read(one)) for one in elements}
+    if all(job.partition("_")[0] == whole for job in newest.values()):
+        return [whole]
+    return [job for one, job in newest.items() if attempts.state(one) != states.COMPLETED]
 
 
 def _newest_job(paths: RunPaths, submission: Submission | None) -> str:

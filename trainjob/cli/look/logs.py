@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunOrLast, command, commands
+from trainjob.cli.command import AsJson, RoleOption, RunOrLast, command, commands
 from trainjob.contract import clock, states
 from trainjob.watch import show
 
@@ -22,6 +22,7 @@ app = commands()
 def logs(
     run: RunOrLast = "last",
     rank: Annotated[int | None, typer.Option(help="Only this rank, its bytes as they are.")] = None,
+    role: RoleOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the run ends.")] = False,
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Begin N lines before the end of each log.")
@@ -33,7 +34,7 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Print the output of the ranks; without --rank each line starts with its rank."""
-    from trainjob.observe import arrays, index
+    from trainjob.observe import index
     from trainjob.observe import logs as found
     from trainjob.observe.asking import Sparing
     from trainjob.observe.status import between_looks_s, status
@@ -42,14 +43,13 @@ def logs(
         pattern = None if grep is None else re.compile(grep.encode())
     except re.error as error:
         raise typer.BadParameter(f"--grep {grep} is no regular expression: {error}") from None
-    paths = index.find(run)
-    arrays.refuse_whole(paths, "logs")
+    paths = index.find_role(run, role, "logs")
     if follow:
         asking, submission = Sparing(), None
 
         def has_ended() -> bool:
             nonlocal submission
-            now = status(paths, asking)
+            now = status(paths.run, asking)
             submission = now.submission
             return now.state not in states.ACTIVE
 

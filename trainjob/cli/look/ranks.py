@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, RunOrLast, command, commands, finite
+from trainjob.cli.command import AsJson, RoleOption, RunOrLast, command, commands, finite
 from trainjob.contract import clock
 from trainjob.watch import show
 
@@ -21,16 +21,15 @@ _NO_STACK = "no stack: not a Python process, or one started with -I, -E or -S"
 
 
 @command(app, "trainjob usage last", "trainjob usage k3xq --json")
-def usage(run: RunOrLast = "last", as_json: AsJson = False) -> None:
+def usage(run: RunOrLast = "last", role: RoleOption = None, as_json: AsJson = False) -> None:
     """Show how much CPU, memory and devices the ranks of a run use: means and maxima of its newest attempt.
 
     Samples are taken every usage_every_s seconds (cluster file), the first ones sooner.
     """
-    from trainjob.observe import arrays, index
+    from trainjob.observe import index
     from trainjob.observe.ranks import usage_of
 
-    paths = index.find(run)
-    arrays.refuse_whole(paths, "usage")
+    paths = index.find_role(run, role, "usage")
     ranks = usage_of(paths)
     if as_json:
         show.as_json([asdict(one) for one in ranks])
@@ -70,6 +69,7 @@ def _of(most: int | None, limit: int | None) -> str:
 def stacks(
     run: RunOrLast = "last",
     rank: Annotated[int | None, typer.Option(help="Only this rank.")] = None,
+    role: RoleOption = None,
     limit_s: Annotated[float, typer.Option(min=1, callback=finite, help="Seconds to wait for answers.")] = 75.0,
     as_json: AsJson = False,
 ) -> None:
@@ -80,12 +80,11 @@ def stacks(
     Works for tasks and for commands of your own, on every kind of cluster. The ranks are not disturbed. For a run that
     has ended, the stacks that were kept last are shown: for one that hung, those at that time.
     """
-    from trainjob.observe import arrays, index
+    from trainjob.observe import index
     from trainjob.observe.ranks import stacks_of
     from trainjob.records.stacks import groups
 
-    paths = index.find(run)
-    arrays.refuse_whole(paths, "stacks")
+    paths = index.find_role(run, role, "stacks")
     answers = stacks_of(paths, limit_s)
     shown = [one for one in answers.stacks if rank in (None, one.rank)]
     if as_json:

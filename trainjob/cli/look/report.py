@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainjob.cli.command import AsJson, RunNames, command, commands
+from trainjob.cli.look.status import print_failure
 from trainjob.contract.errors import UserError
 from trainjob.planning.words import quantity
 from trainjob.watch import show
@@ -79,8 +80,7 @@ def print_or_json(now: Snapshot, *, as_json: bool) -> None:
             show.as_json(report.as_json())
         else:
             print_report(report)
-            if report.cause is not None:
-                typer.echo(f"\nwhy: {report.cause}")
+            print_failure(now, is_output_shown=True)
         return
     reports = [(made(element), own_settings(element.paths)) for element in now.elements]
     if as_json:

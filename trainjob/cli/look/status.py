@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -97,7 +95,9 @@ def status(run: RunOrLast = "last", as_json: AsJson = False) -> None:
 
         show.as_json({**now.as_json(), "earlier_runs": None if earlier is None else to_json(earlier)})
         return
-    typer.echo(f"{now.id} · {show.state(now.state)}{f' ({now.note})' if now.note else ''}")
+    # A note may begin with the state, in words.
+    note = (now.note or "").removeprefix(f"{now.state.lower()}: ")
+    typer.echo(f"{now.id} · {show.state(now.state)}{f' ({note})' if note else ''}")
     show.rows([*_rows(now), *([] if earlier is None else [("earlier runs", str(earlier))])])
     if now.elements:
         typer.echo()
@@ -166,6 +166,11 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield "progress", now.progress
     if now.heartbeat is not None:
         yield "last progress", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
+    for name, server in now.roles.items():
+        starts = f", start {server.starts}" if server.starts > 1 else ""
+        code = f" with exit code {server.exit_code}" if server.exit_code is not None else ""
+        older = f", in attempt {server.attempt}" if server.attempt != now.attempt else ""
+        yield f"role {name}", f"{server.state}{code} at {server.address}{starts}{older}"
     if now.outlook is not None:
         yield from outlook_rows(now.outlook)
     for excluded in now.excluded_nodes:
@@ -205,14 +210,11 @@ def print_failure(now: Snapshot, *, is_output_shown: bool = False) -> None:
     if now.cause is not None:
         typer.echo(f"\n{show.painted('why', 'bold')}: {now.cause}")
     if failed is not None:
-        code = str(failed.exit_code)
-        with suppress(ValueError):
-            code += f" ({signal.Signals(failed.exit_code - 128).name})"
-        last = next((line for line in reversed(failed.tail) if line.strip()), "")
-        lines = "Its last lines:" if last else "It printed nothing."
-        if last and is_output_shown:
-            lines = "Its last line: " + re.sub(r"^\[rank\d+\]: ", "", last.strip())
-        typer.echo(f"\n{failed.who} on {failed.host} failed first, with exit code {code}. {lines}")
+        lines = "Its last lines:" if failed.last_line else "It printed nothing."
+        if failed.last_line and is_output_shown:
+            is_told = failed.last_line in str(now.cause)
+            lines = "" if is_told else f"Its last line: {failed.last_line}"
+        typer.echo(f"\n{failed.how}. {lines}".rstrip())
         if is_output_shown:
             return
     elif now.script_tail:

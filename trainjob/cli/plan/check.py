@@ -33,6 +33,7 @@ def check(
 ) -> None:
     """Find problems before a job is queued."""
     from trainjob.check import requirements, slurm
+    from trainjob.check.checks import NO_SLURM
     from trainjob.check.context import Depth
     from trainjob.check.software import interpreters
     from trainjob.requests.prepared import prepare
@@ -53,7 +54,8 @@ def check(
             problems = [answer]
         else:
             start = answer
-    found = interpreters(context) if requirements.is_reachable(prepared.request) else []
+    was_looked_at = requirements.is_reachable(prepared.request) and all(one.code != NO_SLURM for one in problems)
+    found = interpreters(context) if was_looked_at else []
     if as_json:
         verdict = {"ok": not problems, "problems": [problem.as_json() for problem in problems], "expected_start": start}
         show.as_json({**verdict, "interpreters": [one._asdict() for one in found]})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trainjob.cli.command import AsJson, command, commands, fail_unless
-from trainjob.cli.job_flags import takes_a_job
+from trainjob.cli.job_flags import in_allocation, say_inside, takes_a_job
 from trainjob.contract import clock
 from trainjob.contract.paths import with_home
 from trainjob.requests.options import JobOptions
@@ -32,9 +32,10 @@ _TELL_EVERY_S = 10.0
 
 
 @command(app, "trainjob rehearse --cluster hpc --instances 4 --inject preempt", "trainjob rehearse train.sbatch")
-@takes_a_job(also=[_batch_files.flags_of_files])
+@takes_a_job(also=[in_allocation, _batch_files.flags_of_files])
 def rehearse(
     flags: JobOptions,
+    inside: str | None,
     of_files: Any,  # a value of batch files'
     inject: Annotated[
         Literal["timeout", "preempt", "node-failure", "rank-death", "cancel"] | None,
@@ -79,6 +80,8 @@ def rehearse(
     --updates (5) ends a job early and changes no byte. A batch file runs unmodified, under plain sbatch.
     """
     if not shell and flags.words and _batch_files.is_batch_file(flags.words[0]):
+        if inside is not None:
+            raise typer.BadParameter(f"--in {inside}: a batch file is a job of its own")
         chosen = _chosen(python).get("TRAINJOB_PYTHON")
         options = _batch_files.options_of(
             flags, of_files, inject=inject, has_gpus=gpus is not False, python=chosen, slurm=slurm
@@ -88,7 +91,7 @@ def rehearse(
     of_files.refuse()
     if shell or flags.words[:1] == ("poprun",):
         raise typer.Exit(_by_hand(flags, python, shell=shell))
-    asked = _asked(flags, inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
+    asked = _asked(flags._replace(inside=inside), inject, quiet=as_json, gpus=gpus, python=python, slurm=slurm)
     fail_unless(_rehearse(asked, keep=keep, as_json=as_json))
 
 
@@ -164,6 +167,7 @@ def _asked(
     # --updates is the rehearsal's own: it must not change the bytes.
     values = {name: value for name, value in flags.values.items() if name != "updates"}
     prepared = prepare(flags._replace(values=values))
+    say_inside(prepared)
     has_gpus = prepared.request.plan.topology.device == "GPU"
     if gpus and not has_gpus:
         raise typer.BadParameter(f"--gpus: cluster {prepared.named_cluster.name} has no GPUs to stand in for")
@@ -191,6 +195,8 @@ def _chosen(python: str | None) -> dict[str, str]:
 
 
 def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, but: str, kept: bool) -> None:
+    from trainjob.rehearse.base import COMPLETED
+
     typer.echo()
     show.rows((step, f"{at_s:6.2f} s") for step, at_s in verdict.seconds.items())
     typer.echo()
@@ -201,7 +207,7 @@ def _print(verdict: RehearsalVerdict, notes: Sequence[str], *, but: str, kept: b
     if verdict.same_bytes:
         typer.echo("same bytes: what ran is exactly what `trainjob render` writes")
     typer.echo(f"{'PASSED' if verdict.passed else 'FAILED'}: {verdict.outcome}{but}")
-    if not verdict.passed:
+    if not verdict.passed and verdict.expected != COMPLETED:
         typer.echo(f"expected: {verdict.expected}")
     if kept:
-        typer.echo(f"kept the run directory: {verdict.folder}")
+        typer.echo(f"kept the run directory: {verdict.folder}\nnext: trainjob logs {verdict.folder}")

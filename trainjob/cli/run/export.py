@@ -71,10 +71,9 @@ def _weights(paths: RunPaths, output: Path, *, averaged: bool, quiet: bool) -> d
 def _to_tensorboard(paths: RunPaths, target: str, *, quiet: bool) -> list[dict[str, Any]]:
     """Export a run, or each element of an array."""
     from trainjob.lifecycle.tensorboard import history, to_tensorboard
-    from trainjob.observe import arrays
 
     rows = []
-    for one in arrays.elements(paths) or [paths]:
+    for one in paths.elements() or [paths]:
         place, lines = to_tensorboard(history(one), target)
         rows.append({"run": one.id, "to": "tensorboard", "place": place, "lines": lines})
         if not quiet:

@@ -57,7 +57,9 @@ def prune(
         ending = "removed" if yes else "would be removed: add --yes"
         freed = show.size(sum(one.size_bytes for one in removed))
         summed = f"{quantity(len(removed), 'run')}, {freed} {ending}"
-        typer.echo(summed if removed or left else "there is no such run, so nothing is removed")
+        nothing = f"no {' or '.join(sorted(asked)) if state else 'ended'} run is older than {older_than_days:g} days"
+        nothing += f", beside the {keep} newest" if keep else ""
+        typer.echo(summed if removed or left else f"{nothing} (--older-than-days)")
     for error in failures.values():
         typer.echo(f"trainjob: {error}", err=True)
     fail_unless(not failures)

@@ -47,7 +47,6 @@ def submit(
         return
     propose_site(job.prepared)
     from trainjob.cli import following
-    from trainjob.observe import arrays
     from trainjob.records import submission as submissions
     from trainjob.requests import proofs
     from trainjob.requests.submission import submit as submit_prepared
@@ -72,7 +71,7 @@ def submit(
     submission = submissions.read(paths)  # anew: the handing over has added what sbatch said
     for line in str(((submission and submission.native) or {}).get(submissions.SBATCH_MESSAGES, "")).splitlines():
         typer.echo(f"the site says: {show.visible(line)}", err=True)
-    first = next((element.id for element in arrays.elements(paths)), paths.id)
+    first = next((element.id for element in paths.elements()), paths.id)
     following.started(
         paths,
         f"submitted run {paths.id}: {paths.folder}",

@@ -90,6 +90,7 @@ ignore-pbs               - flag     sbatch -     unneeded  -
 image                    - value    plugin -     container container
 immediate                I optional srun   -     -         lost
 input                    i value    both   -     unneeded  decided
+ipus                     - value    plugin -     site      lost
 interactive              - flag     srun   -     -         refused
 job-name                 J value    both   -     job       replaced
 jobid                    - value    srun   -     -         decided

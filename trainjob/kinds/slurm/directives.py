@@ -63,7 +63,7 @@ def origin(request: Request, name: str) -> str:
 def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     topology = request.plan.topology
     yield "job-name", request.plan.name, request.origin("name")
-    least, most = request.job.least_hosts, topology.host_count
+    least, most = request.job.least_hosts, request.plan.host_count
     yield "nodes", most if least in (None, most) else f"{least}-{most}", request.hosts_origin
     # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
     if topology.instances_per_host > 1 or request.job.least_hosts is None:

@@ -175,6 +175,17 @@ class SlurmCluster(IpuCluster):
             cpus_per_slot=of_rank if is_by_cpus else None,
         )
 
+    @classmethod
+    def meant_by(cls, unknown: str) -> str:
+        """Return where an option of sbatch is written."""
+        from trainjob.contract.programs import slurm_options  # read only for a file with mistakes
+
+        name = unknown.replace("_", "-")
+        if name in slurm_options.STATED_BY:
+            return f"sbatch's {name} is stated by {slurm_options.STATED_BY[name]}"
+        known = name in slurm_options.of_program("sbatch")
+        return f"an option of sbatch is written under directives: directives: {{{name}: …}}" if known else ""
+
     @property
     def needs(self) -> Mapping[str, object]:
         """The value of each key path that `submit` needs."""

@@ -39,16 +39,20 @@ def context(
     `entry` and `by_hand` are those of `common`.
     """
     cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
-    port = cluster.network.port
+    port, values = cluster.network.port, common(request, entry, by_hand, has_token=starter != "srun")
+    first = request.plan.topology.host_count + 1
+    for role, server in zip(values["servers"], request.servers.values(), strict=True):
+        role.update(first=first, srun_options=[*_placed(server, first), *_srun_options(server, cluster)])
+        first += server.plan.topology.host_count
     return {
-        **common(request, entry, by_hand, has_token=starter != "srun"),
+        **values,
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
         "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),
         "steps": [
             {
                 "cpus_per_task": Sourced(directives.cpus_per_task(part, own), origin),
-                "srun_options": _srun_options(part, own),
+                "srun_options": [*(_placed(part, 1) if part.servers else ()), *_srun_options(part, own)],
             }
             for part, own in of_each_group(request, cluster)
         ],
@@ -68,6 +72,18 @@ def context(
         "removes_own_partition": False,
         **_STARTERS[starter](request, cluster),
     }
+
+
+def _placed(request: Request, first: int) -> list[Sourced | SourcedShell]:
+    """Return srun's options for ranks on some nodes of the job alone, from number `first` on."""
+    topology, origin = request.plan.topology, request.hosts_origin
+    nodes = Shell(f'--nodelist="$(nodes_of_job {first} {topology.host_count})"')
+    return [
+        Sourced(f"--nodes={topology.host_count}", origin),
+        Sourced(f"--ntasks={topology.instances}", request.origin("instances")),
+        Sourced(f"--ntasks-per-node={topology.instances_per_host}", request.origin("instances")),
+        SourcedShell(nodes, origin),
+    ]
 
 
 def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:

@@ -22,6 +22,11 @@ def context(request: Request) -> dict[str, Any]:
             "step of srun's",
             "give --engine ddp, or --in none for the queue",
         )
+    if request.servers:
+        raise UserError(
+            f"roles are {', '.join(request.servers)} and what needs them, and a run inside an allocation has one",
+            "give --in none for the queue",
+        )
     if request.job.least_hosts is not None:
         raise UserError(
             "a range of hosts is for Slurm to choose from, and an allocation has its nodes already",

@@ -105,6 +105,7 @@ class ScriptProgress:
         self._trouble: Optional[str] = None
         self._made: Deque[Tuple[float, int]] = deque(maxlen=_MOST_MADE)  # when, and which update
         self._durable_update: Optional[int] = None
+        self._kept_at: Optional[float] = None  # when it wrote its newest checkpoint, while no update is known
         self._aside_s = 0.0
         self._points: List[_Point] = []  # not yet written
         self._evaluations: List[Tuple[float, Dict[str, Any]]] = []  # not yet written
@@ -174,12 +175,14 @@ class ScriptProgress:
         if self._known.counted is not None and self._pattern is None:
             self._asides_seen = self._known.counted.asides_before + len(self._known.counted.asides)
             self._follow(self._known.counted, is_last)
-        if self._position is not None and (now >= self._checkpoint_at or is_last):
+        if now >= self._checkpoint_at or is_last:
             began = clock.monotonic()
             written = tracked.newest_checkpoint(self._saves_to)
             durable = max((update for at, update in self._made if at <= written), default=None)
-            if durable != self._durable_update:
-                self._durable_update, self._is_changed = durable, True
+            is_read = self._position is not None or (self._earlier is not None and self._earlier.update is not None)
+            kept_at = written if written >= self._started and not is_read else None
+            if (durable, kept_at) != (self._durable_update, self._kept_at):
+                self._durable_update, self._kept_at, self._is_changed = durable, kept_at, True
             self._checkpoint_at = now + max(_SEARCH_EVERY_S, (clock.monotonic() - began) / _MOST_OF_TIME)
         self._write(now, is_last)
         self._looked_at = now
@@ -360,7 +363,8 @@ class ScriptProgress:
         if not (self._is_changed or is_last) or attempts.is_stale(self._paths, self._attempt):
             return
         if position is None:
-            if self._epoch is not None and self._known == Look():  # epochs are all that it says of its progress
+            says_epochs = self._epoch is not None and self._known == Look()  # they are all that it says of its progress
+            if says_epochs or self._kept_at is not None:
                 with contextlib.suppress(OSError):
                     progress_records.write(self._paths, self._record())
             return
@@ -451,11 +455,12 @@ class ScriptProgress:
             update=position.update if position else None,
             total_updates=position.total if position else None,
             may_be_of_epoch=position is not None and position.may_be_of_epoch,
-            heartbeat=self._beat_at,
+            heartbeat=self._beat_at if position is not None or self._epoch is not None else None,
             began_at=self._began_at,
             timed_from=timed_from,
             timed_since=timed_since,
             durable_update=self._durable_update,
+            checkpoint_at=self._kept_at,
             trouble=self._trouble,
             sources={name: text for name, text in self._sources.items() if position is not None or name == "epoch"},
         )

@@ -30,6 +30,15 @@ begin_job() {
   write_word .nodes "$SLURM_JOB_NODELIST"
   rm -f .bad_node .out_of_memory
   end_before_allocation "$shown"
+  use_reservation "$shown"
+}
+
+# use_reservation SHOWN: a job of ours that holds the nodes ends when nobody has used it for a while (reservation.sh).
+use_reservation() {
+  local used
+  if [[ ! "$1" =~ \ WorkDir=(.*) ]]; then return 0; fi
+  used=${BASH_REMATCH[1]%% [A-Z]*=*}/.used
+  if [[ -O "$used" ]]; then touch -c "$used" 2>/dev/null || true; fi
 }
 
 # What the controller shows of the allocation. It may be restarting, so it is asked again for a minute.

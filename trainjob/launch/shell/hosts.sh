@@ -25,7 +25,7 @@ address_of_first_host() {
   if [[ -z "$first_host" ]]; then
     printf '127.0.0.1\n'
   elif [[ -z "$1" ]]; then
-    ssh -G -- "$first_host" | sed -n 's/^hostname //p'
+    address_of_host "$first_host"
   else
     shown=$(on_first_host ip -o -4 addr show dev "$1" 2>&1) || true
     if [[ ! "$shown" =~ inet\ ([0-9.]+) ]]; then
@@ -35,6 +35,8 @@ address_of_first_host() {
     printf '%s\n' "${BASH_REMATCH[1]}"
   fi
 }
+
+address_of_host() { ssh -G -- "$1" | sed -n 's/^hostname //p'; }
 
 # The words need no quoting. A host may not let its users log in to itself.
 on_first_host() {

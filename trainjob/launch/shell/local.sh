@@ -12,6 +12,8 @@ TRAINJOB_SHELL=${BASH_SOURCE[0]%/*}
 . "$TRAINJOB_SHELL/container.sh"
 # shellcheck source=once.sh
 . "$TRAINJOB_SHELL/once.sh"
+# shellcheck source=roles.sh
+. "$TRAINJOB_SHELL/roles.sh"
 engine=''
 
 # From here on the folder says RUNNING, and whatever ends this script is written down.

@@ -124,7 +124,8 @@ is_stale() {
 # end_attempt CODE [FACTS]: FACTS names the function that adds to `facts` what launch/ending.py is to know beside the code.
 end_attempt() {
   trap '' TERM INT HUP USR1
-  if [[ -n "$limiter" ]]; then kill "$limiter" 2>/dev/null || true; fi
+  # Once it has sent TERM it has ended, and its number may be another process's. It looks each second whether this script is left.
+  if [[ -n "$limiter" && -z "$cancelled" ]]; then kill "$limiter" 2>/dev/null || true; fi
   if is_stale; then return 0; fi
   judge "$@"
   # To ask takes a moment, in which a newer attempt may have begun.
@@ -142,9 +143,13 @@ end_script() {
 
 # record_end CODE
 record_end() {
+  local word
   # On a full disk there may be no file to write over, and the state matters more.
   write_word exit_code "$1" || true
   if [[ -n "$why" ]]; then say "$why"; fi
+  # The ranks' launchers write no events: the first request that a rank's handler got.
+  read_word ".asked.$TRAINJOB_ATTEMPT"
+  if [[ -n "$word" ]]; then note_event asked "${word% *}" "${word#* }"; fi
   note_event ended "$state $1${why:+ $why}"
   write_word state "$state"
   if [[ -t 2 ]]; then say "$state"; fi

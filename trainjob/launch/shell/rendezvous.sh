@@ -30,6 +30,11 @@ address_of_first_node() {
   fi
 }
 
+# address_of_node NAME: of another node of this job.
+address_of_node() {
+  if [[ -n "$(getent hosts "$1")" ]]; then printf '%s\n' "$1"; else address_by_controller "$1"; fi
+}
+
 # What other nodes can't reach is not announced to them: Debian's default is that a node's own name means 127.0.1.1 on it.
 # Fails for a job that has no other node, and where the way to it is not known.
 address_towards_others() {

@@ -43,6 +43,8 @@ clean_environment
 . "$TRAINJOB_SHELL/step.sh"
 # shellcheck source=once.sh
 . "$TRAINJOB_SHELL/once.sh"
+# shellcheck source=roles.sh
+. "$TRAINJOB_SHELL/roles.sh"
 starter=srun max_attempts=1 preemption=requeue counted_from='' interface='' port='' container='' image='' is_sweep=''
 queues_follow_up='' retries=0 retry_mem=() retry_time=()
 # `received` once USR1 has arrived, `passed` while it is handed on.

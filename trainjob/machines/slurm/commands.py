@@ -52,8 +52,8 @@ _NO_CLUSTER = re.compile(
     r"Could not establish a configuration source|Unable to open.*slurm\.conf|DNS SRV lookup failed"
 )
 _LOGIN_NODE = (
-    "Give the login node in the cluster file (ssh: {host: LOGIN}), or run trainjob there. If one of its start-up files "
-    "sets PATH, set it in one that is read without a terminal, too"
+    "Give the login node in the cluster file (ssh: {host: LOGIN}), or run trainjob there. If that is done, and a "
+    "start-up file there adds Slurm to PATH only for terminals, add it in one that every shell reads"
 )
 
 

@@ -260,7 +260,7 @@ def happenings(paths: RunPaths, marks: Sequence[Mark] = ()) -> list[Happening]:
             if progress.checkpoints_not_written:
                 texts.append(f"{progress.checkpoints_not_written} checkpoints could not be written")
             if failed is not None:
-                texts.append(f"{failed.who} on {failed.host} failed first, with exit code {failed.exit_code}")
+                texts.append(failed.how)
             rows += [Happening("", progress.attempt, text) for text in texts]
     return sorted(rows, key=lambda row: row.attempt or 0)
 
@@ -270,6 +270,8 @@ def _sentence(event: Event) -> str:
         return f"attempt {event.attempt} begins" + (f" on {event.detail}" if event.detail else "")
     if event.what == events.SIGNAL:
         return _SIGNALS.get(event.detail, f"signal {event.detail}")
+    if event.what == events.ASKED:
+        return f"a handler of a rank gets {event.detail}: asked to stop"
     if event.what == events.IMAGE:
         return f"runs in image {event.detail}"
     if event.what == events.RETRY:

@@ -10,8 +10,8 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.records import attempts, checkpoints, failure
-from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.rehearse.base import progress_of
+from trainjob.records.failure import Failure
+from trainjob.rehearse.base import last_output, progress_of
 from trainjob.rehearse.slurm.description import PREEMPTING_PARTITION
 from trainjob.rehearse.slurm.following import FollowedJob
 
@@ -24,6 +24,7 @@ class RehearsedJob(FollowedJob):
     cluster: SlurmCluster
     ranks: int
     trains: bool  # a task of the runtime, whose updates can be followed; else a command
+    is_output_shown: bool = False  # what its ranks print stands above all that is said of it
 
     @property
     def attempt(self) -> int:
@@ -74,10 +75,6 @@ class RehearsedJob(FollowedJob):
             raise UserError(f"{problem}. {self.last_output()}\n", cure)
 
     def last_output(self) -> str:
-        """Return the last output of the first rank that failed, or else of the job script."""
-        failed = self.failure
-        lines = failed.tail if failed else tail_of_attempt(self.paths.scheduler_log)
-        who = failed.who if failed else "the job script"
-        if not lines:
-            return f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"
-        return f"The last lines of {who}:\n  | " + "\n  | ".join(lines[-12:])
+        """Return why it failed and the last output of the first rank that failed, or else of the job script."""
+        told = last_output(self.paths, is_shown=self.is_output_shown)
+        return told or f"It left no output. The last lines of Slurm's own logs:\n{self.slurm.logs()}"

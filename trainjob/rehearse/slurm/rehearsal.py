@@ -17,8 +17,8 @@ from trainjob.observe import arrays
 from trainjob.planning.words import quantity
 from trainjob.records import updates, usage
 from trainjob.rehearse import gpus
-from trainjob.rehearse.base import INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
-from trainjob.rehearse.slurm import faults, ipus, releases, root
+from trainjob.rehearse.base import COMPLETED, INSTALLED, Rehearsal, RehearsalVerdict, Stopwatch
+from trainjob.rehearse.slurm import faults, ipus, releases, root, step
 from trainjob.rehearse.slurm.description import Description, binds, description_of
 from trainjob.rehearse.slurm.faults import FAULTS
 from trainjob.rehearse.slurm.job import RehearsedJob
@@ -42,6 +42,11 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
             "--inject node-failure needs a node to spare, and a job on groups of nodes takes all of them",
             "Inject another fault",
         )
+    if rehearsal.inject and not cluster.has_scheduler and rehearsal.inject not in step.FAULTS:
+        raise UserError(
+            f"--inject {rehearsal.inject} is for a job of its own: nothing starts a run inside an allocation again",
+            f"Inject {' or '.join(step.FAULTS)}, or rehearse it with --in none",
+        )
     if rehearsal.inject and rehearsal.request.elements:
         raise UserError(f"--inject {rehearsal.inject} works on a single job", "Leave out --array and --sweep")
     stopwatch = Stopwatch()
@@ -56,7 +61,8 @@ def rehearse(rehearsal: Rehearsal) -> RehearsalVerdict:
             rehearsal.say(line)
         job = submit(rehearsal, cluster, slurm, site.environment)
         stopwatch.done("submitted")
-        rehearsal.say(f"job.sbatch is submitted with plain sbatch, as job {job.id}")
+        how = "submitted with plain sbatch, as" if cluster.has_scheduler else "started with plain srun, as a step of"
+        rehearsal.say(f"{rehearsal.rendered.script} is {how} job {job.id}")
         same_bytes = has_the_same_bytes(rehearsal, job)
         _follow(rehearsal, job, stopwatch)
         stopwatch.done("ended")
@@ -82,7 +88,7 @@ def simulated(rehearsal: Rehearsal, cluster: SlurmCluster) -> Iterator[Rehearsed
     topology = rehearsal.request.plan.topology
     release = None if rehearsal.slurm == INSTALLED else rehearsal.slurm
     accounting = cluster.slurm.accounting and (release is not None or root.has_accounting())
-    description = description_of(cluster, topology.host_count, release=release, accounting=accounting)
+    description = description_of(cluster, rehearsal.request.plan.host_count, release=release, accounting=accounting)
     python = rehearsal.redirects["TRAINJOB_PYTHON"]
     if cluster.ipu_keys is not None:
         with new_folder() as place:
@@ -127,20 +133,25 @@ def _differences(rehearsal: Rehearsal, cluster: SlurmCluster, description: Descr
 def submit(
     rehearsal: Rehearsal, cluster: SlurmCluster, slurm: PrivateSlurm, environment: Mapping[str, str]
 ) -> RehearsedJob:
-    """Return the job, submitted with plain sbatch from its new run directory."""
+    """Return the job, submitted with plain sbatch from its new run directory, or as a step of a job that has nodes."""
     paths = rehearsal.create()
     if rehearsal.request.job.command:
         python_path = environment.get("PYTHONPATH") or rehearsal.request.job.env.get("PYTHONPATH")
         environment = {**environment, **updates.hooked(paths.folder, python_path)}
     # Not through sbatch's environment: the script's own --export=NONE holds, as on a cluster.
     slurm.set_job_environment({**rehearsal.redirects, **environment})
+    if not cluster.has_scheduler:
+        return step.start(rehearsal, slurm, paths)
     sent = slurm.run(["sbatch", "--parsable", rehearsal.rendered.script], folder=paths.folder)
     ranks, trains = rehearsal.request.plan.topology.ranks, not rehearsal.request.job.command
-    return RehearsedJob(slurm, sent.text.strip().split(";")[0], paths, cluster, ranks, trains)
+    job = sent.text.strip().split(";")[0]
+    return RehearsedJob(slurm, job, paths, cluster, ranks, trains, is_output_shown=rehearsal.show is not None)
 
 
 def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
     """Return whether Slurm's copy of the script, and the files of the run directory, are byte for byte as rendered."""
+    if not job.cluster.has_scheduler:  # srun starts the script where it is
+        return rehearsal.has_rendered_files(job.paths)
     held = job.slurm.run(["scontrol", "write", "batch_script", job.id, "-"]).stdout
     script = rehearsal.rendered.files[rehearsal.rendered.script].content
     if job.cluster.has_groups:  # sbatch takes such a script apart, and drops empty lines
@@ -151,7 +162,9 @@ def has_the_same_bytes(rehearsal: Rehearsal, job: RehearsedJob) -> bool:
 
 def _elements(rehearsal: Rehearsal, job: RehearsedJob) -> list[RehearsedJob]:
     """Return the elements of an array, each as a separate job; none if the job is not an array."""
-    return [dataclasses.replace(job, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
+    # What elements print is not shown.
+    here = dataclasses.replace(job, is_output_shown=False)
+    return [dataclasses.replace(here, paths=job.paths.of_element(number)) for number in rehearsal.request.elements]
 
 
 def _follow(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch) -> None:
@@ -204,7 +217,7 @@ def _verdict(rehearsal: Rehearsal, job: RehearsedJob, stopwatch: Stopwatch, *, s
             problem = f"array element {wrong.paths.element} is {wrong.state}. {wrong.last_output()}"
         update = None
     else:
-        expected = fault.expected(job.cluster) if fault else "the job is COMPLETED"
+        expected = fault.expected(job.cluster) if fault else COMPLETED
         summary = _summary(rehearsal, job)
         if fault is not None:
             problem = fault.problem(job)

@@ -392,6 +392,39 @@ def test_a_checkpoint_is_seen_by_its_file(tmp_path: Path, clock: Clock) -> None:
     assert durable == [None, 20, 20, 20, 20]
 
 
+def test_a_checkpoint_is_seen_where_no_update_can_be_read(tmp_path: Path, clock: Clock) -> None:
+    paths, project = RunPaths(tmp_path / "run"), tmp_path / "project"
+    paths.logs.mkdir(parents=True)
+    project.mkdir()
+    (project / "model.pt").write_text("")
+    os.utime(project / "model.pt", (clock.now - 5, clock.now - 5))
+    seen = ScriptProgress(paths, 1, [paths.rank_log(0)], folder=project)
+    clock.now += 20
+    seen.look()
+    assert not paths.progress.exists(), "it was there before"
+    os.utime(project / "model.pt", (clock.now - 5, clock.now - 5))
+    clock.now += 20
+    seen.look()
+    record = progress.read(paths)
+    assert (record.attempt, record.checkpoint_at, record.update, record.heartbeat) == (1, clock.now - 25, None, None)
+
+
+def test_an_unread_checkpoint_of_a_run_that_could_be_read_before_does_not_replace_its_progress(
+    tmp_path: Path, clock: Clock
+) -> None:
+    paths, project = RunPaths(tmp_path / "run"), tmp_path / "project"
+    paths.logs.mkdir(parents=True)
+    project.mkdir()
+    earlier = progress.ProgressRecord(attempt=1, update=61, durable_update=60)
+    progress.write(paths, earlier)
+    seen = ScriptProgress(paths, 2, [paths.rank_log(0)], folder=project)
+    clock.now += 20
+    (project / "model.pt").write_text("")
+    os.utime(project / "model.pt", (clock.now - 5, clock.now - 5))
+    seen.look(is_last=True)
+    assert progress.read(paths) == earlier
+
+
 # --- Beside updates that are counted.
 
 

@@ -31,10 +31,15 @@ def _time(owner: object, name: str, word: str, counts: Callable[..., bool] = lam
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        if not left[0] or not counts(*args):
-            return call(*args, **kwargs)
-        began = time.time()
-        answer = call(*args, **kwargs)
+        is_timed, began = left[0] and counts(*args), time.time()
+        try:
+            answer = call(*args, **kwargs)
+        except BaseException as error:
+            # From Python 3.11 on, what is raised again has this traceback: the program's own frames.
+            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next
+            raise
+        if not is_timed:
+            return answer
         note("%s %d %.3f %.3f" % (word, os.getpid(), began, time.time()))
         left[0] -= 1
         if not left[0] and getattr(owner, name) is timed:

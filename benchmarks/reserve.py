@@ -1,0 +1,147 @@
+"""The seconds that a run in a reservation takes to start, against bare srun in the same job.
+
+    python -m benchmarks.reserve [CYCLES [KILLS]]
+
+A private Slurm of two nodes. In one reservation, CYCLES times (30), a script is edited and run, by `trainjob submit`
+and by bare srun, which take turns. A start counts from the command until the last of two ranks has begun to execute the
+script; of ours, the part from the srun of the step on is shown as well. Then KILLS clients (20) that hold a
+reservation, with a run in it, are killed by KILL, and all that is left a minute later is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from trainjob.rehearse.slurm.description import Description, SlurmPartition
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+
+_TRAINJOB = str(Path(sys.executable).with_name("trainjob"))
+_SCRIPT = (
+    "import pathlib, time, os\npathlib.Path({marks!r}, os.environ['SLURM_PROCID']).write_text(repr(time.time()))\n"
+)
+_LIMIT_S, _POLL_S = 60.0, 0.02
+_RESERVE = [_TRAINJOB, "reserve", "here", "--instances", "2", "--hosts", "2", "--for", "1h"]
+
+
+class Client:
+    """Somebody who types commands beside a private Slurm."""
+
+    def __init__(self, slurm: PrivateSlurm, folder: Path) -> None:
+        self.slurm, self.folder, self.marks = slurm, folder, folder / "marks"
+        self.marks.mkdir()
+        cluster = {
+            "kind": "slurm",
+            "nodes": {"count": 2, "cpus": 8, "memory_gb": 16},
+            "directives": {"partition": "gpu"},
+            "python": sys.executable,
+            "network": {"interface": "lo"},
+            "runs_dir": str(folder / "runs"),
+        }
+        (folder / "clusters").mkdir()
+        (folder / "clusters/here.yaml").write_text(json.dumps(cluster))
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+        }
+
+    def call(self, *words: str, check: bool = True) -> str:
+        """Return what a command prints."""
+        return self.slurm.run(
+            words, folder=self.folder, environment=self.environment, timeout_s=_LIMIT_S, check=check
+        ).text
+
+    def edit(self, number: int) -> None:
+        """Change the script, and forget that it has ever run."""
+        for mark in self.marks.iterdir():
+            mark.unlink()
+        (self.folder / "go.py").write_text(f"# edit {number}\n{_SCRIPT.format(marks=str(self.marks))}")
+
+    def begun_at(self) -> float:
+        """Return when the last of two ranks began, in seconds since 1970."""
+        deadline = time.monotonic() + _LIMIT_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError):
+                found = [float(mark.read_text()) for mark in self.marks.iterdir()]
+                if len(found) == 2:
+                    return max(found)
+            time.sleep(_POLL_S)
+        sys.exit("two ranks have not begun within a minute")
+
+    def start_s(self, number: int, *words: str) -> float:
+        """Return the seconds that a command takes to start two ranks, and wait until it has ended."""
+        self.edit(number)
+        began_at = time.time()
+        self.call(*words)
+        return self.begun_at() - began_at
+
+    def jobs(self) -> list[str]:
+        """Return the jobs that wait or run."""
+        return self.call("squeue", "--noheader", "--format=%A").split()
+
+    def steps(self) -> list[str]:
+        """Return the steps that run, without those of job scripts."""
+        listed = self.call("squeue", "--steps", "--noheader", "--format=%i").split()
+        return [step for step in listed if step.rpartition(".")[2].isdigit()]
+
+
+def cycles(client: Client, count: int) -> None:
+    """Print the seconds of starts in one reservation."""
+    reserved = json.loads(client.call(*_RESERVE, "--json"))
+    submit = (_TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again")
+    srun = ("srun", f"--jobid={reserved['scheduler']['job_id']}", "--overlap", "--nodes=2", "--ntasks=2", "--mem=0")
+    ours, steps, bare = list[float](), list[float](), list[float]()
+    for number in range(count):
+        ours.append(client.start_s(number, *submit, "--", sys.executable, "go.py"))
+        newest = max(client.folder.glob("runs/*/.srun"), key=lambda path: path.stat().st_mtime)
+        steps.append(client.begun_at() - newest.stat().st_mtime)
+        bare.append(client.start_s(number, *srun, sys.executable, "go.py"))
+        while client.steps():
+            time.sleep(_POLL_S)
+    client.call(_TRAINJOB, "cancel", reserved["id"])
+    for name, each in (("submit --in last", ours), ("its step alone", steps), ("bare srun", bare)):
+        ratio = statistics.median(each) / statistics.median(bare)
+        print(
+            f"{name:<18}{statistics.median(each):.2f} s ({min(each):.2f} to {max(each):.2f}), {ratio:.2f} x bare srun"
+        )
+    sys.stdout.flush()
+
+
+def kills(client: Client, count: int) -> None:
+    """Print what killed clients have left."""
+    left_jobs = left_steps = 0
+    for number in range(count):
+        client.edit(number)
+        run = [_TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again"]
+        stays = [sys.executable, "-c", "import time; time.sleep(600)"]
+        held = f"{shlex.join([*_RESERVE, '--hold'])} & client=$!"
+        begun = 'until [ -n "$(squeue --noheader --states=running)" ]; do sleep 0.05; done'
+        client.call("bash", "-c", f"{held}; {begun}; {shlex.join([*run, '--', *stays])}; kill -KILL $client; wait")
+        deadline = time.monotonic() + _LIMIT_S
+        while time.monotonic() < deadline and (client.jobs() or client.steps()):
+            time.sleep(_POLL_S)
+        left_jobs, left_steps = left_jobs + len(client.jobs()), left_steps + len(client.steps())
+    print(f"{count} clients killed: {left_jobs} allocations and {left_steps} steps are left", flush=True)
+
+
+def main(count: int, killed: int) -> None:
+    description = Description(nodes=2, cpus=8, memory_mb=16 * 1024, partitions=(SlurmPartition("gpu"),))
+    with tempfile.TemporaryDirectory() as name, private_slurm(description) as slurm:
+        client = Client(slurm, Path(name))
+        if count:
+            cycles(client, count)
+        if killed:
+            kills(client, killed)
+
+
+if __name__ == "__main__":
+    asked = [int(word) for word in sys.argv[1:]]
+    main(*(asked + [30, 20][len(asked) :]))

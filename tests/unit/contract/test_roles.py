@@ -1,0 +1,67 @@
+"""The roles of a job: which shapes are taken, and what the others are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainjob.cluster.faults import InvalidError
+from trainjob.cluster.job import Job
+from trainjob.contract import roles
+
+SERVER = {"command": ["python", "serve.py"], "ready": "{host}:{port}"}
+TRAIN = {"command": ["python", "train.py"], "needs": ["server"]}
+
+
+def test_the_role_that_needs_the_others_is_the_job_itself() -> None:
+    job = Job.of({"roles": {"server": SERVER, "train": {**TRAIN, "hosts": 2, "instances": 4}}})
+    assert (job.command, job.hosts, job.instances) == (TRAIN["command"], 2, 4)
+    assert Job.of(job.given()) == job
+    parsed = roles.parse(job.roles)
+    assert (parsed.main, parsed.needs, [role.name for role in parsed.servers]) == ("train", ("server",), ["server"])
+    assert parsed.servers[0].ready_timeout_s == 600
+
+
+def test_what_the_job_states_itself_counts() -> None:
+    job = Job.of({"hosts": 4, "roles": {"server": SERVER, "train": {**TRAIN, "hosts": 2}}})
+    assert job.hosts == 4
+
+
+def test_servers_start_after_those_that_they_need() -> None:
+    parsed = roles.parse({"a": {**SERVER, "needs": ["b"]}, "b": SERVER, "train": {"needs": ["a"]}})
+    assert [role.name for role in parsed.servers] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ({"train": {"command": ["x"]}}, "train is the only role"),
+        ({"a": SERVER, "b": SERVER}, "a and b are needed by no other role"),
+        ({"a": {**SERVER, "needs": ["b"]}, "b": {**SERVER, "needs": ["a"]}}, "every role needs another in turn: a, b"),
+        (
+            {"a": {**SERVER, "needs": ["b"]}, "b": {**SERVER, "needs": ["a"]}, "c": {"needs": ["a"]}},
+            "roles need each other in turn: a, b",
+        ),
+        ({"a": SERVER, "train": {"needs": ["b"]}}, "train needs b, which is no other role: the other roles: a"),
+        ({"server": {"ready": "{host}:{port}"}, "train": TRAIN}, "server has no command"),
+        ({"server": {"command": ["x"]}, "train": TRAIN}, "server.ready is None"),
+        ({"server": {**SERVER, "ready": "sleep 60"}, "train": TRAIN}, "server.ready is 'sleep 60'"),
+        ({"server": {**SERVER, "hosts": 0}, "train": TRAIN}, "server.hosts is 0"),
+        ({"server": {**SERVER, "restarts": -1}, "train": TRAIN}, "server.restarts is -1"),
+        ({"server": {**SERVER, "ready_timeout_s": 0}, "train": TRAIN}, "server.ready_timeout_s is 0"),
+        ({"server": {**SERVER, "instances": 2}, "train": TRAIN}, "server.instances is stated"),
+        ({"server": SERVER, "train": {**TRAIN, "restarts": 2}}, "train.restarts is stated"),
+        ({"server": SERVER, "train": {**TRAIN, "ray": 1}}, "expected command, env, hosts"),
+        ({"Server": SERVER, "train": {"needs": ["Server"]}}, "small letters"),
+    ],
+)
+def test_other_shapes_are_refused_with_what_was_read(stated: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        Job.of({"roles": stated})
+    assert told in " ".join(f"{fault.text}: {fault.cure}" for fault in refused.value.faults)
+
+
+def test_a_server_s_command_gets_its_own_address() -> None:
+    words = ["serve", "--port={port}", '{"a": {host}}']
+    assert roles.with_address(words, "n7:8000") == ["serve", "--port=8000", '{"a": n7}']

@@ -1,0 +1,124 @@
+"""The roles of a job: servers, and the one role that needs them, which is the job's own command.
+
+Two shapes are known: servers with what needs them, and servers that need other servers. All else is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from trainjob.contract.errors import RuleError
+
+# Settings of the job itself, which the role that needs the servers may state in its place.
+OF_JOB = ("command", "command_per", "hosts", "instances", "task")
+OF_SERVERS = ("command", "env", "hosts", "needs", "ready", "ready_timeout_s", "restarts")
+READY_TIMEOUT_S = 600.0
+FILE = "file:"
+# It is part of a folder's name and of a variable's.
+NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_READY = re.compile(r"https?://\{host\}:\{port\}(/\S*)?|\{host\}:\{port\}|file:[A-Za-z0-9_][A-Za-z0-9._-]*")
+_READY_WORDS = 'ready: "http://{host}:{port}/health", "{host}:{port}" or file:NAME'
+
+
+class Server(NamedTuple):
+    """A server: what runs on its hosts, one process each, and how it is known to be ready."""
+
+    name: str
+    command: List[str]
+    hosts: int
+    needs: List[str]
+    ready: str  # an address for HTTP or TCP with {host} and {port}, or file:NAME in the role's folder
+    ready_timeout_s: float
+    restarts: int
+    env: Dict[str, str]
+
+
+class Roles(NamedTuple):
+    """The roles of a job. `servers` come in the order in which they start; `main` is what needs them."""
+
+    main: str = ""
+    needs: Sequence[str] = ()
+    servers: Sequence[Server] = ()
+
+
+def variable(name: str) -> str:
+    """Return the environment variable that has the address of a server, as host:port."""
+    return "TRAINJOB_ROLE_" + name.upper()
+
+
+def with_address(command: Sequence[str], address: str) -> List[str]:
+    """Return a server's command with its own address, host:port, in place of {host} and {port}."""
+    host, _, port = address.rpartition(":")
+    return [word.replace("{host}", host).replace("{port}", port) for word in command]
+
+
+def main_of(roles: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the role that no other needs. Raises RuleError unless there is exactly one."""
+    needed = {name for keys in roles.values() for name in keys.get("needs") or ()}
+    for name, keys in roles.items():
+        for other in keys.get("needs") or ():
+            if other not in roles or other == name:
+                known = ", ".join(role for role in roles if role != name) or "none"
+                raise RuleError("%s needs %s, which is no other role" % (name, other), "the other roles: %s" % known)
+    free = [name for name in roles if name not in needed]
+    if len(roles) < 2:
+        raise RuleError("%s is the only role" % ", ".join(roles), "give its command as that of the job, without roles")
+    if not free:
+        raise RuleError("every role needs another in turn: %s" % ", ".join(roles), "take one of the needs out")
+    if len(free) > 1:
+        both = " and ".join(free)
+        cure = "let one of them need the other, or submit a job for each: roles are servers and the one that needs them"
+        raise RuleError("%s are needed by no other role, and a job has one such role" % both, cure)
+    return free[0]
+
+
+def parse(roles: Mapping[str, Mapping[str, Any]]) -> Roles:
+    """Return the roles of a job. Raises RuleError for a shape or a key that is not supported."""
+    if not roles:
+        return Roles()
+    main = main_of(roles)
+    for key in roles[main]:
+        if key != "needs" and key in OF_SERVERS and key not in OF_JOB:
+            whose = "env of the job" if key == "env" else "roles that others need"
+            raise RuleError("%s.%s is stated, and no other role needs %s" % (main, key, main), "it is for %s" % whose)
+    servers = {name: _server(name, keys) for name, keys in roles.items() if name != main}
+    return Roles(main, tuple(roles[main].get("needs") or ()), _in_order(servers))
+
+
+def _server(name: str, keys: Mapping[str, Any]) -> Server:
+    for key in keys:
+        if key not in OF_SERVERS:
+            raise RuleError(
+                "%s.%s is stated" % (name, key), "a server is one process on each of its hosts: take it out"
+            )
+    command, ready = keys.get("command"), keys.get("ready")
+    hosts, restarts = keys.get("hosts", 1), keys.get("restarts", 0)
+    timeout_s, env = keys.get("ready_timeout_s", READY_TIMEOUT_S), keys.get("env") or {}
+    if not isinstance(command, list) or not command:
+        raise RuleError("%s has no command, and other roles need it" % name, "write command: [python, serve.py]")
+    if not isinstance(ready, str) or not _READY.fullmatch(ready):
+        raise RuleError("%s.ready is %r, and others start when it is ready" % (name, ready), "write " + _READY_WORDS)
+    for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            text = "%s.%s is %r, expected a whole number, at least %d" % (name, key, value, least)
+            raise RuleError(text, "write %s: %d" % (key, least))
+    if not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
+        expected = "expected seconds, more than 0"
+        raise RuleError("%s.ready_timeout_s is %r, %s" % (name, timeout_s, expected), "write ready_timeout_s: 600")
+    if not isinstance(env, dict):
+        raise RuleError("%s.env is %r, expected names with values" % (name, env), "write env: {NAME: value}")
+    texts = {str(key): str(value) for key, value in env.items()}
+    return Server(name, command, hosts, list(keys.get("needs") or ()), ready, float(timeout_s), restarts, texts)
+
+
+def _in_order(servers: Mapping[str, Server]) -> List[Server]:
+    ordered: List[Server] = []
+    while len(ordered) < len(servers):
+        started = [role.name for role in ordered]
+        free = [role for role in servers.values() if role.name not in started and set(role.needs) <= set(started)]
+        if not free:
+            left = ", ".join(name for name in servers if name not in started)
+            raise RuleError("roles need each other in turn: %s" % left, "take one of the needs out")
+        ordered += free
+    return ordered

@@ -1,0 +1,1 @@
+"""Runs a job of several roles: its servers, and its own ranks once these are ready."""

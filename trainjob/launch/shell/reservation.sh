@@ -1,0 +1,57 @@
+# shellcheck shell=bash disable=SC2154 # what record.sh and requeue.sh set
+# A job that holds nodes for runs, which begin in it as steps (allocation.sh), and that ends by itself when none has run for
+# a while. Each run touches `.used` in this run directory, so that one that is over between two looks counts as well.
+
+# shellcheck source=slurm.sh
+. "${BASH_SOURCE[0]%/*}/slurm.sh"
+
+# No ranks of its own meet anywhere.
+meet_on_first_node() { :; }
+
+# Only what holds the nodes is left to end: Slurm itself ends the steps.
+when_told() {
+  shown_when_told=$(show_job)
+  kill_group TERM
+}
+
+# hold_nodes IDLE_S WARN_S LOOK_S: returns when no step has run for IDLE_S seconds; it warns WARN_S before that.
+hold_nodes() {
+  local idle_s=$1 warn_s=$2 look_s=$3 clock_s now_s used_s last='' used until
+  cd -- "$TRAINJOB_RUN_DIR" || exit 1
+  : >.used
+  last=$(stat -c %y .used)
+  read_clock
+  used_s=${clock_s%.*}
+  while true; do
+    sleep "$look_s"
+    read_clock
+    now_s=${clock_s%.*}
+    used=$(stat -c %y .used 2>/dev/null) || used=$last
+    if [[ "$used" != "$last" ]] || has_steps; then
+      last=$used used_s=$now_s
+      tell_idle ''
+    elif ((now_s - used_s >= idle_s)); then
+      tell_idle "no step has run for $((now_s - used_s)) s: its nodes are released"
+      return 0
+    elif ((now_s - used_s >= idle_s - warn_s)); then
+      printf -v until '%(%H:%M:%S)T' "$((used_s + idle_s))"
+      tell_idle "idle: its nodes are released at $until unless a run begins in it"
+    fi
+  done
+}
+
+# Whether a step runs in this job, by srun of anybody; also where the controller does not say.
+has_steps() {
+  local listed
+  listed=$(within_limit squeue --steps --noheader --jobs="$SLURM_JOB_ID" --format=%i 2>/dev/null) || return 0
+  grep -q '\.[0-9]' <<<"$listed"
+}
+
+# What `status` shows of it; empty: nothing any more.
+told=''
+tell_idle() {
+  if [[ "$1" == "$told" ]]; then return 0; fi
+  told=$1
+  note_event idle "$1"
+  if [[ -n "$1" ]]; then say "$1"; fi
+}

@@ -1,0 +1,104 @@
+"""The servers of a job with roles: their hosts follow those of the role that needs them, in one allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainjob.cluster.base import Cluster
+from trainjob.cluster.job import Job
+from trainjob.cluster.slurm_text import compress
+from trainjob.contract import roles
+from trainjob.planning import words
+from trainjob.planning.engines import needs_mpirun
+from trainjob.planning.rules import Knob, refuse
+from trainjob.planning.words import quantity
+from trainjob.records.job import Topology
+
+ONE_PROGRAM = "each role of a job is started by a program of its own"
+ONE_SIZE = "a job with roles is one job on a fixed number of equal hosts"
+OUTSIDE = "roles run outside of containers"
+HOSTS_EXIST = "all roles together use hosts that one job may have"
+
+
+def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str, Topology]:
+    """Return where the servers run, in the order in which they start. Raises Broken if this cluster can't run them."""
+    if not job.roles:
+        return {}
+    _refuse_others(cluster, job, main, engine)
+    capacity, listed = cluster.capacity, roles.parse(job.roles).servers
+    if cluster.trains_here:
+        for role in listed:
+            if role.hosts > 1:
+                refuse(HOSTS_EXIST, f"{role.name} takes {role.hosts}, and this is one machine", otherwise="Take 1.")
+        return {role.name: _on(("localhost",), 0, "CPU") for role in listed}
+    total = main.host_count + sum(role.hosts for role in listed)
+    if total > capacity.most_hosts:
+        each = " + ".join(f"{role.hosts} ({role.name})" for role in listed)
+        values = f"{main.host_count} + {each} = {total}, and at most {capacity.most_hosts} are there"
+        refuse(HOSTS_EXIST, values, Knob("hosts", main.host_count, (), capacity.most_hosts))
+    names, placed, first = cluster.names_of_hosts(total), {}, main.host_count
+    # A scheduler gives every host of a job as many devices.
+    devices = main.devices // main.host_count if cluster.has_scheduler else cluster.accelerators_per_host or 0
+    for role in listed:
+        placed[role.name] = _on(names[first : first + role.hosts], devices, main.device)
+        first += role.hosts
+    return placed
+
+
+def _refuse_others(cluster: Cluster, job: Job, main: Topology, engine: str) -> None:
+    without = "Leave roles out."
+    if cluster.ipu_keys is not None or needs_mpirun(engine):
+        starter = "poprun" if cluster.ipu_keys is not None else f"engine {engine}, whose mpirun"
+        refuse(ONE_PROGRAM, f"{starter} starts the ranks here", otherwise="Take GPUs or CPUs and another engine.")
+    for setting in ("array", "sweep", "least_hosts"):
+        if getattr(job, setting) is not None:
+            refuse(ONE_SIZE, f"{setting} is {getattr(job, setting)}", otherwise=f"Leave {setting} out, or roles.")
+    if main.groups:
+        refuse(ONE_SIZE, "nodes is a list of groups", otherwise="Take nodes that are all alike.")
+    if cluster.container.runtime != "none":
+        refuse(OUTSIDE, f"container.runtime is {cluster.container.runtime}", otherwise=without)
+
+
+def _on(names: tuple[str, ...], devices: int, device: str) -> Topology:
+    """Return one process on each of these hosts, which has all devices there."""
+    count = len(names)
+    return Topology(
+        hosts=compress(names),
+        host_count=count,
+        instances=count,
+        instances_per_host=1,
+        replicas=count,
+        replicas_per_instance=1,
+        devices_per_replica=devices,
+        device=device,
+    )
+
+
+def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[tuple[str, str]]:
+    """Yield a row of the plan for each role."""
+    parsed = roles.parse(job.roles)
+    for role in parsed.servers:
+        on = placed[role.name]
+        needed = f", after {' and '.join(role.needs)}" if role.needs else ""
+        again = f", restarted at most {quantity(role.restarts, 'time')}" if role.restarts else ""
+        within = words.seconds(role.ready_timeout_s)
+        row = f"server on {on.hosts}{needed}, ready within {within} ({role.ready}){again}"
+        yield f"role {role.name}", row
+    if parsed.main:
+        yield f"role {parsed.main}", f"the job itself on {main.hosts}, after {' and '.join(parsed.needs)}"
+
+
+def server_job(job: Job, name: str) -> Job:
+    """Return the job of one server: its own command on its own hosts, in the environment of `job`."""
+    role = next(role for role in roles.parse(job.roles).servers if role.name == name)
+    return Job.of(
+        {
+            "name": name,
+            "command": role.command,
+            "command_per": "rank",
+            "hosts": role.hosts,
+            "instances": role.hosts,
+            "env": {**job.env, **role.env},
+            **({"environment": job.environment} if job.environment else {}),
+        }
+    )
