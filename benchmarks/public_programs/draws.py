@@ -201,7 +201,7 @@ DRAWS = {
         "alternating": "quark0/darts, train_search.py",
         "profiled": "one that prints its data's state between steps",
     },
-    # Of projects that no earlier draw had, from source that was read before; accuracies are judged, too.
+    # Of projects that no earlier draw had, most from source that was read before; accuracies are judged, too.
     "draw_10": {
         "transformer_diffusion": "facebookresearch/DiT, train.py",
         "nested_u": "xuebinqin/U-2-Net, u2net_train.py",
@@ -234,7 +234,7 @@ DRAWS = {
         "neural_ode": "patrick-kidger/diffrax, neural_ode",
         "apple": "ml-explore/mlx-lm, its trainer",
     },
-    # And after those, of other projects again.
+    # And after those, of other projects again, most lines from memory.
     "draw_11": {
         "recommender_suite": "RUCAIBox/RecBole, its trainer",
         "high_resolution": "HRNet/HRNet-Semantic-Segmentation, its function.py",
@@ -249,7 +249,7 @@ DRAWS = {
         "composed": "mosaicml/composer, its console logger",
         "tiny_gradients": "tinygrad/tinygrad, beautiful_mnist.py",
     },
-    # And after those.
+    # And after those, most lines from memory.
     "draw_12": {
         "center_points": "yanx27/Pointnet_Pointnet2_pytorch, train_classification.py",
         "segments_anything": "NielsRogge/Transformers-Tutorials, SAM",

@@ -48,8 +48,7 @@ PROGRAMS = {
     "accumulation that leaves batches over": (f"epochs, accumulation = 3, 3\n{SGD}{TRAIN}", 9, 9),
     "epochs that a limit cuts": (f"epochs, accumulation, max_steps = 3, 1, 20\n{SGD}{TRAIN}", 30, None),
     "a limit in an object of the program's own": (
-        "class Config: pass\ncfg = Config(); cfg.max_iter = 20\n"
-        f"epochs, accumulation = 3, 1\n{SGD}{TRAIN}",
+        f"class Config: pass\ncfg = Config(); cfg.max_iter = 20\nepochs, accumulation = 3, 1\n{SGD}{TRAIN}",
         *(30, None),
     ),
     "epochs in an object of the program's own, beside a schedule of the learning rate": (
