@@ -124,7 +124,8 @@ is_stale() {
 # end_attempt CODE [FACTS]: FACTS names the function that adds to `facts` what launch/ending.py is to know beside the code.
 end_attempt() {
   trap '' TERM INT HUP USR1
-  if [[ -n "$limiter" ]]; then kill "$limiter" 2>/dev/null || true; fi
+  # Once it has sent TERM it has ended, and its number may be another process's. It looks each second whether this script is left.
+  if [[ -n "$limiter" && -z "$cancelled" ]]; then kill "$limiter" 2>/dev/null || true; fi
   if is_stale; then return 0; fi
   judge "$@"
   # To ask takes a moment, in which a newer attempt may have begun.
