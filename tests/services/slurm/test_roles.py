@@ -120,3 +120,15 @@ def test_a_requeue_asks_the_trainer_to_save_and_starts_the_server_with_the_job(l
     server = server_of(run)
     assert server is not None
     assert (server.attempt, server.starts) == (2, 1)
+
+
+def test_a_requeue_by_slurm_continues_with_the_server_as_attempt_2(login: Login) -> None:
+    run, job = submitted(login, "--instances", "2")
+    at_work(run)
+    login.slurm.run(["scontrol", "requeue", job])
+    until(lambda: login.queue() and run.word("attempt") == "2", "the second attempt", LIMIT_S, POLL_S)
+    (run.folder / "finish").touch()
+    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    server = server_of(run)
+    assert server is not None
+    assert (server.attempt, server.starts) == (2, 1)
