@@ -4,7 +4,8 @@
 
 At each change of progress.json a total must be the planned one or unknown, and in the end the updates those that were
 made. Where a program prints nothing that could tell its updates, the epoch is what must be right. Each loss in
-metrics.jsonl must be one that the program printed of its training, or of an evaluation.
+metrics.jsonl must be one that the program printed of its training, or of an evaluation; so must each accuracy, and the
+epoch be the last one, where the program keeps account of them. `sources` must have each figure.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Shown:
         started = subprocess.Popen([*words, sys.executable, script, name], env=environ, stderr=subprocess.DEVNULL)
         self.seen: list[tuple[int | None, int | None]] = []
         self.epoch: int | None = None
+        self.record: dict[str, Any] = {"sources": {}}
         while started.poll() is None:
             self._look(run)
             time.sleep(0.1)
@@ -56,38 +58,50 @@ class Shown:
     def _look(self, run: Path) -> None:
         if (run / "progress.json").exists():
             record = json.loads((run / "progress.json").read_text())
-            self.epoch = record["epoch"]
+            self.epoch, self.record = record["epoch"], record
             if not self.seen or self.seen[-1] != (record["update"], record["total_updates"]):
                 self.seen.append((record["update"], record["total_updates"]))
 
     def faults(self) -> Iterator[str]:
         """Yield what was shown wrongly."""
-        planned = self.truth["total"] if isinstance(self.truth["total"], list) else [self.truth["total"]]
+        planned, epochs = _listed(self.truth["total"]), self.truth.get("epochs")
         updates = [update for update, _ in self.seen if update is not None]
-        if self.truth["updates"] is None and self.epoch not in (None, self.truth["epochs"], self.truth["epochs"] - 1):
-            yield f"epoch {self.epoch} of {self.truth['epochs']}"
-        if updates != sorted(updates) or (updates and updates[-1] != self.truth["updates"]):
+        if epochs is not None and self.epoch not in (None, epochs, epochs - 1):
+            yield f"epoch {self.epoch} of {epochs}"
+        if updates != sorted(updates) or (updates and updates[-1] not in _listed(self.truth["updates"])):
             yield f"update {updates[-1]} of {self.truth['updates']}"
         for total in {total for _, total in self.seen} - {None, *planned}:
             yield f"total {total} of {self.truth['total']}"
+        named = {name for name in ("update", "total_updates", "epoch") if self.record.get(name) is not None}
+        for kind, before in (("train", ""), ("evaluation", "held_out_")):
+            named |= {f"{before}{name}" for name in ("loss", "accuracy") if self._figures(kind, name)}
+        for name in sorted(named - set(self.record["sources"])):
+            yield f"{name} without a source"
         for kind, of in (("train", "training"), ("evaluation", "held_out")):
-            strange = [
-                one for one in self._losses(kind) if min((abs(one - its) for its in self.truth[of]), default=1.0) > 1e-6
-            ]
-            if strange:
-                yield f"{of} loss {strange[0]}"
+            for name, printed, scales in (("loss", of, (1,)), ("accuracy", f"{of}_accuracy", (1, 100))):
+                its = self.truth.get(printed, [])
+                figures = self._figures(kind, name) if printed in self.truth else []
+                strange = [
+                    one for one in figures if all(abs(one * scale - each) > 1e-6 for scale in scales for each in its)
+                ]
+                if strange:
+                    yield f"{of} {name} {strange[0]}"
 
-    def _losses(self, kind: str) -> list[float]:
-        return [line["loss"] for line in self.lines if line["kind"] == kind and line.get("loss") is not None]
+    def _figures(self, kind: str, name: str) -> list[float]:
+        return [line[name] for line in self.lines if line["kind"] == kind and line.get(name) is not None]
 
     def row(self) -> str:
         """Return what is shown in the end."""
         update, total = self.seen[-1] if self.seen else (None, None)
-        loss, held_out = (next(reversed(self._losses(kind)), "-") for kind in ("train", "evaluation"))
+        loss, held_out = (next(reversed(self._figures(kind, "loss")), "-") for kind in ("train", "evaluation"))
         shown = (update, total or "unknown", loss, held_out)
         if self.truth["updates"] is None:
             return "epoch {}, update {} of {}, loss {}, held-out {}".format(self.epoch, *shown)
         return "update {} of {}, loss {}, held-out {}".format(*shown)
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def main(names: list[str]) -> None:
@@ -95,7 +109,7 @@ def main(names: list[str]) -> None:
     for name in names:
         shown = Shown(name)
         faults = list(shown.faults())
-        is_right = bool(shown.seen) and shown.seen[-1][0] == shown.truth["updates"]
+        is_right = bool(shown.seen) and shown.seen[-1][0] in _listed(shown.truth["updates"])
         if shown.truth["updates"] is None:
             is_right = is_right and shown.epoch is not None
         right += is_right

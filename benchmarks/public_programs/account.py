@@ -18,6 +18,11 @@ def shown(value: float, form: str = "%.4f", of: str = "training") -> str:
     return form % value
 
 
+def judge_accuracies() -> None:
+    """Have accuracies judged as well, which programs of earlier draws did not keep."""
+    truth.update(training_accuracy=[], held_out_accuracy=[])
+
+
 def run(programs: Mapping[str, Any]) -> None:
     """Run the program that the command line names, and write its account to the file that TRUTH names."""
     random.seed(0)

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 
-from account import run, shown, truth
+from account import judge_accuracies, run, shown, truth
 
 truth.update(updates=None, epochs=None)  # unless a program says them
 
@@ -58,6 +58,52 @@ def haiku_mnist() -> None:
         _epoch(15)
         print(f"[Step {at}] Validation / Test accuracy: {0.91:.3f} / {0.9:.3f}.")
     truth.update(updates=300, total=None)
+
+
+def neural_ode() -> None:
+    """Its second phase, on longer series, counts from 0 again."""
+    for length in (0.1, 1):
+        steps = 60
+        for at in range(steps):
+            loss, _ = _epoch(1)
+            if at % 20 == 0 or at == steps - 1:
+                print(f"Step: {at}, Loss: {shown(loss, '%.16f')}, Computation time: {0.0201 * length}")
+    truth.update(updates=[118, 119, 120], total=[120, None])
+
+
+def apple() -> None:
+    judge_accuracies()
+    iters, trained = 100, 0
+    print(f"Starting training..., iters: {iters}")
+    for at in range(1, iters + 1):
+        loss, val = _epoch(1)
+        if at in (1, 50, 100):
+            print(f"Iter {at}: Val loss {shown(val, '%.3f', 'held_out')}, Val took {0.512:.3f}s", flush=True)
+        trained += 402
+        if at % 10 == 0:
+            print(
+                f"Iter {at}: Train loss {shown(loss, '%.3f')}, Learning Rate {1e-5:.3e}, It/sec {3.101:.3f}, Tokens/sec {310.5:.3f}, Trained Tokens {trained}, Peak mem {4.123:.3f} GB",
+                flush=True,
+            )
+        if at % 100 == 0:
+            print(
+                f"Iter {at}: Saved adapter weights to adapters/adapters.safetensors and adapters/{at:07d}_adapters.safetensors."
+            )
+    truth.update(updates=100, total=100)
+
+
+def tiny_gradients() -> None:
+    from tqdm import trange
+
+    judge_accuracies()
+    bar, test_acc = trange(70), float("nan")
+    for at in bar:
+        loss, _ = _epoch(1)
+        if at % 10 == 9:
+            test_acc = 0.91 + at / 1000
+        acc = shown(100 * test_acc, "%5.2f", "held_out_accuracy")
+        bar.set_description(f"loss: {shown(loss, '%6.2f')} test_accuracy: {acc}%")
+    truth.update(updates=70, total=70)
 
 
 if __name__ == "__main__":

@@ -136,3 +136,14 @@ def test_a_killed_client_that_holds_it_ends_the_run_in_it(gpus: Site) -> None:
 
 def seen_ended(cluster: Site, run: str) -> bool:
     return cluster.state(run) in ("CANCELLED", "LOST")
+
+
+def test_over_ssh_it_is_the_same(gpus: Site) -> None:
+    gpus.write_cluster("far", ssh=True, nodes={"count": 2, "cpus": 8})
+    made = gpus.json("reserve", "far", "--instances", "2", "--for", "1h", "--idle", "0.3")
+    inside = gpus.trainjob("submit", "--cluster", "far", "--in", "last", "--no-check", "--follow", "--", *ENDS)
+    assert inside.code == 0, inside.err
+    assert f"in {made['scheduler']['job_id']}" in inside.out
+    until(lambda: "unless a run begins in it" in str(gpus.json("status", made["id"])["note"]), "the warning")
+    until(lambda: gpus.state(made["id"]) == "COMPLETED", "its end", poll_s=0.5)
+    assert jobs(gpus) == []

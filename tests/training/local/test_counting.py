@@ -47,6 +47,17 @@ PROGRAMS = {
     "accumulation": (f"epochs, accumulation = 3, 2\n{SGD}{TRAIN}", 15, 15),
     "accumulation that leaves batches over": (f"epochs, accumulation = 3, 3\n{SGD}{TRAIN}", 9, 9),
     "epochs that a limit cuts": (f"epochs, accumulation, max_steps = 3, 1, 20\n{SGD}{TRAIN}", 30, None),
+    "a limit in an object of the program's own": (
+        f"class Config: pass\ncfg = Config(); cfg.max_iter = 20\nepochs, accumulation = 3, 1\n{SGD}{TRAIN}",
+        *(30, None),
+    ),
+    "epochs in an object of the program's own, beside a schedule of the learning rate": (
+        "class Trainer:\n    def __init__(self): self.max_epochs = 3\n    def fit(self):\n"
+        f"        {SGD}        warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=5)\n"
+        "        for epoch in range(self.max_epochs):\n            for (batch,) in loader:\n"
+        "                model(batch).square().mean().backward(); optimizer.step(); warm_up.step()\nTrainer().fit()",
+        *(30, 30),
+    ),
     "a scaler that leaves steps out": (SGD + SCALED, 4, None),
     "a fused optimizer that leaves them out": (
         f"optimizer = torch.optim.Adam(model.parameters(), fused=True)\n{SCALED}",

@@ -52,8 +52,8 @@ class _Source:
             # A count that does not begin again with a new epoch is over all of them.
             self.is_within = begins_again or reading.total is None
             self.before = self.before if self.is_within else 0
-        if begins_again and (self.is_within or self.is_bar or epoch != self.epoch):
-            self.before += self.size or self.last
+        if begins_again and (self.is_within or self.is_bar or epoch != self.epoch or count <= self.first):
+            self.before += self.size or self.last + (self.first == 0)
         if self.is_within and epoch is not None and first_epoch is not None and reading.total:
             self.before = max(0, epoch - first_epoch) * reading.total
         self.rises += count > self.last

@@ -76,7 +76,11 @@ _TOTAL = re.compile(
     r"(?:total|max|num|train|training|num_training|num_train|lr_decay)[-_ ](?:optimization |train |training )?"
     r"(?:steps|iters|iterations|updates)\Z"
 )
-_EPOCH = re.compile(r"(?:.{0,30}[ /_(])?epoch(?:\(train\))?\Z|ep\Z|train\Z")
+# Not the best one, or how many there are, or what takes place in each.
+_EPOCH = re.compile(
+    r"(?:(?!.{0,30}(?:best.{0,20}|per|num|max|total|warmup|stop)[ _-]epoch|.{0,30}start_epoch).{0,30}[ /_(])?"
+    r"epoch(?:\(train\))?\Z|ep\Z|train\Z"
+)
 _EPOCHS = re.compile(r"(?:(?:num|max|total|train|num_train|number of)[-_ ](?:train[-_ ])?)?epochs\Z")
 _HELD_OUT = re.compile(
     r"(?:\A|(?<!no)[^a-z])(?:val|valid|validation|eval|evaluation|evaluate|evaluating|test|testing|dev)(?![a-z])"
@@ -85,7 +89,8 @@ _HELD_OUT = re.compile(
 _HELD_OUT_FIRST = re.compile(
     r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b|\s{0,8}\*\s{1,8}acc"
 )
-_TRAINING = re.compile(r"(?:\A|[^a-z])train")
+# Beside a loss or an accuracy: elsewhere it may be what a logger puts before each line.
+_TRAINING = re.compile(r"(?:\A|[^a-z])train\D{0,40}(?:loss|acc)|(?:loss|acc\w{0,10})[_ /]train")
 # Bars that count something else than training.
 _ASIDE = re.compile(
     r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"
@@ -177,14 +182,15 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     if _NOT_UPDATES.search(rest) or _ASIDE.search(lower):
         return None
     count, of = _whole(_number(match["count"])), _whole(_number(match.groupdict().get("of")))
-    if count is None or _HELD_OUT.search(lower):
-        return Reading("aside")
     named = _NamedValues("%s , %s" % (before, rest))
+    # Behind the training's loss, it is the name of another figure.
+    if count is None or _HELD_OUT.search(lower.partition("loss")[0] if "loss" in named.figures else lower):
+        return Reading("aside")
     epoch, epochs = named.epoch, named.epochs
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.
         epoch, epochs = epoch + 1, epochs + 1
-    label = re.sub(r"[\d.,]+", "#", before).strip()
+    label = " ".join(re.sub(r"[\d.,]+|\b(?:nan|inf)\b", "#", before).split())
     # Another total is another loop where bars have no name: an evaluation within Hugging Face's Trainer.
     source = "%s %s" % (kind, label[:80] or of or "")
     within = kind == "keras" or epoch is not None
@@ -309,7 +315,7 @@ class _NamedValues:
                 self.figures.pop("loss", None)
                 if sums or len(found) == 1:
                     self.figures["loss"], self.loss_name = found[0], "" if sums else plain
-        elif tokens & _ACCURACY or plain in _ACCURACY:
+        elif (tokens & _ACCURACY or plain in _ACCURACY) and not tokens & (_NO_LOSS | {"cls", "class"}):
             share = value / 100 if not is_share and (is_percent or value > 1) else value
             if 0 <= share <= 1:
                 figures.setdefault("accuracy", share)

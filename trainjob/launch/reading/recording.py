@@ -226,7 +226,7 @@ class ScriptProgress:
         self._figures.update(figures)
         self._sources.update(dict.fromkeys(figures, label))
         if reading.epoch is not None:
-            self._epoch, self._sources["epoch"] = counter.epoch, label
+            self._epoch, self._sources["epoch"] = int(reading.epoch), label
             self._has_fractions |= reading.epoch != int(reading.epoch)
         if counted is not None and not is_stated:
             own = counter.of(reading)
@@ -256,8 +256,8 @@ class ScriptProgress:
             is_unknown = counted.evaluates and not self._names_held_out if told is None else told
         if not is_unknown or reading.names_training:
             return reading
-        # Beside one that is named as that of an evaluation, it is the training's.
-        named = {"learning_rate", *reading.held_out}
+        # A loss beside one that is named as that of an evaluation is the training's, if it is no part of one.
+        named = {"learning_rate", *(["loss"] if "loss" in reading.held_out and not reading.loss_name else [])}
         return reading._replace(figures={name: value for name, value in reading.figures.items() if name in named})
 
     def _is_of_something_else(self, reading: Reading) -> bool:

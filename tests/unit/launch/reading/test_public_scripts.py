@@ -591,6 +591,82 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
 
 
 @pytest.mark.parametrize(
+    ("line", "accuracy"),
+    [
+        ("Training: 2026-11-27 14:00:00,123-[lfw][40]Accuracy-Flip: 0.38750+-0.01200\n", None),
+        ("training best accuracy: 0.41 train cls_acc: 35.00%\n", None),
+        ("Test Instance Accuracy: 0.3875, Class Accuracy: 0.3000\n", None),
+        ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", 0.3875),
+        ("train_acc: 0.3875\n", 0.3875),
+        ("LOSS train 1.105 ACC train 0.3875\n", 0.3875),
+    ],
+)
+def test_what_a_logger_puts_before_each_line_does_not_name_a_figure(
+    line: str, accuracy: float | None, tmp_path: Path, clock: Clock
+) -> None:
+    """Printed where the program may evaluate, a figure is shown if a word beside it says that it is of the training."""
+    looks = [(10 * n, line) for n in range(1, 5)]
+    beside_counted(RunPaths(tmp_path), clock, looks, asides=((len(HEADER), -1),))
+    shown = [line for line in metrics.read(RunPaths(tmp_path)) if line.update > 1 and line.kind == "train"]
+    assert {line.accuracy for line in shown} == {accuracy}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Stop training because you reached max_epochs = 4 with best_epoch = 2\n",
+        "best valid epoch: 2\n",
+        "Median time per epoch: 2s\n",
+        ": num_epoch                2\n",
+    ],
+)
+def test_the_best_epoch_and_how_many_there_are_is_not_the_epoch(line: str, tmp_path: Path, clock: Clock) -> None:
+    looks = [(10 * n, f"INFO Epoch {n}: loss 2.5\n{line}") for n in range(1, 5)]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    assert progress.read(RunPaths(tmp_path)).epoch == 4
+
+
+def test_an_epoch_beside_any_number_is_the_newest(tmp_path: Path, clock: Clock) -> None:
+    text = "[GPU0] Epoch {0} | Batchsize: 16 | Steps: 40\n"
+    saved = "Epoch {0} | Training checkpoint saved at checkpoint.pt\n"
+    looks = [(10 * n + 1, text.format(n) + saved.format(n) * (n % 2 == 0)) for n in range(4)]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    assert progress.read(RunPaths(tmp_path)).epoch == 3
+
+
+def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tmp_path: Path, clock: Clock) -> None:
+    log, paths = RunPaths(tmp_path).rank_log(0), RunPaths(tmp_path)
+    log.parent.mkdir(parents=True)
+    log.write_text(HEADER)
+    seen, evaluated = ScriptProgress(paths, 1, [log]), bar(7, 10, "test loss: 0.5 accuracy: 91%: ")
+    for at in (0, 20, 40, 60):
+        clock.now += 1
+        with log.open("a") as stream:
+            accuracy = "91.90" if at >= 40 else "  nan"
+            stream.write(bar(at, 60, f"loss:   1.09 test_accuracy: {accuracy}%: ") + "\n" + evaluated + "\n")
+        seen.look()
+    seen.look(is_last=True)
+    assert (progress.read(paths).update, progress.read(paths).total_updates) == (60, 60)
+    assert {line.loss for line in metrics.read(paths) if line.kind == "train"} == {1.09}
+    assert {line.accuracy for line in metrics.read(paths) if line.kind == "evaluation"} == {0.919}
+
+
+def test_a_count_that_begins_again_goes_on_from_the_phase_before(tmp_path: Path, clock: Clock) -> None:
+    log, paths = RunPaths(tmp_path).rank_log(0), RunPaths(tmp_path)
+    log.parent.mkdir(parents=True)
+    log.write_text(HEADER)
+    seen, shown = ScriptProgress(paths, 1, [log]), []
+    for at in (0, 20, 40, 59, 0, 20, 40, 59):
+        clock.now += 1
+        with log.open("a") as stream:
+            stream.write(f"Step: {at}, Loss: 1.5, Computation time: 0.02\n")
+        seen.look()
+        shown.append(progress.read(paths).update)
+    seen.look(is_last=True)
+    assert shown == [0, 20, 40, 59, 60, 80, 100, 119]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "{'loss': '2.5', 'grad_norm': '1.5', 'learning_rate': '4e-05', 'epoch': '0.25'}\n",

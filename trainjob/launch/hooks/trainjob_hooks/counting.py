@@ -32,11 +32,10 @@ _MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
 _MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES = 40, 400, 100, 4
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
-_SETTINGS = ("Namespace", "SimpleNamespace", "AttrDict", "EasyDict", "dict")
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
 _CUTS = re.compile(
     r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|itrs|iterations|updates|batches)\Z"
-    r"|steps_per_epoch\Z|iters_per_epoch\Z",
+    r"|(?:max|total)_(?:train_)?(?:step|iter|iteration|update)\Z|(?:steps|iters)_per_epoch\Z",
     re.IGNORECASE,
 )
 _OTHER_CUTS = re.compile(
@@ -410,10 +409,13 @@ def _global_names(code: Any) -> Set[str]:
 
 
 def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:
-    """Yield the names and values of variables, and of settings that variables hold, that are numbers above 0."""
+    """Yield the names and values of variables, and in dictionaries and objects among them, that are numbers above 0.
+
+    Not in torch's own, such as a schedule of the learning rate, which has a number of steps of its own.
+    """
     for name, value in list(variables.items())[:_MOST_NAMES]:
-        inner = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        is_settings = type(value).__name__ in _SETTINGS or hasattr(type(value), "__dataclass_fields__")
-        for one, number in [(name, value), *(list(inner.items())[:_MOST_NAMES] if is_settings else ())]:
+        is_searched = not isinstance(value, (type, type(sys))) and not type(value).__module__.startswith("torch")
+        inner = value if isinstance(value, dict) else getattr(value, "__dict__", {}) if is_searched else {}
+        for one, number in [(name, value), *list(inner.items())[:_MOST_NAMES]]:
             if isinstance(one, str) and isinstance(number, (int, float)) and number > 0:
                 yield one, number
