@@ -194,8 +194,9 @@ class Supervision:
             part.process, part.since, part.is_ready = None, clock.monotonic(), False
             place = self._paths.of_role(part.name)
             if part.role is not None:
-                has_mark = not part.is_step or role_records.end_of(place, self._attempt).exists()
-                part.from_outside = place.terminated(self._attempt).exists() or not has_mark
+                has_mark = role_records.end_of(place, self._attempt).exists()
+                was_told = place.terminated(self._attempt).exists()
+                part.from_outside = part.is_step and (was_told or not has_mark)
                 self._note(part, role_records.ENDED)
 
     def _note(self, part: _Part, state: str) -> None:
