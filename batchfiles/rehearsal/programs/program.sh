@@ -82,8 +82,8 @@ if [ "$name" = srun ]; then
     case $word in
       --output=*/* | --error=*/*) file=${word#*=} ;;
       -o | -e | --output | --error) file=${1-} ;;
-      -*) file= ;;
-      *) file= is_leading= ;;
+      -*) file='' ;;
+      *) file='' is_leading='' ;;
     esac
     if [ -n "$is_leading" ] && [ -n "$file" ] && [ "${file#/}" != "$file" ] && [ ! -d "${file%/*}" ]; then
       case $word in *=*) ;; *) shift; count=$((count - 1)) ;; esac

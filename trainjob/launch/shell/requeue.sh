@@ -224,7 +224,7 @@ start_again() {
 # element, what waits for its whole array waits for NEW and each other element.
 pass_on_waiting() {
   local listed waiting on tries is_told array=''
-  if [[ "$1" == *_* ]]; then array=,afterok:${1%%_*}_*,; fi
+  if [[ "$1" == *_* ]]; then array=",afterok:${1%%_*}_*,"; fi
   # The scripts of several elements may do so at once, and undo what another one has done.
   for ((tries = 0; tries < 4; tries++)); do
     if ((tries > 0)); then sleep 1; fi
