@@ -13,9 +13,9 @@ from trainjob.contract.settings import SettingRow, rows
 FLAGS = [row for row in rows().values() if row.name != "command" and not row.facts.file_only]
 
 
-def test_only_steps_have_no_flag() -> None:
-    assert {row.name for row in rows().values()} - {row.name for row in FLAGS} == {"command", "once"}
-    assert "once" not in {parameter.name for parameter in load("plan").params}
+def test_only_steps_and_roles_have_no_flag() -> None:
+    assert {row.name for row in rows().values()} - {row.name for row in FLAGS} == {"command", "once", "roles"}
+    assert not {"once", "roles"} & {parameter.name for parameter in load("plan").params}
 
 
 @pytest.mark.parametrize("row", FLAGS, ids=lambda row: row.name)
