@@ -66,9 +66,9 @@ def test_the_file_of_a_public_machine_is_proposed_on_its_login_node(folder: Path
 
 @pytest.mark.usefixtures("on_lumi")
 def test_a_check_of_no_chosen_cluster_proposes_it_too() -> None:
-    ended = CliRunner().invoke(check_app, ["--instances", "1"])
+    ended = CliRunner().invoke(check_app, ["--instances", "1", "--", "true"])
     assert "cluster local is the default, and this seems to be a login node of lumi-g" in ended.output
-    named = CliRunner().invoke(check_app, ["--cluster", "local", "--instances", "1"])
+    named = CliRunner().invoke(check_app, ["--cluster", "local", "--instances", "1", "--", "true"])
     assert "login node" not in named.output
 
 

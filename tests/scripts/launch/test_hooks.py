@@ -248,25 +248,23 @@ class DistributedDataParallel(torch.nn.Module):
         self.module = module
     def forward(self, given):
         return self.module(given)
-model = MODEL
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model(torch.ones(1, 2)).backward()
-optimizer.step()
+for model in MODELS:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2)).backward()
+    optimizer.step()
 """
 
 
-@pytest.mark.parametrize(
-    ("model", "is_evaluating"),
-    [
-        ("OfItself()", False),
-        ("WithPart()", False),
-        ("WithPart().eval()", True),
-        ("DistributedDataParallel(Model().eval())", True),
-    ],
-)
-def test_a_model_is_judged_behind_the_wrappers_that_are_known(tmp_path: Path, model: str, is_evaluating: bool) -> None:
+def test_a_model_is_judged_behind_the_wrappers_that_are_known(tmp_path: Path) -> None:
+    is_evaluating = {
+        "OfItself()": False,
+        "WithPart()": False,
+        "WithPart().eval()": True,
+        "DistributedDataParallel(Model().eval())": True,
+    }
     record = {"TRAINJOB_RECORD_UPDATES": str(tmp_path), "TRAINJOB_RUN_DIR": str(tmp_path), "RANK": "0"}
-    words = [sys.executable, "-c", RECORDED.replace("MODEL", model)]
+    words = [sys.executable, "-c", RECORDED.replace("MODELS", f"({', '.join(is_evaluating)})")]
     ran(words, environ={**os.environ, "PYTHONPATH": str(HOOKS), **record}, timeout_s=LIMIT_S, code=0)
     lines = map(json.loads, (tmp_path / "updates/rank-0000.jsonl").read_text().splitlines())
-    assert [one["evaluating"] for one in lines if one["event"] == "update"] == [is_evaluating]
+    found = [one["evaluating"] for one in lines if one["event"] == "update"]
+    assert dict(zip(is_evaluating, found, strict=True)) == is_evaluating
