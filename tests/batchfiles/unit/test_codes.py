@@ -560,3 +560,8 @@ def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:1\n\n\nbash run.sh\n")
     found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]
+
+
+def test_what_is_missing_has_no_place_in_a_line() -> None:
+    columns = {one.code: one.column for one in found("#!/bin/bash\n#SBATCH --job-name=name\nsrun python train.py\n")}
+    assert {columns[code] for code in ("no-cpus", "no-mem", "no-time")} == {0}
