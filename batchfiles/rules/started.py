@@ -119,7 +119,8 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
-    elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):  # one may use several
+    elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):
+        # One task may use several.
         yield found("gpus-unused", launch, text)
 
 

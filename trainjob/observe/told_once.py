@@ -12,7 +12,7 @@ from trainjob.records import causes, failure
 # torch puts the rank before each line of a traceback.
 _OF_RANK = re.compile(rb"\[(\d+)\] (?:\[rank\d+\]: ?)?(.*\n)")
 _TRACEBACK = b"Traceback (most recent call last):\n"
-# What is longer, or one more, is shown as it comes: a script may log tracebacks for ever, or none behind their first line.
+# What exceeds these is shown as it comes: a script may log tracebacks without end, or one without its last line.
 _MOST_LINES, _MOST_TRACEBACKS = 2000, 1000
 _BETWEEN_TRACEBACKS = (
     b"\n",

@@ -79,7 +79,8 @@ def test_what_follows_the_first_line_of_a_traceback_does_not_wait_for_ever(tmp_p
     once = ToldOnce(made(tmp_path, "abcd"))
     lines = (f"[0]   row {number}\n".encode() for number in range(3000))
     shown = b"".join(once.new([b"[0] Traceback (most recent call last):\n", *lines]))
-    assert shown.startswith(b"[0] Traceback") and shown.endswith(b"row 2999\n")
+    assert shown.startswith(b"[0] Traceback")
+    assert shown.endswith(b"row 2999\n")
 
 
 def test_tracebacks_that_a_script_logs_take_no_more_memory_in_the_end(tmp_path: Path) -> None:
