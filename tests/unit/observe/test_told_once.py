@@ -85,9 +85,10 @@ def test_what_follows_the_first_line_of_a_traceback_does_not_wait_for_ever(tmp_p
 
 def test_tracebacks_that_a_script_logs_take_no_more_memory_in_the_end(tmp_path: Path) -> None:
     once = ToldOnce(made(tmp_path, "abcd"))
-    pieces = (of_rank(FIRST.replace("strange", f"strange {number}"), 0).encode() for number in range(2500))
-    assert b"".join(once.new(pieces)).count(b"Traceback") == 2500
-    assert len(once._first) == 1000
+    texts = [FIRST.replace("strange", f"strange {number}") for number in range(2500)]
+    assert b"".join(once.new(of_rank(text, 0).encode() for text in texts)).count(b"Traceback") == 2500
+    again = b"".join(once.new(of_rank(text, 1).encode() for text in (texts[10], texts[-1])))
+    assert again.decode() == of_rank(texts[-1], 1)
 
 
 def test_a_chain_of_tracebacks_is_told_once_and_what_follows_is_shown(tmp_path: Path) -> None:
