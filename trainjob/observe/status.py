@@ -231,13 +231,22 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),
-        roles={
-            server.folder.name: record
-            for server in role_records.of_run(paths)
-            if (record := role_records.read(server)) is not None
-        },
+        roles=_roles(paths, is_at_work=state in states.ACTIVE),
         submission=submission,
     )
+
+
+def _roles(paths: RunPaths, *, is_at_work: bool) -> dict[str, RoleRecord]:
+    """Return the servers of a job with roles. None outlives its run, though nobody may have recorded its end."""
+    read = {server.folder.name: role_records.read(server) for server in role_records.of_run(paths)}
+    found = {name: record for name, record in read.items() if record is not None}
+    if is_at_work:
+        return found
+    running = (role_records.STARTING, role_records.READY)
+    return {
+        name: replace(record, state=role_records.ENDED) if record.state in running else record
+        for name, record in found.items()
+    }
 
 
 def between_looks_s(submission: Submission | None) -> float:

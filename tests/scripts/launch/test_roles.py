@@ -17,6 +17,13 @@ from trainjob.contract.paths import RunPaths
 from trainjob.records import roles as role_records
 from trainjob.records.roles import RoleRecord
 
+# At its second start alone.
+READY_AT_LAST = """\
+import os, pathlib, time
+folder = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / "roles" / "server"
+(folder / ("up" if (folder / "first").exists() else "first")).touch()
+time.sleep(600)
+"""
 READY_BY_FILE = """\
 import os, pathlib, time
 (pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / "roles" / "server" / "up").touch()
@@ -162,3 +169,13 @@ def test_a_file_says_that_a_server_is_ready(site: Here) -> None:
     run = submitted(site, {"roles": roles(ready="file:up")})
     run.wait("COMPLETED")
     assert "trained" in run.log(0)
+
+
+def test_a_server_that_is_not_ready_in_time_is_started_again_where_it_may_be(site: Here) -> None:
+    site.write("server.py", READY_AT_LAST)
+    site.write("trainer.py", "print('trained')")
+    run = submitted(site, {"roles": roles(ready="file:up", ready_timeout_s=2, restarts=1)})
+    run.wait("COMPLETED")
+    run.wait_until_nothing_is_left()
+    assert server_of(run).starts == 2
+    assert "role server was not ready within 2 s: it is ended, and started again" in run.word("logs/scheduler.out")

@@ -83,6 +83,7 @@ def test_a_server_that_is_killed_fails_the_job(login: Login) -> None:
     assert ended(login, run, job) == "FAILED", everything_printed(run)
     failed = json.loads((run.folder / "failure.json").read_text())
     assert failed["why"] == "role server ended with exit code 137, and train needs it"
+    assert int(run.word("checkpoint.pt")) >= 3  # the trainer was told to end, and had the time to save
 
 
 def test_a_server_that_may_restart_serves_at_the_same_address_again(login: Login) -> None:

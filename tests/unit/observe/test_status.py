@@ -23,7 +23,9 @@ from trainjob.observe import index
 from trainjob.observe.asking import Sparing
 from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, poll, status, statuses
+from trainjob.records import roles
 from trainjob.records import submission as submissions
+from trainjob.records.roles import RoleRecord
 from trainjob.records.submission import Native
 
 ELSEWHERE = {"pid": 1, "started": 1, "host": "another-host"}
@@ -133,6 +135,15 @@ def test_a_failed_run_without_a_blamed_rank_shows_what_its_script_printed(tmp_pa
     paths = made(tmp_path, "abcd", state="FAILED")
     paths.scheduler_log.write_text("--- attempt 1 ---\nold\n--- attempt 2 ---\ntrainjob: port 29400 is in use\n")
     assert status(paths).script_tail == ["trainjob: port 29400 is in use"]
+
+
+@pytest.mark.parametrize(("state", "shown"), [("FAILED", "ENDED"), ("RUNNING", "READY")])
+def test_no_server_outlives_its_run(tmp_path: Path, state: str, shown: str) -> None:
+    """What supervised it may have been killed, and has recorded no end."""
+    paths = made(tmp_path, "abcd", state=state, native=ALIVE)
+    paths.of_role("server").folder.mkdir(parents=True)
+    roles.write(paths.of_role("server"), RoleRecord(1, roles.READY, "n1:20000", 1, 0.0))
+    assert status(paths).roles["server"].state == shown
 
 
 def test_status_is_plain_json(tmp_path: Path) -> None:
