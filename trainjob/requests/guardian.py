@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,12 +69,11 @@ def _read_input() -> list[str]:
     return os.fsdecode(sys.stdin.buffer.read()).splitlines()
 
 
-def end_named_run() -> None:
-    """End the run that the input names, once that has ended, unless it lets go of it.
+def end_named_run(lines: Sequence[str]) -> None:
+    """End the run that these lines of the input name, unless they let go of it.
 
     One whose submission was cut short leaves nothing: a job that arrives late finds no run directory, and does nothing.
     """
-    lines = _read_input()
     if not lines or lines[-1] == LET_GO:
         return
     from trainjob.lifecycle import ledger
@@ -102,4 +101,4 @@ def _tried(cancel: Callable[[], Snapshot]) -> Snapshot:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1])) if len(sys.argv) > 1 else end_named_run()
+    main(Path(sys.argv[1])) if len(sys.argv) > 1 else end_named_run(_read_input())

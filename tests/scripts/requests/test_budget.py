@@ -92,11 +92,21 @@ def test_a_reservation_is_taken_back_once_its_cluster_can_be_reached_again(
             slurm.mend()
 
     monkeypatch.setattr(clock, "sleep", sleep)
-    monkeypatch.setattr(guardian, "_read_input", lambda: [str(run.folder)])
-    guardian.end_named_run()
+    guardian.end_named_run([str(run.folder)])
     assert pauses.count(60.0) == 2
     assert charged() == 0.0
     assert run.status().state == "CANCELLED"
+
+
+def test_the_cures_for_the_length_of_a_reservation_name_an_option_of_it(slurm: StandinSlurm) -> None:
+    for option, length, cure in (
+        ("--for", "1m", "Take --time-limit 00:04:00"),
+        ("--for", "20h", "Give --time-limit 12:30:00"),
+        ("--time-limit", "20h", "Give --time-limit 12:30:00"),
+    ):
+        words = ["reserve", "hpc", "--instances", str(GPUS), option, length]
+        refused = ran([sys.executable, "-m", "trainjob", *words], folder=slurm.here)
+        assert (refused.returncode, cure in refused.stderr) == (1, True), refused.stderr
 
 
 def test_a_reservation_does_not_go_on_elsewhere(slurm: StandinSlurm) -> None:

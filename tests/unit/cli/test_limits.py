@@ -60,17 +60,6 @@ def test_a_reservation_that_would_be_idle_for_longer_than_numbers_reach_is_refus
     assert ended.value.code == exits.USAGE
 
 
-def test_the_cure_for_the_length_of_a_reservation_names_an_option_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    errors = []
-    for option in ("--for", "--time-limit"):
-        with pytest.raises(SystemExit) as ended:
-            main(["reserve", "slurm-gpu", option, "1m"])
-        assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
-        errors.append(capsys.readouterr().err)
-    assert errors[0] == errors[1]
-    assert "Take --time-limit 00:04:00" in errors[0]
-
-
 def test_nothing_to_prune_needs_no_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["prune"])
