@@ -98,6 +98,15 @@ def test_a_reservation_is_taken_back_once_its_cluster_can_be_reached_again(
     assert run.status().state == "CANCELLED"
 
 
+@pytest.mark.parametrize("site", [{}, {"directives": {"no-requeue": True}}, {"queue_follow_up": True}])
+def test_nothing_starts_a_reservation_again(slurm: StandinSlurm, site: dict[str, object]) -> None:
+    gives_gpus(slurm, **site)
+    script = Path(reserve(GPUS, "1h").folder, "job.sbatch").read_text()
+    assert "\n#SBATCH --no-requeue\n" in script
+    assert "\n#SBATCH --requeue\n" not in script
+    assert "queues_follow_up" not in script
+
+
 def test_the_cures_for_the_length_of_a_reservation_name_an_option_of_it(slurm: StandinSlurm) -> None:
     for option, length, cure in (
         ("--for", "1m", "Take --time-limit 00:04:00"),
