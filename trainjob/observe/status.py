@@ -197,8 +197,9 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         note = None if ended is None else str(ended)
     if state == seen.word:
         # How its newest attempt ended, as its script has noted it, beside what its scheduler says of it now.
-        own = (events.why_ended(paths, seen.attempt), events.idle(paths, seen.attempt))
-        note = "; ".join(filter(None, (note, *own))) or None
+        says_idle = state in (*states.ACTIVE, states.COMPLETED)  # what ends otherwise has been warned in vain
+        idle = events.idle(paths, seen.attempt) if says_idle else ""
+        note = "; ".join(filter(None, (note, events.why_ended(paths, seen.attempt), idle))) or None
     if submission is not None and submission.continued_as is not None:
         note = f"went on as run {submission.continued_as}"
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}

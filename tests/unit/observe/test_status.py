@@ -85,6 +85,15 @@ def test_a_run_that_was_killed_after_it_was_asked_to_end_is_cancelled(tmp_path: 
     assert status(paths).state == "LOST"
 
 
+@pytest.mark.parametrize(("state", "is_said"), [("RUNNING", True), ("COMPLETED", True), ("CANCELLED", False)])
+def test_that_a_reservation_is_idle_is_said_until_something_else_ends_it(
+    tmp_path: Path, state: str, is_said: bool
+) -> None:
+    paths = made(tmp_path, "abcd", state=state, native=ALIVE)
+    paths.events.write_text("1.0\t1\tbegan\tn1\n2.0\t1\tidle\tidle: its nodes are released at 12:00:00\n")
+    assert ("are released" in str(status(paths).note)) is is_said
+
+
 def test_a_run_whose_directory_is_removed_is_lost_and_waited_for_no_longer(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
     shutil.rmtree(paths.folder)
