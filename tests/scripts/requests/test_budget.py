@@ -98,8 +98,26 @@ def test_a_reservation_is_taken_back_once_its_cluster_can_be_reached_again(
     assert run.status().state == "CANCELLED"
 
 
-@pytest.mark.parametrize("site", [{}, {"directives": {"no-requeue": True}}, {"queue_follow_up": True}])
-def test_nothing_starts_a_reservation_again(slurm: StandinSlurm, site: dict[str, object]) -> None:
+@pytest.mark.parametrize("directive", [{"gpus-per-node": "4"}, {"gpus": "8"}, {"exclusive": True}])
+def test_devices_beside_those_of_the_plan_are_not_had_within_a_budget(
+    slurm: StandinSlurm, directive: dict[str, object]
+) -> None:
+    with pytest.raises(UserError, match=r"may take GPUs beside the 1 of the plan"):
+        submit(instances=1, directives=directive)
+    prepared = reserving.planned("hpc", "1h", idle_minutes=30.0, instances=1, directives=directive)
+    with pytest.raises(UserError, match="Take it out and give --instances"):
+        submission.submit(prepared, check=False, again=True)
+    submission.submit(prepared, check=False, again=True, over_budget=True)
+    assert charged() == 1.0
+    submit(hours=1.0, directives={"exclusive": True})  # the plan has all of both nodes
+    assert charged() == 1.0 + GPUS
+
+
+@pytest.mark.parametrize(
+    "site",
+    [{}, {"directives": {"no-requeue": True}}, {"directives": {"requeue": True}}, {"queue_follow_up": True}],
+)
+def test_nothing_starts_a_reservation_again(slurm: StandinSlurm, site: dict[str, Any]) -> None:
     gives_gpus(slurm, **site)
     script = Path(reserve(GPUS, "1h").folder, "job.sbatch").read_text()
     assert "\n#SBATCH --no-requeue\n" in script

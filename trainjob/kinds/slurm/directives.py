@@ -43,7 +43,7 @@ def _of_one(request: Request, cluster: SlurmCluster, *, is_first: bool = True) -
     kept = {name: value for name, value in cluster.directives.items() if name != "cpus-per-gpu"}
     site = {name: (value, origin(request, name)) for name, value in kept.items()}
     options = {**{name: (value, stated) for name, value, stated in _ours(request, cluster)}, **site}
-    if "no-requeue" in site:
+    if "no-requeue" in options:
         options.pop("requeue", None)
     return [
         SourcedShell(line, stated)
