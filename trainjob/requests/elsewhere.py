@@ -83,6 +83,8 @@ def _refuse_others(now: Snapshot) -> None:
         )
     if now.submission is None:
         raise UserError(f"run {now.id} was started by hand", "submit a new run")
+    if now.submission.holds_nodes:
+        raise UserError(f"run {now.id} is a reservation", "make another one there: trainjob reserve CLUSTER")
     if now.is_held or now.submission.is_unknown:
         raise UserError(
             f"run {now.id}: its scheduler may still have its job, and two would train",

@@ -500,6 +500,26 @@ def test_what_waits_for_a_whole_array_waits_for_what_continues_an_element_and_fo
     ]
 
 
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ("exit 1", []),
+        ("echo '<html>502 Bad Gateway</html>'", []),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", ["afterok:8_2,afterok:7_1"]),
+    ],
+    ids=["no answer", "an error page", "all have ended"],
+)
+def test_what_waits_for_an_array_never_waits_for_fewer_elements_because_the_controller_is_silent(
+    bash: Bash, lists: str, expected: list[str]
+) -> None:
+    bash.write("tasks/1/state", "RUNNING\n")
+    bash.program("squeue", f"case $* in *%F*) echo '20|afterok:7_*(unfulfilled)' ;; *) {lists} ;; esac")
+    bash.program("sleep", "")
+    bash.run("export TRAINJOB_SUBMITTED_IN=$PWD\npass_on_waiting 7_2 8_2")
+    updates = {call for call in bash.calls("scontrol") if call.startswith("update")}
+    assert updates == {f"update JobId=20 Dependency={one}" for one in expected}
+
+
 def test_a_dependency_that_another_script_has_put_back_is_passed_on_again(bash: Bash) -> None:
     bash.write("waiting", "20|afterok:7_1(unfulfilled),afterok:7_2(unfulfilled)\n")
     bash.write("after", "20|afterok:7_1,afterok:9_2\n")  # what the other one had read before
