@@ -232,21 +232,22 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),
-        roles=_roles(paths, is_at_work=state in states.ACTIVE),
+        roles=_roles(paths, seen.attempt if state in states.ACTIVE else None),
         submission=submission,
     )
 
 
-def _roles(paths: RunPaths, *, is_at_work: bool) -> dict[str, RoleRecord]:
-    """Return the servers of a job with roles. None outlives its run, though nobody may have recorded its end."""
+def _roles(paths: RunPaths, at_work: int | None) -> dict[str, RoleRecord]:
+    """Return the servers of a job with roles. None outlives its attempt, though nobody may have recorded its end.
+
+    `at_work` is the attempt that runs, if any does.
+    """
     read = {server.folder.name: role_records.read(server) for server in role_records.of_run(paths)}
-    found = {name: record for name, record in read.items() if record is not None}
-    if is_at_work:
-        return found
     running = (role_records.STARTING, role_records.READY)
     return {
-        name: replace(record, state=role_records.ENDED) if record.state in running else record
-        for name, record in found.items()
+        name: replace(one, state=role_records.ENDED) if one.state in running and one.attempt != at_work else one
+        for name, one in read.items()
+        if one is not None
     }
 
 

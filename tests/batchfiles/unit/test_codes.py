@@ -215,6 +215,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 bash +e -c 'python train.py; echo done'\n", nodes=1), job("srun -K1 bash -o errexit -c 'python train.py; echo done'\n", nodes=1)),
         (job("code=0\npython train.py || echo $?\nexit $code\n", nodes=1), job("code=0\npython train.py || code=$?\nexit $code\n", nodes=1)),
         (job("bash -c 'python train.py --part a; python train.py --part b'\n", nodes=1), job("bash -c 'python train.py --part a && python train.py --part b'\n", nodes=1)),
+        (without(job("julia --project=. -t 4 prepare.jl\njulia -t 4 fit.jl -e 3\n", nodes=1), "set -e"), without(job("julia --project=. -t 4 -e 'using Pkg'\nRscript --vanilla -e 'f()'\njulia fit.jl\n", nodes=1), "set -e")),
         (without(job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1), "set -e"), job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1)),
         (job("if ! " + RIGHT.strip() + "; then echo failed; fi\necho done\n"), job("if ! " + RIGHT.strip() + "; then echo failed; exit 1; fi\necho done\n")),
         (job("set +e\n" + RIGHT + "echo ==\nexit $?\n"), job("set +e\n" + RIGHT + "exit $?\n")),

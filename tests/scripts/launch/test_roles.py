@@ -11,19 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.local_runs import Here, Run, kill
-from tests.support.role_programs import SERVER, TRAINER, roles
+from tests.support.role_programs import READY_AT_LAST, SERVER, TRAINER, roles
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import roles as role_records
 from trainjob.records.roles import RoleRecord
 
-# At its second start alone.
-READY_AT_LAST = """\
-import os, pathlib, time
-folder = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / "roles" / "server"
-(folder / ("up" if (folder / "first").exists() else "first")).touch()
-time.sleep(600)
-"""
 READY_BY_FILE = """\
 import os, pathlib, time
 (pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / "roles" / "server" / "up").touch()

@@ -146,12 +146,14 @@ def test_a_failed_run_without_a_blamed_rank_shows_what_its_script_printed(tmp_pa
     assert status(paths).script_tail == ["trainjob: port 29400 is in use"]
 
 
-@pytest.mark.parametrize(("state", "shown"), [("FAILED", "ENDED"), ("RUNNING", "READY")])
-def test_no_server_outlives_its_run(tmp_path: Path, state: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "attempt", "shown"), [("FAILED", 1, "ENDED"), ("RUNNING", 1, "READY"), ("RUNNING", 0, "ENDED")]
+)
+def test_no_server_outlives_its_attempt(tmp_path: Path, state: str, attempt: int, shown: str) -> None:
     """What supervised it may have been killed, and has recorded no end."""
     paths = made(tmp_path, "abcd", state=state, native=ALIVE)
     paths.of_role("server").folder.mkdir(parents=True)
-    roles.write(paths.of_role("server"), RoleRecord(1, roles.READY, "n1:20000", 1, 0.0))
+    roles.write(paths.of_role("server"), RoleRecord(attempt, roles.READY, "n1:20000", 1, 0.0))
     assert status(paths).roles["server"].state == shown
 
 
