@@ -4,7 +4,10 @@
 import random
 from pathlib import Path
 
-from PIL import Image
+try:
+    from PIL import Image
+except ModuleNotFoundError:
+    raise SystemExit("make_jpegs.py needs Pillow: pip install Pillow") from None
 
 random.seed(0)
 for name, color in {"red": (200, 60, 60), "blue": (60, 60, 200)}.items():

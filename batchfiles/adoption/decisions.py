@@ -375,7 +375,7 @@ def _from_outside(around: Surroundings, one: Statement, needs: Needs) -> Decisio
     names = {two.name for two in one.assignments}
     if is_set or not may_be_unset(asked[1]) or names & needs.all or not names & around.consumed:
         return None
-    what = f"only if the shell that calls sbatch has set {asked[1]}, and a job has no variable of it: state its words"
+    what = f"only if sbatch's environment has set {asked[1]}, and the job's command lacks its words: state them there"
     return Decision(Where.LOST, what)
 
 

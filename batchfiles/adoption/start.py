@@ -88,7 +88,7 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             *(not numbered[1].is_beside, numbered[1].is_python, numbered[1].line, numbered[0]),
         ),
     )
-    at_once = [one for one in foreground[:at] if _is_alike(one, chosen)] if chosen.command.background else []
+    at_once = [one for one in foreground[:at] if _are_at_once(script, one, chosen)]
     if at_once:
         raise AdoptionError(
             f"{script.path} starts several trainings at once, in lines {at_once[0].line} and {chosen.line}: "
@@ -108,10 +108,14 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
     return chosen
 
 
-def _is_alike(one: LaunchedProgram, other: LaunchedProgram) -> bool:
-    """Return whether both run the same program, on nodes that are not told apart."""
+def _are_at_once(script: BatchScript, one: LaunchedProgram, other: LaunchedProgram) -> bool:
+    """Return whether both run the same program at the same time, on nodes that are not told apart."""
     named = [option(of.srun, "nodelist") is None and "loop" not in of.command.within for of in (one, other)]
-    return bool(one.name) and one.name == other.name and one.is_python == other.is_python and all(named)
+    is_alike = bool(one.name) and one.name == other.name and one.is_python == other.is_python and all(named)
+    branches = {of.number: of.branch for of in other.command.conditions}
+    is_instead = any(branches.get(of.number, of.branch) != of.branch for of in one.command.conditions)
+    is_awaited = any(one.command.at < wait.at < other.command.at for wait in script.named("wait"))
+    return is_alike and other.command.background and not is_instead and not is_awaited
 
 
 def _refuse_unlike(script: BatchScript) -> None:

@@ -116,6 +116,10 @@ class _Walk:
         """Return whether the command that fails is part of `node`."""
         return any(node.start_point.row < line <= node.end_point.row + 1 for line in self.lines)
 
+    def is_run_in(self, value: Node) -> bool:
+        """Return whether the command that fails is started by a value, and not only written in its line."""
+        return self.holds(value) and re.search(r"\$\(|`", text_of(value)) is not None
+
     def checked(self, states: list[_State], *, tested: bool) -> list[_State]:
         """End the paths that set -e ends."""
         ending = {FAILED, OTHER}
@@ -230,7 +234,7 @@ def _assigned(walk: _Walk, node: Node, states: list[_State], tested: bool) -> It
     for state in states:
         if name is None or value is None:
             yield state.ended(ZERO, node)
-        elif walk.holds(value):
+        elif walk.is_run_in(value):
             yield from walk.checked([walk.fail(node, state)], tested=tested)
         else:
             held = _value(text_of(value), state)
@@ -247,7 +251,7 @@ def _declared(walk: _Walk, node: Node, states: list[_State], _tested: bool) -> I
             if child.type == "variable_assignment":
                 value = child.child_by_field_name("value")
                 held = _value(text_of(value), state) if value is not None else UNKNOWN
-                if value is not None and walk.holds(value):
+                if value is not None and walk.is_run_in(value):
                     after = walk.fail(node, after)
                 after = after.with_value(text_of(child.named_children[0]), held)
         yield after.ended(ZERO, node)

@@ -127,5 +127,7 @@ def _put(made: SubmissionFolder, place: Path, path: str) -> Path:
         target = made.maps.setdefault(parent, place / f"folder-{len(made.maps)}") / Path(path).name
     else:
         target = made.folder / path
+    if not Path(os.path.normpath(target)).is_relative_to(place):  # ../../..: nothing is written there
+        target = place / "outside" / target.name
     target.parent.mkdir(parents=True, exist_ok=True)
     return target

@@ -239,7 +239,7 @@ def compared(
     login = original.login | adopted.login
     pairs = [without_what_was_given(one, other, original.given, both, login) for one, other in in_pairs(theirs, ours)]
     theirs, ours = [one for one, _ in pairs[: len(theirs)]], [other for _, other in pairs[: len(ours)]]
-    setup = (setup_calls(original, projects), setup_calls(adopted, projects))
+    setup = (setup_calls(original, projects, program), setup_calls(adopted, projects, program))
     return Proof(theirs, ours, refusal=refusal, files=files, setup=setup)
 
 
@@ -251,16 +251,17 @@ def in_pairs(
     return [(theirs[min(at, len(theirs) - 1)], ours[min(at, len(ours) - 1)]) for at in range(count)]
 
 
-def setup_calls(seen: Recording, folders: Collection[str]) -> list[str]:
-    """Return the calls of programs that set up an environment, each once, in their order."""
+def setup_calls(seen: Recording, folders: Collection[str], program: str = "") -> list[str]:
+    """Return the calls of programs that set up an environment, each once, in their order; not those of `program`."""
 
     def words(one: Call) -> Sequence[str]:
         is_path = one.name == "source" and "/" in "".join(one.words[1:2])
         return (one.name, os.path.join(one.folder, one.words[1]), *one.words[2:]) if is_path else one.words
 
     def asks(one: Call) -> bool:
-        if list(one.words[1:2]) == ["run"]:  # it starts a rank, whose command is compared
-            return True
+        if list(one.words[1:2]) == ["run"]:
+            # What starts a rank, whose command is compared, may start it once on each node in one of the two.
+            return program.rpartition("/")[2] in (word.rpartition("/")[2] for word in one.words)
         return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
 
     calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))

@@ -204,7 +204,7 @@ _WARNINGS = {
     ),
     "exit-code-lost": (
         "The job ends with 0 although the training failed: Slurm says COMPLETED, and jobs that depend on it start.",
-        "set -eo pipefail at the top, or keep the code at once (code=$?) and end with exit $code",
+        "set -eo pipefail at the top of the file (or of what bash -c runs), or keep the code at once (code=$?) and end with exit $code",
     ),
     "addr-hostname-ip": (
         "hostname -i may print 127.0.1.1, several addresses, or IPv6: in each case ranks don't find each other.",

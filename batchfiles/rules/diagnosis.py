@@ -105,9 +105,13 @@ def _unused(found: Sequence[Finding], everywhere: dict[str, int], by_line: dict[
     ]
 
 
+# What is not there has no place in a line.
+_MISSING = ("no-time", "no-mem", "no-cpus")
+
+
 def _column(script: BatchScript, finding: Finding) -> int:
     """Return where in its line a fault is: at the longest word that its text has from there, else at its first word."""
-    if not 0 < finding.line <= len(script.lines):
+    if not 0 < finding.line <= len(script.lines) or finding.code in _MISSING:
         return 0
     line = script.lines[finding.line - 1]
     words = sorted(re.findall(r"[^\s\"':,]{4,}", finding.text), key=len, reverse=True)

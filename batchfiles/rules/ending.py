@@ -154,6 +154,7 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
 
 
 _FAILS = "trainjob-fails"
+_SHELL_OPTION = re.compile(r"[-+][A-Za-z]+|errexit|pipefail")
 
 
 def _lost_inside(launch: LaunchedProgram) -> str | None:
@@ -162,13 +163,15 @@ def _lost_inside(launch: LaunchedProgram) -> str | None:
     words = [word.text for word in launch.outer.program] if launch.outer is not None and trains else []
     if launch.command.source or "-c" not in words[1:-1] or not launch.command.words:
         return None
-    text = words[words.index("-c") + 1].replace(HOLE, "_")
+    at = words.index("-c")
+    text = words[at + 1].replace(HOLE, "_")
     own = " ".join(word.text.replace(HOLE, "_") for word in launch.command.words[:3])
     node = next((one for one in nodes_of(parse(text), "command") if " ".join(text_of(one).split()[:3]) == own), None)
     if node is None:
         return None
     raw = text.encode()
-    root = parse((raw[: node.start_byte] + _FAILS.encode() + raw[node.end_byte :]).decode())
+    options = " ".join(word for word in words[1:at] if _SHELL_OPTION.fullmatch(word))
+    root = parse(f"set {options}; " + (raw[: node.start_byte] + _FAILS.encode() + raw[node.end_byte :]).decode())
     endings = ends(root, [(node.start_point.row + 1, _FAILS)])
     if not endings or any(one.status != ZERO for one in endings):
         return None

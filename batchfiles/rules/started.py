@@ -119,8 +119,15 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
-    elif 1 < per_node < available and not script.request.gpus_per_task:  # one task may use several
+    elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):
+        # One task may use several.
         yield found("gpus-unused", launch, text)
+
+
+def _divides_gpus(script: BatchScript) -> bool:
+    """Return whether each task chooses its GPUs by its number on the node."""
+    chosen = script.assigned("(?:CUDA|ROCR|HIP)_VISIBLE_DEVICES")
+    return any(one.value.comes_from("SLURM_LOCALID", "SLURM_PROCID") for one in chosen)
 
 
 _OTHER_MPI = re.compile(

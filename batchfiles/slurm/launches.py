@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
@@ -18,6 +19,7 @@ _TRAINS = re.compile(r"(?i)(?:[\w.-]*[-_])?(?:pre-?|re)?(?:train|fine-?tune|sft)
 
 
 _INTERPRETERS = ("Rscript", "julia")
+_EVALUATES = re.compile(r"-[eEv]|--(?:eval|print|version|help)\b")
 # What a rank's shell ends with may be a script that it sources.
 _SOURCES_LAST = re.compile(r"(?:^|[;&|\s])(?:source|\.)\s+[^\s;&|]+\.(?:sh|bash)\b[^;&|]*$")
 # Programs beside the training: what prepares it, and what looks at its results.
@@ -100,7 +102,8 @@ class LaunchedProgram:
         if self.is_python:
             return bool(name) and not _asks_python(self)
         if name in _INTERPRETERS and self.program[1:]:
-            return not self.program[1].text.startswith(("-e", "--version", "-v"))
+            before = takewhile(lambda word: not re.search(r"\.(?:[rR]|jl)$", word.text), self.program[1:])
+            return not any(_EVALUATES.match(word.text) for word in before)
         if name == "wandb" and [word.text for word in self.program[1:2]] == ["agent"]:
             return True
         if self.srun is not None and name in SHELLS and _SOURCES_LAST.search(self.program[-1].text):

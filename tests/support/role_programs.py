@@ -22,6 +22,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.ThreadingHTTPServer(("", port), Handler).serve_forever()
 """
+# A server that is ready, by a file, at its second start alone.
+READY_AT_LAST = """\
+import os, pathlib, time
+folder = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / "roles" / "server"
+(folder / ("up" if (folder / "first").exists() else "first")).touch()
+time.sleep(600)
+"""
 # It trains until the file `finish` is there, or it is asked to stop; then it saves, and ends with 0.
 TRAINER = """\
 import os, pathlib, signal, time, urllib.request

@@ -71,7 +71,7 @@ class _Below:
 
 
 class RunPaths:
-    """Every file of one run directory, by name. Knows names only; touches nothing."""
+    """Every file of one run directory, by name. Changes nothing."""
 
     job = _Below("job.json")
     job_script = _Below("job.sh")
@@ -124,7 +124,9 @@ class RunPaths:
     @property
     def role(self) -> Optional[str]:
         """The server of a job with roles whose folder this is; None for that of a run."""
-        return self.folder.name if self.folder.parent.name == ROLES else None
+        above = self.folder.parent
+        # Runs may lie in a folder of that name.
+        return self.folder.name if above.name == ROLES and RunPaths(above.parent).job.exists() else None
 
     @property
     def run(self) -> "RunPaths":

@@ -17,7 +17,7 @@ READY_TIMEOUT_S = 600.0
 FILE = "file:"
 # It is part of a folder's name and of a variable's.
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_READY = re.compile(r"https?://\{host\}:\{port\}(/\S*)?|\{host\}:\{port\}|file:[A-Za-z0-9_][A-Za-z0-9._-]*")
+_READY = re.compile(r"https?://\{host\}:\{port\}(/[!-~]*)?|\{host\}:\{port\}|file:[A-Za-z0-9_][A-Za-z0-9._-]*")
 _READY_WORDS = 'ready: "http://{host}:{port}/health", "{host}:{port}" or file:NAME'
 
 
@@ -55,6 +55,10 @@ def with_address(command: Sequence[str], address: str) -> List[str]:
 
 def main_of(roles: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the role that no other needs. Raises RuleError unless there is exactly one."""
+    for name, keys in roles.items():
+        needs = keys.get("needs") or []
+        if not isinstance(needs, (list, tuple)):
+            raise RuleError("%s.needs is %r, expected names of roles" % (name, needs), "write needs: [%s]" % needs)
     needed = {name for keys in roles.values() for name in keys.get("needs") or ()}
     for name, keys in roles.items():
         for other in keys.get("needs") or ():
@@ -96,7 +100,8 @@ def _server(name: str, keys: Mapping[str, Any]) -> Server:
     hosts, restarts = keys.get("hosts", 1), keys.get("restarts", 0)
     timeout_s, env = keys.get("ready_timeout_s", READY_TIMEOUT_S), keys.get("env") or {}
     if not isinstance(command, list) or not command:
-        raise RuleError("%s has no command, and other roles need it" % name, "write command: [python, serve.py]")
+        text = "%s.command is %r, expected the words of a command" % (name, command)
+        raise RuleError(text, "write command: [python, serve.py]")
     if not isinstance(ready, str) or not _READY.fullmatch(ready):
         raise RuleError("%s.ready is %r, and others start when it is ready" % (name, ready), "write " + _READY_WORDS)
     for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0)):

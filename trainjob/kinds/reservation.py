@@ -39,4 +39,5 @@ def context(request: Request) -> dict[str, Any]:
 
     names = page.context(request, "reservation")
     ours = "every reservation"
-    return {**names, "starter": Sourced("hold_nodes", ours), "is_group": True, "interface": None, "container": None}
+    absent = dict.fromkeys(("interface", "container", "queues_follow_up"))
+    return {**names, **absent, "starter": Sourced("hold_nodes", ours), "is_group": True}

@@ -31,6 +31,7 @@ _ENDED_BY_SIGNAL = (137, 143)
 _PREEMPTED = "preempted by Slurm"
 _NOT_SAVED = "nothing was written after the request"
 _BY_LIMIT = "the time limit has ended this attempt"
+_FROM_EARLIER = ", after a checkpoint"
 _UNRECORDED = "srun returned 0, but not every rank has recorded its end"
 
 
@@ -55,7 +56,7 @@ class AttemptFacts(NamedTuple):
     durable: int = 0  # the last update before it, as read
     advanced: bool = False  # this attempt wrote one, of an update that the attempt before did not reach, as read
     kept: bool = False  # this attempt wrote one, and no update of it could be read
-    limit_before: bool = False  # the attempt before was ended by its time limit as well, and continued
+    kept_before: bool = False  # the attempt before was already continued from a checkpoint of before its end
     failed: bool = False  # a rank has failed, by no request: failure.json
     terminated: bool = False  # launchers have told ranks to end
     trains: bool = False  # ranks of our runtime, which leave the marker unless they are done
@@ -215,7 +216,7 @@ def _failed_of_request(facts: AttemptFacts) -> bool:
 def _gets_further(facts: AttemptFacts) -> bool:
     """Return whether this attempt wrote a checkpoint from which the next one may get further than it did."""
     # A script that never loads what it writes would begin anew until its starts are used up.
-    return facts.advanced or (facts.kept and not facts.limit_before)
+    return facts.advanced or (facts.kept and not facts.kept_before)
 
 
 def _continued_from_checkpoint(facts: AttemptFacts, has_saved: bool, why: str, otherwise: str) -> Ending:
@@ -223,7 +224,7 @@ def _continued_from_checkpoint(facts: AttemptFacts, has_saved: bool, why: str, o
     gets_further = _gets_further(facts)
     if gets_further and not has_saved:
         where = "" if facts.kept else " at about update {:,}".format(facts.durable)
-        why += ", after a checkpoint%s" % where
+        why += _FROM_EARLIER + where
     return _continued(facts, has_saved or gets_further, why, otherwise)
 
 
@@ -313,7 +314,8 @@ def read(paths: RunPaths, words: Sequence[str]) -> AttemptFacts:
     noted = events.read(paths)
     facts["announced"] = any((one.attempt, one.what, one.detail) == (number, events.SIGNAL, "USR1") for one in noted)
     before = next((one for one in events.attempts(noted) if one.number == number - 1), None)
-    facts["limit_before"] = before is not None and before.state == states.REQUEUED and _BY_LIMIT in before.why
+    was_continued = before is not None and before.state == states.REQUEUED and _FROM_EARLIER in before.why
+    facts["kept_before"] = was_continued and facts["starts"] > 1  # not by hand
     if request is not None:
         facts.update(asked=request.signal, asked_at=request.at, ended_at=clock.time())
     read_progress = progress.read(paths)

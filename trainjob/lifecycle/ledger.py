@@ -60,7 +60,8 @@ class Limit(NamedTuple):
 class Charge(NamedTuple):
     """What a run may cost, who pays, and the budgets that must hold it.
 
-    `again`: of a run that has begun before, it or those of its elements that begin once more.
+    `again`: of a run that has begun before, it or those of its elements that begin once more. `beside`: its directive
+    that asks for devices which are not counted.
     """
 
     cost: Cost
@@ -68,6 +69,7 @@ class Charge(NamedTuple):
     project: str
     limits: Sequence[Limit]
     again: Sequence[RunPaths] = ()
+    beside: str | None = None
 
 
 Row = dict[str, Any]
@@ -155,10 +157,13 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
 def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
     cost, left = charge.cost, max(limit.hours - charged, 0.0)
-    if cost.device != limit.device or cost.most <= left:
+    if cost.device != limit.device or (cost.most <= left and charge.beside is None):
         return None
     word = f"{cost.device}-hours"
     by_hand = "or submit it yourself at a terminal, with --over-budget"
+    if charge.beside is not None:
+        most = f"directives.{charge.beside} may take {cost.device}s beside the {cost.devices} of the plan"
+        return OverBudgetError(f"the budget is {limit}, and {most}", f"Take it out and give --instances; {by_hand}")
     if math.isinf(cost.hours):
         most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Give --time-limit; {by_hand}")

@@ -219,13 +219,19 @@ class Kept:
         except OSError as error:
             raise CommandError(f"a helper process has ended: {error.strerror}", cure="try again") from None
 
-    def end(self, timeout_s: float = 30.0) -> None:
-        """Close its input and return when it has ended; it is killed if that takes longer than `timeout_s`."""
+    def close(self, timeout_s: float) -> bool:
+        """Close its input, and return whether it has ended within `timeout_s`; otherwise it goes on."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def end(self, timeout_s: float = 30.0) -> None:
+        """Close its input and return when it has ended; it is killed if that takes longer than `timeout_s`."""
+        if not self.close(timeout_s):
             self._process.kill()
             self._process.wait(timeout_s)
 

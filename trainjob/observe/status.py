@@ -197,8 +197,9 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         note = None if ended is None else str(ended)
     if state == seen.word:
         # How its newest attempt ended, as its script has noted it, beside what its scheduler says of it now.
-        own = (events.why_ended(paths, seen.attempt), events.idle(paths, seen.attempt))
-        note = "; ".join(filter(None, (note, *own))) or None
+        says_idle = state in (*states.ACTIVE, states.COMPLETED)  # what ends otherwise has been warned in vain
+        idle = events.idle(paths, seen.attempt) if says_idle else ""
+        note = "; ".join(filter(None, (note, events.why_ended(paths, seen.attempt), idle))) or None
     if submission is not None and submission.continued_as is not None:
         note = f"went on as run {submission.continued_as}"
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}
@@ -231,13 +232,23 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         damage=damage,
         excluded_nodes=events.excluded_nodes(seen.paths),
         retries=events.retries(seen.paths),
-        roles={
-            server.folder.name: record
-            for server in role_records.of_run(paths)
-            if (record := role_records.read(server)) is not None
-        },
+        roles=_roles(paths, seen.attempt if state in states.ACTIVE else None),
         submission=submission,
     )
+
+
+def _roles(paths: RunPaths, at_work: int | None) -> dict[str, RoleRecord]:
+    """Return the servers of a job with roles. None outlives its attempt, though nobody may have recorded its end.
+
+    `at_work` is the attempt that runs, if any does.
+    """
+    read = {server.folder.name: role_records.read(server) for server in role_records.of_run(paths)}
+    running = (role_records.STARTING, role_records.READY)
+    return {
+        name: replace(one, state=role_records.ENDED) if one.state in running and one.attempt != at_work else one
+        for name, one in read.items()
+        if one is not None
+    }
 
 
 def between_looks_s(submission: Submission | None) -> float:

@@ -12,6 +12,8 @@ from trainjob.records import causes, failure
 # torch puts the rank before each line of a traceback.
 _OF_RANK = re.compile(rb"\[(\d+)\] (?:\[rank\d+\]: ?)?(.*\n)")
 _TRACEBACK = b"Traceback (most recent call last):\n"
+# What exceeds these is shown as it comes: a script may log tracebacks without end, or one without its last line.
+_MOST_LINES, _MOST_TRACEBACKS = 2000, 1000
 _BETWEEN_TRACEBACKS = (
     b"\n",
     b"During handling of the above exception, another exception occurred:\n",
@@ -61,8 +63,8 @@ class ToldOnce:
             told = (_FAILED.match, _AFTERMATH.match, cause.__eq__)
             yield from (line for line in self._held if not any(is_it(line) for is_it in told))
         for first, same in self._same.items():
-            who = f"rank {min(same)} ends" if len(same) == 1 else f"ranks {ranges(sorted(same))} end"
-            yield f"{who} with the same traceback as rank {first}\n".encode()
+            who = f"rank{'s' * (len(same) > 1)} {ranges(sorted(same))}"
+            yield f"{who} printed the same traceback as rank {first}\n".encode()
 
     def _of_line(self, line: bytes) -> Iterator[bytes]:
         if self._noise is not None and self._noise.search(line):
@@ -78,16 +80,20 @@ class ToldOnce:
             self._begun[rank] = [line]
         elif begun is not None:
             begun.append(line)
-            if not text.startswith(b" "):  # the exception
+            if len(begun) > _MOST_LINES:
+                yield from self._begun.pop(rank)
+            elif not text.startswith(b" "):  # the exception
                 yield from self._of_traceback(rank, self._begun.pop(rank))
         elif rank not in self._skipping or text not in _BETWEEN_TRACEBACKS:
             self._skipping.discard(rank)
             yield line
 
     def _of_traceback(self, rank: int, lines: list[bytes]) -> Iterator[bytes]:
-        texts = (match[2] for match in map(_OF_RANK.match, lines) if match is not None)
-        first = self._first.setdefault(b"".join(texts), rank)
+        text = b"".join(match[2] for match in map(_OF_RANK.match, lines) if match is not None)
+        first = self._first.get(text, rank)
         if first == rank:
+            if len(self._first) < _MOST_TRACEBACKS:
+                self._first[text] = rank
             self._skipping.discard(rank)
             yield from lines
         else:
@@ -101,4 +107,5 @@ class ToldOnce:
         if line.startswith(failure.ATTEMPT_MARK):
             yield from self._held
             self._held = []
+            self._first.clear()  # each attempt shows its own
         yield line

@@ -35,7 +35,8 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
     if total > capacity.most_hosts:
         each = " + ".join(f"{role.hosts} ({role.name})" for role in listed)
         values = f"{main.host_count} + {each} = {total}, and at most {capacity.most_hosts} are there"
-        refuse(HOSTS_EXIST, values, Knob("hosts", main.host_count, (), capacity.most_hosts))
+        knob = Knob("hosts", main.host_count, (), capacity.most_hosts)
+        refuse(HOSTS_EXIST, values, knob, otherwise="Or give the servers fewer hosts.")
     names, placed, first = cluster.names_of_hosts(total), {}, main.host_count
     # A scheduler gives every host of a job as many devices.
     devices = main.devices // main.host_count if cluster.has_scheduler else cluster.accelerators_per_host or 0

@@ -315,7 +315,8 @@ def _of_step(seen: Evidence) -> Optional[Cause]:
     if known is not None:
         return Cause(code, "%s: %s" % (text, known.text), known.cure)
     if seen.why:
-        cure = "`trainjob logs --role` shows what it printed; restarts in the job file starts a server again"
+        # A server's step is its role: "role server".
+        cure = "`trainjob logs --%s` shows what it printed; `restarts` in the job starts a server again" % seen.step
         return Cause(code, text, cure)
     return Cause(STEP_FAILED, text, "Its last lines say why; trainjob resume runs it again")
 

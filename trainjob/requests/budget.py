@@ -18,6 +18,9 @@ from trainjob.lifecycle.ledger import Charge, Cost, Limit
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
 
+# Options of sbatch by which a job may have more devices than its plan says.
+_DEVICES = {"exclusive", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "tres-per-task"}
+
 
 def charged(prepared: Prepared) -> Charge:
     """Return what a job may cost, and the budgets that must hold it."""
@@ -25,7 +28,10 @@ def charged(prepared: Prepared) -> Charge:
     cost = cost_of([request], None if prepared.inside is None else prepared.inside.allocation.left_s)
     if prepared.inside is not None and prepared.inside.is_reserved:
         cost = cost._replace(devices=0, hours=0.0)
-    return charge_of(cost, request.cluster, request.plan.cluster, project)
+    charge = charge_of(cost, request.cluster, request.plan.cluster, project)
+    beside = sorted(_DEVICES.intersection(request.job.directives))
+    has_all = request.plan.devices >= request.plan.host_count * (request.cluster.accelerators_per_host or 0)
+    return charge._replace(beside=beside[0] if beside and not has_all else None)
 
 
 def charge_of(cost: Cost, cluster: Cluster, name: str, project: Path) -> Charge:

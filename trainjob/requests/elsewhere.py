@@ -8,6 +8,7 @@ from collections.abc import Callable
 from trainjob.backends.project import Project
 from trainjob.cluster.base import OF_SETTINGS
 from trainjob.cluster.job import Job
+from trainjob.contract import roles
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.lookup import NamedCluster, find, refuse_missing_facts
@@ -50,7 +51,9 @@ def resume(
         resuming.refuse_unless_ended(now, completed=completed)
         _refuse_others(now)
         prepared = _prepared(now, named, instances, warn)
-        refuse_secrets(prepared, allowed=jobs.read(now.paths.job).environment)
+        record = jobs.read(now.paths.job)
+        servers = roles.parse(record.request.job.get("roles", {})).servers
+        refuse_secrets(prepared, allowed={*record.environment, *(name for one in servers for name in one.env)})
         files = prepared.render()
         refuse_missing_facts(named.name, named.cluster, named.path)
         refuse_problems(prepared, over_budget=over_budget)
@@ -80,6 +83,8 @@ def _refuse_others(now: Snapshot) -> None:
         )
     if now.submission is None:
         raise UserError(f"run {now.id} was started by hand", "submit a new run")
+    if now.submission.holds_nodes:
+        raise UserError(f"run {now.id} is a reservation", "make another one there: trainjob reserve CLUSTER")
     if now.is_held or now.submission.is_unknown:
         raise UserError(
             f"run {now.id}: its scheduler may still have its job, and two would train",

@@ -11,14 +11,22 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+
+if TYPE_CHECKING:
+    from trainjob.observe.status import Snapshot
 
 # With a file of this name in FOLDER, the run directories stay. It has a line for each that could not be cancelled.
 KEEP = "keep"
 LET_GO = "let go"
+# How often, and with what pause, it tries to end a reservation on a cluster that is out of reach.
+_TRIES, _PAUSE_S = 60, 60.0
 
 
 def main(folder: Path) -> None:
@@ -61,12 +69,11 @@ def _read_input() -> list[str]:
     return os.fsdecode(sys.stdin.buffer.read()).splitlines()
 
 
-def end_named_run() -> None:
-    """End the run that the input names, once that has ended, unless it lets go of it.
+def end_named_run(lines: Sequence[str]) -> None:
+    """End the run that these lines of the input name, unless they let go of it.
 
     One whose submission was cut short leaves nothing: a job that arrives late finds no run directory, and does nothing.
     """
-    lines = _read_input()
     if not lines or lines[-1] == LET_GO:
         return
     from trainjob.lifecycle import ledger
@@ -77,13 +84,21 @@ def end_named_run() -> None:
     paths = RunPaths(lines[0])
     submission = submissions.read(paths)
     if submission is not None:
-        now = cancel(paths, grace_s=0.0)
-        submission = now.submission
+        submission = _tried(lambda: cancel(paths, grace_s=0.0)).submission
     if submission is None or submission.native is None:
         shutil.rmtree(paths.folder, ignore_errors=True)
         index.forget(paths.id)
         ledger.take_back(paths)
 
 
+def _tried(cancel: Callable[[], Snapshot]) -> Snapshot:
+    """Return what `cancel` does, once it can be done. Raises UserError after the last try."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(UserError):
+            return cancel()
+        clock.sleep(_PAUSE_S)
+    return cancel()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1])) if len(sys.argv) > 1 else end_named_run()
+    main(Path(sys.argv[1])) if len(sys.argv) > 1 else end_named_run(_read_input())

@@ -22,7 +22,7 @@ from trainjob.requests.prepared import Prepared, prepare
 _LONGEST_WARNING_S, _LONGEST_LOOK_S = 300, 10
 _LENGTH = re.compile(r"([0-9]+(?:\.[0-9]+)?)([mhd])")
 _UNITS_S = {"m": 60, "h": 3600, "d": 86_400}
-_GUARDIAN_S = 150.0  # in which the guardian may end a reservation
+_GUARDIAN_S = 150.0  # for which a command waits until the guardian has ended its reservation
 
 
 def planned(cluster: str | None, length: str, idle_minutes: float, **settings: Any) -> Prepared:
@@ -57,10 +57,11 @@ def time_limit(length: str) -> str:
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[Callable[[RunPaths | None], None]]:
+def guarded(warn: Callable[[str], None]) -> Iterator[Callable[[RunPaths | None], None]]:
     """Yield what is told the reservation that is about to be made, and None once it may outlive this command.
 
-    Until then a guardian process ends it however this command ends, even by kill -9.
+    Until then a guardian process ends it however this command ends, even by kill -9. `warn` is told where it has not
+    yet: where the cluster is out of reach, it goes on trying after this command.
     """
     log = home() / "reservations.log"
     with only_owner_writes():
@@ -69,4 +70,5 @@ def guarded() -> Iterator[Callable[[RunPaths | None], None]]:
     try:
         yield lambda paths: guardian.tell(LET_GO if paths is None else str(paths.folder))
     finally:
-        guardian.end(_GUARDIAN_S)
+        if not guardian.close(_GUARDIAN_S):
+            warn("the reservation has not been ended yet; a process on this machine goes on trying (trainjob list)")

@@ -11,6 +11,7 @@ from pathlib import Path
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
+from trainjob.contract import roles
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.secret_names import is_secret_variable
@@ -128,13 +129,14 @@ def submit(
 
 def refuse_secrets(prepared: Prepared, allowed: Collection[str] = ()) -> None:
     """Raise UserError for a variable whose name looks like a secret's: the script would contain its value."""
-    job, cluster = prepared.request.job.env, prepared.request.cluster.env
-    named = next((name for name in (*job, *cluster) if is_secret_variable(name) and name not in allowed), None)
+    job, cluster = prepared.request.job, prepared.request.cluster
+    stated = {name: f"env.{name} in the file of cluster {prepared.request.plan.cluster}" for name in cluster.env}
+    stated |= {name: f"roles.{one.name}.env.{name}" for one in roles.parse(job.roles).servers for name in one.env}
+    stated |= {name: f"--env {name}" for name in job.env}
+    named = next((name for name in stated if is_secret_variable(name) and name not in allowed), None)
     if named is not None:
-        of_file = f"env.{named} in the file of cluster {prepared.request.plan.cluster}"
-        where = f"--env {named}" if named in job else of_file
         raise UserError(
-            f"{where}: the name looks like a secret's, and its value would be in the job script and in job.json",
+            f"{stated[named]}: the name looks like a secret's, and its value would be in the run's script or job.json",
             f"write {named}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
             "--allow-secret-env if it is no secret",
             "secret-env",

@@ -119,7 +119,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("trap 'echo save' USR1\n" + RIGHT, BATCH_SIGNAL), job("trap 'echo save' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))
     ],
     "more-processes-than-gpus": [(without(job("srun -K1 python train.py\n", tasks=96, nodes=1), "MASTER"), without(job("srun -K1 python train.py\n", tasks=4, nodes=1), "MASTER")), (job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
-    "gpus-unused": [(job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
+    "gpus-unused": [(job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=0,1 python train.py'\n", tasks=2), job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$((2*SLURM_LOCALID)),$((2*SLURM_LOCALID+1)) python train.py'\n", tasks=2)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
     "addr-undefined": [
         (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
         (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
@@ -211,7 +211,11 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "exit-code-lost": [
         (job("srun -K1 bash -c 'python train.py; apt-get clean'\n", nodes=1), job("srun -K1 bash -c 'apt-get install -y git; python train.py'\n", nodes=1)),
         (without(job("python train.py\necho done\nexit $status\n", nodes=1), "set -e"), without(job("python train.py\nstatus=$?\necho done\nexit $status\n", nodes=1), "set -e")),
+        (job("srun -K1 bash -c 'python train.py; echo done'\n", nodes=1), job("srun -K1 bash -e -c 'python train.py; echo done'\n", nodes=1)),
+        (job("srun -K1 bash +e -c 'python train.py; echo done'\n", nodes=1), job("srun -K1 bash -o errexit -c 'python train.py; echo done'\n", nodes=1)),
+        (job("code=0\npython train.py || echo $?\nexit $code\n", nodes=1), job("code=0\npython train.py || code=$?\nexit $code\n", nodes=1)),
         (job("bash -c 'python train.py --part a; python train.py --part b'\n", nodes=1), job("bash -c 'python train.py --part a && python train.py --part b'\n", nodes=1)),
+        (without(job("julia --project=. -t 4 prepare.jl\njulia -t 4 fit.jl -e 3\n", nodes=1), "set -e"), without(job("julia --project=. -t 4 -e 'using Pkg'\nRscript --vanilla -e 'f()'\njulia fit.jl\n", nodes=1), "set -e")),
         (without(job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1), "set -e"), job("for i in 0 1; do\n  Rscript fit.R $i\ndone\n", nodes=1)),
         (job("if ! " + RIGHT.strip() + "; then echo failed; fi\necho done\n"), job("if ! " + RIGHT.strip() + "; then echo failed; exit 1; fi\necho done\n")),
         (job("set +e\n" + RIGHT + "echo ==\nexit $?\n"), job("set +e\n" + RIGHT + "exit $?\n")),
@@ -557,3 +561,8 @@ def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp
     (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --gres=gpu:1\n\n\nbash run.sh\n")
     found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]
+
+
+def test_what_is_missing_has_no_place_in_a_line() -> None:
+    columns = {one.code: one.column for one in found("#!/bin/bash\n#SBATCH --job-name=name\nsrun python train.py\n")}
+    assert {columns[code] for code in ("no-cpus", "no-mem", "no-time")} == {0}

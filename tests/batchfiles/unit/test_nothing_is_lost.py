@@ -434,6 +434,19 @@ def test_several_trainings_at_once_are_no_job(tmp_path: Path) -> None:
         adopted(ONE_GPU + text, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if [ -e last.pt ]; then\n  srun -n1 python train.py --resume &\nelse\n  srun -n1 python train.py &\nfi\nwait\n",
+        "srun -n1 python train.py --stage 1 &\nwait $!\nsrun -n1 python train.py --stage 2 &\nwait $!\n",
+    ],
+)
+def test_trainings_in_the_background_that_are_not_at_once_are_one_job(text: str, tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert "train.py" in command(adoption)
+    assert lost(adoption) or any("--stage 1" in line for line in prologue(adoption))
+
+
 def test_trainings_of_one_line_follow_each_other(tmp_path: Path) -> None:
     text = "apptainer exec /i.sif bash -c 'python train.py --part a; python train.py --part b'\n"
     adoption = adopted(ONE_GPU + text, tmp_path)

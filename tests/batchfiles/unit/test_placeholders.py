@@ -94,3 +94,12 @@ def test_folders_that_the_file_needs_are_there(tmp_path: Path) -> None:
     made = make_placeholders(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python")
     assert made is not None
     assert (made.maps["/nowhere/project"], (made.folder / "results").is_dir()) == (made.folder, True)
+
+
+def test_what_climbs_out_of_the_project_is_made_nowhere(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "place"
+    place.mkdir(parents=True)
+    text = "#!/bin/bash\ncd b/../../../../moved\necho > d/../../../../written/log\n"
+    make_placeholders(script(text), ["python", "../../../train.py"], place, place, "python")
+    outside = [path for path in tmp_path.rglob("*") if place not in (path, *path.parents)]
+    assert outside == [place.parent]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.local_runs import Here, Run, kill
-from tests.support.role_programs import SERVER, TRAINER, roles
+from tests.support.role_programs import READY_AT_LAST, SERVER, TRAINER, roles
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import roles as role_records
@@ -162,3 +162,13 @@ def test_a_file_says_that_a_server_is_ready(site: Here) -> None:
     run = submitted(site, {"roles": roles(ready="file:up")})
     run.wait("COMPLETED")
     assert "trained" in run.log(0)
+
+
+def test_a_server_that_is_not_ready_in_time_is_started_again_where_it_may_be(site: Here) -> None:
+    site.write("server.py", READY_AT_LAST)
+    site.write("trainer.py", "print('trained')")
+    run = submitted(site, {"roles": roles(ready="file:up", ready_timeout_s=2, restarts=1)})
+    run.wait("COMPLETED")
+    run.wait_until_nothing_is_left()
+    assert server_of(run).starts == 2
+    assert "role server was not ready within 2 s: it is ended, and started again" in run.word("logs/scheduler.out")

@@ -26,8 +26,9 @@ from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle import resume as resuming
 from trainjob.records import job as jobs
+from trainjob.requests import elsewhere as moving
+from trainjob.requests import guardian, submission
 from trainjob.requests import reserve as reserving
-from trainjob.requests import submission
 from trainjob.requests import workbench as of_workbench
 from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
@@ -75,6 +76,72 @@ def submit(
 def reserve(instances: int, length: str) -> trainjob.Run:
     prepared = reserving.planned("hpc", length, idle_minutes=30.0, instances=instances)
     return trainjob.Run(submission.submit(prepared, check=False, again=True))
+
+
+def test_a_reservation_is_taken_back_once_its_cluster_can_be_reached_again(
+    slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = reserve(GPUS, "1h")
+    slurm.set_job("101", state="PENDING")
+    slurm.break_("scancel", "down")
+    pauses: list[float] = []
+
+    def sleep(duration_s: float) -> None:
+        pauses.append(duration_s)
+        if pauses.count(60.0) == 2:
+            slurm.mend()
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    guardian.end_named_run([str(run.folder)])
+    assert pauses.count(60.0) == 2
+    assert charged() == 0.0
+    assert run.status().state == "CANCELLED"
+
+
+@pytest.mark.parametrize("directive", [{"gpus-per-node": "4"}, {"gpus": "8"}, {"exclusive": True}])
+def test_devices_beside_those_of_the_plan_are_not_had_within_a_budget(
+    slurm: StandinSlurm, directive: dict[str, object]
+) -> None:
+    with pytest.raises(UserError, match=r"may take GPUs beside the 1 of the plan"):
+        submit(instances=1, directives=directive)
+    prepared = reserving.planned("hpc", "1h", idle_minutes=30.0, instances=1, directives=directive)
+    with pytest.raises(UserError, match="Take it out and give --instances"):
+        submission.submit(prepared, check=False, again=True)
+    submission.submit(prepared, check=False, again=True, over_budget=True)
+    assert charged() == 1.0
+    submit(hours=1.0, directives={"exclusive": True})  # the plan has all of both nodes
+    assert charged() == 1.0 + GPUS
+
+
+@pytest.mark.parametrize(
+    "site",
+    [{}, {"directives": {"no-requeue": True}}, {"directives": {"requeue": True}}, {"queue_follow_up": True}],
+)
+def test_nothing_starts_a_reservation_again(slurm: StandinSlurm, site: dict[str, Any]) -> None:
+    gives_gpus(slurm, **site)
+    script = Path(reserve(GPUS, "1h").folder, "job.sbatch").read_text()
+    assert "\n#SBATCH --no-requeue\n" in script
+    assert "\n#SBATCH --requeue\n" not in script
+    assert "queues_follow_up" not in script
+
+
+def test_the_cures_for_the_length_of_a_reservation_name_an_option_of_it(slurm: StandinSlurm) -> None:
+    for option, length, cure in (
+        ("--for", "1m", "Take --time-limit 00:04:00"),
+        ("--for", "20h", "Give --time-limit 12:30:00"),
+        ("--time-limit", "20h", "Give --time-limit 12:30:00"),
+    ):
+        words = ["reserve", "hpc", "--instances", str(GPUS), option, length]
+        refused = ran([sys.executable, "-m", "trainjob", *words], folder=slurm.here)
+        assert (refused.returncode, cure in refused.stderr) == (1, True), refused.stderr
+
+
+def test_a_reservation_does_not_go_on_elsewhere(slurm: StandinSlurm) -> None:
+    run = reserve(GPUS, "1h")
+    ends(run, after_hours=1.0, state="TIMEOUT")
+    slurm.set_job("101", state="TIMEOUT")
+    with pytest.raises(UserError, match="is a reservation: make another one there"):
+        moving.resume(RunPaths(run.folder), "local", warn=print)
 
 
 def ends(

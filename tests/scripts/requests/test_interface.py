@@ -52,6 +52,20 @@ def test_a_folder_for_a_render_by_hand_holds_no_secret(tmp_path: Path, capsys: p
     assert "5ecret" in (tmp_path / "job" / "job.sbatch").read_text()
 
 
+def test_a_server_of_a_job_with_roles_holds_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = {"command": ["serve"], "ready": "{host}:{port}", "env": {"HF_TOKEN": "5ecret"}}
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps({"roles": {"server": server, "train": {"command": ["true"], "needs": ["server"]}}}))
+    words = ["render", "--cluster", "slurm-gpu", "--job", str(file), "-o", str(tmp_path / "job")]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    refused = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "roles.server.env.HF_TOKEN: the name looks like a secret's" in refused
+    assert "5ecret" not in refused
+    command_line(*words, "--allow-secret-env")
+
+
 def test_a_command_of_ones_own_and_a_job_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("instances: 3\nmicro_batch: 2\n")

@@ -42,8 +42,13 @@ def test_it_ends_when_no_step_runs_after_a_warning(bash: Bash) -> None:
 
 @pytest.mark.parametrize(
     "looks",
-    [(":", "echo 7.batch; echo 7.0"), (":", "exit 1"), ('touch -d @$RANDOM "$TRAINJOB_RUN_DIR/.used"',)],
-    ids=["a step", "no answer", "a run that is over between two looks"],
+    [
+        (":", "echo 7.batch; echo 7.0"),
+        (":", "exit 1"),
+        (":", "echo '<html>Bad Gateway</html>'"),
+        ('touch -d @$RANDOM "$TRAINJOB_RUN_DIR/.used"',),
+    ],
+    ids=["a step", "no answer", "an error page", "a run that is over between two looks"],
 )
 def test_what_may_be_a_use_takes_the_warning_back(bash: Bash, looks: tuple[str, ...]) -> None:
     held(bash, *looks)
@@ -58,6 +63,16 @@ def test_the_script_of_the_job_itself_is_no_use(bash: Bash) -> None:
     held(bash, *["echo 7.batch; echo 7.extern"] * 5)
     assert idle(bash)[-1].endswith("its nodes are released")
     assert "" not in idle(bash)
+
+
+@pytest.mark.parametrize("jump_s", [3600, -3600])
+def test_a_clock_that_jumps_neither_ends_nor_keeps_it(bash: Bash, jump_s: int) -> None:
+    clock = f"read_clock() {{ clock_s=$(date +%s); if [[ -e looks ]]; then clock_s=$((clock_s + {jump_s})); fi; }}\n"
+    bash.program("squeue", 'echo >>"$TRAINJOB_RUN_DIR/looks"')
+    bash.run(clock + PAGE, **JOB)
+    warning, end = idle(bash)
+    assert warning.endswith("unless a run begins in it")
+    assert end == "no step has run for 2 s: its nodes are released"
 
 
 def test_its_end_is_told_by_term(bash: Bash) -> None:

@@ -500,6 +500,26 @@ def test_what_waits_for_a_whole_array_waits_for_what_continues_an_element_and_fo
     ]
 
 
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ("exit 1", []),
+        ("echo '<html>502 Bad Gateway</html>'", []),
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", ["afterok:8_2,afterok:7_1"]),
+    ],
+    ids=["no answer", "an error page", "all have ended"],
+)
+def test_what_waits_for_an_array_never_waits_for_fewer_elements_because_the_controller_is_silent(
+    bash: Bash, lists: str, expected: list[str]
+) -> None:
+    bash.write("tasks/1/state", "RUNNING\n")
+    bash.program("squeue", f"case $* in *%F*) echo '20|afterok:7_*(unfulfilled)' ;; *) {lists} ;; esac")
+    bash.program("sleep", "")
+    bash.run("export TRAINJOB_SUBMITTED_IN=$PWD\npass_on_waiting 7_2 8_2")
+    updates = {call for call in bash.calls("scontrol") if call.startswith("update")}
+    assert updates == {f"update JobId=20 Dependency={one}" for one in expected}
+
+
 def test_a_dependency_that_another_script_has_put_back_is_passed_on_again(bash: Bash) -> None:
     bash.write("waiting", "20|afterok:7_1(unfulfilled),afterok:7_2(unfulfilled)\n")
     bash.write("after", "20|afterok:7_1,afterok:9_2\n")  # what the other one had read before
@@ -907,9 +927,9 @@ def test_a_container_on_this_machine_is_handed_what_a_rank_needs(tmp_path: Path)
 
 
 def on_node(
-    bash: Bash, command: str = "pwd; env | grep ^APPTAINERENV_ || true", **environ: str
+    bash: Bash, command: str = "pwd; env | grep ^APPTAINERENV_ || true", name: str = "sh", **environ: str
 ) -> tuple[int, str, str]:
-    words = ["sh", "-c", (LIBRARY / "on_each_node.sh").read_text(), "sh", "sh", "-c"]
+    words = ["sh", "-c", (LIBRARY / "on_each_node.sh").read_text(), name, "sh", "-c"]
     output = ran([*words, command], folder=bash.folder, environ=bash.environ(**environ))
     return output.returncode, output.stdout, output.stderr
 
@@ -924,6 +944,21 @@ def test_a_node_that_sees_another_folder_is_named(bash: Bash) -> None:
         f"trainjob: node localhost does not see run directory {where}: set runs_dir to storage that all nodes share\n"
     )
     assert len(bash.calls("sleep")) == 90  # NFS shows a new file up to 60 s late
+
+
+def test_the_job_script_is_told_when_rank_0_begins_and_not_when_a_server_does(bash: Bash) -> None:
+    bash.write(".token", "mine\n")
+    values = {"TRAINJOB_RUN_DIR": str(bash.folder), "TRAINJOB_TOKEN": "mine", "SLURM_PROCID": "0"}
+    assert on_node(bash, name="server", **JOB, **values)[0] == 0
+    assert bash.word(".began") is None
+    assert on_node(bash, **JOB, **values)[0] == 0
+    assert bash.word(".began") == "mine"
+
+
+def test_a_server_whose_host_has_no_address_does_not_start(bash: Bash) -> None:
+    output = bash.run("serve server '' srun; echo started")
+    assert (output.code, output.out) == (1, "")
+    assert "role server can't start: the address of its host is not known" in output.err
 
 
 def test_apptainer_is_given_the_values_of_names_that_are_set(bash: Bash) -> None:

@@ -58,6 +58,12 @@ def test_srun_is_called_again_while_the_controller_is_away(bash: Bash) -> None:
     )
 
 
+def test_a_server_that_did_not_find_the_controller_has_failed_nothing(bash: Bash) -> None:
+    how = f"""echo '{{"exit_code": 1}}' >failure.json; {AWAY}"""
+    assert bash.run(page(tries(bash, 1, how)), **JOB).code == 0
+    assert (bash.word("state"), bash.word("failure.json")) == ("COMPLETED", None)
+
+
 @pytest.mark.parametrize(
     "how",
     [

@@ -210,7 +210,7 @@ def test_an_early_failure_is_told_once(needs: Callable[[str], Path], tmp_path: P
     job = ("--cluster", "slurm-gpu", "--no-gpus", "--instances", "4", "--", "python3", "train.py")
     shown = ran((TRAINJOB, "rehearse", *job), folder=tmp_path, environ={**os.environ, "SLURM_CONF": ""}, code=1).stdout
     assert (shown.count("Traceback"), shown.count("ValueError: the loss is strange")) == (1, 2)
-    assert re.search(r"^ranks \S+ end with the same traceback as rank \d$", shown, re.MULTILINE)
+    assert re.search(r"^ranks \S+ printed the same traceback as rank \d$", shown, re.MULTILINE)
     verdict = (
         r"^FAILED: the job is FAILED\. rank \d on node1 failed first, with exit code 1\nwhy: rank \d on host node1 "
     )

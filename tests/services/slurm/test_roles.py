@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.local_runs import Here, Run, kill
-from tests.support.role_programs import SERVER, TRAINER, roles
+from tests.support.role_programs import READY_AT_LAST, SERVER, TRAINER, roles
 from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
@@ -83,6 +83,7 @@ def test_a_server_that_is_killed_fails_the_job(login: Login) -> None:
     assert ended(login, run, job) == "FAILED", everything_printed(run)
     failed = json.loads((run.folder / "failure.json").read_text())
     assert failed["why"] == "role server ended with exit code 137, and train needs it"
+    assert int(run.word("checkpoint.pt")) >= 3  # the trainer was told to end, and had the time to save
 
 
 def test_a_server_that_may_restart_serves_at_the_same_address_again(login: Login) -> None:
@@ -98,6 +99,16 @@ def test_a_server_that_may_restart_serves_at_the_same_address_again(login: Login
     assert before.address == after.address
     (run.folder / "finish").touch()
     assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+
+
+def test_a_server_that_is_not_ready_in_time_is_started_again_where_it_may_be(login: Login) -> None:
+    login.here.write("server.py", READY_AT_LAST)
+    login.here.write("trainer.py", "print('trained')")
+    run, job = submitted(login, "--instances", "2", ready="file:up", ready_timeout_s=5, restarts=1)
+    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    server = server_of(run)
+    assert server is not None
+    assert server.starts == 2
 
 
 def test_a_cancel_leaves_no_process(login: Login) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import sleeps_skipped
+from tests.support.records import record
 from tests.support.run_folders import made, made_element, recorded
 from trainjob.backends import mirror
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
@@ -329,6 +330,18 @@ def test_a_run_waits_for_all_that_continues_the_elements_of_an_array(
     assert "--dependency=afterok:7" in backend.argv(paths, "job.sbatch", [other])
     elements[1].job_id.write_text("12_2\n")
     assert "--dependency=afterok:12_2:7_10" in backend.argv(paths, "job.sbatch", [other])
+    array = record(command=["true"])
+    array.request.job["array"] = "1-2,9-11%2"  # two have not begun
+    other.job.write_text(array.to_json())
+    assert "--dependency=afterok:12_2:7_10:7_9:7_11" in backend.argv(paths, "job.sbatch", [other])
+
+
+def test_a_run_waits_for_no_array_whose_elements_have_all_ended_meanwhile(
+    slurm: Slurm, paths: RunPaths, tmp_path: Path
+) -> None:
+    other = made(tmp_path, "other", state=None, native=native("/runs/other"), backend="slurm")
+    made_element(other, 1, "COMPLETED").job_id.write_text("12_1\n")
+    assert backend.argv(paths, "job.sbatch", [other])[-2:] == [f"--job-name={paths.id}", "job.sbatch"]
 
 
 def test_a_run_waits_for_the_newest_job_of_another(slurm: Slurm, paths: RunPaths, tmp_path: Path) -> None:

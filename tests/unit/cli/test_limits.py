@@ -52,6 +52,14 @@ def test_a_number_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], wo
     assert f"{words[-1]} is not a finite number" in capsys.readouterr().err
 
 
+def test_a_reservation_that_would_be_idle_for_longer_than_numbers_reach_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["reserve", "slurm-gpu", "--idle", "1e308"])
+    assert ended.value.code == exits.USAGE
+
+
 def test_nothing_to_prune_needs_no_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["prune"])

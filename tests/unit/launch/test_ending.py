@@ -152,7 +152,7 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
             "continued as attempt 2",
         ),
         (
-            "scheduler job=RUNNING asked=USR1 checkpoint kept limit_before",
+            "scheduler job=RUNNING asked=USR1 checkpoint kept kept_before",
             "asked to stop (USR1), ended with 0: interrupted; nothing was written after the request, and no checkpoint "
             "shows that this attempt got further than the one before: {continues}",
         ),
@@ -244,16 +244,23 @@ def test_a_checkpoint_of_an_unknown_update_is_one_of_this_attempt(paths: RunPath
         (2, "scheduler signalled job=COMPLETING time_limit checkpoint kept starts=50", False),
         (2, "scheduler job=COMPLETING restarted preempted", False),
         (1, "scheduler signalled job=COMPLETING time_limit checkpoint kept", False),
+        (2, "scheduler job=RUNNING asked=USR1 checkpoint kept", True),
+        (2, "scheduler job=RUNNING announced asked=TERM code=1 failed checkpoint kept", True),
+        (2, "scheduler signalled job=COMPLETING time_limit asked=TERM saved terminated", False),
     ],
 )
-def test_that_the_attempt_before_was_continued_from_its_time_limit_is_read_of_its_end(
+def test_that_the_attempt_before_was_continued_from_an_earlier_checkpoint_is_read_of_its_end(
     paths: RunPaths, before: int, facts: str, expected: bool
 ) -> None:
     ended = decide(facts_of(facts))
+    assert ended.state == states.REQUEUED or not expected
+    paths.starts.write_text("2 1 \n")
     paths.events.write_text(
         f"1.0\t{before}\tbegan\t\n2.0\t{before}\tended\t{ended.state} 143 {ended.why}\n3.0\t3\tbegan\t\n"
     )
-    assert ending.read(paths, ["code=143"]).limit_before is expected
+    assert ending.read(paths, ["code=143"]).kept_before is expected
+    paths.starts.write_text("1 1 \n")  # the third attempt is a resume by hand
+    assert not ending.read(paths, ["code=143"]).kept_before
 
 
 @pytest.mark.parametrize(

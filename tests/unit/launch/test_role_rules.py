@@ -33,7 +33,10 @@ def ended(code: int, **more: Any) -> dict[str, Any]:
         (ended(0, restarts_left=1), READY, False, "restart server"),
         (ended(0, restarts_left=1), WAITING, False, "restart server"),
         ({**STARTING, "restarts_left": 1}, READY, False, "wait"),
-        ({**STARTING, "restarts_left": 1, "for_s": 600.0}, READY, False, "fail server"),
+        # Once it has ended, it is started again.
+        ({**STARTING, "restarts_left": 1, "for_s": 600.0}, READY, False, "end server"),
+        ({**STARTING, "restarts_left": 1, "for_s": 600.0, "is_ending": True}, WAITING, False, "wait"),
+        ({**STARTING, "restarts_left": 1, "for_s": 660.0, "is_ending": True}, WAITING, False, "fail server"),
         # When what needs it has ended, it is not needed any more.
         (ended(0), ended(0), False, "finish train"),
         (ended(1), ended(0), False, "finish train"),
@@ -54,7 +57,7 @@ def test_what_comes_next(server: dict[str, Any], train: dict[str, Any], is_told:
     roles = [RoleFacts("server", **server), RoleFacts("train", ("server",), is_main=True, **train)]
     found = decide(roles, is_told, PATIENCE_S)
     assert " ".join(filter(None, found[:2])) == action
-    assert bool(found.why) == (found.what in ("fail", "restart"))
+    assert bool(found.why) == (found.what in ("fail", "restart", "end"))
 
 
 def test_a_server_waits_for_those_that_it_needs() -> None:

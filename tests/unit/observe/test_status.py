@@ -23,7 +23,9 @@ from trainjob.observe import index
 from trainjob.observe.asking import Sparing
 from trainjob.observe.seen import look
 from trainjob.observe.status import Snapshot, poll, status, statuses
+from trainjob.records import roles
 from trainjob.records import submission as submissions
+from trainjob.records.roles import RoleRecord
 from trainjob.records.submission import Native
 
 ELSEWHERE = {"pid": 1, "started": 1, "host": "another-host"}
@@ -83,6 +85,15 @@ def test_a_run_that_was_killed_after_it_was_asked_to_end_is_cancelled(tmp_path: 
     assert status(paths).state == "LOST"
 
 
+@pytest.mark.parametrize(("state", "is_said"), [("RUNNING", True), ("COMPLETED", True), ("CANCELLED", False)])
+def test_that_a_reservation_is_idle_is_said_until_something_else_ends_it(
+    tmp_path: Path, state: str, is_said: bool
+) -> None:
+    paths = made(tmp_path, "abcd", state=state, native=ALIVE)
+    paths.events.write_text("1.0\t1\tbegan\tn1\n2.0\t1\tidle\tidle: its nodes are released at 12:00:00\n")
+    assert ("are released" in str(status(paths).note)) is is_said
+
+
 def test_a_run_whose_directory_is_removed_is_lost_and_waited_for_no_longer(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING", native=ALIVE)
     shutil.rmtree(paths.folder)
@@ -133,6 +144,17 @@ def test_a_failed_run_without_a_blamed_rank_shows_what_its_script_printed(tmp_pa
     paths = made(tmp_path, "abcd", state="FAILED")
     paths.scheduler_log.write_text("--- attempt 1 ---\nold\n--- attempt 2 ---\ntrainjob: port 29400 is in use\n")
     assert status(paths).script_tail == ["trainjob: port 29400 is in use"]
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt", "shown"), [("FAILED", 1, "ENDED"), ("RUNNING", 1, "READY"), ("RUNNING", 0, "ENDED")]
+)
+def test_no_server_outlives_its_attempt(tmp_path: Path, state: str, attempt: int, shown: str) -> None:
+    """What supervised it may have been killed, and has recorded no end."""
+    paths = made(tmp_path, "abcd", state=state, native=ALIVE)
+    paths.of_role("server").folder.mkdir(parents=True)
+    roles.write(paths.of_role("server"), RoleRecord(attempt, roles.READY, "n1:20000", 1, 0.0))
+    assert status(paths).roles["server"].state == shown
 
 
 def test_status_is_plain_json(tmp_path: Path) -> None:

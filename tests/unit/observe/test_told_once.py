@@ -54,13 +54,13 @@ def told(folder: Path, *pieces: str, failed: Failure | None = None, noise: re.Pa
 def test_a_traceback_is_that_of_the_first_rank_alone(tmp_path: Path, is_tagged: bool) -> None:
     first = of_rank(FIRST, 2, is_tagged=is_tagged)
     others = [of_rank(FIRST, rank, is_tagged=is_tagged) for rank in (0, 1, 3)]
-    assert told(tmp_path, first, *others) == first + "ranks 0-1,3 end with the same traceback as rank 2\n"
+    assert told(tmp_path, first, *others) == first + "ranks 0-1,3 printed the same traceback as rank 2\n"
 
 
 def test_a_traceback_that_arrives_in_pieces_is_told_as_one(tmp_path: Path) -> None:
     whole = [of_rank(FIRST, rank) for rank in (0, 1)]
     mixed = [line for pair in zip(*(text.splitlines(keepends=True) for text in whole), strict=True) for line in pair]
-    assert told(tmp_path, *mixed) == whole[0] + "rank 1 ends with the same traceback as rank 0\n"
+    assert told(tmp_path, *mixed) == whole[0] + "rank 1 printed the same traceback as rank 0\n"
 
 
 def test_another_traceback_and_one_without_an_end_are_shown(tmp_path: Path) -> None:
@@ -69,9 +69,31 @@ def test_another_traceback_and_one_without_an_end_are_shown(tmp_path: Path) -> N
     assert told(tmp_path, of_rank(FIRST, 0), other, torn) == of_rank(FIRST, 0) + other + torn
 
 
+def test_an_attempt_shows_its_traceback_though_another_rank_of_the_one_before_printed_it(tmp_path: Path) -> None:
+    again = "--- attempt 2 · job.sh · node1 · now ---\n"
+    shown = of_rank(FIRST, 0) + again + of_rank(FIRST, 1)
+    assert told(tmp_path, shown) == shown
+
+
+def test_what_follows_the_first_line_of_a_traceback_does_not_wait_for_ever(tmp_path: Path) -> None:
+    once = ToldOnce(made(tmp_path, "abcd"))
+    lines = (f"[0]   row {number}\n".encode() for number in range(3000))
+    shown = b"".join(once.new([b"[0] Traceback (most recent call last):\n", *lines]))
+    assert shown.startswith(b"[0] Traceback")
+    assert shown.endswith(b"row 2999\n")
+
+
+def test_tracebacks_that_a_script_logs_take_no_more_memory_in_the_end(tmp_path: Path) -> None:
+    once = ToldOnce(made(tmp_path, "abcd"))
+    texts = [FIRST.replace("strange", f"strange {number}") for number in range(2500)]
+    assert b"".join(once.new(of_rank(text, 0).encode() for text in texts)).count(b"Traceback") == 2500
+    again = b"".join(once.new(of_rank(text, 1).encode() for text in (texts[10], texts[-1])))
+    assert again.decode() == of_rank(texts[-1], 1)
+
+
 def test_a_chain_of_tracebacks_is_told_once_and_what_follows_is_shown(tmp_path: Path) -> None:
     first, after = of_rank(CHAINED, 0), "[1] the last words\n[1] \n"
-    same = "rank 1 ends with the same traceback as rank 0\n"
+    same = "rank 1 printed the same traceback as rank 0\n"
     assert told(tmp_path, first, of_rank(CHAINED, 1) + after) == first + after + same
 
 

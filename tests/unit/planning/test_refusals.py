@@ -13,6 +13,12 @@ from trainjob.kinds.table import cluster_of
 
 SITE: dict[str, Any] = {"limits": {"max_nodes": 4, "max_time": "24:00:00"}}
 
+
+def with_server(hosts: int) -> dict[str, Any]:
+    server = {"command": ["serve"], "ready": "file:up", "hosts": hosts}
+    return {"roles": {"server": server, "train": {"command": ["x"], "needs": ["server"]}}}
+
+
 CASES = [
     # topology, IPUs
     (pod(16), {"replicas": 3, "instances": 2}, "replicas divide evenly over instances: 3 replicas on 2 instances"),
@@ -29,6 +35,8 @@ CASES = [
     (pod(256, 16), {"instances": 2}, "at least one instance: 4 IPU-Link domains and 2 instances"),
     (pod(64, 4, ilds=4), {"instances": 2}, "at least one instance: 4 IPU-Link domains and 2 instances"),
     (slurm("ipu"), {"hosts": 1, "replicas": 8}, "8 replicas × 1 IPU = 8 IPUs on 1 node × 4 = 4"),
+    # roles
+    (slurm(count=4), {"hosts": 4, **with_server(1)}, "at most 4 are there. Nearest that works: --hosts 3. Or give the"),
     # topology, GPUs and CPUs
     (slurm(), {"hosts": 2, "least_hosts": 3}, "3 to 2. Nearest that works: --least-hosts 2, or --hosts 3"),
     (
@@ -128,6 +136,24 @@ CASES = [
 ]
 
 IN_WORDS = [  # what no number cures
+    (slurm(count=4), {"hosts": 1, **with_server(4)}, "at most 4 are there. Give the servers fewer hosts"),
+    (slurm(), {"array": "0-3", **with_server(1)}, "array is 0-3. Leave array out, or roles"),
+    (
+        slurm(),
+        {"hosts": 2, "least_hosts": 1, **with_server(1)},
+        "on a fixed number of equal hosts: least_hosts is 1",
+    ),
+    (
+        slurm(container={"runtime": "apptainer", "image": "/x.sif"}),
+        with_server(1),
+        "roles run outside of containers",
+    ),
+    (
+        pod(16),
+        with_server(1),
+        "each role of a job is started by a program of its own: poprun starts the ranks here",
+    ),
+    (local(), with_server(2), "server takes 2, and this is one machine. Take 1"),
     (local(), {"task": "digit-cnn"}, "task is digit-cnn. Did you mean digits-cnn? Built in: digits-cnn, ffnet-toy, "),
     (local(), {"samples": 5000}, "samples is 5,000 and digits has 1,437 to train on. Leave --samples out."),
     (local(), {"samples": 0}, "every count is at least 1: samples is 0. Give the number of training samples"),

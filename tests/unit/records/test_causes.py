@@ -244,3 +244,10 @@ def test_only_what_may_pass_is_restarted_and_what_is_restarted_can_be_resumed() 
 @pytest.mark.parametrize(("code", "number"), [(128, None), (129, 1), (192, 64), (193, None)])
 def test_an_exit_code_stands_for_a_signal_that_there_is(code: int, number: int | None) -> None:
     assert Evidence(exit_code=code).ended_by == number
+
+
+def test_the_cure_of_a_server_that_ended_is_a_command_that_can_be_typed() -> None:
+    known = causes.cause_of(Evidence(exit_code=3, step="role server", why="role server ended", lines=["bye"]))
+    assert known is not None
+    assert known.code == causes.ROLE_ENDED
+    assert "`trainjob logs --role server`" in known.cure

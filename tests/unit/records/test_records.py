@@ -286,6 +286,13 @@ def test_names_of_a_run_directory(tmp_path: Path) -> None:
     assert paths.checkpoint(200) == paths.checkpoints / "update-00000200"
 
 
+def test_a_run_in_a_folder_called_roles_is_no_server(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "roles" / "abcd")
+    assert (paths.role, paths.id, paths.run) == (None, "abcd", paths)
+    run = made(tmp_path, "wxyz")
+    assert (run.of_role("server").role, run.of_role("server").id) == ("server", "wxyz:server")
+
+
 def test_the_id_of_the_folder_one_stands_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert RunPaths(".").id == tmp_path.name

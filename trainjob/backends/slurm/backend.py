@@ -15,7 +15,7 @@ from trainjob.backends.containers import remove_partitions
 from trainjob.backends.slurm import asking, queue
 from trainjob.backends.slurm.asking import JobOfRun, slurm_of
 from trainjob.backends.slurm.queue import QueuedJob
-from trainjob.cluster.slurm_text import Array
+from trainjob.cluster.slurm_text import Array, parse_array
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
@@ -65,7 +65,8 @@ def argv(
     inside: str | None = None,  # noqa: ARG001 - see BackEnd
 ) -> list[str]:
     """Return the command that submits a job under the run's name."""
-    options = [f"{_AFTER}{':'.join(job for one in after for job in _jobs_of(one))}"] if after else []
+    jobs = [job for one in after for job in _jobs_of(one)]
+    options = [f"{_AFTER}{':'.join(jobs)}"] if jobs else []
     return ["sbatch", "--parsable", f"--job-name={paths.whole.id}", *options, script]
 
 
@@ -75,7 +76,11 @@ def _jobs_of(paths: RunPaths) -> list[str]:
     newest = {one: _newest_job(one, submissions.read(one)) for one in elements}
     if all(job.partition("_")[0] == whole for job in newest.values()):
         return [whole]
-    return [job for one, job in newest.items() if attempts.state(one) != states.COMPLETED]
+    # An element that has not begun has no folder, as a rule.
+    text, begun = job_records.read(paths.job).request.job.get("array"), {one.element for one in elements}
+    waiting = [number for number in parse_array(text).numbers if number not in begun] if text else []
+    left = [job for one, job in newest.items() if attempts.state(one) != states.COMPLETED]
+    return [*left, *(f"{whole}_{number}" for number in waiting)]
 
 
 def _newest_job(paths: RunPaths, submission: Submission | None) -> str:

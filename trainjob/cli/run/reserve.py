@@ -30,11 +30,16 @@ def reserve(
     ] = None,
     hosts: Annotated[int | None, typer.Option(min=1, help="Nodes. Default: as few as hold the instances.")] = None,
     length: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long at most: 90m, 2h, 1d, or as Slurm writes it.")
+        str,
+        typer.Option(
+            "--for", "--time-limit", metavar="TIME", help="How long at most: 90m, 2h, 1d, or as Slurm writes it."
+        ),
     ] = "1h",
     idle: Annotated[
         float,
-        typer.Option(min=0.1, callback=finite, help="End it when no step has run in it for so many minutes."),
+        typer.Option(
+            min=0.1, max=44_640, callback=finite, help="End it when no step has run in it for so many minutes."
+        ),
     ] = 30.0,
     hold: Annotated[
         bool, typer.Option("--hold", help="Stay, and end it with this command, however that ends: Ctrl-C, kill.")
@@ -76,7 +81,7 @@ def reserve(
         look(now)
         return now.state not in states.ACTIVE
 
-    with reserving.guarded() as tell:
+    with reserving.guarded(show.warning) as tell:
         paths = submit(prepared, again=True, check=False, over_budget=over_budget, before=tell)
         if not as_json:
             typer.echo(f"submitted reservation {paths.id}: {paths.folder}")

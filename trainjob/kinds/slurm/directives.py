@@ -43,8 +43,8 @@ def _of_one(request: Request, cluster: SlurmCluster, *, is_first: bool = True) -
     kept = {name: value for name, value in cluster.directives.items() if name != "cpus-per-gpu"}
     site = {name: (value, origin(request, name)) for name, value in kept.items()}
     options = {**{name: (value, stated) for name, value, stated in _ours(request, cluster)}, **site}
-    if "no-requeue" in site:
-        del options["requeue"]
+    if "no-requeue" in options:
+        options.pop("requeue", None)
     return [
         SourcedShell(line, stated)
         for name, (value, stated) in options.items()
@@ -83,7 +83,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
     to_batch = cluster.time_limit_signal.to == "batch" or request.starter != "srun"
     signal = f"{'B:' if to_batch else ''}USR1@{cluster.time_limit_signal.margin_s}"
     yield "signal", signal, request.origins.get(MARGIN) or request.cluster_key("time_limit_signal")
-    yield "requeue", True, _OURS
+    yield "no-requeue" if cluster.holds_nodes else "requeue", True, _OURS
     # Otherwise sbatch passes the login node's limits to the job, and srun passes them to the ranks.
     yield "propagate", "NONE", _OURS
     yield "open-mode", "append", _OURS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trainjob.contract import quoting
+from trainjob.contract import quoting, roles
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.contract.quoting import Shell
@@ -40,9 +40,9 @@ def context(
     """
     cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
     port, values = cluster.network.port, common(request, entry, by_hand, has_token=starter != "srun")
-    first = request.plan.topology.host_count + 1
-    for role, server in zip(values["servers"], request.servers.values(), strict=True):
-        role.update(first=first, srun_options=[*_placed(server, first), *_srun_options(server, cluster)])
+    main, first = roles.parse(request.job.roles).main, request.plan.topology.host_count + 1
+    for role, (name, server) in zip(values["servers"], request.servers.items(), strict=True):
+        role.update(srun_options=[*_placed(server, name, first), *_srun_options(server, cluster)], first=first)
         first += server.plan.topology.host_count
     return {
         **values,
@@ -52,7 +52,7 @@ def context(
         "steps": [
             {
                 "cpus_per_task": Sourced(directives.cpus_per_task(part, own), origin),
-                "srun_options": [*(_placed(part, 1) if part.servers else ()), *_srun_options(part, own)],
+                "srun_options": [*(_placed(part, main, 1) if part.servers else ()), *_srun_options(part, own)],
             }
             for part, own in of_each_group(request, cluster)
         ],
@@ -74,11 +74,12 @@ def context(
     }
 
 
-def _placed(request: Request, first: int) -> list[Sourced | SourcedShell]:
-    """Return srun's options for ranks on some nodes of the job alone, from number `first` on."""
+def _placed(request: Request, role: str, first: int) -> list[Sourced | SourcedShell]:
+    """Return srun's options for a step by the name of its role, on some nodes of the job, from number `first` on."""
     topology, origin = request.plan.topology, request.hosts_origin
     nodes = Shell(f'--nodelist="$(nodes_of_job {first} {topology.host_count})"')
     return [
+        Sourced(f"--job-name={role}", request.origin(f"roles.{role}")),
         Sourced(f"--nodes={topology.host_count}", origin),
         Sourced(f"--ntasks={topology.instances}", request.origin("instances")),
         Sourced(f"--ntasks-per-node={topology.instances_per_host}", request.origin("instances")),

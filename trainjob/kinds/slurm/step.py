@@ -24,7 +24,7 @@ def context(request: Request) -> dict[str, Any]:
         )
     if request.servers:
         raise UserError(
-            f"roles are {', '.join(request.servers)} and what needs them, and a run inside an allocation has one",
+            f"the job has servers ({', '.join(request.servers)}), and a run inside an allocation can't have any",
             "give --in none for the queue",
         )
     if request.job.least_hosts is not None:

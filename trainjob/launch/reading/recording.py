@@ -118,6 +118,10 @@ class ScriptProgress:
         # Where others may write as well, what they log is not taken for this command's.
         self._saves_to = [*self._folders, *(stated_in_files(folder, command) if folder is not None else [])]
         self._names_of_files: Set[str] = set()
+        # By the clock of the file system, where checkpoints are written as a rule: nodes' own differ.
+        self._saves_from = self._started
+        with contextlib.suppress(OSError):
+            self._saves_from = paths.attempt.stat().st_mtime
         self._search_at = self._checkpoint_at = self._started + _SEARCH_AFTER_S
 
     def since_progress(self) -> Optional[Tuple[float, float, float]]:
@@ -177,10 +181,11 @@ class ScriptProgress:
             self._follow(self._known.counted, is_last)
         if now >= self._checkpoint_at or is_last:
             began = clock.monotonic()
-            written = tracked.newest_checkpoint(self._saves_to)
+            newest = tracked.newest_checkpoint(self._saves_to)
+            written = newest if newest >= self._saves_from else 0.0  # by this attempt
             durable = max((update for at, update in self._made if at <= written), default=None)
             is_read = self._position is not None or (self._earlier is not None and self._earlier.update is not None)
-            kept_at = written if written >= self._started and not is_read else None
+            kept_at = written if written and not is_read else None
             if (durable, kept_at) != (self._durable_update, self._kept_at):
                 self._durable_update, self._kept_at, self._is_changed = durable, kept_at, True
             self._checkpoint_at = now + max(_SEARCH_EVERY_S, (clock.monotonic() - began) / _MOST_OF_TIME)

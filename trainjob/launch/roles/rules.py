@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 WAIT = "wait"
 START = "start"  # this role, for the first time
 RESTART = "restart"  # this server, which has ended
+END = "end"  # this server, which is not ready in time: it is started again once it has ended
 FAIL = "fail"  # the job, because of this server
 FINISH = "finish"  # the job, with the code of its main role
 ABANDON = "abandon"  # the job, which was told to end before its main role began
@@ -20,6 +21,7 @@ class RoleFacts(NamedTuple):
     is_main: bool = False
     runs: bool = False
     is_ready: bool = False
+    is_ending: bool = False  # was told to
     code: Optional[int] = None  # of its end
     # Not known to have ended by itself: its launcher was told to end, or has recorded no end, as when its node is lost.
     from_outside: bool = False
@@ -46,6 +48,7 @@ def decide(roles: Sequence[RoleFacts], is_told: bool, patience_s: float) -> Acti
 
     `is_told`: the job was told to end, so that no end of a server means anything. `patience_s`: how long a server may
     have ended from outside, as Slurm ends all steps of a job one after the other, before it counts as ended by itself.
+    Its launcher takes as long at most to end it, so that twice as long is too long.
     """
     main = next(role for role in roles if role.is_main)
     if main.has_ended:
@@ -65,6 +68,10 @@ def decide(roles: Sequence[RoleFacts], is_told: bool, patience_s: float) -> Acti
             return Action(FAIL, role.name, "role %s %s, and %s needs it" % (role.name, how, needed_by))
         if role.runs and not role.is_ready and role.for_s >= role.ready_timeout_s:
             limit = "role %s was not ready within %g s" % (role.name, role.ready_timeout_s)
+            if role.restarts_left > 0 and not role.is_ending:
+                return Action(END, role.name, limit + ": it is ended, and started again")
+            if role.restarts_left > 0 and role.for_s < role.ready_timeout_s + 2 * patience_s:
+                continue
             return Action(FAIL, role.name, limit)
     ready = {role.name for role in roles if role.runs and role.is_ready}
     for role in roles:

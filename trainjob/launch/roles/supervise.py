@@ -46,7 +46,7 @@ class _Part:
         self.process: "Optional[subprocess.Popen[bytes]]" = None
         self.code: Optional[int] = None
         self.starts, self.since = 0, 0.0
-        self.is_ready = self.was_ready = self.from_outside = False
+        self.is_ready = self.was_ready = self.is_ending = self.from_outside = False
 
     @property
     def is_step(self) -> bool:
@@ -60,6 +60,7 @@ class _Part:
             is_main=self.role is None,
             runs=self.process is not None,
             is_ready=self.is_ready,
+            is_ending=self.is_ending,
             code=self.code,
             from_outside=self.from_outside,
             for_s=clock.monotonic() - self.since,
@@ -107,6 +108,9 @@ class Supervision:
                     self._wait()
                 elif action.what in (rules.START, rules.RESTART):
                     self._start(part)
+                elif action.what == rules.END:
+                    part.is_ending = True
+                    self._ask_to_end([part])
                 elif action.what == rules.FAIL:
                     return self._failed(part, action)
                 else:
@@ -136,6 +140,7 @@ class Supervision:
             if server.port:
                 environ[roles.variable(server.name)] = "%s:%d" % (server.host, server.port)
         part.starts, part.since, part.code, part.is_ready = part.starts + 1, clock.monotonic(), None, False
+        part.is_ending = part.from_outside = False
         try:
             part.process = subprocess.Popen(
                 part.words,
@@ -166,7 +171,7 @@ class Supervision:
             os.kill(main.pid, signal.SIGUSR1)
             self._is_asked = False
         for part in self._servers:
-            if part.process is not None and not part.is_ready and part.role is not None:
+            if part.process is not None and not part.is_ready and not part.is_ending and part.role is not None:
                 place = self._paths.of_role(part.name)
                 part.is_ready = ready.is_ready(part.role.ready, part.host, part.port, place.folder)
                 if part.is_ready:
@@ -196,7 +201,7 @@ class Supervision:
             if part.role is not None:
                 has_mark = role_records.end_of(place, self._attempt).exists()
                 was_told = place.terminated(self._attempt).exists()
-                part.from_outside = part.is_step and (was_told or not has_mark)
+                part.from_outside = part.is_step and not part.is_ending and (was_told or not has_mark)
                 self._note(part, role_records.ENDED)
 
     def _note(self, part: _Part, state: str) -> None:
@@ -236,8 +241,8 @@ class Supervision:
             remove_if_there(self._paths.requeue)  # ranks that are ended leave it, and the run has failed
         return code
 
-    def _end(self, parts: Sequence[_Part]) -> None:
-        """End these roles by TERM, and by KILL what does not end by that. Each tells its processes."""
+    def _ask_to_end(self, parts: Sequence[_Part]) -> List[_Part]:
+        """Tell those of these roles that run to end, and return them. Each tells its processes."""
         told = [part for part in parts if part.process is not None]
         steps = [part for part in told if part.is_step]
         in_steps = _steps([part.name for part in steps]) if steps else {}
@@ -246,6 +251,11 @@ class Supervision:
                 _scheduler("scancel", "--signal=TERM", in_steps[part.name])
             elif part.process is not None:
                 os.kill(part.process.pid, signal.SIGTERM)  # srun ends its step at once
+        return told
+
+    def _end(self, parts: Sequence[_Part]) -> None:
+        """End these roles by TERM, and by KILL what does not end by that."""
+        told = self._ask_to_end(parts)
         wait_s = self._grace_s if self._main in parts else min(self._grace_s, _SERVER_GRACE_S)
         deadline = clock.monotonic() + wait_s
         while any(part.process is not None for part in told) and clock.monotonic() < deadline:

@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Runs on each node, once for each rank, before anything in the run directory does: job scripts pass this text to
-# `sh -c`, because a node may see another folder of the same name. Arguments: the command to run then.
+# `sh -c`, because a node may see another folder of the same name. $0 is `server` for a server of a job with roles, else
+# `sh`; arguments: the command to run then.
 
 # USR1 must not end what is not yet ready to take it.
 trap "" USR1
@@ -30,7 +31,7 @@ if [ -n "${SLURM_HET_SIZE:-}" ]; then
 fi
 
 # The job script calls srun again where the controller was away and no rank has begun.
-if [ "${SLURM_PROCID:-}" = 0 ]; then printf '%s\n' "$TRAINJOB_TOKEN" >"$TRAINJOB_RUN_DIR/.began"; fi
+if [ "${SLURM_PROCID:-}" = 0 ] && [ "$0" != server ]; then printf '%s\n' "$TRAINJOB_TOKEN" >"$TRAINJOB_RUN_DIR/.began"; fi
 
 # Apptainer and Singularity take the values of a clean environment from names with a prefix of their own.
 if [ -n "${TRAINJOB_FOR_APPTAINER:-}" ]; then

@@ -223,36 +223,46 @@ start_again() {
 # pass_on_waiting OLD NEW: what waits for job OLD to be complete waits for NEW, which continues its run. Where OLD is an
 # element, what waits for its whole array waits for NEW and each other element.
 pass_on_waiting() {
-  local listed waiting on tries is_told array=''
+  local listed waiting on others tries again array=''
   if [[ "$1" == *_* ]]; then array=",afterok:${1%%_*}_*,"; fi
   # The scripts of several elements may do so at once, and undo what another one has done.
   for ((tries = 0; tries < 4; tries++)); do
     if ((tries > 0)); then sleep 1; fi
     listed=$(within_limit squeue --noheader --states=PENDING --user="$(id -un)" --format='%F|%E' 2>/dev/null |
       sed 's/([^)]*)//g' | sort -u) || return 0
-    is_told=''
+    again=''
     while IFS='|' read -r waiting on; do
       on=,$on,
-      if [[ -n "$array" && "$on" == *"$array"* ]]; then on=${on//"$array"/",afterok:$1,$(other_elements "$1")"}; fi
+      if [[ -n "$array" && "$on" == *"$array"* ]]; then
+        if ! others=$(other_elements "$1"); then
+          again=1
+          continue
+        fi
+        on=${on//"$array"/",afterok:$1,$others"}
+      fi
       if [[ ! "$waiting" =~ ^[0-9]+$ || "$on" != *",afterok:$1,"* ]]; then continue; fi
       on=${on//,afterok:$1,/,afterok:$2,} on=${on#,}
       if within_limit scontrol update "JobId=$waiting" "Dependency=${on%,}" >/dev/null 2>&1; then
-        is_told=1
+        again=1
         say "job $waiting, which waited for job $1 to be complete, waits for job $2"
       fi
     done <<<"$listed"
-    if [[ -z "$is_told" ]]; then return 0; fi
+    if [[ -z "$again" ]]; then return 0; fi
   done
 }
 
 # other_elements JOB: prints what waits for all other elements of the array of JOB, an element, to be complete. One that has
-# ended otherwise is among them: what waits for it never starts.
+# ended otherwise is among them: what waits for it never starts. Fails where the controller lists none: those that have not
+# begun may have no folder.
 other_elements() {
-  local element word folder=$TRAINJOB_SUBMITTED_IN/tasks
-  {
-    within_limit squeue --noheader --array --jobs="${1%%_*}" --format=%K 2>/dev/null || true
-    ls "$folder"
-  } | grep -E '^[0-9]+$' | sort -nu | while read -r element; do
+  local listed element word folder=$TRAINJOB_SUBMITTED_IN/tasks
+  if ! listed=$(within_limit squeue --noheader --array --jobs="${1%%_*}" --format=%K 2>&1); then
+    # Of an array whose elements have all ended.
+    [[ "$listed" == *'Invalid job id'* ]] || return 1
+  elif [[ "$listed" == *[!0-9[:space:]]* ]]; then
+    return 1
+  fi
+  { printf '%s\n' "$listed" && ls "$folder"; } | grep -E '^[0-9]+$' | sort -nu | while read -r element; do
     read_word "$folder/$element/state"
     if [[ "$word" == COMPLETED || "$1" == *"_$element" ]]; then continue; fi
     read_word "$folder/$element/job_id"

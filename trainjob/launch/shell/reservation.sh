@@ -16,35 +16,34 @@ when_told() {
 
 # hold_nodes IDLE_S WARN_S LOOK_S: returns when no step has run for IDLE_S seconds; it warns WARN_S before that.
 hold_nodes() {
-  local idle_s=$1 warn_s=$2 look_s=$3 clock_s now_s used_s last='' used until
+  local idle_s=$1 warn_s=$2 look_s=$3 clock_s unused_s=0 last='' used until
   cd -- "$TRAINJOB_RUN_DIR" || exit 1
   : >.used
   last=$(stat -c %y .used)
-  read_clock
-  used_s=${clock_s%.*}
   while true; do
     sleep "$look_s"
-    read_clock
-    now_s=${clock_s%.*}
+    # Counted: a clock that is set forward must end nothing.
+    unused_s=$((unused_s + look_s))
     used=$(stat -c %y .used 2>/dev/null) || used=$last
     if [[ "$used" != "$last" ]] || has_steps; then
-      last=$used used_s=$now_s
+      last=$used unused_s=0
       tell_idle ''
-    elif ((now_s - used_s >= idle_s)); then
-      tell_idle "no step has run for $((now_s - used_s)) s: its nodes are released"
+    elif ((unused_s >= idle_s)); then
+      tell_idle "no step has run for $unused_s s: its nodes are released"
       return 0
-    elif ((now_s - used_s >= idle_s - warn_s)); then
-      printf -v until '%(%H:%M:%S)T' "$((used_s + idle_s))"
+    elif ((unused_s >= idle_s - warn_s)) && [[ -z "$told" ]]; then
+      read_clock
+      printf -v until '%(%H:%M:%S)T' "$((${clock_s%.*} + idle_s - unused_s))"
       tell_idle "idle: its nodes are released at $until unless a run begins in it"
     fi
   done
 }
 
-# Whether a step runs in this job, by srun of anybody; also where the controller does not say.
+# Whether a step runs in this job, by srun of anybody; also where the controller does not say, or a proxy's error page does.
 has_steps() {
   local listed
   listed=$(within_limit squeue --steps --noheader --jobs="$SLURM_JOB_ID" --format=%i 2>/dev/null) || return 0
-  grep -q '\.[0-9]' <<<"$listed"
+  grep -qvE "^($SLURM_JOB_ID\.(batch|extern))?[[:space:]]*$" <<<"$listed"
 }
 
 # What `status` shows of it; empty: nothing any more.

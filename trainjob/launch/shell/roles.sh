@@ -10,7 +10,13 @@ name_roles() {
 }
 
 # serve NAME HOST WORD…: how a server is started, and where others reach it.
-serve() { TRAINJOB_SERVERS+=("$1" "$2" "$(($# - 2))" "${@:3}"); }
+serve() {
+  if [[ -z "$2" ]]; then
+    say "role $1 can't start: the address of its host is not known"
+    exit 1
+  fi
+  TRAINJOB_SERVERS+=("$1" "$2" "$(($# - 2))" "${@:3}")
+}
 
 # nodes_of_job FIRST COUNT: so many nodes of a Slurm job, from that one on.
 nodes_of_job() { scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n "$1,$(($1 + $2 - 1))p" | paste -sd ,; }

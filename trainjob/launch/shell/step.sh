@@ -34,6 +34,8 @@ wait_for_step() {
     sleep "$step_pause_s" &
     wait_for $! || true
     if [[ -n "$cancelled" ]]; then break; fi
+    # No rank has begun: it is that of a server, whose srun did not find the controller either.
+    if ! is_stale; then rm -f failure.json; fi
     step_printed=$(size_of_output)
     ranks &
     launcher=$!

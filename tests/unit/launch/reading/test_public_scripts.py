@@ -409,6 +409,29 @@ def test_a_checkpoint_is_seen_where_no_update_can_be_read(tmp_path: Path, clock:
     assert (record.attempt, record.checkpoint_at, record.update, record.heartbeat) == (1, clock.now - 25, None, None)
 
 
+@pytest.mark.parametrize(("written_s", "is_known"), [(-5, False), (5, True)])
+@pytest.mark.parametrize("node_s", [-60, 60])
+def test_whose_checkpoint_it_is_tells_the_clock_of_the_file_system_alone(
+    node_s: int, written_s: int, is_known: bool, tmp_path: Path, clock: Clock
+) -> None:
+    paths, project = RunPaths(tmp_path / "run"), tmp_path / "project"
+    paths.logs.mkdir(parents=True)
+    project.mkdir()
+    paths.attempt.write_text("2\n")
+    began = clock.now - node_s
+    os.utime(paths.attempt, (began, began))
+    seen = ScriptProgress(paths, 2, [paths.rank_log(0)], folder=project)
+    (project / "model.pt").write_text("")
+    os.utime(project / "model.pt", (began + written_s, began + written_s))
+    seen.look(is_last=True)
+    assert (progress.read(paths).checkpoint_at is not None) is is_known
+    paths.rank_log(0).write_text(HEADER + "step 10/50 loss 2.5\n")
+    os.utime(project / "model.pt", (began - 5, began - 5))
+    seen.look()
+    seen.look(is_last=True)
+    assert progress.read(paths).durable_update is None
+
+
 def test_an_unread_checkpoint_of_a_run_that_could_be_read_before_does_not_replace_its_progress(
     tmp_path: Path, clock: Clock
 ) -> None:
