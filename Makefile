@@ -45,7 +45,7 @@ demo: install ## Train on real handwritten digits with two processes
 # free. Of the others, those of a file run in one worker, because they share services that are slow to start; tests/conftest.py says
 # in which order the files begin.
 QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
-TEST_QUICK := $(BIN)/pytest -n 3 --dist worksteal $(QUICK)
+TEST_QUICK := $(BIN)/pytest -n 5 --dist worksteal $(QUICK)
 TEST_SLOW := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about three minutes

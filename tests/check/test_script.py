@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scripts.check.test_job import texts
+from tests.check.test_job import texts
 from tests.support.local_runs import Here
 from tests.support.submit_cases import repository, write
 
