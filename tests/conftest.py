@@ -56,7 +56,7 @@ _LONGEST = (
     "training/rehearse/test_command.py",
 )
 # Folders of tests that call the command line many times, and start it by itself where its start matters.
-_MANY_COMMANDS = {"attack", "check", "local", "scripts"}
+_MANY_COMMANDS = {"attack", "check", "launch", "local", "scripts"}
 
 # Tests that run in a shell's background, or under nohup, inherit these as ignored, and bash can't trap what was ignored
 # when it began: the scripts that tests start take signals as those of a user's terminal do.
