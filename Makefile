@@ -41,9 +41,9 @@ demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
-# There are more workers than cores, because many tests wait, and most of those outside QUICK. Quick tests go to whichever worker is
-# free. Of the others, those of a file run in one worker, because they share services that are slow to start; tests/conftest.py says
-# in which order the files begin.
+# There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free, and five keep two cores
+# busy. Of the others, those of a file run in one worker, because they share services that are slow to start: more than three are no
+# faster. tests/conftest.py says in which order the files begin.
 QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
 TEST_QUICK := $(BIN)/pytest -n 5 --dist worksteal $(QUICK)
 TEST_SLOW := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
