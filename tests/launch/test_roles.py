@@ -123,6 +123,11 @@ def test_a_killed_supervision_leaves_no_process(site: Here, which: str) -> None:
     # Whoever is left asks the trainer to end, which may have the time to save.
     until(lambda: run.word("state") in ("FAILED", "STOPPED"), "the end of the run")
     run.wait_until_nothing_is_left()
+    told = run.status()
+    # Nobody has recorded the end of a server whose supervision was killed.
+    assert (told["attempt"], told["roles"]["server"]["state"], told["exit_code"]) == (1, "ENDED", 137)
+    said = "SIGKILL ended the process that supervised the ranks" in run.word("logs/scheduler.out")
+    assert said == (which == "worker")
 
 
 def test_a_cancelled_trainer_saves_while_its_server_lives(site: Here) -> None:
