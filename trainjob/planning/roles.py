@@ -50,9 +50,11 @@ def _refuse_others(cluster: Cluster, job: Job, main: Topology, engine: str) -> N
     if cluster.ipu_keys is not None or needs_mpirun(engine):
         starter = "poprun" if cluster.ipu_keys is not None else f"engine {engine}, whose mpirun"
         refuse(ONE_PROGRAM, f"{starter} starts the ranks here", otherwise="Take GPUs or CPUs and another engine.")
-    for setting in ("array", "sweep", "least_hosts"):
+    for setting in ("array", "sweep"):
         if getattr(job, setting) is not None:
             refuse(ONE_SIZE, f"{setting} is {getattr(job, setting)}", otherwise=f"Leave {setting} out, or roles.")
+    if job.least_hosts is not None:
+        refuse(ONE_SIZE, f"hosts is {job.least_hosts}-{job.hosts}", otherwise="Give hosts as one number.")
     if main.groups:
         refuse(ONE_SIZE, "nodes is a list of groups", otherwise="Take nodes that are all alike.")
     if cluster.container.runtime != "none":
