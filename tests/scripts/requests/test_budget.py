@@ -25,6 +25,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle import resume as resuming
+from trainjob.observe import reservations
 from trainjob.records import job as jobs
 from trainjob.requests import elsewhere as moving
 from trainjob.requests import guardian, submission
@@ -142,6 +143,19 @@ def test_a_reservation_does_not_go_on_elsewhere(slurm: StandinSlurm) -> None:
     slurm.set_job("101", state="TIMEOUT")
     with pytest.raises(UserError, match="is a reservation: make another one there"):
         moving.resume(RunPaths(run.folder), "local", warn=print)
+
+
+@pytest.mark.parametrize("state", ["cancelled here", "gone from the queue"])
+def test_the_newest_reservation_is_one_that_is_left(slurm: StandinSlurm, state: str) -> None:
+    reserve(GPUS, "1h")
+    newest = reserve(GPUS, "1h")
+    assert reservations.newest_job("hpc") == "102"
+    if state == "cancelled here":
+        newest.cancel()
+    else:
+        slurm.set_job("102", state="CANCELLED")
+        assert newest.status().state == "CANCELLED"
+    assert reservations.newest_job("hpc") == "101"
 
 
 def ends(

@@ -66,4 +66,4 @@ def test_a_request_reaches_a_rank_and_ends_none_that_has_no_handler_for_it(slurm
     slurm.run(["scancel", "--signal=USR1", "--batch", job])
     until(lambda: run.word("state") not in ("", "RUNNING"), "the request to be taken", LIMIT_S, POLL_S)
     slurm.run(["scancel", job])
-    assert "(USR1), ended with 0" in events.why_ended(RunPaths(run.folder), 1), everything_printed(run)
+    assert "(USR1), ended with 0" in events.why_ended(events.read(RunPaths(run.folder)), 1), everything_printed(run)

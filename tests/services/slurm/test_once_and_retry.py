@@ -105,7 +105,7 @@ def test_an_attempt_without_memory_is_followed_by_one_with_more(login: Login) ->
     has = {line for rank in (0, 1) for line in ended.log(rank).splitlines() if line.startswith("has")}
     assert has == {"has 100", "has 150", "has 225"}
     paths = RunPaths(ended.folder)
-    assert [retry["option"] for retry in events.retries(paths)] == ["--mem=150M", "--mem=225M"]
+    assert [retry["option"] for retry in events.retries(events.read(paths))] == ["--mem=150M", "--mem=225M"]
     reported = [row.text for row in happenings(paths)]
     assert "ran out of memory: the next attempt asks for --mem=150M" in reported
 
@@ -133,5 +133,5 @@ def test_an_attempt_that_its_time_limit_ended_is_followed_by_a_longer_one(login:
     job = {"retry": {"time": "+100%"}, "time_limit": "00:01:00"}
     ended = run(login, NEEDS_TIME, job, "--instances", "1")
     assert (ended.word("state"), ended.word("attempt")) == ("COMPLETED", "2"), everything_printed(ended)
-    assert [retry["option"] for retry in events.retries(RunPaths(ended.folder))] == ["--time=00:02:00"]
+    assert [retry["option"] for retry in events.retries(events.read(RunPaths(ended.folder)))] == ["--time=00:02:00"]
     assert "asks for --time=00:02:00" in " ".join(row.text for row in happenings(RunPaths(ended.folder)))
