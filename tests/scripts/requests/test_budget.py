@@ -114,6 +114,22 @@ def test_devices_beside_those_of_the_plan_are_not_had_within_a_budget(
     assert charged() == 1.0 + GPUS
 
 
+@pytest.mark.parametrize("directive", [{"gpus": "8"}, {"gres": "gpu:4"}, {"tres-per-task": "gres/gpu:1"}])
+def test_a_plan_without_devices_does_not_hide_those_of_a_directive(
+    slurm: StandinSlurm, directive: dict[str, object]
+) -> None:
+    gives_gpus(slurm, "cpus", nodes={"count": 2, "cpus": 8})
+    harmless = {"exclusive": True, "gres": "lscratch:100"}
+    submit("cpus", hours=480.0, directives=harmless)
+    with pytest.raises(UserError, match=r"may take GPUs beside the 0 of the plan\. Take it out and state in the"):
+        submit("cpus", hours=480.0, directives=directive)
+    prepared = reserving.planned("cpus", "2d", idle_minutes=30.0, directives=directive)
+    with pytest.raises(UserError, match="may take GPUs beside the 0"):
+        submission.submit(prepared, check=False, again=True)
+    submission.submit(prepared, check=False, again=True, over_budget=True)
+    assert charged() == 0.0
+
+
 @pytest.mark.parametrize(
     "site",
     [{}, {"directives": {"no-requeue": True}}, {"directives": {"requeue": True}}, {"queue_follow_up": True}],

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.local_runs import Here, Run
-from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_printed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.page import happenings
 from trainjob.records import events
-from trainjob.rehearse.slurm.description import description_of
-from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+from trainjob.rehearse.slurm.private import PrivateSlurm
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,13 +42,6 @@ import os, time
 if os.environ["TRAINJOB_ATTEMPT"] == "1":
     time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
-    needs("slurm")
-    with private_slurm(description_of(parsed(cluster_file(nodes=NODES)), nodes_needed=2)) as made:
-        yield made
 
 
 @pytest.fixture
