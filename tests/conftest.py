@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -122,6 +123,16 @@ def needs() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def needs_registry(needs: Callable[[str], Path]) -> None:
     needs("registry")
+
+
+@pytest.fixture
+def uv(needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return uv, which is found on PATH, makes environments of this Python and asks no registry."""
+    found = needs("uv")
+    monkeypatch.setenv("PATH", f"{found.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_PYTHON", sys.executable)
+    return found
 
 
 @pytest.fixture

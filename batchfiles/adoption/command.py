@@ -171,9 +171,7 @@ def note_left_out(training: Statement, launch: LaunchedProgram, account: Account
         account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
     for path in (path for word in launch.program for path in _UPWARDS.findall(word.text) if place.is_outside(path)):
         account.note(Where.LOST, training.line, path.replace(HOLE, "…"), "it is outside of the project: no copy has it")
-    while launch.outer is not None:
-        launch = launch.outer
-    names = [layer.name for layer in launch.layers]
+    names = [layer.name for layer in launch.outermost.layers]
     outer = names[: names.index("srun")] if "srun" in names else []
     for name in outer:
         if name not in _QUIET:

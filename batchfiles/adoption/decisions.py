@@ -207,6 +207,14 @@ def _never(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
     return Decision(Where.NOWHERE, "never reached in this job") if dead and all(dead) else None
 
 
+def _no_command(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Tell options that begin a line: bash takes them for commands."""
+    own = _own(one)
+    if not own or not all(two.name.startswith("-") for two in own):
+        return None
+    return Decision(Where.LOST, "bash finds no such command: an option needs #SBATCH")
+
+
 def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     if one.kind != "function_definition":
         return None
@@ -274,8 +282,6 @@ def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
 def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs: Needs) -> Decision | None:
     """Return what becomes of a variable; None if the prologue has to keep its statement."""
     name, value = given.name, given.value
-    if name.startswith("-"):  # to the grammar, --partition=gpu is an assignment
-        return Decision(Where.LOST, "bash finds no such command: an option needs #SBATCH")
     if name in PLACE_VARIABLES:
         return Decision(Where.TRAINJOB, _PLACE)
     if decided_by_slurm(name, value):
@@ -638,6 +644,7 @@ _EVERYWHERE = re.compile(
 _BEFORE: tuple[Rule, ...] = (
     _of_branch,
     _never,
+    _no_command,
     _defined,
     _secret,
     _in_own_shell,

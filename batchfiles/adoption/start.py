@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from batchfiles.adoption.account import Account, Where
@@ -81,17 +82,18 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             "name the batch file itself, not one that sends others",
         )
     foreground = [one for one in launches if not one.command.background] or launches
-    at, chosen = max(
-        enumerate(foreground),
-        key=lambda numbered: (
-            *(numbered[1].launcher is not None, numbered[1].srun is not None),
-            *(not numbered[1].is_beside, numbered[1].is_python, numbered[1].line, numbered[0]),
+    chosen = max(
+        reversed(foreground),
+        key=lambda one: (
+            *(one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python),
+            one.line,
         ),
     )
-    at_once = [one for one in foreground[:at] if _are_at_once(script, one, chosen)]
-    if at_once:
+    before = takewhile(lambda one: one is not chosen, foreground)
+    at_once = next((one for one in before if _are_at_once(script, one, chosen)), None)
+    if at_once is not None:
         raise AdoptionError(
-            f"{script.path} starts several trainings at once, in lines {at_once[0].line} and {chosen.line}: "
+            f"{script.path} starts several trainings at once, in lines {at_once.line} and {chosen.line}: "
             "a job runs one",
             "adopt the file with one of them, and give the others as a sweep",
         )

@@ -267,6 +267,13 @@ def _function(shell: ShellReader, node: Node) -> None:
         shell.functions[text_of(name)] = (body, shell.source, shell.first_line)
 
 
+def _assignment(shell: ShellReader, node: Node) -> None:
+    if text_of(node).startswith("-"):  # to the grammar, --partition=gpu is an assignment
+        shell.command(node)
+    else:
+        shell.assign(node, exports=False)
+
+
 def _declaration(shell: ShellReader, node: Node) -> None:
     keyword = text_of(node.children[0])
     flags = {letter for child in node.named_children if text_of(child)[0] == "-" for letter in text_of(child)[1:]}
@@ -321,7 +328,7 @@ READERS: dict[str, Callable[[ShellReader, Node], None]] = {
     "case_statement": _case,
     "function_definition": _function,
     "declaration_command": _declaration,
-    "variable_assignment": lambda shell, node: shell.assign(node, exports=False),
+    "variable_assignment": _assignment,
     "unset_command": _unset,
     "comment": lambda _shell, _node: None,
 }

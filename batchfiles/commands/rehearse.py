@@ -143,13 +143,14 @@ def rehearse(options: BatchOptions, *, keep: bool, yes: bool, as_json: bool) -> 
     if as_json:
         show.as_json({**verdict.as_json(), "folder": str(kept) if has_files else None})
     else:
-        _print(verdict, clock.monotonic() - began_at)
+        print_verdict(verdict, clock.monotonic() - began_at)
         if has_files:
             typer.echo(f"what the job wrote: {kept}")
     return verdict.passed
 
 
-def _print(verdict: BatchVerdict, took_s: float) -> None:
+def print_verdict(verdict: BatchVerdict, took_s: float) -> None:
+    """Print what a rehearsal has shown, and last whether it passed."""
     typer.echo()
     for fact in verdict.facts:
         typer.echo(show.visible(f"- {fact}"))

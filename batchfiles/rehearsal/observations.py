@@ -56,18 +56,17 @@ def observe_ranks(
     cpus_asked: int | None = None,
     folders: Collection[str] = (),
     least: int = 0,
-    program: str = "",
+    program: Sequence[str] = (),
     base: str = "",
     elsewhere: Collection[str] = (),
-    words: Sequence[str] = (),
 ) -> list[RankObservation]:
     """Return an observation of each rank of the first job, sorted by rank.
 
     CPUs are None unless the file asks for some (`cpus_asked`), and at least `least`. A path below a rank's own folder,
-    or below one of `folders`, is relative in the result. `program` is the training, and `words` are its name and its
-    arguments. `base` is the folder in which ranks start unless the file moves; it is at the paths `elsewhere`, too.
+    or below one of `folders`, is relative in the result. `program` is the training: its name and its arguments.
+    `base` is the folder in which ranks start unless the file moves; it is at the paths `elsewhere`, too.
     """
-    ranks = recording.ranks(recording.jobs[0].id, program=program, words=words)
+    ranks = recording.ranks(recording.jobs[0].id, program=program)
     # A job passes the address of the first node to its ranks, most batch files its name.
     head = "|".join(map(re.escape, (*recording.jobs[0].nodes[:1], configuration.ADDRESS)))
     # By the order of ranks: under c10d nodes number themselves as they arrive.

@@ -218,17 +218,10 @@ def compared(
         return Proof((), observe_ranks(adopted, names, asked) if of_job is None else (), problem, refusal)
     # From Slurm 22.05 to 24.05 srun loses the CPUs that the file asks for: they are what it wants.
     folders = {one.folder for one in original.ranks(original.jobs[0].id)}  # both may name them
-    words = [word.text for word in main_launch(script).program]
-    program, words = next(iter(words), ""), [] if any(HOLE in word for word in words) else words
-    theirs = observe_ranks(
-        original, names, asked, folders, asked or 0, program, base=bases[0], elsewhere=elsewhere, words=words
-    )
+    program = [word.text for word in main_launch(script).program]
+    theirs = observe_ranks(original, names, asked, folders, asked or 0, program, bases[0], elsewhere)
     ours = observe_ranks(
-        *(adopted, names, asked, {*folders, *elements}),
-        program=program,
-        base=bases[1],
-        elsewhere=(*elements, *elsewhere),
-        words=words,
+        adopted, names, asked, {*folders, *elements}, 0, program, bases[1], elsewhere=(*elements, *elsewhere)
     )
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)
@@ -251,7 +244,7 @@ def in_pairs(
     return [(theirs[min(at, len(theirs) - 1)], ours[min(at, len(ours) - 1)]) for at in range(count)]
 
 
-def setup_calls(seen: Recording, folders: Collection[str], program: str = "") -> list[str]:
+def setup_calls(seen: Recording, folders: Collection[str], program: Sequence[str] = ()) -> list[str]:
     """Return the calls of programs that set up an environment, each once, in their order; not those of `program`."""
 
     def words(one: Call) -> Sequence[str]:
@@ -261,7 +254,7 @@ def setup_calls(seen: Recording, folders: Collection[str], program: str = "") ->
     def asks(one: Call) -> bool:
         if list(one.words[1:2]) == ["run"]:
             # What starts a rank, whose command is compared, may start it once on each node in one of the two.
-            return program.rpartition("/")[2] in (word.rpartition("/")[2] for word in one.words)
+            return "".join(program[:1]).rpartition("/")[2] in (word.rpartition("/")[2] for word in one.words)
         return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
 
     calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))

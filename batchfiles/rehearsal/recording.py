@@ -210,16 +210,16 @@ class Recording:
     login: frozenset[tuple[str, str]] = frozenset()  # the variables that login shells set here, and their values
     slurm_logs: str = ""  # the last lines, where Slurm itself is to blame
 
-    def ranks(self, job: str, attempt: int = 1, program: str = "", words: Sequence[str] = ()) -> list[RecordedProcess]:
+    def ranks(self, job: str, attempt: int = 1, program: Sequence[str] = ()) -> list[RecordedProcess]:
         """Return the processes that trained in one attempt of a job, by node and rank.
 
-        What does not run `program` only prepares the training, or looks at its results; so do others that run it, where
-        one has these `words`, its name among them.
+        What does not run `program`, a name and its arguments, only prepares the training, or looks at its results; so
+        do others that run it, where one has exactly these arguments.
         """
         own = [one for one in self.processes if one.job == job and one.attempt == attempt]
-        name = program.rpartition("/")[2]
+        name = "".join(program[:1]).rpartition("/")[2]
         training = [one for one in own if name in (word.rpartition("/")[2] for word in one.words)]
-        exact = [one for one in training if words and list(one.words[-len(words) :]) == list(words)]
+        exact = [one for one in training if program and list(one.words[-len(program) :]) == list(program)]
         training = exact or training
         for one in sorted(own, key=lambda process: process.began_at):  # what it starts, such as ranks of mp.spawn
             if training and one not in training and any((one.node, one.parent) == (of.node, of.pid) for of in training):

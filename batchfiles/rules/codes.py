@@ -61,7 +61,7 @@ _ERRORS = {
     ),
     "gpus-unused": (
         "Fewer processes are started on a node than the job has GPUs there. The others stay idle, and are paid for.",
-        "Start one process a GPU, for example with --nproc-per-node=$SLURM_GPUS_ON_NODE, or ask for fewer GPUs.",
+        "Start one process a GPU, by torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE or #SBATCH --ntasks-per-node, or ask for fewer GPUs.",
     ),
     "addr-undefined": (
         "The address where ranks meet comes from a variable that is never set: it is empty, and no rank finds the others.",

@@ -12,6 +12,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS
+from trainjob.contract.programs.slurm_options import OPTIONS, SHORT
 
 if TYPE_CHECKING:
     pass
@@ -248,9 +249,6 @@ def commands(script: BatchScript) -> Iterator[Finding]:
         why = _no_command(script, command)
         if why is not None:
             yield found("command-not-found", command, why)
-    for one in script.assignments:
-        if one.name.startswith("-") and not one.dead:  # to the grammar, --partition=gpu is an assignment
-            yield found("command-not-found", one, f"{one.text[:40]} begins a line: an option without #SBATCH?")
 
 
 def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
@@ -264,6 +262,8 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
         above = script.lines[command.line - 2] if 1 < command.line <= len(script.lines) else ""
         if _BROKEN.search(above):
             return None  # broken-continuation says so
+        if {name.lstrip("-")} & {*OPTIONS, *SHORT["sbatch"]} and re.match(r"\s*(?:#|$)", above):
+            return f"{name} begins a line: an option without #SBATCH?"
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
     if following == "=" or (
         re.match(r"=[^=]", following)

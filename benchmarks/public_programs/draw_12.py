@@ -7,7 +7,6 @@ import math
 import sys
 from types import SimpleNamespace
 
-
 import torch
 from account import judge_accuracies, shown, truth
 from toy import backward, evaluated, net, random_batch, run, samples, step, update

@@ -7,12 +7,12 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.programs import bare_python
 from tests.support.submit_cases import repository, write
 from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
@@ -232,9 +232,7 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
-    bare = tmp_path / "bare"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
-    bare.chmod(0o755)
+    bare = bare_python(tmp_path / "bare")
     ((code, text),) = texts(tmp_path, {"python": str(bare)})
     assert code == "torch"
     assert text.startswith(f"{bare} on this machine has no torch, which a task needs. Install it there")
@@ -379,13 +377,7 @@ def test_a_directive_that_is_refused_is_a_problem_among_others(tmp_path: Path, m
     assert "is not an executable file" in listed["command"]
 
 
-def test_a_lock_that_is_missing_or_stale_is_a_problem(
-    tmp_path: Path, needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uv = needs("uv")
-    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_PYTHON", sys.executable)
+def test_a_lock_that_is_missing_or_stale_is_a_problem(tmp_path: Path, uv: Path) -> None:
     head = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.8"\n'
     write(tmp_path, "pyproject.toml", text=head + "dependencies = []\n")
 

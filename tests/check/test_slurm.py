@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import bare_python
 from tests.support.submit_cases import write
 from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
@@ -114,9 +115,7 @@ def test_an_interpreter_that_is_not_there(tmp_path: Path, python: str) -> None:
 
 
 def test_an_interpreter_without_torch(tmp_path: Path) -> None:
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
-    bare.chmod(0o755)
+    bare = bare_python(tmp_path / "python")
     ((code, text),) = problems_of(tmp_path, {"python": str(bare)})
     assert code == "torch"
     lacks = f"{bare} on this machine has no torch, which a task needs"

@@ -333,13 +333,7 @@ def test_a_lock_of_somebody_else_is_named_and_not_waited_for(tmp_path: Path, ven
     assert reported(brought(tmp_path, archive=archive))[1] == "first"
 
 
-def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(
-    tmp_path: Path, needs: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uv = needs("uv")
-    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("UV_OFFLINE", "1")
-    monkeypatch.setenv("UV_PYTHON", sys.executable)
+def test_uv_installs_what_its_lock_says_and_ranks_do_not_sync(tmp_path: Path, uv: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     text = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.8"\ndependencies = []\n'

@@ -67,6 +67,21 @@ def test_the_trainer_starts_when_the_server_is_ready_and_ends_it(site: Here) -> 
     assert server_of(run).state == "ENDED"
 
 
+def test_every_look_at_ranks_takes_the_name_of_a_server(site: Here) -> None:
+    run = submitted(site, {"roles": roles()})
+    at_work(run)
+    (stacks,) = site.json("stacks", run.id, "--role", "server")
+    assert "serve_forever" in json.dumps(stacks)
+    until(RunPaths(run.folder).of_role("server").rank_usage(0).exists, "a sample")
+    (usage,) = site.json("usage", run.id, "--role", "server")
+    assert usage["most_memory_bytes"] > 0
+    for command in ("logs", "stacks", "usage"):
+        refused = site.run(command, run.id, "--role", "sever", code=1).stderr
+        assert f"run {run.id} has no role sever. It has server, train" in refused
+    site.run("cancel", run.id)
+    run.wait("CANCELLED")
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_any_end_of_the_server_fails_the_job(site: Here, number: signal.Signals) -> None:
     run = submitted(site, {"roles": roles()})
@@ -114,15 +129,20 @@ def test_a_trainer_that_fails_has_the_last_word(site: Here) -> None:
     assert run.word("exit_code") == "7"
 
 
-@pytest.mark.parametrize("which", ["guard", "worker"])
+@pytest.mark.parametrize("which", ["guard", "worker", "both"])
 def test_a_killed_supervision_leaves_no_process(site: Here, which: str) -> None:
     run = submitted(site, {"roles": roles()})
     at_work(run)
     guard, worker = run.find("python3", "-m", "trainjob.launch.roles")
-    kill([guard if which == "guard" else worker])
+    kill({"guard": [guard], "worker": [worker], "both": [guard, worker]}[which])
     # Whoever is left asks the trainer to end, which may have the time to save.
     until(lambda: run.word("state") in ("FAILED", "STOPPED"), "the end of the run")
     run.wait_until_nothing_is_left()
+    told = run.status()
+    # Nobody has recorded the end of a server whose supervision was killed.
+    assert (told["attempt"], told["roles"]["server"]["state"], told["exit_code"]) == (1, "ENDED", 137)
+    said = "SIGKILL ended the process that supervised the ranks" in run.word("logs/scheduler.out")
+    assert said == (which == "worker")
 
 
 def test_a_cancelled_trainer_saves_while_its_server_lives(site: Here) -> None:

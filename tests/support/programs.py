@@ -31,3 +31,11 @@ def ran(
     )
     assert code in (None, ended.returncode), (words, ended.returncode, ended.stdout, ended.stderr)
     return ended
+
+
+def bare_python(path: Path) -> Path:
+    """Write an interpreter without any package, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    path.chmod(0o755)
+    return path

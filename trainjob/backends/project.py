@@ -65,8 +65,13 @@ class Project(NamedTuple):
             return f"larger than {DATA_FILE_MB} MB, so it is not kept"
         if answer.code != 0:
             return None
-        # A line that was removed may show one that the file no longer has.
-        return "".join(part for part in re.split(r"(?m)^(?=diff )", answer.text) if not _shows_secret(part))
+        # A line that was removed may show one that the file no longer has. All but source code is read, as written in
+        # shell: a hunk need not hold the first line, by which a script without a suffix is known.
+        return "".join(
+            part
+            for part in re.split(r"(?m)^(?=diff )", answer.text)
+            if is_code(part.partition("\n")[0].rstrip('"')) or not secrets_in(re.sub(r"(?m)^[ +-]", "", part))
+        )
 
     def _own_programs(self) -> list[str]:
         """Return the keys by which the project's own configuration defines programs with names of their choice.
@@ -135,14 +140,6 @@ class Project(NamedTuple):
         if path.stat().st_size > DATA_FILE_MB * _MB:
             return f"larger than {DATA_FILE_MB} MB, so it counts as data"
         return None
-
-
-def _shows_secret(part: str) -> bool:
-    """Return whether one file's part of a diff shows a secret that is written as in shell. Source code is not read.
-
-    All other files are: a hunk need not hold the first line, by which a script without a suffix is known.
-    """
-    return not is_code(part.partition("\n")[0].rstrip('"')) and bool(secrets_in(re.sub(r"(?m)^[ +-]", "", part)))
 
 
 def _git(arguments: Sequence[str], folder: Path, empty: Sequence[str] = (), *, check: bool = True) -> Completed:

@@ -22,3 +22,8 @@ UNRECORDED_REQUEST = 77
 def from_wait_status(returncode: int) -> int:
     """Return the shell's exit code of a `Popen.returncode`: 128 + n when signal n ended it."""
     return returncode if returncode >= 0 else 128 - returncode
+
+
+def of_no_start(error: OSError) -> int:
+    """Return the shell's exit code of a program that could not be started: 127 where there is none, else 126."""
+    return 127 if isinstance(error, FileNotFoundError) else 126

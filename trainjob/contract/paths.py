@@ -100,6 +100,7 @@ class RunPaths:
     bad_node = _Below(".bad_node")  # a node that the launcher blames for a failure, and why
     node_faults = _Below(".node_faults")  # what each node found wrong: a file each, ATTEMPT.NODE
     out_of_memory = _Below(".out_of_memory")  # this attempt ran out of its host's memory
+    end_marks = _Below(".ended")  # of the ranks under Slurm: see end_mark
     stacks_request = _Below(".stacks")  # a word: launchers write down their ranks' stacks for it
     role_record = _Below("role.json")  # of a server: where it is reached, and how it is
     logs = _Below("logs")
@@ -178,6 +179,10 @@ class RunPaths:
     def terminated(self, attempt: int) -> Path:
         """Return the file whose presence says that its ranks were told to end, which its job script may not know."""
         return self.folder / (".terminated.%d" % attempt)
+
+    def end_mark(self, attempt: int, rank: int) -> Path:
+        """Return the file in which the launcher of a rank under Slurm notes its exit code when the rank has ended."""
+        return self.end_marks / ("%d.%04d" % (attempt, rank))
 
     def packed_environment(self, state: str) -> Path:
         """Return the file from which the other nodes take the environment that the first one has."""

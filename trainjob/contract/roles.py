@@ -59,15 +59,16 @@ def main_of(roles: Mapping[str, Mapping[str, Any]]) -> str:
         needs = keys.get("needs") or []
         if not isinstance(needs, (list, tuple)):
             raise RuleError("%s.needs is %r, expected names of roles" % (name, needs), "write needs: [%s]" % needs)
+    if len(roles) < 2:
+        cure = "add the servers that it needs, or give its command as that of the job, without roles"
+        raise RuleError("%s is the only role" % ", ".join(roles), cure)
     needed = {name for keys in roles.values() for name in keys.get("needs") or ()}
     for name, keys in roles.items():
         for other in keys.get("needs") or ():
             if other not in roles or other == name:
-                known = ", ".join(role for role in roles if role != name) or "none"
-                raise RuleError("%s needs %s, which is no other role" % (name, other), "the other roles: %s" % known)
+                known = " or ".join(role for role in roles if role != name)
+                raise RuleError("%s needs %s, which is no other role" % (name, other), "it can need %s" % known)
     free = [name for name in roles if name not in needed]
-    if len(roles) < 2:
-        raise RuleError("%s is the only role" % ", ".join(roles), "give its command as that of the job, without roles")
     if not free:
         raise RuleError("every role needs another in turn: %s" % ", ".join(roles), "take one of the needs out")
     if len(free) > 1:
@@ -84,8 +85,8 @@ def parse(roles: Mapping[str, Mapping[str, Any]]) -> Roles:
     main = main_of(roles)
     for key in roles[main]:
         if key != "needs" and key in OF_SERVERS and key not in OF_JOB:
-            whose = "env of the job" if key == "env" else "roles that others need"
-            raise RuleError("%s.%s is stated, and no other role needs %s" % (main, key, main), "it is for %s" % whose)
+            cure = "write env beside roles" if key == "env" else "take it out: it is for roles that others need"
+            raise RuleError("%s.%s is stated, and no other role needs %s" % (main, key, main), cure)
     servers = {name: _server(name, keys) for name, keys in roles.items() if name != main}
     return Roles(main, tuple(roles[main].get("needs") or ()), _in_order(servers))
 
@@ -100,10 +101,11 @@ def _server(name: str, keys: Mapping[str, Any]) -> Server:
     hosts, restarts = keys.get("hosts", 1), keys.get("restarts", 0)
     timeout_s, env = keys.get("ready_timeout_s", READY_TIMEOUT_S), keys.get("env") or {}
     if not isinstance(command, list) or not command:
-        text = "%s.command is %r, expected the words of a command" % (name, command)
+        text = "%s.command is %s, expected the words of a command" % (name, _shown(command))
         raise RuleError(text, "write command: [python, serve.py]")
     if not isinstance(ready, str) or not _READY.fullmatch(ready):
-        raise RuleError("%s.ready is %r, and others start when it is ready" % (name, ready), "write " + _READY_WORDS)
+        text = "%s.ready is %s, and others start when it is ready" % (name, _shown(ready))
+        raise RuleError(text, "write " + _READY_WORDS)
     for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             text = "%s.%s is %r, expected a whole number, at least %d" % (name, key, value, least)
@@ -115,6 +117,10 @@ def _server(name: str, keys: Mapping[str, Any]) -> Server:
         raise RuleError("%s.env is %r, expected names with values" % (name, env), "write env: {NAME: value}")
     texts = {str(key): str(value) for key, value in env.items()}
     return Server(name, command, hosts, list(keys.get("needs") or ()), ready, float(timeout_s), restarts, texts)
+
+
+def _shown(value: object) -> str:
+    return "missing" if value is None else repr(value)
 
 
 def _in_order(servers: Mapping[str, Server]) -> List[Server]:

@@ -261,10 +261,9 @@ class Launch:
     def _leave_mark(self, code: int) -> None:
         """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""
         try:
-            folder = self.paths.folder / ".ended"
-            folder.mkdir(exist_ok=True)
+            self.paths.end_marks.mkdir(exist_ok=True)
             # Not fsynced: nothing reads it after a power cut.
-            write_atomically(folder / ("%d.%04d" % (self.attempt, self.first.rank)), "%d\n" % code, durable=False)
+            write_atomically(self.paths.end_mark(self.attempt, self.first.rank), "%d\n" % code, durable=False)
         except OSError as error:
             sys.stderr.write("trainjob: the end of rank %d can't be recorded: %s\n" % (self.first.rank, error.strerror))
 

@@ -83,7 +83,7 @@ def charged(paths: RunPaths, charge: Charge | None) -> Iterator[Callable[[], Non
 
     An error before that call, and NotSubmittedError after it, leave the ledger as it was. Raises OverBudgetError.
     """
-    if charge is None or not charge.cost.devices:
+    if charge is None or not (charge.cost.devices or charge.limits):
         yield lambda: None
         return
     from trainjob.backends.base import NotSubmittedError  # loads ssh, which `plan` does not need
@@ -163,7 +163,8 @@ def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None
     by_hand = "or submit it yourself at a terminal, with --over-budget"
     if charge.beside is not None:
         most = f"directives.{charge.beside} may take {cost.device}s beside the {cost.devices} of the plan"
-        return OverBudgetError(f"the budget is {limit}, and {most}", f"Take it out and give --instances; {by_hand}")
+        counted = "give --instances" if cost.devices else "state in the cluster file what its nodes have (accelerator)"
+        return OverBudgetError(f"the budget is {limit}, and {most}", f"Take it out and {counted}; {by_hand}")
     if math.isinf(cost.hours):
         most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Give --time-limit; {by_hand}")

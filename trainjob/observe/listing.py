@@ -58,7 +58,7 @@ def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Sna
 
     def ask() -> None:
         try:
-            answers.put(statuses(unsure))
+            answers.put(statuses(unsure, submitted=submitted))
         except Exception as error:  # noqa: BLE001 - raised where the answers are taken
             answers.put(error)
 

@@ -168,7 +168,7 @@ class Seen:
             return state, note
         if self.submission and self.submission.cancelled_at:
             return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else CANCELLED_RUNNING
-        if events.was_signalled(self.paths, self.newest_attempt):
+        if events.was_signalled(events.read(self.paths), self.newest_attempt):
             return states.CANCELLED, _KILLED
         if self.has_waited and self.submission and registry.has_scheduler(self.submission.backend):
             # A job that waits can end in no other way.

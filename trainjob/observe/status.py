@@ -184,6 +184,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     if answer is not None and seen.is_outdated_by(answer):
         seen = look(seen.paths)
     paths, submission, damage = seen.paths, seen.submission, [*seen.damage]
+    noted = events.read(paths)
     state, note = seen.state_with(answer)
     progress = unless_damaged(lambda: progress_record.load(paths), damage, None) or ProgressRecord()
     failed = unless_damaged(lambda: failure.load(paths), damage, None) if state not in states.ACTIVE else None
@@ -198,8 +199,8 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     if state == seen.word:
         # How its newest attempt ended, as its script has noted it, beside what its scheduler says of it now.
         says_idle = state in (*states.ACTIVE, states.COMPLETED)  # what ends otherwise has been warned in vain
-        idle = events.idle(paths, seen.attempt) if says_idle else ""
-        note = "; ".join(filter(None, (note, events.why_ended(paths, seen.attempt), idle))) or None
+        idle = events.idle(noted, seen.attempt) if says_idle else ""
+        note = "; ".join(filter(None, (note, events.why_ended(noted, seen.attempt), idle))) or None
     if submission is not None and submission.continued_as is not None:
         note = f"went on as run {submission.continued_as}"
     scheduler = {**identified, **(answer.scheduler if answer is not None else {})}
@@ -230,8 +231,8 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         checkpoints_not_written=progress.checkpoints_not_written,
         sources=progress.sources,
         damage=damage,
-        excluded_nodes=events.excluded_nodes(seen.paths),
-        retries=events.retries(seen.paths),
+        excluded_nodes=events.excluded_nodes(paths),
+        retries=events.retries(noted),
         roles=_roles(paths, seen.attempt if state in states.ACTIVE else None),
         submission=submission,
     )

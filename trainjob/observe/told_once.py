@@ -9,8 +9,7 @@ from trainjob.cluster.slurm_text import ranges
 from trainjob.contract.paths import RunPaths
 from trainjob.records import causes, failure
 
-# torch puts the rank before each line of a traceback.
-_OF_RANK = re.compile(rb"\[(\d+)\] (?:\[rank\d+\]: ?)?(.*\n)")
+_OF_RANK = re.compile(rb"\[(\d+)\] (?:%b)?(.*\n)" % failure.RANK_OF_TORCH.encode())
 _TRACEBACK = b"Traceback (most recent call last):\n"
 # What exceeds these is shown as it comes: a script may log tracebacks without end, or one without its last line.
 _MOST_LINES, _MOST_TRACEBACKS = 2000, 1000

@@ -47,17 +47,18 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
 
 
 def _refuse_others(cluster: Cluster, job: Job, main: Topology, engine: str) -> None:
-    without = "Leave roles out."
     if cluster.ipu_keys is not None or needs_mpirun(engine):
         starter = "poprun" if cluster.ipu_keys is not None else f"engine {engine}, whose mpirun"
         refuse(ONE_PROGRAM, f"{starter} starts the ranks here", otherwise="Take GPUs or CPUs and another engine.")
-    for setting in ("array", "sweep", "least_hosts"):
+    for setting in ("array", "sweep"):
         if getattr(job, setting) is not None:
             refuse(ONE_SIZE, f"{setting} is {getattr(job, setting)}", otherwise=f"Leave {setting} out, or roles.")
+    if job.least_hosts is not None:
+        refuse(ONE_SIZE, f"hosts is {job.least_hosts}-{job.hosts}", otherwise="Give hosts as one number.")
     if main.groups:
         refuse(ONE_SIZE, "nodes is a list of groups", otherwise="Take nodes that are all alike.")
     if cluster.container.runtime != "none":
-        refuse(OUTSIDE, f"container.runtime is {cluster.container.runtime}", otherwise=without)
+        refuse(OUTSIDE, f"container.runtime is {cluster.container.runtime}", otherwise="Leave roles out.")
 
 
 def _on(names: tuple[str, ...], devices: int, device: str) -> Topology:
@@ -89,12 +90,11 @@ def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[t
         yield f"role {parsed.main}", f"the job itself on {main.hosts}, after {' and '.join(parsed.needs)}"
 
 
-def server_job(job: Job, name: str) -> Job:
+def server_job(job: Job, role: roles.Server) -> Job:
     """Return the job of one server: its own command on its own hosts, in the environment of `job`."""
-    role = next(role for role in roles.parse(job.roles).servers if role.name == name)
     return Job.of(
         {
-            "name": name,
+            "name": role.name,
             "command": role.command,
             "command_per": "rank",
             "hosts": role.hosts,

@@ -128,12 +128,11 @@ def asked_for_stacks(paths: RunPaths) -> Optional[str]:
 
 def ended_well(paths: RunPaths, attempt: int) -> int:
     """Return how many launchers of this attempt have noted that their ranks ended with 0."""
-    folder = paths.folder / ".ended"
     try:
-        names = [name for name in os.listdir(str(folder)) if name.startswith("%d." % attempt)]
+        names = [name for name in os.listdir(str(paths.end_marks)) if name.startswith("%d." % attempt)]
     except OSError:
         return 0
-    return sum(read_number(folder / name) == 0 for name in names)
+    return sum(read_number(paths.end_marks / name) == 0 for name in names)
 
 
 def ask_for_stacks(paths: RunPaths, word: str) -> None:

@@ -72,28 +72,28 @@ def parse_end(event: Event) -> Tuple[str, str, str]:
     return state, code, why
 
 
-def why_ended(paths: RunPaths, attempt: int) -> str:
+def why_ended(events: List[Event], attempt: int) -> str:
     """Return the sentence that explains how an attempt ended; "" where its state says all, or it has noted no end."""
-    return next((one.why for one in attempts(read(paths)) if one.number == attempt), "")
+    return next((one.why for one in attempts(events) if one.number == attempt), "")
 
 
-def idle(paths: RunPaths, attempt: int) -> str:
+def idle(events: List[Event], attempt: int) -> str:
     """Return what a job that holds nodes has said last of being idle; "" for one that is used, and for any other."""
-    said = (one.detail for one in reversed(read(paths)) if one.what == IDLE and one.attempt == attempt)
+    said = (one.detail for one in reversed(events) if one.what == IDLE and one.attempt == attempt)
     return next(said, "")
 
 
-def was_signalled(paths: RunPaths, attempt: int) -> bool:
+def was_signalled(events: List[Event], attempt: int) -> bool:
     """Return whether the last event of an attempt is a signal to end (TERM), and not its end."""
     # Ranks that were being started when TERM came may have noted that after it.
-    noted = (event for event in reversed(read(paths)) if event.attempt == attempt)
+    noted = (event for event in reversed(events) if event.attempt == attempt)
     last = next((event for event in noted if event.what not in (LAUNCH, COMPILED, ASKED)), None)
     return last is not None and last.what == SIGNAL and last.detail == "TERM"
 
 
-def image(paths: RunPaths) -> Optional[str]:
+def image(events: List[Event]) -> Optional[str]:
     """Return the digest of the image that the run used last, as its job script noted it; None if it noted none."""
-    return next((event.detail for event in reversed(read(paths)) if event.what == IMAGE), None)
+    return next((event.detail for event in reversed(events) if event.what == IMAGE), None)
 
 
 def excluded_nodes(paths: RunPaths) -> List[Dict[str, str]]:
@@ -111,12 +111,12 @@ def note_out_of_memory(paths: RunPaths) -> None:
     write_atomically(paths.out_of_memory, "")
 
 
-def retries(paths: RunPaths) -> List[Dict[str, str]]:
+def retries(events: List[Event]) -> List[Dict[str, str]]:
     """Return what and option of each time that an attempt asked for more than `attempt`, which ran out of it."""
-    asked = [event for event in read(paths) if event.what == RETRY]
     return [
         {"attempt": str(event.attempt), "what": what, "option": option}
-        for event in asked
+        for event in events
+        if event.what == RETRY
         for what, _, option in (event.detail.partition(" "),)
     ]
 

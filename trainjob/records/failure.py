@@ -22,7 +22,7 @@ TAIL_LINES = 40
 _TAIL_BYTES = 64 * 1024
 ATTEMPT_MARK = b"--- attempt "
 # torch puts it before each line of a traceback, once a rank has joined a group.
-_RANK_OF_TORCH = re.compile(r"\[rank\d+\]: ?")
+RANK_OF_TORCH = r"\[rank\d+\]: ?"
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ class Failure:
 
 def without_rank(line: str) -> str:
     """Return a line of a rank's output without the rank that torch puts in front."""
-    match = _RANK_OF_TORCH.match(line)
-    return line[match.end() :] if match else line
+    return re.sub(r"\A" + RANK_OF_TORCH, "", line)
 
 
 def record_first(paths: RunPaths, failure: Failure) -> bool:

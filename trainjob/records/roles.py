@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import List, Optional
 
 from trainjob.contract.paths import ROLES, RunPaths
@@ -50,14 +49,9 @@ def begin(paths: RunPaths, attempt: int) -> None:
     paths.logs.mkdir(parents=True, exist_ok=True)
     if not paths.code.exists():
         os.symlink(os.path.join("..", "..", "code"), str(paths.code))
-    for stale in (paths.failure, paths.terminated(attempt), paths.asked(attempt), end_of(paths, attempt)):
+    for stale in (paths.failure, paths.terminated(attempt), paths.asked(attempt), paths.end_mark(attempt, 0)):
         remove_if_there(stale)
     token = attempts.token(paths.run)
     if token is not None:
         write_atomically(paths.token, token + "\n")
     write_atomically(paths.attempt, "%d\n" % attempt)
-
-
-def end_of(paths: RunPaths, attempt: int) -> Path:
-    """Return the mark that the launcher of a server's first process leaves under Slurm when that has ended."""
-    return paths.folder / ".ended" / ("%d.0000" % attempt)

@@ -91,9 +91,8 @@ def load(paths: RunPaths, whole: Optional[Submission] = None) -> Optional[Submis
     """Return how a run was submitted; None for a directory that was never submitted. Raises DamagedError.
 
     An element of an array has no file of its own before it is resumed, and a server of a job with roles has none: they
-    were submitted with their run. `whole` is the
-    submission of that run, from a caller that has read it. That of a copied run directory has neither a native id nor a
-    machine: processes and jobs belong to the original.
+    were submitted with their run. `whole` is the submission of that run, from a caller that has read it. That of a
+    copied run directory has neither a native id nor a machine: processes and jobs belong to the original.
     """
     submission = typed.load(Submission, paths.submission)
     if submission is None and paths.element is not None:

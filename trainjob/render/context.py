@@ -29,9 +29,7 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
     `entry` is the file of the shell library that the script sources, and `by_hand` how people start the script.
     """
     cluster, job, plan = request.cluster, request.job, request.plan
-    options = [
-        (Shell(flag), naming_its_option(flag, value)) for flag, value in _given_to_launch(request, has_token=has_token)
-    ]
+    options = _launch_options(request, has_token=has_token)
     variables = [
         (
             name,
@@ -63,10 +61,7 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
             {
                 "name": Sourced(name, request.origin(f"roles.{name}")),
                 "folder": Shell(f'"$TRAINJOB_RUN_DIR/{ROLES}/{name}"'),
-                "launch_options": [
-                    (Shell(flag), naming_its_option(flag, value))
-                    for flag, value in _given_to_launch(server, has_token=has_token)
-                ],
+                "launch_options": _launch_options(server, has_token=has_token),
             }
             for name, server in request.servers.items()
         ],
@@ -134,6 +129,11 @@ def _python(request: Request) -> SourcedShell:
     return request.path("python", program)
 
 
+def _launch_options(request: Request, *, has_token: bool) -> list[tuple[Shell, Sourced | SourcedShell]]:
+    given = _given_to_launch(request, has_token=has_token)
+    return [(Shell(flag), naming_its_option(flag, value)) for flag, value in given]
+
+
 def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str, Sourced | SourcedShell]]:
     cluster, plan = request.cluster, request.plan
     if request.starter == "launcher":
@@ -156,8 +156,10 @@ def _given_to_launch(request: Request, *, has_token: bool) -> Iterator[tuple[str
         yield "--node-check", Sourced("on", request.cluster_key("node_check"))
     if "usage_every_s" in cluster.stated:
         yield "--usage-every-s", Sourced(cluster.usage_every_s, request.cluster_origin)
-    names_origin = request.origin("command" if request.is_server else "sweep")
-    if names := _names_of_job(request):
+    # job.json has the values in which an element differs, and those of a server.
+    swept = [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
+    if names := sorted(request.job.env) if request.is_server else swept:
+        names_origin = request.origin("command" if request.is_server else "sweep")
         yield "--environment-of-job", Sourced(",".join(names), names_origin)
     if has_token:
         yield "--token", SourcedShell(Shell('"$TRAINJOB_TOKEN"'), "this script")
@@ -173,13 +175,6 @@ def _of_network(request: Request) -> Iterator[tuple[str, Sourced]]:
         yield "--interface", Sourced(network.interface, origin)
     if network.data_interface:
         yield "--data-interface", Sourced(network.data_interface, origin)
-
-
-def _names_of_job(request: Request) -> list[str]:
-    """Return the variables whose values job.json has: those in which an element differs, and those of a server."""
-    if request.is_server:
-        return sorted(request.job.env)
-    return [key.removeprefix("env.") for key in request.swept if key.startswith("env.")]
 
 
 def one_interface(request: Request, who: str, host: str, example: str) -> Sourced | None:

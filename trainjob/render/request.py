@@ -11,9 +11,10 @@ from trainjob.cluster.job import Job
 from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import USER_DATA
-from trainjob.planning import roles
+from trainjob.contract.roles import parse
 from trainjob.planning.engines import needs_mpirun
 from trainjob.planning.limits import TimeLimits
+from trainjob.planning.roles import server_job
 from trainjob.records.job import Plan
 from trainjob.render.sourced import SourcedShell
 
@@ -71,10 +72,11 @@ class Request:
     def servers(self) -> dict[str, Request]:
         """The request of each server of a job with roles, in the order in which they start."""
         made = {}
-        for name, topology in self.plan.servers.items():
+        for role in parse(self.job.roles).servers:
+            name, topology = role.name, self.plan.servers[role.name]
             plan = replace(self.plan, name=name, topology=topology, facts={}, warnings=[], servers={})
             origins = {**self.origins, **dict.fromkeys(("command", "hosts", "instances"), self.origin(f"roles.{name}"))}
-            made[name] = replace(self, job=roles.server_job(self.job, name), plan=plan, origins=origins, is_server=True)
+            made[name] = replace(self, job=server_job(self.job, role), plan=plan, origins=origins, is_server=True)
         return made
 
     @property

@@ -28,10 +28,22 @@ def charged(prepared: Prepared) -> Charge:
     cost = cost_of([request], None if prepared.inside is None else prepared.inside.allocation.left_s)
     if prepared.inside is not None and prepared.inside.is_reserved:
         cost = cost._replace(devices=0, hours=0.0)
-    charge = charge_of(cost, request.cluster, request.plan.cluster, project)
-    beside = sorted(_DEVICES.intersection(request.job.directives))
-    has_all = request.plan.devices >= request.plan.host_count * (request.cluster.accelerators_per_host or 0)
-    return charge._replace(beside=beside[0] if beside and not has_all else None)
+    beside, name = _beside(request), request.plan.cluster
+    charge = charge_of(cost, request.cluster, name, project)._replace(beside=beside)
+    if beside is not None and not request.plan.devices:
+        charge = charge._replace(cost=cost._replace(device="GPU"), limits=limits(request.cluster, name, project))
+    return charge
+
+
+def _beside(request: Request) -> str | None:
+    """Return a directive by which a job may have more devices than its plan says; None without one."""
+    stated, plan, cluster = request.job.directives, request.plan, request.cluster
+    found = sorted(_DEVICES.intersection(stated))
+    if not plan.devices:  # of a job on CPUs, `exclusive` and other resources take none
+        found = [name for name in found if cluster.has_scheduler and "gpu" in f"{name}={stated[name]}"]
+    elif plan.devices >= plan.host_count * (cluster.accelerators_per_host or 0):
+        found = []
+    return found[0] if found else None
 
 
 def charge_of(cost: Cost, cluster: Cluster, name: str, project: Path) -> Charge:

@@ -563,6 +563,24 @@ def test_a_fault_of_a_called_script_names_that_script(inner: str, code: str, tmp
     assert [(one.path, one.line) for one in found if one.code == code] == [(str(tmp_path / "run.sh"), 2)]
 
 
+@pytest.mark.parametrize(
+    ("above", "line", "is_of_sbatch"),
+    [
+        ("", "--constraint=a100", True), ("# the queue", "-p gpu", True), ("", "--lr 1", False),
+        ("srun python train.py", "--nodes=$N", False),
+    ],
+)  # fmt: skip
+def test_an_option_that_begins_a_line_is_sbatchs_or_that_of_the_command_above(
+    above: str, line: str, is_of_sbatch: bool
+) -> None:
+    texts = [
+        one.text for one in found(f"#!/bin/bash\n{above}\n{line}\npython a.py\n") if one.code == "command-not-found"
+    ]
+    assert [("without #SBATCH" in text, "the line above" in text) for text in texts] == [
+        (is_of_sbatch, not is_of_sbatch)
+    ]
+
+
 def test_what_is_missing_has_no_place_in_a_line() -> None:
     columns = {one.code: one.column for one in found("#!/bin/bash\n#SBATCH --job-name=name\nsrun python train.py\n")}
     assert {columns[code] for code in ("no-cpus", "no-mem", "no-time")} == {0}

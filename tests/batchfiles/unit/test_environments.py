@@ -171,9 +171,9 @@ def test_programs_that_set_up_an_environment_are_compared_in_their_order() -> No
         "source ./a/venv/bin/activate",
         "source activate",
     ]
-    assert proofs.setup_calls(replace(seen, calls=calls), ["/p"], "train.py") == ["module load a", "pip install ./x"]
+    assert proofs.setup_calls(replace(seen, calls=calls), ["/p"], ["train.py"]) == ["module load a", "pip install ./x"]
     runs = [Call("node1", False, "/p", ("uv", "run", "python", name)) for name in ("get.py", "src/train.py")]
-    assert proofs.setup_calls(replace(seen, calls=runs), ["/p"], "train.py") == ["uv run python get.py"]
+    assert proofs.setup_calls(replace(seen, calls=runs), ["/p"], ["train.py"]) == ["uv run python get.py"]
     both = differences(Proof([FIRST], [FIRST], setup=(["module load a", "module load b"], ["module load a"])))
     assert both == ["the file calls module load b, and the job does not"]
     turned = differences(Proof([FIRST], [FIRST], setup=(["a", "b"], ["b", "a"])))

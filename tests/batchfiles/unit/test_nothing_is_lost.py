@@ -475,8 +475,10 @@ def test_devices_that_a_command_hides_stay_hidden(tmp_path: Path) -> None:
 
 
 def test_an_option_without_a_comment_sign_is_told(tmp_path: Path) -> None:
-    adoption = adopted(ONE_GPU + "--constraint=a100\npython train.py\n", tmp_path)
-    assert lost(adoption)["--constraint=a100"].startswith("bash finds no such command")
+    adoption = adopted(ONE_GPU + "--constraint=a100\n--nodelist=$N\n-p gpu\n--exclusive\npython train.py\n", tmp_path)
+    told = {text: why for text, why in lost(adoption).items() if why.startswith("bash finds no such command")}
+    assert list(told) == ["--constraint=a100", "--nodelist=$N", "-p gpu", "--exclusive"]
+    assert SlurmCluster.of(cluster_from_text(str(adoption.cluster), "cluster.yaml")).prologue == []
 
 
 def test_what_only_the_submitting_shell_switches_on_is_told(tmp_path: Path) -> None:
@@ -494,7 +496,7 @@ def test_a_launcher_in_a_shell_is_started_once_on_each_node(tmp_path: Path) -> N
 
 
 def test_a_script_that_a_rank_sources_is_its_training(tmp_path: Path) -> None:
-    text = 'D=/work/fit\nsrun apptainer exec /i.sif bash -c "cd $D && source run_fit.sh 1 two"\n'
+    text = 'D=/data/fit\nsrun apptainer exec /i.sif bash -c "cd $D && source run_fit.sh 1 two"\n'
     adoption = adopted(ONE_GPU + text, tmp_path)
-    assert command(adoption) == ["bash", "-c", "cd /work/fit && source run_fit.sh 1 two"]
+    assert command(adoption) == ["bash", "-c", "cd /data/fit && source run_fit.sh 1 two"]
     assert container(adoption)["image"] == "/i.sif"

@@ -167,7 +167,7 @@ def test_ranks_that_a_program_starts_itself_count() -> None:
     first = rank_in("/p", "python train.py", 2)
     forked = replace(rank_in("/p", "python -c spawn --multiprocessing-fork", 2).processes[0], pid=2, parent=1)
     both = replace(first, processes=[*first.processes, forked])
-    assert [one.pid for one in both.ranks("7", program="train.py")] == [1, 2]
+    assert [one.pid for one in both.ranks("7", program=["train.py"])] == [1, 2]
 
 
 def test_a_side_that_starts_nothing_proves_nothing() -> None:
@@ -274,22 +274,22 @@ def test_what_the_batch_shell_starts_has_the_cpus_of_all_tasks() -> None:
 def test_what_prepares_the_training_is_no_rank() -> None:
     seen, other = (rank_in("/p", f"python {words}", 2) for words in ("train.py --lr 1", "data/prepare.py"))
     both = replace(seen, processes=[*other.processes, *seen.processes])
-    assert [one.command for one in observe_ranks(both, frozenset(), program="src/train.py")] == [
+    assert [one.command for one in observe_ranks(both, frozenset(), program=["src/train.py"])] == [
         "python train.py --lr 1"
     ]
-    assert len(observe_ranks(both, frozenset(), program="train.sh")) == 2
+    assert len(observe_ranks(both, frozenset(), program=["train.sh"])) == 2
     reported = replace(other.processes[0], environment={"SLURM_JOB_ID": "7"}, torch="2.13.0")
     quiet = replace(seen.processes[0], environment={"SLURM_JOB_ID": "7"})
     both = replace(seen, processes=[reported, quiet])
-    assert [one.command for one in observe_ranks(both, frozenset(), program="train.py")] == ["python train.py --lr 1"]
+    assert [one.command for one in observe_ranks(both, frozenset(), program=["train.py"])] == ["python train.py --lr 1"]
 
 
 def test_of_trainings_one_after_another_the_adopted_one_counts() -> None:
     first, last = (rank_in("/p", f"python fit.py --data {name}", 1) for name in ("a", "b"))
     both = replace(first, processes=[*first.processes, *last.processes])
-    seen = observe_ranks(both, frozenset(), program="fit.py", words=("fit.py", "--data", "b"))
+    seen = observe_ranks(both, frozenset(), program=("fit.py", "--data", "b"))
     assert [one.command for one in seen] == ["python fit.py --data b"]
-    assert len(observe_ranks(both, frozenset(), program="fit.py", words=("fit.py", "--data", "c"))) == 2
+    assert len(observe_ranks(both, frozenset(), program=("fit.py", "--data", "c"))) == 2
 
 
 def test_threads_are_those_of_a_node() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from batchfiles.commands.rehearse import print_verdict
 from batchfiles.rehearsal.recording import Call, EndedJob, RankGroup, RecordedProcess, Recording, Rendezvous, SlurmStep
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.codes import Finding
@@ -66,6 +67,17 @@ def test_one_world_with_a_gpu_for_each_rank_passes() -> None:
     assert verdict.passed
     assert verdict.facts[0] == "4 ranks on 2 nodes formed one world (nccl)"
     assert [one.is_confirmed for one in verdict.confirmations] == [False, False, False, None]
+
+
+@pytest.mark.parametrize("codes", [("port-fixed",), ("port-fixed", "command-not-found", "nnodes-missing")])
+def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
+    codes: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_verdict(judged(GOOD, *codes), 53.0)
+    *_, warnings, last = capsys.readouterr().out.splitlines()
+    assert warnings == "doctor finds warnings that this rehearsal does not show: port-fixed"
+    limit = ", but for errors that doctor finds and this rehearsal does not show: command-not-found"
+    assert last == "PASSED in 53.0 s" + limit * ("command-not-found" in codes)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle import resume as resuming
+from trainjob.observe import reservations
 from trainjob.records import job as jobs
 from trainjob.requests import elsewhere as moving
 from trainjob.requests import guardian, submission
@@ -113,6 +114,22 @@ def test_devices_beside_those_of_the_plan_are_not_had_within_a_budget(
     assert charged() == 1.0 + GPUS
 
 
+@pytest.mark.parametrize("directive", [{"gpus": "8"}, {"gres": "gpu:4"}, {"tres-per-task": "gres/gpu:1"}])
+def test_a_plan_without_devices_does_not_hide_those_of_a_directive(
+    slurm: StandinSlurm, directive: dict[str, object]
+) -> None:
+    gives_gpus(slurm, "cpus", nodes={"count": 2, "cpus": 8})
+    harmless = {"exclusive": True, "gres": "lscratch:100"}
+    submit("cpus", hours=480.0, directives=harmless)
+    with pytest.raises(UserError, match=r"may take GPUs beside the 0 of the plan\. Take it out and state in the"):
+        submit("cpus", hours=480.0, directives=directive)
+    prepared = reserving.planned("cpus", "2d", idle_minutes=30.0, directives=directive)
+    with pytest.raises(UserError, match="may take GPUs beside the 0"):
+        submission.submit(prepared, check=False, again=True)
+    submission.submit(prepared, check=False, again=True, over_budget=True)
+    assert charged() == 0.0
+
+
 @pytest.mark.parametrize(
     "site",
     [{}, {"directives": {"no-requeue": True}}, {"directives": {"requeue": True}}, {"queue_follow_up": True}],
@@ -142,6 +159,19 @@ def test_a_reservation_does_not_go_on_elsewhere(slurm: StandinSlurm) -> None:
     slurm.set_job("101", state="TIMEOUT")
     with pytest.raises(UserError, match="is a reservation: make another one there"):
         moving.resume(RunPaths(run.folder), "local", warn=print)
+
+
+@pytest.mark.parametrize("state", ["cancelled here", "gone from the queue"])
+def test_the_newest_reservation_is_one_that_is_left(slurm: StandinSlurm, state: str) -> None:
+    reserve(GPUS, "1h")
+    newest = reserve(GPUS, "1h")
+    assert reservations.newest_job("hpc") == "102"
+    if state == "cancelled here":
+        newest.cancel()
+    else:
+        slurm.set_job("102", state="CANCELLED")
+        assert newest.status().state == "CANCELLED"
+    assert reservations.newest_job("hpc") == "101"
 
 
 def ends(

@@ -94,7 +94,7 @@ def test_each_attempt_notes_when_it_began_and_ended(bash: Bash) -> None:
         *((2, "began", ""), (2, "lost", "")),
         *((3, "began", ""), (3, "ended", "COMPLETED 0")),
     ]
-    assert events.why_ended(RunPaths(bash.folder), 2).startswith("its job script noted no end")
+    assert events.why_ended(events.read(RunPaths(bash.folder)), 2).startswith("its job script noted no end")
     times = [event.at for event in events.read(RunPaths(bash.folder))]
     assert times.pop(3) == int(before)
     assert before - 1 <= times[0] <= times[-1] <= time.time()

@@ -32,7 +32,7 @@ def page(ranks: str, settings: str = MORE) -> str:
 
 
 def retries(bash: Bash) -> list[dict[str, str]]:
-    return events.retries(RunPaths(bash.folder))
+    return events.retries(events.read(RunPaths(bash.folder)))
 
 
 def test_an_attempt_without_memory_is_followed_by_a_job_that_asks_for_more(bash: Bash) -> None:

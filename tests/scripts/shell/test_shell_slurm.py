@@ -77,7 +77,7 @@ def test_apptainer_is_told_whose_gpus_the_node_has(bash: Bash, devices: list[str
 def test_the_digest_of_a_jobs_image_is_noted(bash: Bash, image: str, noted: str | None) -> None:
     bash.write("../train.sif", "an image")
     assert bash.run(page("true", "container=apptainer", f'image="{image}"'), **JOB).code == 0
-    assert events.image(RunPaths(bash.folder)) == noted
+    assert events.image(events.read(RunPaths(bash.folder))) == noted
     assert [event.what for event in events.read(RunPaths(bash.folder))][-1] == "ended"
 
 
@@ -86,10 +86,10 @@ def test_an_engine_is_asked_again_for_an_image_that_it_downloads(bash: Bash) -> 
     ranks = "until grep -q inspect ../bin/docker.calls; do sleep 0.1; done; touch pulled"
     page_of_docker = page(ranks, "container=docker", "image=torch:2", "image_look_s=0.1")
     assert bash.run(page_of_docker, **JOB).code == 0
-    assert events.image(RunPaths(bash.folder)) == "torch@sha256:12ab"
+    assert events.image(events.read(RunPaths(bash.folder))) == "torch@sha256:12ab"
     bash.program("docker", '[[ "$1" == ps ]] || echo "34cd"')  # Podman's, of an image that is in no registry
     assert bash.run(page("true", "container=docker", "image=torch:2"), **{**JOB, "SLURM_JOB_ID": "8"}).code == 0
-    assert events.image(RunPaths(bash.folder)) == "sha256:34cd"
+    assert events.image(events.read(RunPaths(bash.folder))) == "sha256:34cd"
 
 
 def test_a_job_that_failed_or_is_rehearsed_without_its_container_waits_for_no_digest(bash: Bash) -> None:
@@ -98,7 +98,7 @@ def test_a_job_that_failed_or_is_rehearsed_without_its_container_waits_for_no_di
     settings = ("container=apptainer", "image=../train.sif")
     assert bash.run(page("exit 3", *settings), **JOB).code == 3
     assert bash.run(page("true", *settings), **{**JOB, "SLURM_JOB_ID": "8"}, TRAINJOB_CONTAINER="none").code == 0
-    assert events.image(RunPaths(bash.folder)) is None
+    assert events.image(events.read(RunPaths(bash.folder))) is None
 
 
 # --- The environment that a job finds.

@@ -1,4 +1,4 @@
-"""A site with a private Slurm and a login node behind ssh, for the modules that ask for `cluster`."""
+"""A private Slurm, and a site that has one and a login node behind ssh, for the modules that ask for them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.slurm_jobs import POLL_S
+from tests.support.slurm_jobs import GPU_NODES, POLL_S, cluster_file, parsed
 from tests.support.slurm_site import Site, site
 from tests.support.waiting import until
+from trainjob.rehearse.slurm.description import description_of
+from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+
+
+@pytest.fixture(scope="module")
+def slurm(request: pytest.FixtureRequest, needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
+    """Yield a Slurm with all nodes of the module's NODES, by default GPU_NODES."""
+    needs("slurm")
+    nodes = getattr(request.module, "NODES", GPU_NODES)
+    described = parsed(cluster_file(nodes=nodes))
+    with private_slurm(description_of(described, nodes_needed=described.capacity.most_hosts)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

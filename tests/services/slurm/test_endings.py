@@ -74,7 +74,7 @@ class Job:
     nodes: str
 
     def why(self, attempt: int = 1) -> str:
-        return events.why_ended(RunPaths(self.run.folder), attempt)
+        return events.why_ended(events.read(RunPaths(self.run.folder)), attempt)
 
     def ask(self) -> None:
         """Have Slurm ask the job as it does before its time limit."""

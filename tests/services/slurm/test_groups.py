@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.support.local_runs import Here
-from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_printed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
 from trainjob.rehearse.slurm import faults
-from trainjob.rehearse.slurm.description import description_of
-from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+from trainjob.rehearse.slurm.private import PrivateSlurm
 
 pytestmark = pytest.mark.timeout(900)
 
-GROUPS: dict[str, Any] = {
-    "nodes": [
-        {"name": "big", "count": 1, "cpus": 4, "memory_gb": 8, "directives": {"constraint": "big"}},
-        {"name": "small", "count": 2, "cpus": 2, "memory_gb": 4, "directives": {"cpus-per-task": 1}},
-    ]
-}
+NODES = [
+    {"name": "big", "count": 1, "cpus": 4, "memory_gb": 8, "directives": {"constraint": "big"}},
+    {"name": "small", "count": 2, "cpus": 2, "memory_gb": 4, "directives": {"cpus-per-task": 1}},
+]
 SAYS = 'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE, $SLURM_CPUS_PER_TASK CPUs, $SLURMD_NODENAME"'
 # Rank 0 alone takes the request; USR1 would end the others.
 ASKED = """\
@@ -39,15 +32,8 @@ while not (run / "last.pt").exists():
 LEAVES_FIRST = 'if [ "$TRAINJOB_ATTEMPT" = 1 ]; then echo 5 >$TRAINJOB_RUN_DIR/requeue; fi'
 
 
-@pytest.fixture(scope="module")
-def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
-    needs("slurm")
-    with private_slurm(description_of(parsed(cluster_file(**GROUPS)), nodes_needed=3)) as made:
-        yield made
-
-
 def test_ranks_are_numbered_through_all_groups_and_come_back_after_a_requeue(slurm: PrivateSlurm, here: Here) -> None:
-    login = Login(here, slurm, **GROUPS)
+    login = Login(here, slurm, nodes=NODES)
     run, job = login.submit("--", "sh", "-c", f"{SAYS}; {LEAVES_FIRST}")
 
     def reasons() -> list[str]:
@@ -73,11 +59,11 @@ def test_ranks_are_numbered_through_all_groups_and_come_back_after_a_requeue(slu
 
 
 def test_a_request_reaches_a_rank_and_ends_none_that_has_no_handler_for_it(slurm: PrivateSlurm, here: Here) -> None:
-    login = Login(here, slurm, **GROUPS)
+    login = Login(here, slurm, nodes=NODES)
     here.write("asked.py", ASKED)
     run, job = login.submit("--", "python", "asked.py")
     until(lambda: len([*run.folder.glob("ready-*")]) == 4, "the ranks to start", LIMIT_S, POLL_S)
     slurm.run(["scancel", "--signal=USR1", "--batch", job])
     until(lambda: run.word("state") not in ("", "RUNNING"), "the request to be taken", LIMIT_S, POLL_S)
     slurm.run(["scancel", job])
-    assert "(USR1), ended with 0" in events.why_ended(RunPaths(run.folder), 1), everything_printed(run)
+    assert "(USR1), ended with 0" in events.why_ended(events.read(RunPaths(run.folder)), 1), everything_printed(run)

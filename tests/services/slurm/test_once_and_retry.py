@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.local_runs import Here, Run
-from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_printed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.observe.report.page import happenings
 from trainjob.records import events
-from trainjob.rehearse.slurm.description import description_of
-from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+from trainjob.rehearse.slurm.private import PrivateSlurm
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -45,13 +42,6 @@ import os, time
 if os.environ["TRAINJOB_ATTEMPT"] == "1":
     time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
-    needs("slurm")
-    with private_slurm(description_of(parsed(cluster_file(nodes=NODES)), nodes_needed=2)) as made:
-        yield made
 
 
 @pytest.fixture
@@ -115,7 +105,7 @@ def test_an_attempt_without_memory_is_followed_by_one_with_more(login: Login) ->
     has = {line for rank in (0, 1) for line in ended.log(rank).splitlines() if line.startswith("has")}
     assert has == {"has 100", "has 150", "has 225"}
     paths = RunPaths(ended.folder)
-    assert [retry["option"] for retry in events.retries(paths)] == ["--mem=150M", "--mem=225M"]
+    assert [retry["option"] for retry in events.retries(events.read(paths))] == ["--mem=150M", "--mem=225M"]
     reported = [row.text for row in happenings(paths)]
     assert "ran out of memory: the next attempt asks for --mem=150M" in reported
 
@@ -143,5 +133,5 @@ def test_an_attempt_that_its_time_limit_ended_is_followed_by_a_longer_one(login:
     job = {"retry": {"time": "+100%"}, "time_limit": "00:01:00"}
     ended = run(login, NEEDS_TIME, job, "--instances", "1")
     assert (ended.word("state"), ended.word("attempt")) == ("COMPLETED", "2"), everything_printed(ended)
-    assert [retry["option"] for retry in events.retries(RunPaths(ended.folder))] == ["--time=00:02:00"]
+    assert [retry["option"] for retry in events.retries(events.read(RunPaths(ended.folder)))] == ["--time=00:02:00"]
     assert "asks for --time=00:02:00" in " ".join(row.text for row in happenings(RunPaths(ended.folder)))

@@ -313,4 +313,4 @@ def test_row_10_time_limit_inside_a_container(limited: dict[str, Watched], alone
     record = (watched.login.here.folder / "record").read_text().splitlines()
     assert len(record) == 2 * int(watched.run.word("attempt"))
     assert all("-m trainjob.launch --launcher slurm" in line for line in record)
-    assert events.image(RunPaths(watched.run.folder)) == f"sha256:{hashlib.sha256(b'').hexdigest()}"
+    assert events.image(events.read(RunPaths(watched.run.folder))) == f"sha256:{hashlib.sha256(b'').hexdigest()}"

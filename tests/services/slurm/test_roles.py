@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.local_runs import Here, Run, kill
 from tests.support.role_programs import READY_AT_LAST, SERVER, TRAINER, roles
-from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, cluster_file, everything_printed, parsed
+from tests.support.slurm_jobs import LIMIT_S, POLL_S, Login, everything_printed
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
 from trainjob.records import roles as role_records
-from trainjob.rehearse.slurm.description import description_of
-from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+from trainjob.rehearse.slurm.private import PrivateSlurm
 
 pytestmark = pytest.mark.timeout(900)
 
 NODES = {"count": 4, "accelerator": "cpu", "cpus": 4, "memory_gb": 2}
-
-
-@pytest.fixture(scope="module")
-def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
-    needs("slurm")
-    with private_slurm(description_of(parsed(cluster_file(nodes=NODES)), nodes_needed=4)) as made:
-        yield made
 
 
 @pytest.fixture

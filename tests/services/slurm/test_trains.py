@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,28 +12,18 @@ import pytest
 from tests.support.local_runs import TELL, Here, Run
 from tests.support.slurm_jobs import (
     Login,
-    cluster_file,
     everything_printed,
     largest_difference,
     parameters,
-    parsed,
 )
 from trainjob.contract.paths import RunPaths
 from trainjob.records import events
-from trainjob.rehearse.slurm.description import description_of
-from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
+from trainjob.rehearse.slurm.private import PrivateSlurm
 
 pytestmark = pytest.mark.timeout(900)
 
 # Sums are in another order over ranks: float64 keeps a real mistake apart from that.
 EXACT = ("--precision", "64.64", "--updates", "5", "--log-every", "1")
-
-
-@pytest.fixture(scope="module")
-def slurm(needs: Callable[[str], Path]) -> Iterator[PrivateSlurm]:
-    needs("slurm")
-    with private_slurm(description_of(parsed(cluster_file()), nodes_needed=4)) as made:
-        yield made
 
 
 @pytest.fixture

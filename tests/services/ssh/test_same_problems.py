@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.login_node import disconnect
 from tests.support.pod_site import PodSite, pod_site
+from tests.support.programs import bare_python
 from tests.support.submit_cases import write
 from trainjob.backends.project import find, select
 from trainjob.check.checks import problems
@@ -84,15 +85,6 @@ def place(tmp_path_factory: pytest.TempPathFactory, needs: Callable[[str], Path]
         disconnect()
 
 
-def bare_python(folder: Path) -> str:
-    """Return an interpreter in a virtualenv's place that has no torch."""
-    path = folder / "bare" / "bin" / "python"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
-    path.chmod(0o755)
-    return str(path)
-
-
 def data_set(folder: Path, *, is_damaged: bool) -> str:
     """Make a data set of one byte an image, for its files' sums alone; return its data_dir."""
     target = folder / f"data-{is_damaged}" / "cifar10"
@@ -122,7 +114,10 @@ Fault = Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]
 # code, and a part of the text -> what is changed in the cluster file, and in the job
 FAULTS: dict[tuple[str, str], Fault] = {
     ("interpreter", "is not an interpreter that can be started"): lambda _: ({"python": "/nowhere/bin/python"}, {}),
-    ("torch", "has no torch, which a task needs"): lambda at: ({"python": bare_python(at)}, {}),
+    ("torch", "has no torch, which a task needs"): lambda at: (
+        {"python": str(bare_python(at / "bare/bin/python"))},
+        {},
+    ),
     ("data", "is not prepared on"): lambda at: ({"data_dir": str(at / "none")}, CIFAR),
     ("data", "no data_dir"): lambda _: ({}, CIFAR),
     ("data", "is not the file that was prepared"): lambda at: ({"data_dir": data_set(at, is_damaged=True)}, CIFAR),

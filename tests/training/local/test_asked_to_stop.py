@@ -77,7 +77,7 @@ def test_what_was_asked_to_stop_and_ended_with_0_was_interrupted_and_is_resumed(
 ) -> None:
     run = asked(here, *words)
     assert run.word("state") == "STOPPED"
-    why = events.why_ended(RunPaths(run.folder), 1)
+    why = events.why_ended(events.read(RunPaths(run.folder)), 1)
     assert why.startswith("asked to stop at ")
     assert "(USR1), ended " in why
     assert ("of 300: interrupted" in why) == ("silent" not in words)
@@ -104,13 +104,13 @@ def test_a_bar_that_may_be_of_one_epoch_is_no_proof_that_all_is_done(here: Here)
     os.kill(run.script, signal.SIGUSR1)
     until(lambda: run.word("state") not in ("", "RUNNING"), "the end")
     assert run.word("state") == "STOPPED", run.word("progress.json")
-    assert ", at 64 of 64: interrupted" in events.why_ended(RunPaths(run.folder), 1)
+    assert ", at 64 of 64: interrupted" in events.why_ended(events.read(RunPaths(run.folder)), 1)
 
 
 @pytest.mark.parametrize("words", [("finish",), ("silent", "done")], ids=["last update", "the file done"])
 def test_what_is_known_to_be_done_is_complete(here: Here, words: tuple[str, ...]) -> None:
     run = asked(here, *words)
-    assert run.word("state") == "COMPLETED", events.why_ended(RunPaths(run.folder), 1)
+    assert run.word("state") == "COMPLETED", events.why_ended(events.read(RunPaths(run.folder)), 1)
     refused = here.run("resume", run.id, code=1).stderr
     assert f"trainjob resume --completed {run.id}" in refused
     here.run("resume", "--completed", run.id)
@@ -121,4 +121,4 @@ def test_what_is_known_to_be_done_is_complete(here: Here, words: tuple[str, ...]
 def test_a_rank_that_handles_term_alone_is_asked_by_it(here: Here) -> None:
     run = asked(here, "term")
     assert run.word("state") == "STOPPED"
-    assert "(TERM), ended with 0" in events.why_ended(RunPaths(run.folder), 1)
+    assert "(TERM), ended with 0" in events.why_ended(events.read(RunPaths(run.folder)), 1)

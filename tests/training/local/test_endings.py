@@ -92,6 +92,7 @@ def test_a_script_killed_while_its_launcher_starts_leaves_nothing(here: Here) ->
     kill([run.script])
     until(lambda: run.status()["state"] == "LOST", "LOST")
     run.wait_until_nothing_is_left()
+    assert "its processes are gone and recorded no end" in here.run("status", run.id).stdout
 
 
 def test_a_hand_over_that_was_cut_is_lost_until_it_is_resumed(here: Here) -> None:

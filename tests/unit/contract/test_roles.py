@@ -36,18 +36,18 @@ def test_servers_start_after_those_that_they_need() -> None:
 @pytest.mark.parametrize(
     ("stated", "told"),
     [
-        ({"train": {"command": ["x"]}}, "train is the only role"),
+        ({"train": TRAIN}, "train is the only role: add the servers that it needs"),
         ({"a": SERVER, "b": SERVER}, "a and b are needed by no other role"),
         ({"a": {**SERVER, "needs": ["b"]}, "b": {**SERVER, "needs": ["a"]}}, "every role needs another in turn: a, b"),
         (
             {"a": {**SERVER, "needs": ["b"]}, "b": {**SERVER, "needs": ["a"]}, "c": {"needs": ["a"]}},
             "roles need each other in turn: a, b",
         ),
-        ({"a": SERVER, "train": {"needs": ["b"]}}, "train needs b, which is no other role: the other roles: a"),
-        ({"server": {"ready": "{host}:{port}"}, "train": TRAIN}, "server.command is None"),
+        ({"a": SERVER, "train": {"needs": ["b"]}}, "train needs b, which is no other role: it can need a"),
+        ({"server": {"ready": "{host}:{port}"}, "train": TRAIN}, "server.command is missing"),
         ({"server": {**SERVER, "command": "python serve.py"}, "train": TRAIN}, "server.command is 'python serve.py'"),
         ({"server": SERVER, "train": {**TRAIN, "needs": "server"}}, "train.needs is 'server', expected names of roles"),
-        ({"server": {"command": ["x"]}, "train": TRAIN}, "server.ready is None"),
+        ({"server": {"command": ["x"]}, "train": TRAIN}, "server.ready is missing"),
         ({"server": {**SERVER, "ready": "sleep 60"}, "train": TRAIN}, "server.ready is 'sleep 60'"),
         ({"server": {**SERVER, "ready": "http://{host}:{port}/é"}, "train": TRAIN}, "server.ready is 'http:"),
         ({"server": {**SERVER, "ready": "file:../up"}, "train": TRAIN}, "server.ready is 'file:../up'"),
@@ -56,6 +56,10 @@ def test_servers_start_after_those_that_they_need() -> None:
         ({"server": {**SERVER, "ready_timeout_s": 0}, "train": TRAIN}, "server.ready_timeout_s is 0"),
         ({"server": {**SERVER, "instances": 2}, "train": TRAIN}, "server.instances is stated"),
         ({"server": SERVER, "train": {**TRAIN, "restarts": 2}}, "train.restarts is stated"),
+        (
+            {"server": SERVER, "train": {**TRAIN, "env": {"A": "b"}}},
+            "no other role needs train: write env beside roles",
+        ),
         ({"server": SERVER, "train": {**TRAIN, "ray": 1}}, "expected command, env, hosts"),
         ({"Server": SERVER, "train": {"needs": ["Server"]}}, "small letters"),
     ],

@@ -141,7 +141,7 @@ IN_WORDS = [  # what no number cures
     (
         slurm(),
         {"hosts": 2, "least_hosts": 1, **with_server(1)},
-        "on a fixed number of equal hosts: least_hosts is 1",
+        "on a fixed number of equal hosts: hosts is 1-2. Give hosts as one number",
     ),
     (
         slurm(container={"runtime": "apptainer", "image": "/x.sif"}),

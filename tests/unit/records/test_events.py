@@ -44,7 +44,7 @@ def test_attempts_are_told_from_their_events(paths: RunPaths) -> None:
         Attempt(3, 9.0, 9.0, "COMPLETED", "n3"),  # by a clock that was set back
         Attempt(4, 11.0, 12.0, "LOST", "", "its job script noted no end: its node failed, or something killed it"),
     ]
-    assert [events.why_ended(paths, number) for number in (1, 2, 3, 9)] == ["it failed, so", "", "", ""]
+    assert [events.why_ended(events.read(paths), number) for number in (1, 2, 3, 9)] == ["it failed, so", "", "", ""]
 
 
 @pytest.mark.parametrize(
@@ -64,15 +64,15 @@ def test_an_attempt_that_was_told_to_end_and_has_not_is_known(
     paths: RunPaths, lines: list[str], is_signalled: bool
 ) -> None:
     written(paths, *lines)
-    assert events.was_signalled(paths, 1) == is_signalled
+    assert events.was_signalled(events.read(paths), 1) == is_signalled
 
 
 def test_the_last_image_and_every_retry_are_known(paths: RunPaths) -> None:
     written(paths, "1|1|began|n1")
-    assert (events.image(paths), events.retries(paths)) == (None, [])
+    assert (events.image(events.read(paths)), events.retries(events.read(paths))) == (None, [])
     written(paths, "1|1|image|sha256:a", "2|2|image|sha256:b", "3|1|retry|mem --mem=8G", "4|2|retry|time --time=9 x")
-    assert events.image(paths) == "sha256:b"
-    assert events.retries(paths) == [
+    assert events.image(events.read(paths)) == "sha256:b"
+    assert events.retries(events.read(paths)) == [
         {"attempt": "1", "what": "mem", "option": "--mem=8G"},
         {"attempt": "2", "what": "time", "option": "--time=9 x"},
     ]

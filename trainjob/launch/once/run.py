@@ -154,7 +154,7 @@ class _Runner:
                 )
             except OSError as error:
                 stream.write(("can't start %s: %s\n" % (step.command[0], error.strerror)).encode())
-                return self._failed(step, log, 127 if isinstance(error, FileNotFoundError) else 126)
+                return self._failed(step, log, exits.of_no_start(error))
         try:
             in_time = self._wait(process.pid, began_at + step.timeout_s)
         finally:

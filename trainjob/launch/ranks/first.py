@@ -29,7 +29,7 @@ def main(command: Sequence[str]) -> int:
         )
     except OSError as error:
         sys.stderr.write("trainjob: can't start %s: %s\n" % (command[0], error.strerror))
-        return 127 if isinstance(error, FileNotFoundError) else 126
+        return exits.of_no_start(error)
     code: Optional[int] = None
     while True:
         ended = processes.reap()

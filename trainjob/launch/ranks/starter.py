@@ -66,7 +66,7 @@ class Starter:
             return self._wait(process)
         except OSError as error:
             sys.stderr.write("trainjob: can't start %s: %s\n" % (self._command[0], error.strerror))
-            return 127 if isinstance(error, FileNotFoundError) else 126
+            return exits.of_no_start(error)
         finally:
             processes.kill_children()
 

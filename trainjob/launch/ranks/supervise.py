@@ -141,7 +141,7 @@ class Supervisor:
                     log.write(
                         "trainjob: can't start %s in %s: %s\n" % (rank.command[0], rank.folder, _why(rank, error))
                     )
-                self._failed(rank, Ended(127 if isinstance(error, FileNotFoundError) else 126, 0))
+                self._failed(rank, Ended(exits.of_no_start(error), 0))
                 return
 
     def _is_direct(self, received: Optional[signal.struct_siginfo]) -> bool:

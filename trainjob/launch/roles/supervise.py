@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from trainjob.contract import clock, environment, exits, roles
@@ -37,16 +38,24 @@ class Place(NamedTuple):
     words: List[str]
 
 
+@dataclass(eq=False)
 class _Part:
     """A role, and its process if it runs. `role` is None for what needs the servers."""
 
-    def __init__(self, name: str, needs: Sequence[str], words: List[str], role: Optional[Server] = None) -> None:
-        self.name, self.needs, self.words, self.role = name, tuple(needs), words, role
-        self.host, self.port = "", 0
-        self.process: "Optional[subprocess.Popen[bytes]]" = None
-        self.code: Optional[int] = None
-        self.starts, self.since = 0, 0.0
-        self.is_ready = self.was_ready = self.is_ending = self.from_outside = False
+    name: str
+    needs: Sequence[str]
+    words: List[str]
+    role: Optional[Server] = None
+    host: str = ""
+    port: int = 0
+    process: "Optional[subprocess.Popen[bytes]]" = None
+    code: Optional[int] = None
+    starts: int = 0
+    since: float = 0.0
+    is_ready: bool = False
+    was_ready: bool = False
+    is_ending: bool = False
+    from_outside: bool = False
 
     @property
     def is_step(self) -> bool:
@@ -56,7 +65,7 @@ class _Part:
     def facts(self) -> RoleFacts:
         return RoleFacts(
             self.name,
-            self.needs,
+            tuple(self.needs),
             is_main=self.role is None,
             runs=self.process is not None,
             is_ready=self.is_ready,
@@ -74,8 +83,8 @@ class Supervision:
 
     def __init__(self, paths: RunPaths, places: Sequence[Place], command: List[str], grace_s: float) -> None:
         parsed = roles.parse(jobs.read(paths.job).request.job.get("roles", {}))
-        listed = {role.name: role for role in parsed.servers}
-        if [place.name for place in places] != list(listed) or not command:
+        listed = [role.name for role in parsed.servers]
+        if [place.name for place in places] != listed or not command:
             raise UserError(
                 "the job script starts servers %s, and %s has %s"
                 % (", ".join(place.name for place in places) or "none", paths.job, ", ".join(listed) or "none"),
@@ -84,9 +93,9 @@ class Supervision:
         self._paths, self._grace_s = paths, grace_s
         self._attempt = int(os.environ.get(environment.ATTEMPT, "1"))
         self._main = _Part(parsed.main, parsed.needs, command)
-        self._servers = [_Part(one.name, listed[one.name].needs, one.words, listed[one.name]) for one in places]
-        for part, place in zip(self._servers, places):
-            part.host = place.host
+        self._servers = [
+            _Part(role.name, role.needs, place.words, role, place.host) for role, place in zip(parsed.servers, places)
+        ]
         self._is_told = self._is_asked = False
         self._parent = 0
 
@@ -151,7 +160,7 @@ class Supervision:
             )
         except OSError as error:
             sys.stderr.write("trainjob: can't start %s: %s\n" % (part.words[0], error.strerror))
-            part.code = 127 if isinstance(error, FileNotFoundError) else 126
+            part.code = exits.of_no_start(error)
         self._note(part, role_records.STARTING)
 
     def _wait(self) -> None:
@@ -199,7 +208,7 @@ class Supervision:
             part.process, part.since, part.is_ready = None, clock.monotonic(), False
             place = self._paths.of_role(part.name)
             if part.role is not None:
-                has_mark = role_records.end_of(place, self._attempt).exists()
+                has_mark = place.end_mark(self._attempt, 0).exists()
                 was_told = place.terminated(self._attempt).exists()
                 part.from_outside = part.is_step and not part.is_ending and (was_told or not has_mark)
                 self._note(part, role_records.ENDED)
@@ -258,15 +267,15 @@ class Supervision:
         told = self._ask_to_end(parts)
         wait_s = self._grace_s if self._main in parts else min(self._grace_s, _SERVER_GRACE_S)
         deadline = clock.monotonic() + wait_s
-        while any(part.process is not None for part in told) and clock.monotonic() < deadline:
-            signal.sigtimedwait(WATCHED, _LOOK_S)
-            self._reap()
-        for part in told:
-            if part.process is not None and part.is_step:
+        self._until_ended(told, deadline)
+        steps = [part for part in told if part.is_step]
+        for part in steps:
+            if part.process is not None:
                 os.kill(part.process.pid, signal.SIGTERM)  # srun, which ends its step by KILL
-        while any(part.process is not None and part.is_step for part in told):
-            if clock.monotonic() >= deadline + _SCHEDULER_S:
-                break
+        self._until_ended(steps, deadline + _SCHEDULER_S)
+
+    def _until_ended(self, parts: Sequence[_Part], deadline: float) -> None:
+        while any(part.process is not None for part in parts) and clock.monotonic() < deadline:
             signal.sigtimedwait(WATCHED, _LOOK_S)
             self._reap()
 

@@ -58,7 +58,7 @@ def described(paths: RunPaths, report: Report, curves: Series, submission: Submi
         facts += registry.identify(submission.backend, submission.native).items()
         facts.append(("submitted", submission.submitted_at))
         facts.append(("commit", submission.project.get("commit") or "none: the project is not under git, or has none"))
-        image = events.image(paths) or submission.image_digest
+        image = events.image(list(report.events)) or submission.image_digest
         if image:
             facts.append(("image", image))
     # Hosts that differ from the first are named among the figures.

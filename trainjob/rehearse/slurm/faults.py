@@ -177,7 +177,7 @@ def _was_restarted(job: RehearsedJob) -> str | None:
         ranks = "the ranks, which do" if failed is None else f"rank {failed.rank}, which does"
         return f"TERM ended {ranks} not catch it, so nothing asked for another start"
     if job.attempt < 2:
-        why = events.why_ended(job.paths, job.attempt)
+        why = events.why_ended(events.read(job.paths), job.attempt)
         return f"the job was not restarted: it is {job.state} after attempt {job.attempt}{why and ': ' + why}"
     if job.state not in (states.COMPLETED, states.STOPPED):
         return f"the job was restarted, and attempt {job.attempt} is {job.state}"
@@ -212,7 +212,7 @@ def _was_preempted(job: RehearsedJob) -> str | None:
 
 def _was_asked(job: RehearsedJob) -> str | None:
     # A job that is started again without having saved may have lost hours.
-    why = events.why_ended(job.paths, 1)
+    why = events.why_ended(events.read(job.paths), 1)
     if job.trains or not why or why.startswith(states.ASKED_TO_STOP):
         return None
     return "TERM ended the ranks, which do not catch it: attempt 2 has only what they had saved before"
