@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainjob.backends import detached
 from trainjob.backends.base import Answer, Liveness
 from trainjob.backends.slurm import backend as slurm
-from trainjob.backends.slurm import steps
+from trainjob.backends.slurm import packs, steps
 from trainjob.contract.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ BACK_ENDS: dict[str, BackEnd] = {
     "detached": detached,
     "slurm": slurm,
     "allocation": steps,
+    "pack": packs,
     "local": detached,
     "poprun": detached,
 }

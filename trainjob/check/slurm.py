@@ -72,7 +72,7 @@ def live(context: Context) -> Iterator[Problem]:
     """Yield requests that the live partition would refuse. Raises UserError if Slurm does not answer."""
     machine, request = context.machine, context.request
     by_name = {partition.name: partition for partition in partitions.partitions(machine)}
-    if request.elements:
+    if request.elements and not request.cluster.packs:
         size = partitions.configuration(machine).get("MaxArraySize", "")
         last, most = max(request.elements), int(size) - 1 if size.isdigit() else None
         if most is not None and last > most:

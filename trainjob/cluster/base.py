@@ -93,6 +93,7 @@ class Cluster(Strict):
     starter: ClassVar[Starter] = "mpirun"  # of ranks that are not on IPUs
     hosts_are_named: ClassVar[bool] = False  # by the cluster file, not chosen by a scheduler
     hosts_are_given: ClassVar[bool] = False  # by a scheduler when a job begins, so that none can be asked before
+    packs: ClassVar[bool] = False  # the elements of an array into one job
     holds_nodes: ClassVar[bool] = False  # for runs that begin in its jobs, which start no ranks themselves
     by_hand: ClassVar[str] = "bash {folder}/{script}"  # the command line that starts a rendered script
     accelerator_key: ClassVar[str] = "nodes.accelerator"

@@ -100,6 +100,7 @@ class RunPaths:
     bad_node = _Below(".bad_node")  # a node that the launcher blames for a failure, and why
     node_faults = _Below(".node_faults")  # what each node found wrong: a file each, ATTEMPT.NODE
     out_of_memory = _Below(".out_of_memory")  # this attempt ran out of its host's memory
+    cancels = _Below(".cancel")  # of elements packed into one job: a file each, by its number
     end_marks = _Below(".ended")  # of the ranks under Slurm: see end_mark
     stacks_request = _Below(".stacks")  # a word: launchers write down their ranks' stacks for it
     role_record = _Below("role.json")  # of a server: where it is reached, and how it is

@@ -464,6 +464,14 @@ class JobSettings(RuntimeSettings):
         shared=True,
         form="array",
     )
+    pack: Optional[int] = setting(
+        None,
+        "Run the elements of an array as steps of one job that has so many whole nodes; several share a node.",
+        group=SLURM,
+        absent="each element is a job of its own",
+        shared=True,
+        at_least=1,
+    )
     sweep: Optional[str] = setting(
         None,
         "A YAML list whose item N holds the settings of array element N.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
-from trainjob.kinds import allocation, hosts, local, pod, reservation, slurm
+from trainjob.kinds import allocation, hosts, local, pack, pod, reservation, slurm
 from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Kind(Protocol):
 
 # The type checker proves that every module fits the Protocol. A cluster file is of one of these kinds.
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
-# And those that only a request has: `in_allocation` and `as_reservation` make them.
-EVERY_KIND: dict[str, Kind] = {**KINDS, "allocation": allocation, "reservation": reservation}
+# And those that only a request has: `in_allocation`, `as_packed` and `as_reservation` make them.
+EVERY_KIND: dict[str, Kind] = {**KINDS, "allocation": allocation, "pack": pack, "reservation": reservation}
 
 
 def cluster_of(values: Mapping[str, object]) -> Cluster:
@@ -43,6 +43,17 @@ def cluster_of(values: Mapping[str, object]) -> Cluster:
 def in_allocation(name: str, cluster: Cluster) -> Cluster:
     """Return the cluster called `name`, of kind slurm, as an allocation that a job is a step of. Raises UserError."""
     return _as_kind("allocation", cluster, f"--in: cluster {name}", "--in none goes to the queue")
+
+
+def as_packed(name: str, cluster: Cluster, nodes: int) -> Cluster:
+    """Return the cluster called `name` as one that packs the elements of an array into one job. Raises UserError."""
+    where = f"pack is {nodes}, and cluster {name}"
+    if not (cluster.has_scheduler and cluster.hosts_are_given):
+        raise UserError(
+            f"{where} is of kind {cluster.kind}: only Slurm gives one job whole nodes",
+            "leave pack and array out, and submit each setting by itself",
+        )
+    return _as_kind("pack", cluster, where, "leave pack out")
 
 
 def as_reservation(name: str, cluster: Cluster) -> Cluster:

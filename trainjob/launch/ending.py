@@ -75,6 +75,7 @@ class AttemptFacts(NamedTuple):
     more_time: bool = False  # the same of its time limit
     awaited: bool = False  # not every rank has recorded its end
     succeeded: bool = False  # every rank has recorded that it ended with 0
+    node_lost: bool = False  # that of an element which shares a job with others, which goes on
 
 
 class Ending(NamedTuple):
@@ -177,6 +178,8 @@ def _cancelled(facts: AttemptFacts) -> Ending:
 
 def _by_script(facts: AttemptFacts) -> Ending:
     """Return what follows where the job could go on, or the controller does not answer."""
+    if facts.node_lost and not facts.stop:
+        return _continued(facts._replace(terminated=False), True, "its node failed", states.FAILED)
     if facts.marker:
         if facts.blamed:
             return Ending(states.FAILED, why="a fault of every node: the job is not started again")

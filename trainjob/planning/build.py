@@ -19,6 +19,7 @@ from trainjob.planning import (
     learning,
     limits,
     node_starts,
+    pack,
     pod,
     poprun,
     roles,
@@ -47,6 +48,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         limits.check_interval(cluster, job)
         environments.check(cluster, job)
         numbers = _numbers(cluster, capacity, job)
+        shares = pack.shares(cluster, job, numbers.topology, numbers.engine)
     except Broken as broken:
         raise refusal(broken, job, lambda changed: _numbers(cluster, capacity, changed)) from None
     count, task, of_task = numbers.topology.host_count, numbers.task, numbers.batch
@@ -64,9 +66,10 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
             {**cluster.env, **job.env},
             work.threads(job, topology.device),
         ),
-        *rows.cost(topology, servers, times, cluster.price_per_device_hour),
+        *rows.cost(pack.with_all_devices(cluster, job, topology), servers, times, cluster.price_per_device_hour),
         *limits.checkpoint_rows(cluster, job, count),
         *limits.array_rows(job),
+        *pack.rows(cluster, shares),
         *limits.retry_rows(job),
         *rows.before_ranks(job),
         *counts.range_rows(job, topology, of_task),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from trainjob.cluster import preferences
@@ -15,6 +16,7 @@ from trainjob.contract.steps import parse_retry
 from trainjob.kinds.choice import project_settings
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle.ledger import Charge, Cost, Limit
+from trainjob.planning.pack import with_all_devices
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
 
@@ -41,7 +43,7 @@ def _beside(request: Request) -> str | None:
     found = sorted(_DEVICES.intersection(stated))
     if not plan.devices:  # of a job on CPUs, `exclusive` and other resources take none
         found = [name for name in found if cluster.has_scheduler and "gpu" in f"{name}={stated[name]}"]
-    elif plan.devices >= plan.host_count * (cluster.accelerators_per_host or 0):
+    elif cluster.packs or plan.devices >= plan.host_count * (cluster.accelerators_per_host or 0):
         found = []
     return found[0] if found else None
 
@@ -58,6 +60,9 @@ def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
     """
     every = [one for request in requests for one in (request.elements.values() if request.elements else [request])]
     cluster, device = requests[0].cluster, every[0].plan.topology.device
+    if cluster.packs:  # one job, however many of its elements begin
+        whole = with_all_devices(cluster, requests[0].job, requests[0].plan.topology)
+        every = [replace(requests[0], plan=replace(requests[0].plan, topology=whole))]
     devices = sum(one.plan.devices for one in every)
     if not devices or cluster.trains_here:
         return Cost(device, 0, 0.0)

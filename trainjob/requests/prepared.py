@@ -22,8 +22,9 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import expanded, home
 from trainjob.kinds.choice import choose
 from trainjob.kinds.lookup import NamedCluster, find
-from trainjob.kinds.table import EVERY_KIND, in_allocation
+from trainjob.kinds.table import EVERY_KIND, as_packed, in_allocation
 from trainjob.planning.build import plan
+from trainjob.planning.pack import refuse_in_allocation
 from trainjob.render.request import Request
 from trainjob.requests import inside
 from trainjob.requests.inside import Held
@@ -115,7 +116,10 @@ def prepare(options: JobOptions) -> Prepared:
     job, origins = _with_counted_samples(named_cluster, found, dict(merged.origins))
     held = inside.chosen(options.inside, named_cluster.name, named_cluster.cluster)
     if held is not None:
+        refuse_in_allocation(job, str(held))
         named_cluster = named_cluster._replace(cluster=in_allocation(named_cluster.name, named_cluster.cluster))
+    elif job.pack is not None:
+        named_cluster = named_cluster._replace(cluster=as_packed(named_cluster.name, named_cluster.cluster, job.pack))
     array = None
     if job.array is not None or job.sweep is not None:
         from trainjob.render import elements  # slow to load, and only arrays need it

@@ -211,7 +211,10 @@ def charge_of_run(
         return None
     project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
     charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
-    return charge._replace(limits=() if over_budget else charge.limits, again=[one.paths for one in begin])
+    return charge._replace(
+        limits=() if over_budget else charge.limits,
+        again=[now.paths.whole] if again[0].cluster.packs else [one.paths for one in begin],
+    )
 
 
 def _moved(now: Snapshot, inside: str) -> Snapshot:

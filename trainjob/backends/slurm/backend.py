@@ -222,14 +222,29 @@ def start_elements(
 ) -> dict[int, Native]:
     """Return the native ids of some elements of an array, which begin or wait once more. Raises as `start`."""
     numbers = elements.numbers
-    each = {number: (paths.of_element(number), recorded[number]) for number in numbers}
-    *sbatch, script = argv(paths, recorded[numbers[0]].script)
-    earlier = {job_id for of_element in each.values() for job_id in _earlier(*of_element)}
-    words = [*sbatch, f"--array={elements.text}", script]
-    place = slurm_of(paths, submission)
-    order = Order(paths, *place, words, earlier, is_first=False, elements=frozenset(numbers))
-    job_id, _ = order.submitted()
-    return {number: native(*of_element, f"{job_id}_{number}") for number, of_element in each.items()}
+    option = [f"--array={elements.text}"]
+    job_id = start_again(paths, submission, recorded, option, elements=frozenset(numbers))
+    return {number: native(paths.of_element(number), recorded[number], f"{job_id}_{number}") for number in numbers}
+
+
+def start_again(
+    paths: RunPaths,
+    submission: Submission | None,
+    recorded: Mapping[int, Submission],
+    options: Sequence[str] = (),
+    *,
+    arguments: Sequence[str] = (),
+    earlier: Set[str] = frozenset(),
+    elements: Set[int] = frozenset(),
+) -> str:
+    """Return the id of the job in which the `recorded` elements begin once more: those of an array, or a whole job.
+
+    sbatch gets these `options`, and the script these `arguments`. `earlier` are jobs of the run beside theirs.
+    """
+    *sbatch, script = argv(paths, next(iter(recorded.values())).script)
+    theirs = {job_id for number, one in recorded.items() for job_id in _earlier(paths.of_element(number), one)}
+    words, place = [*sbatch, *options, script, *arguments], slurm_of(paths, submission)
+    return Order(paths, *place, words, theirs | earlier, is_first=False, elements=elements).submitted()[0]
 
 
 def look_for(paths: RunPaths, submission: Submission) -> Native | None:

@@ -142,7 +142,7 @@ def _name(run: JobOfRun) -> str:
     return os.path.basename(run.folder)
 
 
-def _steps(run: JobOfRun) -> list[str]:
+def steps_of(run: JobOfRun) -> list[str]:
     """Return the steps of a run, its script's first. One empty answer of squeue's is no proof that there are none."""
     looks = (_of(run, _listed(run.machine, run.query_timeout_s)) for _ in range(2))
     return next(filter(None, looks), [])
@@ -154,7 +154,7 @@ def look_for(paths: RunPaths, submission: Submission) -> Native | None:
         return None
     native = backend.native(paths, submission, submission.inside)
     has_begun = attempts.current(paths) >= submission.attempt
-    return native if has_begun or _steps(JobOfRun.of(native)) else None
+    return native if has_begun or steps_of(JobOfRun.of(native)) else None
 
 
 def identify(native: Native) -> dict[str, str]:
@@ -165,14 +165,14 @@ def identify(native: Native) -> dict[str, str]:
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks."""
     run = JobOfRun.of(native)
-    for step in _steps(run)[:1]:
+    for step in steps_of(run)[:1]:
         commands.call(run.machine, ["scancel", "--signal=USR1", step], timeout_s=run.query_timeout_s)
 
 
 def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:  # noqa: ARG001 - see BackEnd
     """Send a signal to the steps of the run's ranks, and not to its script's."""
     run = JobOfRun.of(native)
-    for step in _steps(run)[1:]:
+    for step in steps_of(run)[1:]:
         commands.call(run.machine, ["scancel", f"--signal={signal}", step], timeout_s=run.query_timeout_s)
 
 
@@ -199,7 +199,7 @@ def _end(run: JobOfRun, signal: str, limit_s: float) -> bool:
     """
     deadline = clock.monotonic() + limit_s
     told = set[str]()
-    while own := _steps(run):
+    while own := steps_of(run):
         for step in own if signal == "KILL" else own[:1]:
             if step not in told:
                 told.add(step)

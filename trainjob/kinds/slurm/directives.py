@@ -15,6 +15,7 @@ from trainjob.contract.programs import slurm_options
 from trainjob.contract.quoting import Shell
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.limits import growing
+from trainjob.planning.pack import shares_of
 from trainjob.render.record import environment
 from trainjob.render.request import MARGIN, DirectiveError, Request
 from trainjob.render.sourced import SourcedShell
@@ -70,7 +71,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
     yield "cpus-per-task", cpus_per_task(request, cluster), request.cluster_origin
     yield from _memory(request, cluster)
-    yield from _accelerators(request, cluster)
+    yield from accelerators(request, cluster)
     if request.times.limit is not None:
         yield (
             "time",
@@ -141,7 +142,8 @@ def larger_memory(request: Request, cluster: SlurmCluster, percent: int, attempt
     return [f"--{name}={value}M" for value in grown]
 
 
-def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
+def accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
+    """Yield the option that asks for the accelerators of each node. Raises DirectiveError where the site asks twice."""
     topology, kind = request.plan.topology, cluster.node.accelerator
     if kind == "cpu" or cluster.request == "none":
         return
@@ -196,6 +198,8 @@ def of_each_group(request: Request, cluster: SlurmCluster) -> list[tuple[Request
 
     Raises UserError for an environment that sbatch would change.
     """
+    if cluster.packs:
+        return [packed(request, cluster)]
     if not cluster.has_groups:
         return [(request, cluster)]
     for name, value in environment(request).items():
@@ -205,6 +209,26 @@ def of_each_group(request: Request, cluster: SlurmCluster) -> list[tuple[Request
                 "take the empty line out, or take a cluster file with one group",
             )
     return list(_parts(request, cluster))
+
+
+def packed(request: Request, cluster: SlurmCluster) -> tuple[Request, SlurmCluster]:
+    """Return the request and cluster of the one job whose steps are the elements of an array."""
+    topology, (nodes, each, _) = request.plan.topology, shares_of(cluster, request.job, request.plan.topology)
+    whole = dataclasses.replace(
+        topology,
+        hosts=slurm_text.compress(cluster.names_of_hosts(nodes)),
+        host_count=nodes,
+        instances=topology.instances * each * nodes,
+        instances_per_host=topology.instances * each,
+        replicas=topology.replicas * each * nodes,
+    )
+    # The script tells its elements of the time limit. A node that fails is not the end of the others.
+    options = {"exclusive": True, "no-kill": True}
+    own = cluster.with_directives(options).changed(time_limit_signal=cluster.time_limit_signal.changed(to="batch"))
+    job = request.job.changed(array=None, sweep=None, hosts=nodes, directives={**request.job.directives, **options})
+    by_pack = dict.fromkeys(("hosts", *(f"directives.{name}" for name in options)), request.origin("pack"))
+    plan, origins = dataclasses.replace(request.plan, topology=whole), {**request.origins, **by_pack}
+    return dataclasses.replace(request, cluster=own, plan=plan, job=job, origins=origins, elements={}), own
 
 
 def _parts(request: Request, cluster: SlurmCluster) -> Iterator[tuple[Request, SlurmCluster]]:

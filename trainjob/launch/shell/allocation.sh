@@ -84,16 +84,7 @@ end_before_allocation() {
 }
 
 # The end of a step reaches no other: TERM to this one is handed on to the ranks'.
-when_told() {
-  local step name
-  while IFS='|' read -r step name; do
-    # Of an element of an array Slurm writes ARRAY_ELEMENT.STEP.
-    step=${step##*.}
-    if [[ "$name" == "$SLURM_JOB_NAME" && "$step" != "$own_step" ]]; then
-      within_limit scancel --signal=TERM "$job.$step" 2>/dev/null || true
-    fi
-  done < <(within_limit squeue --steps --noheader --jobs="$job" --format='%i|%j' 2>/dev/null)
-}
+when_told() { tell_steps "$SLURM_JOB_NAME" "$own_step"; }
 
 # end_job CODE: the job that holds the nodes goes on, so nothing is asked of the controller, and nothing starts again.
 end_job() {

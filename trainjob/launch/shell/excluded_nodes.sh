@@ -33,11 +33,17 @@ nodes_of_last_attempt() {
 
 # note_failed_nodes NODES: those of them that Slurm has given up.
 note_failed_nodes() {
+  local node
+  for node in $(failed_nodes "$1"); do exclude_node "$node" "failed"; done
+}
+
+# failed_nodes NODES: prints those of them that Slurm has given up.
+failed_nodes() {
   local node state
   if [[ -z "$1" ]]; then return 0; fi
   while read -r node state _; do
     case $state in
-      down* | fail* | unknown* | *\*) if is_node_name "$node"; then exclude_node "$node" "failed"; fi ;;
+      down* | fail* | unknown* | *\*) if is_node_name "$node"; then printf '%s\n' "$node"; fi ;;
     esac
   done < <(sinfo --noheader --Node --nodes="$1" --format='%N %T' 2>/dev/null)
 }

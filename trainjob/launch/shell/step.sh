@@ -47,6 +47,18 @@ wait_for_step() {
   return "$code"
 }
 
+# tell_steps NAME [OTHER]: TERM to the steps of this name, but for step OTHER.
+tell_steps() {
+  local step name
+  while IFS='|' read -r step name; do
+    # Of an element of an array Slurm writes ARRAY_ELEMENT.STEP.
+    step=${step##*.}
+    if [[ "$name" == "$1" && "$step" != "${2:-}" ]]; then
+      within_limit scancel --signal=TERM "$job.$step" 2>/dev/null || true
+    fi
+  done < <(within_limit squeue --steps --noheader --jobs="$job" --format='%i|%j' 2>/dev/null)
+}
+
 size_of_output() { stat -c %s logs/scheduler.out 2>/dev/null || echo 0; }
 
 # Rank 0 leaves this script's word when it begins: on_each_node.sh.
