@@ -23,12 +23,12 @@ from pathlib import Path
 from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
-_TRAINJOB = str(Path(sys.executable).with_name("trainjob"))
+TRAINJOB = str(Path(sys.executable).with_name("trainjob"))
 _SCRIPT = (
     "import pathlib, time, os\npathlib.Path({marks!r}, os.environ['SLURM_PROCID']).write_text(repr(time.time()))\n"
 )
 _LIMIT_S, _POLL_S = 60.0, 0.02
-_RESERVE = [_TRAINJOB, "reserve", "here", "--instances", "2", "--hosts", "2", "--for", "1h"]
+_RESERVE = [TRAINJOB, "reserve", "here", "--instances", "2", "--hosts", "2", "--for", "1h"]
 
 
 class Client:
@@ -96,7 +96,7 @@ class Client:
 def cycles(client: Client, count: int) -> None:
     """Print the seconds of starts in one reservation."""
     reserved = json.loads(client.call(*_RESERVE, "--json"))
-    submit = (_TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again")
+    submit = (TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again")
     srun = ("srun", f"--jobid={reserved['scheduler']['job_id']}", "--overlap", "--nodes=2", "--ntasks=2", "--mem=0")
     ours, steps, bare = list[float](), list[float](), list[float]()
     for number in range(count):
@@ -106,7 +106,7 @@ def cycles(client: Client, count: int) -> None:
         bare.append(client.start_s(number, *srun, sys.executable, "go.py"))
         while client.steps():
             time.sleep(_POLL_S)
-    client.call(_TRAINJOB, "cancel", reserved["id"])
+    client.call(TRAINJOB, "cancel", reserved["id"])
     for name, each in (("submit --in last", ours), ("its step alone", steps), ("bare srun", bare)):
         ratio = statistics.median(each) / statistics.median(bare)
         print(
@@ -120,7 +120,7 @@ def kills(client: Client, count: int) -> None:
     left_jobs = left_steps = 0
     for number in range(count):
         client.edit(number)
-        run = [_TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again"]
+        run = [TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again"]
         stays = [sys.executable, "-c", "import time; time.sleep(600)"]
         held = f"{shlex.join([*_RESERVE, '--hold'])} & client=$!"
         begun = 'until [ -n "$(squeue --noheader --states=running)" ]; do sleep 0.05; done'
