@@ -2,10 +2,10 @@
 
     python -m benchmarks.pack [ELEMENTS [SHORTEST LONGEST]]
 
-A private Slurm of two nodes with four stand-in GPUs each, and one job whose steps are ELEMENTS (64) that take SHORTEST (4)
-to LONGEST (12) seconds, drawn with seed 0. Each element writes down when it begins and ends, and on which GPU of which
-node. A gap is the time from an end on a GPU to the next begin there, or to the last begin of any element: from then on
-none waits.
+A private Slurm of two nodes with four stand-in GPUs each, and one job whose steps are ELEMENTS (64) that take SHORTEST
+(4) to LONGEST (12) seconds, drawn with seed 0. Each element writes down when it begins and ends, and on which GPU of
+which node. A gap is the time from an end on a GPU to the next begin there, or to the last begin of any element: from
+then on none waits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.reserve import TRAINJOB, Client
 from trainjob.rehearse.slurm.description import Description, SlurmPartition
@@ -28,12 +29,20 @@ _TELL = """\
 import json, os, sys, time
 began = time.time()
 time.sleep(float(os.environ["FOR_S"]))
-where = [os.environ["SLURMD_NODENAME"], os.environ["CUDA_VISIBLE_DEVICES"]]
-print(json.dumps({"where": where, "began": began, "ended": time.time()}))
+where = os.environ["SLURMD_NODENAME"] + " GPU " + os.environ["CUDA_VISIBLE_DEVICES"]
+print(json.dumps([where, began, time.time()]))
 """
 
 
-def run(client: Client, lasts_s: list[float]) -> list[dict[str, object]]:
+class Told(NamedTuple):
+    """What an element has written down: its GPU, and when it began and ended, in seconds since 1970."""
+
+    where: str
+    began: float
+    ended: float
+
+
+def run(client: Client, lasts_s: list[float]) -> list[Told]:
     """Return what the elements have written down, which take so many seconds."""
     nodes = {"count": _NODES, "cpus": 8, "memory_gb": 16, "accelerator": "gpu", "accelerators": _GPUS}
     path = client.folder / "clusters/here.yaml"
@@ -46,16 +55,15 @@ def run(client: Client, lasts_s: list[float]) -> list[dict[str, object]]:
     while client.jobs() and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     logs = [path.read_text().splitlines()[-1] for path in folder.glob("tasks/*/logs/rank-0000.log")]
-    return [json.loads(line) for line in logs if line.startswith("{")]
+    told = [json.loads(line) for line in logs if line.startswith("[")]
+    return [Told(*one) for one in told]
 
 
-def gaps(told: list[dict[str, object]]) -> list[float]:
+def gaps(told: list[Told]) -> list[float]:
     """Return the seconds of each gap, longest last."""
-    last, found = max(float(str(one["began"])) for one in told), list[float]()
-    for where in {str(one["where"]) for one in told}:
-        here = sorted(
-            (float(str(one["began"])), float(str(one["ended"]))) for one in told if str(one["where"]) == where
-        )
+    last, found = max(one.began for one in told), list[float]()
+    for where in {one.where for one in told}:
+        here = sorted((one.began, one.ended) for one in told if one.where == where)
         found += [after - ended for (_, ended), (after, _) in pairwise(here)]
         found += [last - here[-1][1]] if here[-1][1] < last else []
     return sorted(found)
@@ -71,10 +79,8 @@ def main(count: int, shortest_s: float, longest_s: float) -> None:
     with tempfile.TemporaryDirectory() as name, private_slurm(description) as slurm:
         told = run(Client(slurm, Path(name)), lasts_s)
     found = gaps(told)
-    took_s = max(float(str(one["ended"])) for one in told) - min(float(str(one["began"])) for one in told)
-    print(
-        f"{len(told)} of {count} elements have run on {len({str(one['where']) for one in told})} GPUs in {took_s:.0f} s"
-    )
+    took_s = max(one.ended for one in told) - min(one.began for one in told)
+    print(f"{len(told)} of {count} elements have run on {len({one.where for one in told})} GPUs in {took_s:.0f} s")
     print(f"{len(found)} gaps, median {statistics.median(found):.1f} s, longest {found[-1]:.1f} s")
     print(f"{sum(one > _BAR_S for one in found)} gaps of more than {_BAR_S:g} s", flush=True)
 

@@ -13,12 +13,15 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.records.files import only_owner_writes
+
+if TYPE_CHECKING:
+    from trainjob.observe.status import Snapshot
 
 
 class OverBudgetError(UserError):
@@ -229,7 +232,6 @@ def _outcome(row: Row) -> dict[str, float]:
     from trainjob.observe.asking import Known  # `plan` finds no budget, as a rule
     from trainjob.observe.status import statuses
     from trainjob.records import events
-    from trainjob.records import job as jobs
 
     now = statuses([paths], Known())[0]
     # One that is being submitted at this moment looks like one whose submission was interrupted.
@@ -238,11 +240,10 @@ def _outcome(row: Row) -> dict[str, float]:
         return {}
     hours, ended_at, of_parts = 0.0, 0.0, row.get("attempts")
     try:
-        for one in now.parts:
-            devices = jobs.read(one.paths.job).plan.devices
+        for part, devices in _charged(now):
             # The earlier ones were charged before, or to the run that this one continues.
-            earlier = 0 if of_parts is None else of_parts.get(_part(one.paths), math.inf)
-            for attempt in events.attempts(events.read(one.paths)):
+            earlier = 0 if of_parts is None else of_parts.get(_part(part), math.inf)
+            for attempt in events.attempts(events.read(part)):
                 if attempt.number <= earlier:
                     continue
                 end = clock.time() if attempt.ended_at is None else attempt.ended_at
@@ -252,6 +253,20 @@ def _outcome(row: Row) -> dict[str, float]:
         return {}
     held = math.inf if row.get("before") is None else float(row["before"])
     return {"spent": min(held + hours, _hours(row)), "ended_at": ended_at or clock.time()}
+
+
+def _charged(now: Snapshot) -> Iterator[tuple[RunPaths, int]]:
+    """Yield the parts of a run that are charged, with their devices. A packed array holds its nodes as a whole."""
+    from trainjob.kinds import table
+    from trainjob.planning.pack import with_all_devices
+    from trainjob.records import job as jobs
+
+    record = jobs.read(now.paths.job)
+    if (job := table.recorded_job(record)).pack is not None:
+        yield now.paths, with_all_devices(table.recorded_cluster(record), job, record.plan.topology).devices
+        return
+    for one in now.parts:
+        yield one.paths, jobs.read(one.paths.job).plan.devices
 
 
 def _part(paths: RunPaths) -> str:

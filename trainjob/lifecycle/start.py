@@ -331,13 +331,20 @@ def _record(paths: RunPaths, submission: Submission, tries: int = 1) -> None:
 
 def hand_over_elements(whole: RunPaths, again: Mapping[int, Submission]) -> None:
     """Start some elements of an array, each recorded by itself before and after."""
+    put_back = [submissions.as_it_is(whole.of_element(number)) for number in again]
     for number, submission in again.items():
         submission.write(whole.of_element(number))
     first, of_whole = next(iter(again.values())), submissions.read(whole)
     folder.refuse_foreign_content(*place_of(whole, of_whole))
     text = table.recorded_job(jobs.read(whole.job)).array
     elements = Array(tuple(sorted(again)), slurm_text.parse_array(text).at_once if text else None)
-    natives = registry.get(first.backend).start_elements(whole, of_whole, elements, again)
+    try:
+        natives = registry.get(first.backend).start_elements(whole, of_whole, elements, again)
+    except NotSubmittedError:
+        for put in put_back:
+            with contextlib.suppress(OSError):
+                put()
+        raise
     for number, native in natives.items():
         again[number].replace(native=native).write(whole.of_element(number))
 

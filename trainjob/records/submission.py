@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from trainjob.contract.paths import ELEMENTS, ROLES, RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, json_bytes, read_json, write_atomically, write_json
+from trainjob.records.files import DamagedError, json_bytes, read_json, remove_if_there, write_atomically, write_json
 
 # What a back end needs to find a run again; only that back end reads its keys. For one element of an array the key
 # ELEMENT is added to that of the whole run. SBATCH_MESSAGES is what sbatch printed besides the job's id.
@@ -138,7 +138,9 @@ def _original(submission: Submission, paths: RunPaths) -> Optional[str]:
 
 
 def as_it_is(paths: RunPaths) -> Callable[[], None]:
-    """Return what writes the submission.json of this moment again, byte for byte. Both raise OSError."""
+    """Return what makes submission.json what it is now: the same bytes, or none. Both raise OSError."""
+    if not paths.submission.exists():
+        return lambda: remove_if_there(paths.submission)
     content = paths.submission.read_bytes()
     return lambda: write_atomically(paths.submission, content)
 

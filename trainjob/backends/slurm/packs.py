@@ -17,6 +17,7 @@ from trainjob.records import submission as submissions
 from trainjob.records.submission import ELEMENT, Native, Submission
 
 HAS_SCHEDULER = True
+_PUT = 'mkdir -p -- "${1%/*}" && printf "%s\\n" "$2" >"$1.part" && mv -f "$1.part" "$1"'
 _OF_ELEMENT = re.compile(rf"/{ELEMENTS}/([0-9]+)$")
 
 refuse_folder, argv, start, start_soon = backend.refuse_folder, backend.argv, backend.start, backend.start_soon
@@ -107,16 +108,15 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
         backend.cancel(paths, submission, grace_s)
         return
     machine, whole = run.machine, _whole(native)
-    asked = [f"{whole['folder']}/{paths.cancels.name}", str(paths.element)]
-    machine.run(["sh", "-c", 'mkdir -p -- "$1" && : >"$1/$2"', "sh", *asked])
+    machine.run(["sh", "-c", _PUT, "sh", f"{whole['folder']}/{paths.cancels.name}/{paths.element}", "cancel"])
     kill_at, deadline = clock.monotonic() + grace_s, clock.monotonic() + grace_s + backend.END_S
     while (answer := asking.ask([whole])[0]).liveness is not Liveness.GONE:
         word = machine.run(["cat", f"{run.folder}/{paths.state.name}"], check=False).text.strip()
         if word in states.ENDED:
             return
         if answer.state == states.PENDING:  # no script of the job's is there to record it
-            record = 'mkdir -p -- "$1" && echo CANCELLED >"$1/.state.part" && mv -f "$1/.state.part" "$1/$2"'
-            machine.run(["sh", "-c", record, "sh", run.folder, paths.state.name])
+            for name, text in ((paths.attempt.name, str(submission.attempt)), (paths.state.name, states.CANCELLED)):
+                machine.run(["sh", "-c", _PUT, "sh", f"{run.folder}/{name}", text])
             return
         if clock.monotonic() > kill_at:
             _signal(native, "KILL")

@@ -46,11 +46,18 @@ if [[ -n "$element" ]]; then
   drop_follow_up() { return 0; }
   pass_on_waiting() { return 0; }
 
-  # A step whose ranks have not even begun was given to a node that does not answer.
+  # node_is_lost CODE SHOWN: a job goes on without a node that has failed, and srun returns 0. A node on which no rank has
+  # begun does not answer.
   node_is_lost() {
-    if [[ -n "$cancelled" ]] || all_ranks_have_ended; then return 1; fi
-    if step_has_begun && [[ -z "$(failed_nodes "$element_node")" ]]; then return 1; fi
+    if [[ -n "$cancelled" || "$2" == *' JobState='@(PENDING|COMPLETING|CANCELLED)* ]] || all_ranks_have_ended; then return 1; fi
+    if (($1 != 0)) && step_has_begun && has_node "$2" && [[ -z "$(failed_nodes "$element_node")" ]]; then return 1; fi
     exclude_node "$element_node" failed
+  }
+
+  # has_node SHOWN: whether the job still has this element's node, as far as the controller says.
+  has_node() {
+    if [[ ! "$1" =~ \ NodeList=([^ ]+) ]]; then return 0; fi
+    scontrol show hostnames "${BASH_REMATCH[1]}" | grep -qx -- "$element_node"
   }
 else
   TRAINJOB_PACK=(-m trainjob.launch.pack --script "$$" --of-node "$of_node" --at-once "$at_once")

@@ -154,7 +154,7 @@ facts_of_job() {
   if [[ "$shown" == *' Reason=TimeLimit '* ]] && may_ask_for_more time; then facts+=(more_time); fi
   if [[ -n "${SLURM_JOB_NUM_NODES:-}" ]] && ! is_group && ! all_ranks_have_ended; then facts+=(awaited); fi
   if all_ranks_have_succeeded; then facts+=(succeeded); fi
-  if [[ -n "${element_node:-}" ]] && node_is_lost; then facts+=(node_lost); fi
+  if [[ -n "${element_node:-}" ]] && node_is_lost "$1" "$shown"; then facts+=(node_lost); fi
   if [[ "$shown_when_told" =~ \ PreemptTime=[0-9] ]]; then facts+=(preempted); fi
 }
 
