@@ -18,6 +18,7 @@ RANKS = {
     "TRAINJOB_DATA_DIR": "the folder of prepared data sets",
     "TRAINJOB_TOKEN": "a random word of this start, the same for all its ranks",
     "TRAINJOB_RANK_DEVICE": "the device of the rank: cpu, cuda:N or ipu",
+    "TRAINJOB_SHARE": "of a packed element: the number of its share of a node, and how many a node has, as in 2/4",
     "TRAINJOB_COMPILE_ONLY": "not empty: a task compiles for its devices, and ends",
     "TRAINJOB_LIMITS": "what the prologue has set with `ulimit`, which holds for the ranks of every node",
     "TRAINJOB_LAUNCHER_LOG": "the log of a launcher that starts the ranks of its node, which leave it for their own",

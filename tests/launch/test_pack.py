@@ -28,7 +28,7 @@ told() { if [[ -e want/$n ]]; then ends CANCELLED 143; else ends REQUEUED 143; f
 trap told TERM
 trap 'ends REQUEUED 0' USR1
 rm -f $own/state
-if [[ $TRAINJOB_ELEMENT_IS == cancelled ]]; then echo $attempt >$own/attempt; ends CANCELLED 143; fi
+if [[ -z $node ]]; then echo $attempt >$own/attempt; ends CANCELLED 143; fi
 echo "begin $n $node $attempt" >>journal
 echo RUNNING >$own/state
 echo $attempt >$own/attempt

@@ -19,6 +19,8 @@ LAUNCHER_LOG = "TRAINJOB_LAUNCHER_LOG"
 STARTED = "TRAINJOB_STARTED"
 # What the prologue has set with `ulimit`: pairs LETTER=VALUE.
 LIMITS = "TRAINJOB_LIMITS"
+# Of a packed element: the number of its share of a node, and how many a node has, as in 2/4.
+SHARE = "TRAINJOB_SHARE"
 # Not empty: a task compiles for its devices and ends, before or instead of training.
 COMPILE_ONLY = "TRAINJOB_COMPILE_ONLY"
 

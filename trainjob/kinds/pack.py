@@ -46,16 +46,16 @@ def context(request: Request) -> dict[str, Any]:
     """Return the names that CONTRIBUTING.md lists for kind pack. Raises UserError for what no step can do."""
     from trainjob.cluster.slurm_text import ranges
     from trainjob.contract.quoting import Shell
-    from trainjob.kinds.slurm import directives, page
+    from trainjob.kinds.slurm import page
     from trainjob.planning.pack import shares_of
     from trainjob.render.sourced import Sourced, SourcedShell
 
     cluster, topology, names = SlurmCluster.of(request.cluster), request.plan.topology, page.context(request, "pack")
     shares, ours, by = shares_of(cluster, request.job, topology), "every packed element", request.origin("pack")
     placed = [
-        *(Sourced(word, ours) for word in ("--exact", "--mem=0", "--nodes=1")),
+        # Each launcher keeps its element's share: see launch/share.py.
+        *(Sourced(word, ours) for word in ("--overlap", "--mem=0", "--cpu-bind=none", "--nodes=1")),
         Sourced(f"--ntasks={topology.instances}", request.origin("instances")),
-        *(Sourced(f"--{name}={value}", origin) for name, value, origin in directives.accelerators(request, cluster)),
         SourcedShell(Shell('--nodelist="$SLURM_JOB_NODELIST"'), ours),
         SourcedShell(Shell('--job-name="$SLURM_ARRAY_TASK_ID"'), ours),  # by which its element's commands find it
     ]

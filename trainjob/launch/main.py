@@ -41,6 +41,10 @@ def main(arguments: Sequence[str]) -> int:
             from trainjob.launch import limits
 
             limits.set_as_in_prologue(os.environ[environment.LIMITS])
+        if os.environ.get(environment.SHARE):
+            from trainjob.launch import share
+
+            share.take(os.environ[environment.SHARE], os.environ)
         return Launch(parse(arguments)).run()
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)

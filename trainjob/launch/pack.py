@@ -30,10 +30,11 @@ _ELEMENT = "TRAINJOB_ELEMENT"
 
 
 class Begun(NamedTuple):
-    """An element that runs: its number, its node, its attempt before, and the process of its script."""
+    """An element that runs: its number, its share of its node, its attempt before, and the process of its script."""
 
     number: int
     node: str
+    share: int
     attempt: int
     script: "subprocess.Popen[bytes]"
 
@@ -54,7 +55,7 @@ class Packing:
         environ: Mapping[str, str],
     ) -> None:
         self._paths, self._at_once, self._numbers = paths, at_once, numbers
-        self._free = dict.fromkeys(nodes, of_node)
+        self._free = {node: list(range(of_node)) for node in nodes}  # the numbers of free shares
         self._waiting: Deque[int] = deque(number for number in numbers if not self._has_ended(number))
         self._running: Dict[int, Begun] = {}
         self._cancelled: Set[int] = set()
@@ -81,17 +82,18 @@ class Packing:
         """Start elements as long as a share is free, and return whether any runs then."""
         for number in [number for number in self._waiting if number in self._cancelled]:
             self._waiting.remove(number)
-            self._start(number, next(iter(self._free), ""), "cancelled")
+            self._start(number)
         while self._waiting and not (self._is_asked or self._is_told) and len(self._running) < self._at_once:
-            node = max(self._free, key=lambda name: self._free[name], default="")
-            if self._free.get(node, 0) < 1:
+            node = max(self._free, key=lambda name: len(self._free[name]), default="")
+            if not self._free.get(node):
                 break
-            self._start(self._waiting.popleft(), node)
+            self._start(self._waiting.popleft(), node, self._free[node].pop(0))
         return bool(self._running)
 
-    def _start(self, number: int, node: str, how: str = "") -> None:
+    def _start(self, number: int, node: str = "", share: int = 0) -> None:
+        """Start an element's script; without a node, to record that it was cancelled."""
         paths = self._paths.of_element(number)
-        own = {_ELEMENT: str(number), _ELEMENT + "_NODE": node, _ELEMENT + "_IS": how}
+        own = {_ELEMENT: str(number), _ELEMENT + "_NODE": node, _ELEMENT + "_SHARE": str(share)}
         script = subprocess.Popen(
             ["bash", self._paths.batch_script.name],
             cwd=str(self._paths.folder),
@@ -99,9 +101,7 @@ class Packing:
             stdin=subprocess.DEVNULL,
             preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
         )
-        self._running[script.pid] = Begun(number, node, attempts.current(paths), script)
-        if node in self._free:
-            self._free[node] -= 1
+        self._running[script.pid] = Begun(number, node, share, attempts.current(paths), script)
 
     # -- watching ------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Packing:
             begun.script.returncode = ended.returncode
             paths = self._paths.of_element(begun.number)
             if begun.node in self._free:
-                self._free[begun.node] += 1
+                self._free[begun.node].append(begun.share)
                 attempt = str(attempts.current(paths))
                 bad = {one["node"]: one for one in events.excluded_nodes(paths) if one["attempt"] == attempt}
                 if begun.node in bad:

@@ -71,7 +71,7 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
         yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
     yield "cpus-per-task", cpus_per_task(request, cluster), request.cluster_origin
     yield from _memory(request, cluster)
-    yield from accelerators(request, cluster)
+    yield from _accelerators(request, cluster)
     if request.times.limit is not None:
         yield (
             "time",
@@ -142,8 +142,7 @@ def larger_memory(request: Request, cluster: SlurmCluster, percent: int, attempt
     return [f"--{name}={value}M" for value in grown]
 
 
-def accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
-    """Yield the option that asks for the accelerators of each node. Raises DirectiveError where the site asks twice."""
+def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     topology, kind = request.plan.topology, cluster.node.accelerator
     if kind == "cpu" or cluster.request == "none":
         return

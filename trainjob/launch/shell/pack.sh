@@ -7,7 +7,7 @@
 #   ranks_per_host    the ranks of each
 
 element=${TRAINJOB_ELEMENT:-} element_node=${TRAINJOB_ELEMENT_NODE:-}
-element_is=${TRAINJOB_ELEMENT_IS:-}
+element_share=${TRAINJOB_ELEMENT_SHARE:-}
 unset "${!TRAINJOB_ELEMENT@}"
 # shellcheck source=slurm.sh
 . "${BASH_SOURCE[0]%/*}/slurm.sh"
@@ -17,7 +17,7 @@ TRAINJOB_PACK=()
 if [[ -n "$element" ]]; then
   unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE
   export SLURM_JOB_NODELIST=$element_node SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=$ranks_per_host
-  export SLURM_ARRAY_TASK_ID=$element
+  export SLURM_ARRAY_TASK_ID=$element TRAINJOB_SHARE=$element_share/$of_node
   run_of_job=$element
   # The job follows another one, and so does each element that ran in that.
   if [[ -n "$follows" ]]; then read_word "tasks/$element/job_id" && follows=$word; fi
@@ -26,7 +26,7 @@ if [[ -n "$element" ]]; then
   address_of_first_node() { printf '127.0.0.1\n'; }
 
   # One that was cancelled while it waited has an end like any other.
-  if [[ "$element_is" == cancelled ]]; then
+  if [[ -z "$element_node" ]]; then
     share_token() {
       cancelled=1
       exit 143
