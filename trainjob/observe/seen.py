@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from trainjob.backends import registry
@@ -51,7 +52,9 @@ class Seen:
     @property
     def changes_when_asked(self) -> bool:
         """Whether its job may have been found, or its files fetched, since they were read."""
-        return self.submission is not None and (self.submission.native is None or self.submission.remote is not None)
+        if self.submission is None:
+            return False
+        return self.submission.native is None or (self.submission.remote is not None and self.is_open)
 
     @property
     def waits_for_an_answer(self) -> bool:
@@ -79,7 +82,7 @@ class Seen:
         """The attempt that runs, or was submitted last."""
         return max(self.attempt, self.submission.attempt if self.submission else 0)
 
-    @property
+    @cached_property
     def settled(self) -> Settled | None:
         """The last answer of its back end about its newest attempt, if that is written down."""
         return submissions.settled(self.paths, self.newest_attempt, self._resumed_at)
@@ -87,6 +90,15 @@ class Seen:
     def settle(self, state: str | None, note: str | None) -> None:
         """Write down how its newest attempt has ended, as its back end says."""
         submissions.settle(self.paths, Settled(self.newest_attempt, state, note, self._resumed_at))
+
+    def settle_if_gone(self, answer: Answer) -> None:
+        """Write down how its newest attempt has ended, if the answer of its back end tells: nobody need ask again."""
+        if answer.liveness is not Liveness.GONE:
+            return
+        if answer.state is not None or not self.is_open:
+            self.settle(answer.state, answer.note)
+        elif self.submission is not None and self.submission.is_cancelled and self.has_waited:
+            self.settle(states.CANCELLED, _CANCELLED_WAITING)
 
     @property
     def _resumed_at(self) -> str | None:

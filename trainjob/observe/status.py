@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -139,13 +139,41 @@ def statuses(
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
     read how runs were `submitted` gives that by run directory.
     """
-    listed = [(paths, paths.elements()) for paths in runs]
-    seen = []
-    for paths, elements in listed:
-        whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
-        seen += [look(one, whole) for one in elements or [paths]]
-    each = iter(_snapshots(seen, asking or StatusQueries()))
-    return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
+    looked = Looked(runs, submitted)
+    return looked.snapshots(looked.asked(asking or StatusQueries()))
+
+
+class Looked:
+    """A look at the files of runs, before any back end is asked about them."""
+
+    def __init__(self, runs: Iterable[RunPaths], submitted: Mapping[Path, Submission] | None = None) -> None:
+        self._runs = [(paths, paths.elements()) for paths in runs]
+        self._seen: list[Seen] = []
+        for paths, elements in self._runs:
+            whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
+            self._seen += [look(one, whole) for one in elements or [paths]]
+
+    def asked(self, asking: StatusQueries) -> list[tuple[Seen, Answer | None]]:
+        """Return what was seen of each run, and of each element of an array, with the answer about it."""
+        unadopted = asking.adopt_unknown(self._seen)
+        stale = asking.refresh(one for one in self._seen if one.is_open)
+        seen = [look(one.paths) if one.changes_when_asked else one for one in self._seen]
+        unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
+        answers = asking.answers(unsure)
+        # They may have ended, or begun again, between the two looks: their files have the last word.
+        asking.refresh(one for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
+        for one in unsure:
+            one.settle_if_gone(answers[one.paths.folder])
+        notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
+        return [(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
+
+    def snapshots(self, asked: Iterable[tuple[Seen, Answer | None]]) -> list[Snapshot]:
+        """Return what the runs are, given what was `asked` about them."""
+        each = (_snapshot(one, answer) for one, answer in asked)
+        return [
+            _of_array(paths, [next(each) for _ in elements]) if elements else next(each)
+            for paths, elements in self._runs
+        ]
 
 
 def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
@@ -162,22 +190,6 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
         is_held=any(element.is_held for element in elements),
         elements=elements,
     )
-
-
-def _snapshots(seen: Sequence[Seen], asking: StatusQueries) -> list[Snapshot]:
-    unadopted = asking.adopt_unknown(seen)
-    stale = asking.refresh(one for one in seen if one.is_open)
-    seen = [look(one.paths) if one.changes_when_asked else one for one in seen]
-    unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
-    answers = asking.answers(unsure)
-    # They may have ended, or begun again, between the two looks: their files have the last word.
-    asking.refresh(one for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
-    for one in unsure:
-        answer = answers[one.paths.folder]
-        if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
-            one.settle(answer.state, answer.note)
-    notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
-    return [_snapshot(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
 
 
 def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
