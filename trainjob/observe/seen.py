@@ -14,9 +14,12 @@ from trainjob.backends import registry
 from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
-from trainjob.records import attempts, events
+from trainjob.records import attempts, events, progress
+from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
+from trainjob.records.events import Event
 from trainjob.records.files import DamagedError, see_anew
+from trainjob.records.progress import ProgressRecord
 from trainjob.records.submission import Settled, Submission
 
 Value = TypeVar("Value")
@@ -29,7 +32,10 @@ _LOST = "its processes are gone and recorded no end: they were killed, or the ma
 
 @dataclass(frozen=True)
 class Seen:
-    """Submission, state and attempt of a run; `damage` has a line about each of them that can't be used."""
+    """Submission, state and attempt of a run, and what else its files say once that is asked for.
+
+    `damage` has a line about each of them that can't be used.
+    """
 
     paths: RunPaths
     submission: Submission | None
@@ -86,6 +92,26 @@ class Seen:
     def settled(self) -> Settled | None:
         """The last answer of its back end about its newest attempt, if that is written down."""
         return submissions.settled(self.paths, self.newest_attempt, self._resumed_at)
+
+    @cached_property
+    def noted(self) -> list[Event]:
+        """What its job scripts have noted."""
+        return events.read(self.paths)
+
+    @cached_property
+    def progress(self) -> ProgressRecord:
+        """How far it is; an empty record where that is unknown."""
+        return unless_damaged(lambda: progress.load(self.paths), self.damage, None) or ProgressRecord()
+
+    @cached_property
+    def name(self) -> str:
+        """Its job's name."""
+        return unless_damaged(lambda: jobs.load_name(self.paths.job), self.damage, None) or self.paths.id
+
+    @cached_property
+    def exit_code(self) -> int | None:
+        """The exit code that its job script wrote; None before its end."""
+        return unless_damaged(lambda: attempts.load_exit_code(self.paths), self.damage, None)
 
     def settle(self, state: str | None, note: str | None) -> None:
         """Write down how its newest attempt has ended, as its back end says."""
@@ -180,7 +206,7 @@ class Seen:
             return state, note
         if self.submission and self.submission.cancelled_at:
             return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else CANCELLED_RUNNING
-        if events.was_signalled(events.read(self.paths), self.newest_attempt):
+        if events.was_signalled(self.noted, self.newest_attempt):
             return states.CANCELLED, _KILLED
         if self.has_waited and self.submission and registry.has_scheduler(self.submission.backend):
             # A job that waits can end in no other way.

@@ -16,14 +16,11 @@ from trainjob.observe import arrays
 from trainjob.observe.asking import SHARED_S, Sparing, StatusQueries, spread
 from trainjob.observe.outlook import Outlook, outlook
 from trainjob.observe.seen import Seen, look, unless_damaged
-from trainjob.records import attempts, causes, events, failure, outlived
-from trainjob.records import job as jobs
-from trainjob.records import progress as progress_record
+from trainjob.records import causes, events, failure, outlived
 from trainjob.records import roles as role_records
 from trainjob.records import submission as submissions
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.records.progress import ProgressRecord
 from trainjob.records.roles import RoleRecord
 from trainjob.records.submission import Submission
 
@@ -195,10 +192,9 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
 def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     if answer is not None and seen.is_outdated_by(answer):
         seen = look(seen.paths)
-    paths, submission, damage = seen.paths, seen.submission, [*seen.damage]
-    noted = events.read(paths)
+    paths, submission, progress, noted = seen.paths, seen.submission, seen.progress, seen.noted
+    damage = seen.damage
     state, note = seen.state_with(answer)
-    progress = unless_damaged(lambda: progress_record.load(paths), damage, None) or ProgressRecord()
     failed = unless_damaged(lambda: failure.load(paths), damage, None) if state not in states.ACTIVE else None
     cause = causes.of_run(paths, note) if state in _UNEXPLAINED else None
     if state == states.LOST and cause is not None and cause.code == "disk-full":
@@ -220,11 +216,11 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         id=paths.id,
         folder=str(paths.folder),
         state=state,
-        name=unless_damaged(lambda: jobs.load_name(paths.job), damage, None) or paths.id,
+        name=seen.name,
         cluster=submission.cluster if submission else None,
         submitted_at=submission.submitted_at if submission else None,
         attempt=seen.attempt,
-        exit_code=unless_damaged(lambda: attempts.load_exit_code(paths), damage, None),
+        exit_code=seen.exit_code,
         epoch=progress.epoch,
         update=progress.update,
         total_updates=progress.total_updates,
