@@ -166,7 +166,7 @@ def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> FirstApart
             expected = whole.updates[number] if number < len(whole.updates) else None
             if start is None or expected is None or not ours.ends_as(expected):
                 return FirstApart(attempt, index, number + 1, ours, expected, right)
-        right += bool(attempt.updates) and attempt.number > 1
+        right += bool(start)
         reached = max(reached, (start or 0) + len(attempt.updates))
     return None
 
@@ -190,7 +190,7 @@ def first_apart_from_itself(resumed: Sequence[Resumption], tolerance: float) -> 
             if not (is_same and ours.goes_on_as(expected, tolerance)):
                 update = (one.start or 0) + index + 1
                 return FirstApart(one.attempt, index, update, ours, expected, right, "before the interruption")
-        right += bool(one.attempt.updates) and one.attempt.number > 1
+        right += bool(one.attempt.updates and one.start)
     return None
 
 
@@ -224,6 +224,24 @@ def lost(
         code = "rng" if draws or ours.batches else "samples-unseen"
         found.append(finding(code, f"{where}: {seen}, and {losses}"))
     yield from found or [finding("unknown", where)]
+
+
+def lost_later(resumed: Sequence[Resumption], after: int, whole: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield what attempts after number `after`, the first that differs, lost of what the attempts before them left.
+
+    Samples that differ may bring another rate with them, unless that is the first one of all, in a later epoch.
+    """
+    for one in resumed:
+        if one.attempt.number <= after or not one.attempt.updates or not one.expected:
+            continue
+        ours, expected = one.attempt.updates[0], one.expected[0]
+        first = FirstApart(one.attempt, 0, (one.start or 0) + 1, ours, expected, other="before the interruption")
+        begins_anew = ours.rates == whole.updates[0].rates and any(batch.loader_pass > 1 for batch in expected.batches)
+        for found in lost(first, AttemptLog(0, one.way, whole.events), longer=False):
+            if found.code == "scheduler" and ours.samples != expected.samples and not begins_anew:
+                continue
+            if found.code in ("optimizer", "scheduler", "scaler", "rng"):
+                yield found
 
 
 def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> LikelyCause | None:
@@ -264,7 +282,9 @@ def _other_samples(first: FirstApart, expected: ScriptUpdate, whole: AttemptLog)
         return
     number, batch = found
     text = f"{where} takes the samples of {_place(number, batch)}, {first.other} those of {_place(first.update, here)}"
-    if batch.place != here.place or batch.loader_pass == here.loader_pass:
+    if not taken.loader_pass and not ours.draws_as(expected):
+        yield finding("rng", f"{text}, and its random numbers, by which the script may draw them, are others as well")
+    elif batch.place != here.place or batch.loader_pass == here.loader_pass:
         yield _position(first, taken, text)
     elif _sampler(whole, batch.loader_pass) == "RandomSampler":
         yield finding("rng", f"{text}: the loader shuffles by torch's random numbers, whose state is another")
