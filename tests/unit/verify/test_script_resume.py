@@ -307,6 +307,19 @@ def test_averaged_weights_in_a_checkpoint_are_reported() -> None:
     assert "averaged" not in next(lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="raw")])).text
 
 
+@pytest.mark.parametrize(("rounded", "at_first", "is_told"), [("float16", "", True), ("float16", "float16", False)])
+def test_weights_that_were_saved_in_less_precision_are_reported(rounded: str, at_first: str, is_told: bool) -> None:
+    whole = AttemptLog(1, (dataclasses.replace(update(0), rounded=at_first), *WHOLE.updates[1:]))
+    # All updates had been made before: what is expected is the last.
+    attempts = [AttemptLog(1, whole.updates), AttemptLog(2, (changed(6, weights_before="others", rounded=rounded),))]
+    first = lost_module.first_apart(whole, attempts)
+    assert first is not None
+    (found,) = lost_module.lost(first, whole, longer=False)
+    assert found.code == "weights"
+    assert found.evidence.startswith("attempt 2 began")
+    assert (".half()" in found.cure) == is_told
+
+
 def test_a_shuffle_whose_random_state_was_lost_is_no_lost_epoch() -> None:
     passes = tuple(ScriptEvent(updates.PASS, 0, {"number": one, "sampler": "RandomSampler"}) for one in range(1, 4))
     whole = dataclasses.replace(WHOLE, events=passes)

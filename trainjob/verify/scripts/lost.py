@@ -163,9 +163,10 @@ def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> FirstApart
         start = starts_at(attempt, whole)
         for index, ours in enumerate(attempt.updates):
             number = (reached if start is None else start) + index
-            expected = whole.updates[number] if number < len(whole.updates) else None
+            last = len(whole.updates) - 1
+            expected = whole.updates[min(number, last)] if start is None or number <= last else None
             if start is None or expected is None or not ours.ends_as(expected):
-                return FirstApart(attempt, index, number + 1, ours, expected, right)
+                return FirstApart(attempt, index, number + 1, ours, expected, right, is_nowhere=start is None)
         right += bool(start)
         reached = max(reached, (start or 0) + len(attempt.updates))
     return None
@@ -203,7 +204,8 @@ def lost(
         yield finding("step-counter", f"{where}: the uninterrupted run has {len(whole.updates)} updates")
         return
     if ours.weights_before != expected.weights_before:
-        yield _averaged(where, ours, saves) or finding("weights", f"{where} began with other weights")
+        found_in = _averaged(where, ours, saves) or _rounded(where, ours, whole)
+        yield found_in or finding("weights", f"{where} began with other weights")
         return
     found = []
     if ours.state_before != expected.state_before:
@@ -258,6 +260,18 @@ def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> L
                     "Save before the average is put into the model, or after the trained weights are back in it",
                 )
     return None
+
+
+def _rounded(where: str, ours: ScriptUpdate, whole: AttemptLog) -> LikelyCause | None:
+    """Return the cause, if all weights have values of a shorter type, and did not from the beginning."""
+    if not ours.rounded or any(one.rounded for one in whole.updates[:1]):
+        return None
+    return LikelyCause(
+        "weights",
+        f"the weights have been rounded: they were saved as {ours.rounded}, or loaded as such",
+        f"{where} began with weights that all are values of {ours.rounded}",
+        "Save the weights as they are trained, without .half() or .to(torch.bfloat16), in the file that is loaded",
+    )
 
 
 def _shown(values: Sequence[float]) -> str:
