@@ -463,7 +463,8 @@ def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | Non
 def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     if around.launch.command.background or not any(two.background for two in _own(one)):
         return None
-    if WATCHES.search(one.text):
+    names = {two.name for two in _own(one)}
+    if names & WATCHES and names <= WATCHES | LEAVES_NOTHING | {""}:
         return Decision(Where.NOWHERE, "`trainjob usage` shows what ranks use")
     return Decision(Where.LOST, "it runs beside the training")
 
@@ -475,8 +476,6 @@ def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
         return None
     if not _writes_nothing(commands) or (one.assignments and one.kind in _SIMPLE):
         return None
-    if re.search(r"\$\{\w+:?=", one.text):
-        return None  # it gives a variable its value
     if not all(_prints_in(around, two) for two in commands):
         return None
     if _exports(one):
