@@ -127,7 +127,8 @@ def test_an_array_that_only_a_run_fills_is_filled_there(tmp_path: Path) -> None:
 def test_what_a_command_finds_is_looked_for_when_the_job_runs(tmp_path: Path) -> None:
     setup = "CARD=$(ls /sys/class/net | grep -m1 ib)\nCARD=${CARD:-eth0}\nexport NCCL_SOCKET_IFNAME=$CARD\n"
     adoption = adopted(PER_RANK + setup + "srun python train.py\n", tmp_path)
-    assert prologue(adoption) == setup.splitlines()
+    look, *others = setup.splitlines()
+    assert prologue(adoption) == [f"{look} || true", *others]
     assert "eth0" not in adoption.job
 
 
@@ -544,3 +545,21 @@ def test_a_loop_beside_the_training_is_named_unless_it_only_watches(body: str, i
 def test_a_default_that_is_also_given_reaches_the_command(tmp_path: Path) -> None:
     adoption = adopted(': "${DATA:=/d/$USER}"\nsrun python train.py "$DATA"\n'.join([ONE_GPU, ""]), tmp_path)
     assert prologue(adoption) == [': "${DATA:=/d/$USER}"', "export DATA"]
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("", "NET=$(ls /sys | grep ib) || true"),
+        ("set -e\n", "NET=$(ls /sys | grep ib) || true"),  # without pipefail, only its last command can end the file
+        ("set -eo pipefail\n", "NET=$(ls /sys | grep ib)"),
+        ("export ", "export NET=$(ls /sys | grep ib)"),
+    ],
+)
+def test_a_look_that_finds_nothing_ends_the_job_only_where_it_ends_the_file(
+    before: str, kept: str, tmp_path: Path
+) -> None:
+    text = (
+        f"{before}NET=$(ls /sys | grep ib)\nNET=${{NET:-eth0}}\nexport NCCL_SOCKET_IFNAME=$NET\nsrun python train.py\n"
+    )
+    assert prologue(adopted(ONE_GPU + text, tmp_path))[0] == kept
