@@ -68,8 +68,11 @@ def _settings(path: Path, stated: Any) -> DoctorSettings:
                 f"{path}: doctor has no setting {name}", f"{did_you_mean(name, known)}it has {', '.join(known)}"
             )
         right = {"cluster": str, "strict": bool}.get(name, list)
-        if not isinstance(value, right) or (right is list and not all(isinstance(one, str) for one in value)):
-            raise UsageError(f"{path}: {name} is {value!r}", f"give a {right.__name__}{' of codes' * (right is list)}")
+        items = value if isinstance(value, list) else ()
+        if not isinstance(value, right) or not all(isinstance(one, str) for one in items):
+            raise UsageError(
+                f"{path}: {name} is {value!r}", f"give a {right.__name__}{' of texts' if right is list else ''}"
+            )
     lists = {name: codes(stated.get(name)) for name in ("select", "ignore")}
     return DoctorSettings(stated.get("cluster"), lists["select"], lists["ignore"], stated.get("strict", False))
 
