@@ -16,7 +16,7 @@ from trainjob.cluster.reading import cluster_of_job, read_preferences, read_stri
 from trainjob.cluster.strict import Strict, key
 from trainjob.contract.errors import Problem, UserError
 from trainjob.kinds.lookup import find
-from trainjob.records.files import only_owner_writes, write_atomically
+from trainjob.records.files import only_owner_writes
 from trainjob.records.own import put_by_another
 
 VARIABLE = "TRAINJOB_CLUSTER"
@@ -118,8 +118,12 @@ def use(name: str) -> Path:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        write_atomically(path.resolve(), text, mode)  # a link to a file that is kept elsewhere stays one
+        kept = path.resolve()  # a link to a file that is kept elsewhere stays one
+        staging = kept.with_name(f".{path.name}.part")
+        staging.write_text(text, encoding="utf-8")
+        if kept.exists():
+            staging.chmod(kept.stat().st_mode & 0o777)
+        staging.replace(kept)
     except OSError as error:
         raise UserError(f"{path} can't be written ({error.strerror})", f"set {VARIABLE} instead") from None
     return path

@@ -48,7 +48,7 @@ def test_a_stranger_is_not_counted_and_the_chosen_address_is_the_only_one() -> N
 def test_whatever_a_stranger_says_keeps_nobody_from_meeting(
     said: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "_HELLO_S", 0.5)
+    monkeypatch.setattr(meeting, "HELLO_S", 0.5)
     port = rank_environment.free_port(os.getpid() + 1)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(meeting.host, "127.0.0.1", port, TOKEN, {"node": "n0"}, 1, LIMIT_S)

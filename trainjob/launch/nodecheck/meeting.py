@@ -21,7 +21,7 @@ _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 << 20
 # What comes before the token is known to be right: it may be any program's.
 _MOST_HELLO_BYTES = 4096
-_HELLO_S = 5.0
+HELLO_S = 5.0
 # Longer than a launcher works between two messages: see all_reduce.py.
 _STEP_S = 240.0
 _POLL_S = 0.2
@@ -84,7 +84,7 @@ class LauncherMeeting:
         for link in self._links:
             with contextlib.suppress(OSError):
                 if self.is_first:
-                    link.settimeout(_HELLO_S)
+                    link.settimeout(HELLO_S)
                     link.recv(1)
             link.close()
 
@@ -185,9 +185,9 @@ def _hello(link: socket.socket, token: str) -> Optional[Party]:
 
     with contextlib.suppress(NobodyMetError):
         # A stranger's text may not be valid UTF-8: "replace" accepts any bytes.
-        said = str(receive(link, _HELLO_S, _MOST_HELLO_BYTES)).encode("utf-8", "replace")
+        said = str(receive(link, HELLO_S, _MOST_HELLO_BYTES)).encode("utf-8", "replace")
         if hmac.compare_digest(said, token.encode()):
-            party: Party = receive(link, _HELLO_S)
+            party: Party = receive(link, HELLO_S)
             return party
     link.close()
     return None
