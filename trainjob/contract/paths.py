@@ -183,6 +183,10 @@ class RunPaths:
         """Return the file whose presence says that its ranks were told to end, which its job script may not know."""
         return self.folder / (".terminated.%d" % attempt)
 
+    def bypassed(self, attempt: int, signal: str) -> Path:
+        """Return the file that says which launcher got a signal of that name first, when, and from whom."""
+        return self.folder / (".bypassed.%d.%s" % (attempt, signal))
+
     def end_mark(self, attempt: int, rank: int) -> Path:
         """Return the file in which the launcher of a rank under Slurm notes its exit code when the rank has ended."""
         return self.end_marks / ("%d.%04d" % (attempt, rank))
