@@ -110,6 +110,23 @@ def test_every_rank_is_told_to_end(launched: Callable[..., Launched], sent: int,
     assert [one.log(rank) for rank in (0, 1)] == [["ready", heard]] * 2
 
 
+def test_who_has_sent_a_signal_that_the_job_script_did_not_is_noted(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    one.process.send_signal(signal.SIGUSR1)  # as its job script does
+    one.wait_until_both_say("SIGUSR1")
+    noted = RunPaths(one.folder).bypassed(1, "TERM")
+    with subprocess.Popen(["bash", "-c", f"kill -TERM {one.process.pid}; read -r", "-"], stdin=subprocess.PIPE) as bash:
+        assert one.ended()[0] == 0
+        assert bash.stdin is not None
+        bash.stdin.close()
+    assert (
+        f"the launcher of rank 0 on {os.uname().nodename}, sent by bash (process {bash.pid} of user "
+        in noted.read_text()
+    )
+    assert not RunPaths(one.folder).bypassed(1, "USR1").exists()
+
+
 def test_a_rank_that_term_ends_a_moment_before_its_launcher_hears_of_it_has_not_failed(
     launched: Callable[..., Launched],
 ) -> None:

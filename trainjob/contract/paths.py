@@ -121,7 +121,10 @@ class RunPaths:
             return "%s:%s" % (self.run.id, self.role)
         if self.element is not None:
             return "%s:%d" % (self.whole.id, self.element)
-        return self.folder.resolve().name
+        name = self.folder.name
+        # Links above it leave its name as it is.
+        is_its_own = name not in ("", "..") and not os.path.islink(str(self.folder))
+        return name if is_its_own else self.folder.resolve().name
 
     @property
     def role(self) -> Optional[str]:
@@ -159,7 +162,7 @@ class RunPaths:
         if self.element is not None:
             return []
         try:
-            folders = [RunPaths(folder) for folder in (self.folder / ELEMENTS).iterdir()]
+            folders = [RunPaths(self.folder / ELEMENTS / name) for name in os.listdir(str(self.folder / ELEMENTS))]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((paths for paths in folders if paths.element is not None), key=lambda paths: paths.element or 0)
@@ -180,6 +183,10 @@ class RunPaths:
     def terminated(self, attempt: int) -> Path:
         """Return the file whose presence says that its ranks were told to end, which its job script may not know."""
         return self.folder / (".terminated.%d" % attempt)
+
+    def bypassed(self, attempt: int, signal: str) -> Path:
+        """Return the file that says which launcher got a signal of that name first, when, and from whom."""
+        return self.folder / (".bypassed.%d.%s" % (attempt, signal))
 
     def end_mark(self, attempt: int, rank: int) -> Path:
         """Return the file in which the launcher of a rank under Slurm notes its exit code when the rank has ended."""

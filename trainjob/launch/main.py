@@ -10,6 +10,7 @@ file system, and each module is several operations there. So what not every star
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -246,7 +247,20 @@ class Launch:
             requests = requests_by_input()
             looks_for_request = partial(is_closed, requests)
         supervisor = Supervisor(self.paths, ranks, grace_s, self.restarts, watch, looks_for_request=looks_for_request)
-        return guarded(supervisor.run, requests)
+        return guarded(supervisor.run, requests, self._note_signal)
+
+    def _note_signal(self, received: signal.struct_siginfo) -> None:
+        """Note a signal that its job script has not sent, nor mpirun: what Slurm sends may go past the script."""
+        options, sender = self.options, received.si_pid
+        # In a container nobody outside has a number.
+        if options.launcher == "container" or (options.launcher != "slurm" and sender in (0, os.getppid())):
+            return
+        by = "the kernel"
+        if sender:
+            program = host.text("/proc/%d/comm" % sender).strip() or "a program that has ended"
+            by = "%s (process %d of user %d)" % (program, sender, received.si_uid)
+        who = "the launcher of rank %d on %s, sent by %s" % (self.first.rank, host.node_name(), by)
+        attempts.note_signal(self.paths, self.attempt, signal.Signals(received.si_signo).name[3:], who)
 
     def _orders(self, answered: Optional[str]) -> Orders:
         """Return what is watched: of a user's own command more than of a task, whose ranks watch themselves."""

@@ -10,6 +10,7 @@ import os
 import re
 from typing import NamedTuple, Optional
 
+from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
 from trainjob.records.files import (
     DamagedError,
@@ -107,6 +108,14 @@ def note_request(paths: RunPaths, attempt: int, request: StopRequest) -> None:
         except OSError:
             if not asked.exists():  # else the launcher of another node has done so
                 raise
+
+
+def note_signal(paths: RunPaths, attempt: int, signal: str, who: str) -> None:
+    """Note which launcher got a signal, and from whom: its job script may not have got it. The first one stands."""
+    noted = paths.bypassed(attempt, signal)
+    with contextlib.suppress(OSError):
+        if not noted.exists():
+            write_atomically(noted, "%.3f %s\n" % (clock.time(), who), durable=False)
 
 
 def keep_room_for_request(paths: RunPaths) -> None:

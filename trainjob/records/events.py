@@ -12,12 +12,14 @@ from trainjob.records.files import DamagedError, read_small, write_atomically
 
 BEGAN, SIGNAL, ENDED = "began", "signal", "ended"
 ASKED = "asked"  # the signal that a handler of a rank got first, also past the job script
+BYPASSED = "bypassed"  # a signal that a launcher got, and the job script did not
 LAUNCH, COMPILED = "launch", "compiled"  # the ranks are being started; before that, IPUs' executable was compiled
 IMAGE = "image"  # the digest of what a job under Slurm runs inside of
 RETRY = "retry"  # the next attempt asks for more
 IDLE = "idle"  # nobody uses the nodes that the job holds: what it says; empty: somebody does again
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
 _WHY_LOST = "its job script noted no end: its node failed, or something killed it"
+_TO_END = ("TERM", "INT", "HUP", "URG")
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 
@@ -28,8 +30,8 @@ class Event(NamedTuple):
     at: float
     attempt: int
     what: str
-    # began: the nodes; signal, asked: its name; image: its digest; retry: mem or time, and sbatch's option;
-    # ended: state, code, and why
+    # began: the nodes; signal, asked: its name; bypassed: its name, whose launcher got it, and from whom; image: its
+    # digest; retry: mem or time, and sbatch's option; ended: state, code, and why
     detail: str
 
 
@@ -84,11 +86,11 @@ def idle(events: List[Event], attempt: int) -> str:
 
 
 def was_signalled(events: List[Event], attempt: int) -> bool:
-    """Return whether the last event of an attempt is a signal to end (TERM), and not its end."""
+    """Return whether the last event of an attempt is a signal to end, and not its end."""
     # Ranks that were being started when TERM came may have noted that after it.
     noted = (event for event in reversed(events) if event.attempt == attempt)
-    last = next((event for event in noted if event.what not in (LAUNCH, COMPILED, ASKED)), None)
-    return last is not None and last.what == SIGNAL and last.detail == "TERM"
+    last = next((event for event in noted if event.what not in (LAUNCH, COMPILED, ASKED, BYPASSED)), None)
+    return last is not None and last.what == SIGNAL and last.detail in _TO_END
 
 
 def image(events: List[Event]) -> Optional[str]:

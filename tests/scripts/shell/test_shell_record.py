@@ -109,6 +109,24 @@ def test_the_request_that_a_rank_got_is_noted_with_its_own_time(bash: Bash) -> N
     assert noted_as[2][1].startswith("STOPPED 0 asked to stop")
 
 
+@pytest.mark.parametrize(("got", "is_noted"), [("USR1", True), ("TERM", False)])
+def test_a_signal_that_went_past_the_script_is_noted_with_its_sender(bash: Bash, got: str, is_noted: bool) -> None:
+    word = "1000.250 the launcher of rank 1 on n2, sent by slurmstepd (process 9 of user 0)"
+    scripted = f"begin_attempt; note_event signal TERM; echo '{word}' >.bypassed.1.{got}; TRAINJOB_RUN_DIR=$PWD"
+    bash.run(f"{scripted}; end_attempt 0")
+    found = [(one.detail, one.at) for one in events.read(RunPaths(bash.folder)) if one.what == "bypassed"]
+    assert found == ([(f"{got} {word.partition(' ')[2]}", 1000.25)] if is_noted else [])
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
+def test_each_signal_to_the_script_is_noted_by_its_name(bash: Bash, name: str) -> None:
+    bash.run(
+        f"begin_attempt; trap_each 'cancelled=1' TERM INT HUP; kill -{name} $$; [[ -n $cancelled ]] && echo it >did"
+    )
+    assert [one.detail for one in events.read(RunPaths(bash.folder)) if one.what == "signal"] == [name]
+    assert bash.word("did") == "it"
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder", "full"])
 def test_events_that_cannot_be_noted_change_nothing(bash: Bash, kind: str) -> None:
     makes = {"pipe": "mkfifo events", "folder": "mkdir events", "full": "ln -s /dev/full events"}
@@ -153,7 +171,7 @@ def test_a_script_that_is_told_to_end_tells_its_ranks_and_is_cancelled(bash: Bas
     assert process.wait(LIMIT_S) == 5
     assert (bash.word("told"), ended(bash)) == ("told", ("1", "CANCELLED", "5"))
     assert noted(bash)[1:] == [
-        (1, "signal", "TERM"),
+        (1, "signal", number.name[3:]),
         (1, "ended", "CANCELLED 5 cancelled: trainjob resume starts it again"),
     ]
 

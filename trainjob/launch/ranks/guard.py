@@ -28,10 +28,15 @@ PASSED_ON = {
 WATCHED = {signal.SIGCHLD, *PASSED_ON}
 
 
-def guarded(work: Callable[[], int], requests: Optional[int] = None) -> int:
+def guarded(
+    work: Callable[[], int],
+    requests: Optional[int] = None,
+    note: Callable[[signal.struct_siginfo], None] = lambda _: None,
+) -> int:
     """Fork, and return in both processes: in the child what `work` returned, in this one the child's exit code.
 
-    What can be read from the descriptor `requests` is a request to stop, as USR1 is.
+    What can be read from the descriptor `requests` is a request to stop, as USR1 is. `note` is called with each signal
+    that has been passed on, in this process.
     """
     # sigwait takes signals one at a time, so none can arrive between two lines.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -49,9 +54,11 @@ def guarded(work: Callable[[], int], requests: Optional[int] = None) -> int:
         threading.Thread(target=_hand_on, args=(requests, worker), daemon=True).start()
     try:
         while True:
-            received = signal.Signals(signal.sigwait(WATCHED))
-            if received in PASSED_ON:
-                os.kill(worker, PASSED_ON[received])
+            received = signal.sigwaitinfo(WATCHED)
+            number = signal.Signals(received.si_signo)
+            if number in PASSED_ON:
+                os.kill(worker, PASSED_ON[number])
+                note(received)
             ended = processes.reap().get(worker)
             if ended is not None:
                 break

@@ -38,7 +38,7 @@ end_run() {
 # Stays until the ranks have ended, and hands on what this script is told: TERM ends them, USR1 asks for a checkpoint.
 wait_for_ranks() {
   launcher=$!
-  trap 'note_event signal TERM; cancelled=1; kill -TERM "$launcher" 2>/dev/null || true' TERM INT HUP
+  trap_each 'cancelled=1; kill -TERM "$launcher" 2>/dev/null || true' TERM INT HUP
   trap 'ask_for_checkpoint' USR1
   if [[ -n "$usr1" ]]; then ask_for_checkpoint; fi
   watch_time_limit

@@ -57,10 +57,10 @@ wait_for_ranks() {
   launcher=$!
   set +m
   if [[ -n "$stops_by_file" ]]; then
-    trap 'note_event signal TERM; if [[ -n "$cancelled" ]]; then kill_group TERM; fi; cancelled=1; : >stop' TERM INT HUP
+    trap_each 'if [[ -n "$cancelled" ]]; then kill_group TERM; fi; cancelled=1; : >stop' TERM INT HUP
     trap 'note_event signal USR1; : >stop' USR1
   else
-    trap 'note_event signal TERM; cancelled=1; kill_group TERM' TERM INT HUP
+    trap_each 'cancelled=1; kill_group TERM' TERM INT HUP
     # mpirun hands it on to the launchers; a starter that doesn't take it is left alone.
     trap 'note_event signal USR1; if takes_usr1 "$launcher"; then kill -USR1 "$launcher" 2>/dev/null || true; fi' USR1
   fi

@@ -101,7 +101,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue "done" .request .asked.* .saved.* .terminated.* failure.json exit_code .store-*
+  rm -f state requeue "done" .request .asked.* .saved.* .bypassed.* .terminated.* failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
@@ -112,6 +112,16 @@ begin_attempt() {
 tell_what_runs() {
   sed -n 's/^# \(Job \|Ranks run\)/trainjob: \1/p' "${0##*/}" >&2 2>/dev/null || true
   say "attempt $TRAINJOB_ATTEMPT: ranks write to $PWD/logs"
+}
+
+# trap_each CALL SIGNAL…: notes each of these signals by its name when it comes, and then does CALL.
+trap_each() {
+  local call=$1 name
+  shift
+  for name in "$@"; do
+    # shellcheck disable=SC2064 # its name now
+    trap "note_event signal $name; $call" "$name"
+  done
 }
 
 # A newer attempt owns the files: an older one leaves them alone.
@@ -150,9 +160,20 @@ record_end() {
   # The ranks' launchers write no events: the first request that a rank's handler got.
   read_word ".asked.$TRAINJOB_ATTEMPT"
   if [[ -n "$word" ]]; then note_event asked "${word% *}" "${word#* }"; fi
+  note_bypassing
   note_event ended "$state $1${why:+ $why}"
   write_word state "$state"
   if [[ -t 2 ]]; then say "$state"; fi
+}
+
+# Signals that launchers got, and this script did not.
+note_bypassing() {
+  local noted word
+  for noted in ".bypassed.$TRAINJOB_ATTEMPT."*; do
+    read_word "$noted"
+    if [[ -z "$word" ]] || grep -q $'\t'"$TRAINJOB_ATTEMPT"$'\tsignal\t'"${noted##*.}\$" events; then continue; fi
+    note_event bypassed "${noted##*.} ${word#* }" "${word%% *}"
+  done
 }
 
 # judge CODE [FACTS]: sets state, next and why, as launch/ending.py has them.

@@ -162,7 +162,7 @@ wait_for_ranks() {
     noting=$!
   fi
   # shellcheck disable=SC2086 # names of signals
-  trap 'note_event signal TERM; cancelled=1; when_told' $told_by
+  trap_each 'cancelled=1; when_told' $told_by
   trap 'keep_asking' USR1
   if [[ -n "$usr1" ]]; then keep_asking; fi
   watch_time_limit

@@ -217,7 +217,10 @@ def _instance(plan: Plan, index: int, local: int) -> Instance:
 
 # -- the events of a run, in order and in words: attempts, signals, nodes avoided, checkpoints skipped ------------
 
-_SIGNALS = {"TERM": "asked to end (TERM)", "USR1": "asked to write a checkpoint and stop (USR1)"}
+_SIGNALS = {
+    **{name: f"asked to end ({name})" for name in ("TERM", "INT", "HUP", "URG")},
+    "USR1": "asked to write a checkpoint and stop (USR1)",
+}
 
 _CONTINUED = "continued from the checkpoint of update {}"
 _FORMAT = "%Y-%m-%d %H:%M:%S"  # UTC
@@ -272,6 +275,9 @@ def _sentence(event: Event) -> str:
         return _SIGNALS.get(event.detail, f"signal {event.detail}")
     if event.what == events.ASKED:
         return f"a handler of a rank gets {event.detail}: asked to stop"
+    if event.what == events.BYPASSED:
+        name, _, who = event.detail.partition(" ")
+        return f"{name} goes past the job script, to {who}"
     if event.what == events.IMAGE:
         return f"runs in image {event.detail}"
     if event.what == events.RETRY:
