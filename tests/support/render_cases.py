@@ -13,7 +13,7 @@ from tests.support.pod_cases import pod_requests, slurm_ipu_requests
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.kinds.lookup import find
-from trainjob.kinds.table import KINDS, cluster_of
+from trainjob.kinds.table import EVERY_KIND, cluster_of
 from trainjob.planning.build import plan
 from trainjob.render.elements import Elements, Variation
 from trainjob.render.rendered import Rendered, render
@@ -107,7 +107,7 @@ def request(place: Cluster | None = None, origins: Mapping[str, str] | None = No
 
 
 def rendered(asked: Request, *site: Path) -> Rendered:
-    return render(asked, KINDS[asked.cluster.kind], OURS, site)
+    return render(asked, EVERY_KIND[asked.cluster.kind], OURS, site)
 
 
 def script(asked: Request, *site: Path) -> str:
@@ -116,7 +116,7 @@ def script(asked: Request, *site: Path) -> str:
 
 
 def explained_script(asked: Request, *site: Path) -> str:
-    return rendered_script(asked, KINDS[asked.cluster.kind], OURS, site, explain=True)
+    return rendered_script(asked, EVERY_KIND[asked.cluster.kind], OURS, site, explain=True)
 
 
 def site_template(folder: Path, text: str, name: str = "jobs/local.sh.j2") -> Path:
@@ -145,6 +145,7 @@ def golden_requests() -> dict[str, Request]:
         **{f"slurm-{runtime}": _contained(runtime) for runtime in ("apptainer", "pyxis", "docker", "podman")},
         "slurm-hostile": _hostile("slurm", nodes={"count": 1, "cpus": 4}),
         "slurm-sweep": _sweep(),
+        "slurm-pack": _pack(),
         "slurm-groups": _groups(),
         "slurm-horovod": _horovod(cluster(**{**FULL_SLURM, "nodes": {"count": 2, "cpus": 16}, "request": "none"})),
         "hosts-digits": _digits("hosts-gpu"),
@@ -204,6 +205,15 @@ def _sweep() -> Request:
     elements = Elements(asked, (0, 1), {number: Variation(**values) for number, values in own.items()})
     origins = {"array": "flag --array", "sweep": "flag --sweep"}
     return elements.planned(Request(place, "cluster file here.yaml", asked, origins, plan("here", place, asked)))
+
+
+def _pack() -> Request:
+    nodes = {"count": 4, "accelerator": "gpu", "accelerators": 4, "type": "a100", "cpus": 64}
+    place = cluster(kind="pack", nodes=nodes, directives={"partition": "gpu"}, time_limit="04:00:00")
+    asked = Job(name="many", command=["python", "train.py"], instances=2, array="0-9%3", pack=2)
+    origins = {"array": "flag --array", "pack": "flag --pack", "instances": "flag --instances"}
+    request = Request(place, "cluster file here.yaml", asked, origins, plan("here", place, asked))
+    return Elements(asked, tuple(range(10)), {}).planned(request)
 
 
 def _podman() -> Request:

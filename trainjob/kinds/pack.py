@@ -28,8 +28,7 @@ class PackCluster(SlurmCluster):
         super().enforce_rules()
         refuse_without_steps(self)
         if self.node.accelerator != "cpu" and self.request == "none":
-            cure = "set request: gres, or leave pack out"
-            raise BreachError("request", "is none, so Slurm would give every element all devices of a node", cure)
+            raise BreachError("request", "is none, so no element can tell its share of devices", "set request: gres")
 
     @property
     def capacity(self) -> Capacity:

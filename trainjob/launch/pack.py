@@ -22,7 +22,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, guarded
 from trainjob.records import attempts, events
-from trainjob.records.files import keep_others_from_writing, read_number, remove_if_there, write_atomically
+from trainjob.records.files import keep_others_from_writing, remove_if_there
 
 # Between two looks for what others ask by files. A share is given away as soon as its element has ended.
 _LOOK_S = 2.0
@@ -130,7 +130,7 @@ class Packing:
         """Hand on what this process was told, and what others ask by files, of the job or of single elements."""
         self._is_told = self._is_told or received == signal.SIGTERM
         self._is_asked = self._is_asked or received == signal.SIGUSR1
-        self._is_asked = self._is_asked or read_number(self._paths.request) == self._attempt
+        self._is_asked = self._is_asked or attempts.is_asked_by_file(self._paths, self._attempt)
         with contextlib.suppress(OSError):
             for name in os.listdir(str(self._paths.cancels)):
                 remove_if_there(self._paths.cancels / name)
@@ -166,8 +166,7 @@ class Packing:
             attempts.ask_to_requeue(self._paths, further)
             code = 0
         self._say("%d of %d elements are complete, and %d are to go on" % (complete, len(elements), len(self._waiting)))
-        self._paths.end_marks.mkdir(exist_ok=True)
-        write_atomically(self._paths.end_mark(self._attempt, 0), "%d\n" % code, durable=False)
+        attempts.leave_end_mark(self._paths, self._attempt, 0, code)
         return code
 
     def _say(self, text: str) -> None:

@@ -56,6 +56,11 @@ def load_state(paths: RunPaths) -> Optional[str]:
     return word
 
 
+def is_asked_by_file(paths: RunPaths, attempt: int) -> bool:
+    """Return whether the job script asks this attempt to stop by the file that it writes for launchers."""
+    return read_number(paths.request) == attempt
+
+
 def exit_code(paths: RunPaths) -> Optional[int]:
     """Return the exit code that the job script wrote; None before its end."""
     return read_number(paths.exit_code)
@@ -84,6 +89,13 @@ def token(paths: RunPaths) -> Optional[str]:
 def ask_to_requeue(paths: RunPaths, update: int) -> None:
     """Write the marker for which the job script asks for another attempt, after the checkpoint of `update`."""
     write_atomically(paths.requeue, "%d\n" % update)
+
+
+def leave_end_mark(paths: RunPaths, attempt: int, rank: int, code: int) -> None:
+    """Tell the job script that a rank has ended, and its exit code. Raises OSError."""
+    paths.end_marks.mkdir(exist_ok=True)
+    # Not fsynced: nothing reads it after a power cut.
+    write_atomically(paths.end_mark(attempt, rank), "%d\n" % code, durable=False)
 
 
 class StopRequest(NamedTuple):

@@ -20,6 +20,7 @@ _REASONS = {
     "array": "The elements of the array: each is a separate run of this script.",
     "signal": "Slurm asks for a checkpoint this many seconds before the time limit.",
     "requeue": "Slurm may start the job again: it continues from its newest checkpoint.",
+    "no-kill": "A node that fails does not end what runs on the others.",
     "no-requeue": "This site does not let jobs restart: a follow-up job is submitted instead.",
     "open-mode": "Each attempt appends to the log of the last one.",
     "output": "The file below the run directory that gets the script's own output.",

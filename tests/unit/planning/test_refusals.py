@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.plan_cases import OWN, label, local, planned, pod, refused, slurm
+from trainjob.cluster.base import Cluster
 from trainjob.contract import tasks
 from trainjob.contract.errors import UserError
 from trainjob.kinds.table import cluster_of
@@ -17,6 +18,10 @@ SITE: dict[str, Any] = {"limits": {"max_nodes": 4, "max_time": "24:00:00"}}
 def with_server(hosts: int) -> dict[str, Any]:
     server = {"command": ["serve"], "ready": "file:up", "hosts": hosts}
     return {"roles": {"server": server, "train": {"command": ["x"], "needs": ["server"]}}}
+
+
+def packing(**more: Any) -> Cluster:
+    return cluster_of({**slurm().as_values(stated_only=True), "kind": "pack", **more})
 
 
 CASES = [
@@ -37,6 +42,24 @@ CASES = [
     (slurm("ipu"), {"hosts": 1, "replicas": 8}, "8 replicas × 1 IPU = 8 IPUs on 1 node × 4 = 4"),
     # roles
     (slurm(count=4), {"hosts": 4, **with_server(1)}, "at most 4 are there. Nearest that works: --hosts 3. Or give the"),
+    # elements packed into one job
+    (packing(), {"pack": 2}, "the elements of an array: pack is 2, and there is no array. Give --array or --sweep, or"),
+    (packing(), {"pack": 9, "array": "0-3", "instances": 1}, "pack is 9, and a job may have 8 nodes. Give --pack 8 or"),
+    (
+        packing(),
+        {"pack": 2, "array": "0-3", "instances": 8},
+        "pack is 2, and an element takes 8 instances on 2 hosts. Nearest that works: --instances 4. Or leave pack out",
+    ),
+    (
+        packing(),
+        {"pack": 2, "array": "0-3", "instances": 1, "time_limit": "01:00:00", "retry": {"mem": "+50%"}},
+        "asks for the same each time: pack is 2, and retry is mem. Leave retry out, or pack.",
+    ),
+    (
+        packing(),
+        {"pack": 2, "array": "0-3", "instances": 2, "engine": "horovod"},
+        "pack is 2, and mpirun starts the ranks of engine horovod. Give --engine ddp.",
+    ),
     # topology, GPUs and CPUs
     (slurm(), {"hosts": 2, "least_hosts": 3}, "3 to 2. Nearest that works: --least-hosts 2, or --hosts 3"),
     (

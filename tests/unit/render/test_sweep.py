@@ -83,6 +83,7 @@ def test_what_all_tasks_share_is_refused_with_its_line(tmp_path: Path, key: str)
         "environment": "{venv: /x}",
         "directives": "{x: 1}",
         "array": "'1'",
+        "pack": "2",
         "compile_first": "true",
         "compile_only": "true",
         "hint": "multithread",
