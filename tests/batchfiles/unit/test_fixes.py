@@ -196,3 +196,10 @@ def test_a_comment_inside_a_command_moves_above_it() -> None:
     text = "srun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  # --decay 2 \\\n  --epochs 3\n"
     after = mend(FIRST.format(nodes=1, tasks=1, more="") + text, unsafe=False).after.decode()
     assert "  # --decay 2 \\\nsrun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  --epochs 3\n" in after
+
+
+def test_a_word_in_a_line_that_continues_the_faults_is_mended() -> None:
+    start = "srun --kill-on-bad-exit=1 torchrun --nnodes=2 \\\n  --nproc-per-node=4 \\\n  --rdzv_backend=c10d \\\n  train.py\n"
+    one = mend(FIRST.format(nodes=2, tasks=1, more="") + start, unsafe=False)
+    assert "addr-localhost" in one.mended
+    assert '  --rdzv_backend=c10d --rdzv-endpoint="$(scontrol show hostnames' in one.after.decode()

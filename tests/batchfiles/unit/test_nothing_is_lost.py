@@ -563,3 +563,13 @@ def test_a_look_that_finds_nothing_ends_the_job_only_where_it_ends_the_file(
         f"{before}NET=$(ls /sys | grep ib)\nNET=${{NET:-eth0}}\nexport NCCL_SOCKET_IFNAME=$NET\nsrun python train.py\n"
     )
     assert prologue(adopted(ONE_GPU + text, tmp_path))[0] == kept
+
+
+def test_an_image_behind_options_with_values_is_found(tmp_path: Path) -> None:
+    text = (
+        "podman-hpc run --rm --group-add keep-groups --userns keep-id --gpu docker.io/me/torch:2 /bin/bash /w/run.sh\n"
+    )
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert container(adoption)["image"] == "docker.io/me/torch:2"
+    assert command(adoption) == ["/bin/bash", "/w/run.sh"]
+    assert "podman-hpc" in lost(adoption)
