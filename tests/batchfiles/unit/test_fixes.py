@@ -203,3 +203,11 @@ def test_a_word_in_a_line_that_continues_the_faults_is_mended() -> None:
     one = mend(FIRST.format(nodes=2, tasks=1, more="") + start, unsafe=False)
     assert "addr-localhost" in one.mended
     assert '  --rdzv_backend=c10d --rdzv-endpoint="$(scontrol show hostnames' in one.after.decode()
+
+
+def test_a_monitor_beside_the_training_is_not_what_the_recipe_waits_for() -> None:
+    start = "python monitor.py --interval 5 &\nMONITOR=$!\npython train.py\nkill $MONITOR || true\necho done\n"
+    after = mend(FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=B:TERM@60") + start).after
+    assert "time-limit-unhandled" not in codes(after)
+    assert not errors(after)
+    assert b"python train.py &\ntraining=$!" in after
