@@ -1,0 +1,205 @@
+"""One node of a Ray cluster, which a role with `ray: true` has on each of its hosts; the first also runs its command.
+
+The first node is Ray's head. It starts the command, Ray's driver, once all nodes are in. When that has ended, the head
+ends, and so do the others, which see it. A node whose Ray ends earlier fails its rank, and so the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+from typing import Dict, List, Optional
+
+if __name__ == "__main__":  # by `python -I`: neither the user's modules nor this folder's are in the way
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from trainjob.contract import clock, environment, exits
+from trainjob.launch import network, processes
+from trainjob.launch.rank_environment import OPENMP, Rank, free_port
+from trainjob.launch.ranks.guard import PASSED_ON
+from trainjob.launch.roles.ready import answers
+
+_NODES = str(Path(__file__).with_name("ray_nodes.py"))
+# USR1, which asks for a checkpoint, is the driver's: the launcher finds that below this process, which ignores it.
+_WATCHED = {signal.SIGCHLD, *PASSED_ON} - {signal.SIGUSR1}
+_LOOK_S, _IDLE_S = 0.2, 1.0
+# The path of a socket has at most 107 characters, of which Ray's own folders and names take some 70.
+_LONGEST_FOLDER = 12
+# Jobs may share hosts, and Ray gives all of them these ports: 10002 and more for workers, 52365 for its agent.
+_ANY_PORT = ("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0")
+_TOLD = 128 + signal.SIGTERM
+
+
+def of_node(rank: Rank, cpus: int, gpus: Optional[int], timeout_s: float) -> Rank:
+    """Return what starts instead of `rank`: this program. `gpus` None: Ray counts those that it sees."""
+    ranking = rank.ranking
+    words = ["--node=%d" % ranking.rank, "--nodes=%d" % ranking.world_size, "--timeout-s=%g" % timeout_s]
+    words += ["--logs=%s" % rank.log.parent.parent, "--num-cpus=%d" % cpus]
+    words += [] if gpus is None else ["--num-gpus=%d" % gpus]
+    # Where the ranks of a launcher meet, and their threads, are nothing to Ray, which gives its workers their own.
+    own = [name for name in OPENMP if name not in os.environ] + [name for name in _PLACES if name in rank.environment]
+    words.append("--drop=%s" % ",".join(own))
+    return rank._replace(command=[sys.executable, "-I", os.path.abspath(__file__), *words, "--", *rank.command])
+
+
+_PLACES = (*environment.RANK_NAMES, "RAY_ADDRESS", "NODE_RANK", "NNODES", "NPROC_PER_NODE", "JAX_LOCAL_DEVICE_IDS")
+
+
+class _Node:
+    def __init__(self, options: argparse.Namespace, command: List[str]) -> None:
+        own, self._options, self._command = os.environ, options, command
+        self._host, self._port = _reached(own[environment.MASTER_ADDR]), int(own[environment.MASTER_PORT])
+        self._began, self._is_told = clock.monotonic(), False
+        self._driver: Optional[int] = None
+        base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - 0700
+        # In /tmp/ray, Ray's default, jobs on a host collide, and so do nodes of Ray that share a folder.
+        node = "%s %s %d" % (own[environment.RUN_DIR], own[environment.ATTEMPT], options.node)
+        self._folder = Path(base, "ray-%d-%08x" % (os.getuid(), zlib.crc32(node.encode())))
+        dropped = options.drop.split(",")
+        self._environment = {name: value for name, value in own.items() if name not in dropped}
+        # From 2.52 on, Ray serves only those who know a word: else whoever reaches its port runs code as this user.
+        self._environment.setdefault("RAY_AUTH_MODE", "token")
+        self._environment.setdefault("RAY_AUTH_TOKEN", own[environment.TOKEN])
+
+    def run(self) -> int:
+        processes.adopt_orphans()
+        code: int = exits.USER_OR_CLUSTER_CAN_FIX
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if self._folder.stat().st_uid != os.getuid():
+                raise PermissionError("%s is another user's" % self._folder)
+            code = self._run()
+        except OSError as error:
+            _say("Ray can't run on this node: %s" % error)
+        finally:
+            processes.kill_children()
+            if code not in (exits.DONE, exits.CHECKPOINTED, _TOLD):
+                with contextlib.suppress(OSError):
+                    kept = os.path.join(self._options.logs, "ray", "node-%04d" % self._options.node)
+                    shutil.copytree(str(self._folder / "session_latest" / "logs"), kept)
+            shutil.rmtree(str(self._folder), ignore_errors=True)
+        return code
+
+    def _run(self) -> int:
+        python, found = self._interpreter()
+        options = ["--temp-dir=%s" % self._folder, "--num-cpus=%d" % self._options.num_cpus, *_ANY_PORT]
+        if self._options.num_gpus is not None:
+            options.append("--num-gpus=%d" % self._options.num_gpus)
+        start = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options]
+        if self._options.node > 0:
+            return self._serve([*start, "--address=%s:%d" % (self._host, self._port)])
+        start += ["--head", "--include-dashboard=false", "--port=%d" % self._port, "--node-ip-address=" + self._host]
+        if found == "client":  # its port would be 10001 for all jobs
+            start.append("--ray-client-server-port=%d" % free_port(os.getpid()))
+        return self._lead(python, start)
+
+    def _lead(self, python: str, start: List[str]) -> int:
+        options, ray = self._options, self._start(start)
+        words = [self._host, str(self._port), str(options.nodes), "%g" % options.timeout_s]
+        nodes = self._start([python, _NODES, *words])
+        self._environment["RAY_ADDRESS"] = "%s:%d" % (self._host, self._port)
+        while True:
+            ended = self._wait(_LOOK_S)
+            if self._driver in ended:
+                return ended[self._driver]
+            if ray in ended:
+                return _early(ended[ray])
+            if self._driver is None and self._is_told:
+                return _TOLD
+            if nodes in ended:
+                if ended[nodes]:
+                    return exits.USER_OR_CLUSTER_CAN_FIX
+                took_s = clock.monotonic() - self._began
+                _say("Ray has all of its %d nodes after %.1f s, and its driver starts" % (options.nodes, took_s))
+                self._driver = self._start(self._command)
+
+    def _serve(self, start: List[str]) -> int:
+        while not answers(self._host, self._port):
+            if self._is_told:
+                return _TOLD
+            if clock.monotonic() - self._began >= self._options.timeout_s:
+                _say("Ray's head does not answer at %s:%d" % (self._host, self._port))
+                return exits.USER_OR_CLUSTER_CAN_FIX
+            self._wait(_LOOK_S)
+        ray = self._start(start)
+        while True:  # even when told to end: the driver may have to save, and the launcher has a limit
+            ended = self._wait(_IDLE_S)
+            try:
+                socket.create_connection((self._host, self._port), timeout=_IDLE_S).close()
+            except ConnectionRefusedError:
+                return exits.DONE
+            except OSError:
+                pass  # a busy network: Ray itself ends when it has lost the head
+            if ray in ended:
+                return _early(ended[ray])
+
+    def _interpreter(self) -> "tuple[str, str]":
+        """Return the first Python of this job that has Ray, and what it says of it. Raises OSError without one."""
+        first = os.path.basename(self._command[0])
+        for name in (self._command[0] if first.startswith("python") else "python", "python3", sys.executable):
+            path = shutil.which(name, path=self._environment.get("PATH"))
+            asked = path and subprocess.run([path, _NODES], check=False, stdout=subprocess.PIPE, env=self._environment)
+            if path and asked and asked.returncode == 0:
+                return path, asked.stdout.decode().strip()
+        raise OSError("no Python of the job has it. Install ray where the command runs")
+
+    def _start(self, words: List[str]) -> int:
+        return subprocess.Popen(words, env=self._environment, preexec_fn=_in_the_child).pid  # noqa: PLW1509 - one thread
+
+    def _wait(self, timeout_s: float) -> Dict[Optional[int], int]:
+        """Return the exit codes of children that have ended, after a moment at most. TERM goes to the driver."""
+        received = signal.sigtimedwait(_WATCHED, timeout_s)
+        if received is not None and received.si_signo != signal.SIGCHLD:
+            self._is_told = True
+            if self._driver is not None:
+                os.kill(self._driver, signal.SIGTERM)
+        return {pid: exits.from_wait_status(ended.returncode) for pid, ended in processes.reap().items()}
+
+
+def _reached(host: str) -> str:
+    """Return the address of the head. In the place of a loopback address Ray takes that of the default route."""
+    address = socket.gethostbyname(host)
+    return network.own_address_towards(network.ANYWHERE) or address if network.is_loopback(address) else address
+
+
+def _early(code: int) -> int:
+    _say("Ray ended on this node with exit code %d, before the role's command" % code)
+    return code or exits.USER_OR_CLUSTER_CAN_FIX
+
+
+def _say(text: str) -> None:
+    sys.stderr.write("trainjob: %s\n" % text)
+    sys.stderr.flush()
+
+
+def _in_the_child() -> None:
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
+    processes.end_with_parent(signal.SIGKILL)
+
+
+def main(arguments: List[str]) -> int:
+    """Return the exit code of the command; on another node than the first 0, once the head has ended."""
+    parser = argparse.ArgumentParser(prog="ray_node", usage="ray_node [options] -- COMMAND…")
+    for name in ("--node", "--nodes", "--num-cpus", "--num-gpus"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("--timeout-s", type=float, help="seconds until all nodes are in")
+    parser.add_argument("--logs", help="the folder below which Ray's own logs go after a failure")
+    parser.add_argument("--drop", help="variables that Ray and the command don't get")
+    at = arguments.index("--")
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    return _Node(parser.parse_args(arguments[:at]), arguments[at + 1 :]).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
