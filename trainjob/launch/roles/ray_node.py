@@ -2,11 +2,12 @@
 
 The first node is Ray's head. It starts the command, Ray's driver, once all nodes are in. When that has ended, the head
 ends, and so do the others, which see it. A node whose Ray ends earlier fails its rank, and so the job.
+
+    python -I ray_node.py NODE NODES TIMEOUT_S LOGS DROPPED OPTION-OF-RAY… -- COMMAND…
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -34,38 +35,36 @@ _WATCHED = {signal.SIGCHLD, *PASSED_ON} - {signal.SIGUSR1}
 _LOOK_S, _IDLE_S = 0.2, 1.0
 # The path of a socket has at most 107 characters, of which Ray's own folders and names take some 70.
 _LONGEST_FOLDER = 12
+_OPEN = "r"  # Ray opens its folder to everybody, so it is in one that is not
 # Jobs may share hosts, and Ray gives all of them these ports: 10002 and more for workers, 52365 for its agent.
 _ANY_PORT = ("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0")
 _TOLD = 128 + signal.SIGTERM
+_OF_RANKS = (*environment.RANK_NAMES, "RAY_ADDRESS", "NODE_RANK", "NNODES", "NPROC_PER_NODE", "JAX_LOCAL_DEVICE_IDS")
 
 
 def of_node(rank: Rank, cpus: int, gpus: Optional[int], timeout_s: float) -> Rank:
     """Return what starts instead of `rank`: this program. `gpus` None: Ray counts those that it sees."""
-    ranking = rank.ranking
-    words = ["--node=%d" % ranking.rank, "--nodes=%d" % ranking.world_size, "--timeout-s=%g" % timeout_s]
-    words += ["--logs=%s" % rank.log.parent.parent, "--num-cpus=%d" % cpus]
-    words += [] if gpus is None else ["--num-gpus=%d" % gpus]
     # Where the ranks of a launcher meet, and their threads, are nothing to Ray, which gives its workers their own.
-    own = [name for name in OPENMP if name not in os.environ] + [name for name in _PLACES if name in rank.environment]
-    words.append("--drop=%s" % ",".join(own))
+    dropped = [*_OF_RANKS, *(name for name in OPENMP if name not in os.environ)]
+    place, logs = rank.ranking, str(rank.log.parent.parent / "ray" / ("node-%04d" % rank.ranking.rank))
+    words = [str(place.rank), str(place.world_size), "%g" % timeout_s, logs, ",".join(dropped), "--num-cpus=%d" % cpus]
+    words += [] if gpus is None else ["--num-gpus=%d" % gpus]
     return rank._replace(command=[sys.executable, "-I", os.path.abspath(__file__), *words, "--", *rank.command])
 
 
-_PLACES = (*environment.RANK_NAMES, "RAY_ADDRESS", "NODE_RANK", "NNODES", "NPROC_PER_NODE", "JAX_LOCAL_DEVICE_IDS")
-
-
 class _Node:
-    def __init__(self, options: argparse.Namespace, command: List[str]) -> None:
-        own, self._options, self._command = os.environ, options, command
+    def __init__(self, words: List[str], command: List[str]) -> None:
+        number, nodes, timeout_s, self._logs, dropped, *self._options = words
+        self._number, self._nodes, self._timeout_s = int(number), int(nodes), float(timeout_s)
+        own, self._command = os.environ, command
         self._host, self._port = _reached(own[environment.MASTER_ADDR]), int(own[environment.MASTER_PORT])
         self._began, self._is_told = clock.monotonic(), False
         self._driver: Optional[int] = None
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - 0700
         # In /tmp/ray, Ray's default, jobs on a host collide, and so do nodes of Ray that share a folder.
-        node = "%s %s %d" % (own[environment.RUN_DIR], own[environment.ATTEMPT], options.node)
+        node = "%s %s %d %s" % (own[environment.RUN_DIR], own[environment.ATTEMPT], self._port, number)
         self._folder = Path(base, "ray-%d-%08x" % (os.getuid(), zlib.crc32(node.encode())))
-        dropped = options.drop.split(",")
-        self._environment = {name: value for name, value in own.items() if name not in dropped}
+        self._environment = {name: value for name, value in own.items() if name not in dropped.split(",")}
         # From 2.52 on, Ray serves only those who know a word: else whoever reaches its port runs code as this user.
         self._environment.setdefault("RAY_AUTH_MODE", "token")
         self._environment.setdefault("RAY_AUTH_TOKEN", own[environment.TOKEN])
@@ -84,18 +83,15 @@ class _Node:
             processes.kill_children()
             if code not in (exits.DONE, exits.CHECKPOINTED, _TOLD):
                 with contextlib.suppress(OSError):
-                    kept = os.path.join(self._options.logs, "ray", "node-%04d" % self._options.node)
-                    shutil.copytree(str(self._folder / "session_latest" / "logs"), kept)
+                    shutil.copytree(str(self._folder / _OPEN / "session_latest" / "logs"), self._logs)
             shutil.rmtree(str(self._folder), ignore_errors=True)
         return code
 
     def _run(self) -> int:
         python, found = self._interpreter()
-        options = ["--temp-dir=%s" % self._folder, "--num-cpus=%d" % self._options.num_cpus, *_ANY_PORT]
-        if self._options.num_gpus is not None:
-            options.append("--num-gpus=%d" % self._options.num_gpus)
-        start = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *options]
-        if self._options.node > 0:
+        start = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *_ANY_PORT]
+        start += ["--temp-dir=%s" % (self._folder / _OPEN), *self._options]
+        if self._number > 0:
             return self._serve([*start, "--address=%s:%d" % (self._host, self._port)])
         start += ["--head", "--include-dashboard=false", "--port=%d" % self._port, "--node-ip-address=" + self._host]
         if found == "client":  # its port would be 10001 for all jobs
@@ -103,8 +99,7 @@ class _Node:
         return self._lead(python, start)
 
     def _lead(self, python: str, start: List[str]) -> int:
-        options, ray = self._options, self._start(start)
-        words = [self._host, str(self._port), str(options.nodes), "%g" % options.timeout_s]
+        ray, words = self._start(start), (self._host, str(self._port), str(self._nodes), "%g" % self._timeout_s)
         nodes = self._start([python, _NODES, *words])
         self._environment["RAY_ADDRESS"] = "%s:%d" % (self._host, self._port)
         while True:
@@ -119,14 +114,14 @@ class _Node:
                 if ended[nodes]:
                     return exits.USER_OR_CLUSTER_CAN_FIX
                 took_s = clock.monotonic() - self._began
-                _say("Ray has all of its %d nodes after %.1f s, and its driver starts" % (options.nodes, took_s))
+                _say("Ray has all of its %d nodes after %.1f s, and its driver starts" % (self._nodes, took_s))
                 self._driver = self._start(self._command)
 
     def _serve(self, start: List[str]) -> int:
         while not answers(self._host, self._port):
             if self._is_told:
                 return _TOLD
-            if clock.monotonic() - self._began >= self._options.timeout_s:
+            if clock.monotonic() - self._began >= self._timeout_s:
                 _say("Ray's head does not answer at %s:%d" % (self._host, self._port))
                 return exits.USER_OR_CLUSTER_CAN_FIX
             self._wait(_LOOK_S)
@@ -189,16 +184,10 @@ def _in_the_child() -> None:
 
 def main(arguments: List[str]) -> int:
     """Return the exit code of the command; on another node than the first 0, once the head has ended."""
-    parser = argparse.ArgumentParser(prog="ray_node", usage="ray_node [options] -- COMMAND…")
-    for name in ("--node", "--nodes", "--num-cpus", "--num-gpus"):
-        parser.add_argument(name, type=int)
-    parser.add_argument("--timeout-s", type=float, help="seconds until all nodes are in")
-    parser.add_argument("--logs", help="the folder below which Ray's own logs go after a failure")
-    parser.add_argument("--drop", help="variables that Ray and the command don't get")
     at = arguments.index("--")
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
-    return _Node(parser.parse_args(arguments[:at]), arguments[at + 1 :]).run()
+    return _Node(arguments[:at], arguments[at + 1 :]).run()
 
 
 if __name__ == "__main__":
