@@ -17,7 +17,7 @@ from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
 from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.launches import LaunchedProgram, option
+from batchfiles.slurm.launches import LaunchedProgram, option, shell_among
 from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
@@ -69,15 +69,17 @@ def run_of(
     env, set_there = _settings(opened[1], account)
     env = exported_to_ranks(opened[1]) | env
     inner = "".join(f"{line}\n" for line in [*place.move_of_command, *set_there]) + inner
-    while words and _is_around(words):
-        words = words[1:]
+    words = _program_alone(words)
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
     if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
         # The copy of a project has no virtualenv.
         words = [Word(Value(f"{place.base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
-    if not inner and not any(HOLE in word.text for word in words):
+    around = _around_shells(launch if called is launch else called)
+    if not inner:
+        words, around = [*around, *words], around if launch.launcher is not None else []
+    if not inner and not around and not any(HOLE in word.text for word in words):
         return AdoptedCommand([word.text for word in words], env=env)
     if launch.launcher is not None and launch.launcher.name == "accelerate":
         # Only a word of the command itself gets its options from trainjob.
@@ -93,20 +95,47 @@ def run_of(
             what = "the shell of the command finds the files, in the copy of the project"
             account.note(Where.JOB, launch.line, word.source, what)
     body = f"{inner}exec {text}"
-    return AdoptedCommand(["bash", "-c", body], names_in(body), env)
+    names = names_in(body)
+    if inner and around:
+        text = _shell_words(script, launch, around)
+        body, names = f"exec {text} bash -c {shlex.quote(body)}", names | names_in(text)
+    return AdoptedCommand(["bash", "-c", body], names, env)
+
+
+def _around_shells(launch: LaunchedProgram) -> list[Word]:
+    """Return the words before the shells in which a launch stands: programs that start these, as numactl does."""
+    words: list[Word] = []
+    outer = launch.outer
+    while outer is not None:
+        own = _program_words(outer)
+        own = own[: shell_among(own)]
+        if len(own) > 1 and own[0].text == "env" and _is_setting(own[1]):
+            own = own[1:]  # its variables are among the settings
+        words = [*_program_alone(own), *words]
+        outer = outer.outer
+    return words
+
+
+def _program_alone(words: list[Word]) -> list[Word]:
+    while words and _is_around(words):
+        words = words[1:]
+    return words
 
 
 def _is_around(words: Sequence[Word]) -> bool:
     """Return whether the first word is no program: what a shell knows, or a variable, which is among the settings."""
     first, following = words[0], words[1].text if len(words) > 1 else "-"
-    is_setting = re.fullmatch(r"[A-Za-z_]\w*=.*", first.text, re.DOTALL) is not None and not first.quoted
-    return is_setting or (first.text in ("exec", "command", "time") and not following.startswith("-"))
+    return _is_setting(first) or (first.text in ("exec", "command", "time") and not following.startswith("-"))
+
+
+def _is_setting(word: Word) -> bool:
+    return re.fullmatch(r"[A-Za-z_]\w*=.*", word.text, re.DOTALL) is not None and not word.quoted
 
 
 def _program_words(launch: LaunchedProgram) -> list[Word]:
     """Return the words behind srun and the container."""
     every = launch.command.words
-    outer = [layer for layer in launch.layers if layer.name in ("srun", "container")]
+    outer = [layer for layer in launch.layers if layer.name in _STARTED_BY_US]
     return every[len(every) - outer[-1].left :] if outer else list(every)
 
 
@@ -156,6 +185,7 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
 _RESUMES = re.compile(r"(?i)(?<!\S)(--?[\w.-]*(?:resume|restore|load|ckpt|checkpoint)[\w.-]*)[= ](?![/~-])(\S*[/.]\S*)")
 _UPWARDS = re.compile(r"(?:\A|=)(\.\./[^\s,:]*)")
 _IN_LOGS = "trainjob logs prints what each rank wrote"
+_STARTED_BY_US = ("srun", "container")
 _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catchsegv")
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
@@ -171,11 +201,10 @@ def note_left_out(training: Statement, launch: LaunchedProgram, account: Account
         account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
     for path in (path for word in launch.program for path in _UPWARDS.findall(word.text) if place.is_outside(path)):
         account.note(Where.LOST, training.line, path.replace(HOLE, "…"), "it is outside of the project: no copy has it")
-    names = [layer.name for layer in launch.outermost.layers]
-    outer = names[: names.index("srun")] if "srun" in names else []
-    for name in outer:
-        if name not in _QUIET:
-            account.note(Where.LOST, training.line, name, "srun is started without it")
+    names = [layer.name for layer in launch.step.layers]
+    for name in names[: max((at for at, name in enumerate(names) if name in _STARTED_BY_US), default=0)]:
+        if name not in (*_QUIET, *_STARTED_BY_US):
+            account.note(Where.LOST, training.line, name, "srun and the container are started without it")
     for node in nodes_of(parse(training.text), "pipeline"):
         for one in node.named_children[1:]:
             name = text_of(one).split()[0]

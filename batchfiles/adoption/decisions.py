@@ -50,6 +50,9 @@ _MAY_FAIL = re.compile(
     r"huggingface-cli)\s|(?:export|declare|typeset)\s+-\w*f"
 )
 _CALCULATES = re.compile(r"(?<!\$)\(\(|\blet\s")
+_NEVER_FAIL = frozenset(
+    ("basename", "cd", "cut", "date", "dirname", "echo", "head", "hostname", "printf", "pwd", "scontrol", "sort", "wc")
+)
 _PLACE = "each rank gets its rank number and the rendezvous"
 _SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
 _ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
@@ -463,7 +466,8 @@ def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | Non
 def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     if around.launch.command.background or not any(two.background for two in _own(one)):
         return None
-    if WATCHES.search(one.text):
+    names = {two.name for two in _own(one)}
+    if names & WATCHES and names <= WATCHES | LEAVES_NOTHING | {""}:
         return Decision(Where.NOWHERE, "`trainjob usage` shows what ranks use")
     return Decision(Where.LOST, "it runs beside the training")
 
@@ -475,8 +479,6 @@ def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
         return None
     if not _writes_nothing(commands) or (one.assignments and one.kind in _SIMPLE):
         return None
-    if re.search(r"\$\{\w+:?=", one.text):
-        return None  # it gives a variable its value
     if not all(_prints_in(around, two) for two in commands):
         return None
     if _exports(one):
@@ -548,12 +550,17 @@ _HANDLES_FAILURE = re.compile(r"\|\|\s*(?:true|:|exit\b.*)$")
 
 def _surviving(around: Surroundings, one: Statement, text: str) -> str:
     """Return the text of a statement so that its failure ends the job only where it has ended the file."""
-    # A result of 0 is a failure.
-    calculates = one.kind != "function_definition" and one.assignments and _CALCULATES.search(text)
-    may_fail = calculates or (one.role is not Role.REQUIRED and _MAY_FAIL.match(one.text))
+    # A result of 0 is a failure, and a command that gives a variable its value may fail.
+    gives = one.kind != "function_definition" and bool(one.assignments)
+    is_plain = one.kind in ("variable_assignment", "variable_assignments") and not text.startswith("export")
+    asks = is_plain and any(two.name not in _NEVER_FAIL for two in one.commands)
+    may_fail = (
+        (gives and _CALCULATES.search(text)) or asks or (one.role is not Role.REQUIRED and _MAY_FAIL.match(one.text))
+    )
     # The options of a statement without commands are those of the next command.
     commands = one.commands or [two for two in around.script.commands if two.at >= one.span[1]]
-    is_strict = bool(commands) and "e" in commands[0].options
+    needed = {"e", "pipefail"} if any(two.piped_into for two in one.commands) else {"e"}
+    is_strict = bool(commands) and needed <= commands[0].options
     if not may_fail or is_strict or _HANDLES_FAILURE.search(text):
         return text
     return f"{{ {text}\n}} || true" if "<<" in text else f"{text} || true"

@@ -130,10 +130,19 @@ class Variables:
 
 
 class Expander:
-    """Expands words with `variables`; `run` is called with each command substitution, `calculate` with arithmetic."""
+    """Expands words with `variables`; `run` is called with each command substitution, `calculate` with arithmetic.
 
-    def __init__(self, variables: Variables, run: Callable[[Node], None], calculate: Callable[[Node], None]) -> None:
-        self.variables, self._run, self._calculate = variables, run, calculate
+    `give` is called with what ${NAME:=value} gives to a variable.
+    """
+
+    def __init__(
+        self,
+        variables: Variables,
+        run: Callable[[Node], None],
+        calculate: Callable[[Node], None],
+        give: Callable[[Node, str, Value], None],
+    ) -> None:
+        self.variables, self._run, self._calculate, self._give = variables, run, calculate, give
         self._written = b""
         self._holes: tuple[str, ...] = ()
         self._spread = 0
@@ -323,7 +332,7 @@ class Expander:
             return value
         other = joined(self.value(child, depth + 1) for child in after)
         if sign == "=":
-            self.variables.set(name, other)
+            self._give(node, name, other)
         return other
 
     def _element(self, name: str, subscript: str | None) -> Value:

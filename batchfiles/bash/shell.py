@@ -89,7 +89,7 @@ class ShellReader:
         self.at = 0  # the byte of the batch file that leads to what is read
         self.only_line = 0  # of all commands: those of a variable's value have no lines of their own
         self.first_line = 0  # added to line numbers: the position in the file of a text that this shell runs
-        self.expander = Expander(variables, self._substitution, self._calculate)
+        self.expander = Expander(variables, self._substitution, self._calculate, self._give)
 
     def run(self, root: Node) -> None:
         """Read a whole script, then the functions that it never calls by name: handlers of traps are among them."""
@@ -336,6 +336,11 @@ class ShellReader:
                 self.variables.set(name, folded)
         self.byte_of(node)
         self.note_assignment(name, folded, text_of(node), self._line(node), array, exports=exports)
+
+    def _give(self, node: Node, name: str, value: Value) -> None:
+        self.variables.set(name, value)
+        self.byte_of(node)
+        self.note_assignment(name, value, text_of(node), self._line(node), None)
 
     def _set_element(self, name: str, subscript: str, value: Node | None, *, adds: bool) -> list[Word]:
         """Give an element of an array its value, where it is known which one it is; returns the array."""

@@ -12,6 +12,7 @@ import typer
 
 from trainjob.contract.errors import did_you_mean, joined
 from trainjob.records.files import DamagedError, read_small
+from trainjob.records.own import put_by_another
 
 _FILE, _PROJECT = ".trainjob-doctor.toml", "pyproject.toml"
 _MOST_BYTES = 1 << 20
@@ -36,13 +37,14 @@ class DoctorSettings:
 
 def read(folder: Path) -> DoctorSettings:
     """Return the settings for files of `folder`, from the nearest file above it. Raises UsageError for a wrong one."""
-    for place in (folder, *folder.parents):
-        if (place / _FILE).is_file():
-            return _settings(place / _FILE, _parsed(place / _FILE))
-        if (place / _PROJECT).is_file():
-            stated = _parsed(place / _PROJECT).get("tool", {}).get("trainjob", {}).get("doctor")
-            if stated is not None:
-                return _settings(place / _PROJECT, stated)
+    for path in (place / name for place in (folder, *folder.parents) for name in (_FILE, _PROJECT)):
+        if not path.is_file() or put_by_another(path):
+            continue
+        stated: Any = _parsed(path)
+        for table in ("tool", "trainjob", "doctor") if path.name == _PROJECT else ():
+            stated = stated.get(table) if isinstance(stated, dict) else None
+        if stated is not None:
+            return _settings(path, stated)
     return DoctorSettings()
 
 
@@ -56,16 +58,21 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} {what} {error}", "correct it") from None
 
 
-def _settings(path: Path, stated: dict[str, Any]) -> DoctorSettings:
+def _settings(path: Path, stated: Any) -> DoctorSettings:
     known = {field.name: field.type for field in fields(DoctorSettings)}
+    if not isinstance(stated, dict):
+        raise UsageError(f"{path}: tool.trainjob.doctor is {stated!r}", "make it a table")
     for name, value in stated.items():
         if name not in known:
             raise UsageError(
                 f"{path}: doctor has no setting {name}", f"{did_you_mean(name, known)}it has {', '.join(known)}"
             )
         right = {"cluster": str, "strict": bool}.get(name, list)
-        if not isinstance(value, right):
-            raise UsageError(f"{path}: {name} is {value!r}", f"give a {right.__name__}")
+        items = value if isinstance(value, list) else ()
+        if not isinstance(value, right) or not all(isinstance(one, str) for one in items):
+            raise UsageError(
+                f"{path}: {name} is {value!r}", f"give a {right.__name__}{' of texts' if right is list else ''}"
+            )
     lists = {name: codes(stated.get(name)) for name in ("select", "ignore")}
     return DoctorSettings(stated.get("cluster"), lists["select"], lists["ignore"], stated.get("strict", False))
 

@@ -66,11 +66,15 @@ def _value(script: BatchScript, one: Finding) -> str | None:
         return None
     value = directive.written or directive.value or ""
     default = re.fullmatch(r"\$\{\w+:-([^}$]*)\}(\w*)", value)
+    variable = re.fullmatch(r"\$\{?(\w+)\}?(\w*)", value)
+    set_here = {other.name: other.value.text for other in script.assignments if other.value.known}
     time = re.fullmatch(r"([0-9]+) ?([A-Za-z]+)", value)
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?[bB]?[A-Za-z]*", value)
     new = None
     if default is not None:
         new = default[1] + default[2]
+    elif variable is not None:
+        new = set_here[variable[1]] + variable[2] if variable[1] in set_here else None
     elif directive.name.startswith("time") and time is not None and time[2].lower() in _TIME_UNITS:
         minutes = int(time[1]) * _TIME_UNITS[time[2].lower()]
         new = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
@@ -162,6 +166,35 @@ def _quoted_value(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"(--[\w-]+=)([^\s'\"]+#[^\s'\"]+)", r"\1'\2'")(script, one)
 
 
+def _off(script: BatchScript, one: Finding) -> str | None:
+    """Switch a directive off whose value sbatch can't take: it is for sbatch's command line."""
+    line = script.lines[one.line - 1]
+    strays = [other.value or "" for other in script.header.strays if other.line == one.line]
+    if strays and not re.search(r"[<>{}$]", line):
+        return with_line(script, one.line, re.sub(rf"\s+{re.escape(strays[0])}\b.*$", "", line))
+    if not strays and directive_of(script, one) is None:
+        return None
+    alone = sum(other.line == one.line for other in script.header.directives) <= 1
+    return with_line(script, one.line, f"#{line}") if alone and line.startswith("#SBATCH") else None
+
+
+def _from_home(script: BatchScript, one: Finding) -> str | None:
+    """Write logs where sbatch is called, and change the folder in the shell, which knows ~ and variables."""
+    directive = directive_of(script, one)
+    if directive is None or directive.value is None:
+        return None
+    if directive.name in ("output", "error", "input") and "/" in directive.value:
+        name = directive.value.rpartition("/")[2]
+        line = script.lines[one.line - 1].replace(directive.value, name, 1)
+        return None if re.search(r"[~$`]", name) else with_line(script, one.line, line)
+    text, first = _off(script, one), script.header.first_command
+    if text is None or directive.name != "chdir" or first is None:
+        return text
+    lines = text.split("\n")
+    folder = directive.value if directive.value.startswith("~") else f'"{directive.value}"'
+    return "\n".join([*lines[: first - 1], f"cd {folder}", *lines[first - 1 :]])
+
+
 SAFE: dict[str, Edit] = {
     "no-such-option": _option_name,
     "directive-refused": _value,
@@ -174,6 +207,9 @@ SAFE: dict[str, Edit] = {
     "mem-in-megabytes": replaced(r"(--mem\S*[=\s]\s*[0-9]+)", r"\1G"),
 }
 UNSAFE: dict[str, Edit] = {
+    "directive-refused": _off,
+    "no-such-option": _off,
+    "tilde-in-output": _from_home,
     "log-folder-must-exist": _log_folder,
     "threads-unset": _threads,
     "gpus-per-task-hides-peers": lambda script, _one: directive_added(script, "--gpu-bind=none"),

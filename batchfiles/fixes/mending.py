@@ -59,7 +59,7 @@ def mended(
     current, codes = raw, []
     readable = grammar(raw) is None
     failed: set[tuple[str, str]] = set()
-    fixers = {**UNSAFE, **SAFE} if unsafe else SAFE
+    fixers = {**SAFE, **{code: _first_of(SAFE.get(code), edit) for code, edit in UNSAFE.items()}} if unsafe else SAFE
     chosen = {code: edit for code, edit in fixers.items() if (not select or code in select) and code not in ignore}
     for _ in range(_MOST_FIXES):
         script = script_of(path, current, site)
@@ -76,6 +76,10 @@ def mended(
         else:
             failed.add((finding.code, finding.text))
     return MendedFile(path, raw, current, tuple(codes))
+
+
+def _first_of(safe: Edit | None, unsafe: Edit) -> Edit:
+    return unsafe if safe is None else lambda script, one: safe(script, one) or unsafe(script, one)
 
 
 def _steps(

@@ -45,11 +45,22 @@ def _command(script: BatchScript, one: Finding) -> str | None:
     near = re.fullmatch(r"(\S+): (\S+)\?", one.text)
     if near is not None:
         return replaced(rf"\b{re.escape(near[1])}\b", near[2])(script, one)
-    if one.text.startswith("-") and "begins a line" in one.text and one.line > 1:
-        above = script.lines[one.line - 2]
-        if above.strip() and not above.lstrip().startswith("#") and not above.rstrip().endswith("\\"):
-            return with_line(script, one.line - 1, f"{above.rstrip()} \\")
-    return None
+    return _joined(script, one.line - 1) if one.text.startswith("-") and "begins a line" in one.text else None
+
+
+def _joined(script: BatchScript, at: int) -> str | None:
+    """Return the text in which line `at`, from 0, is part of the command above it, and comments stand above that."""
+    end = at
+    while end > 0 and script.lines[end - 1].lstrip().startswith("#"):
+        end -= 1
+    start = end - 1
+    while start > 0 and script.lines[start - 1].endswith("\\"):
+        start -= 1
+    if end == 0 or not script.lines[end - 1].strip():
+        return None
+    last = re.sub(r"\s*\\?\s*$", " \\\\", script.lines[end - 1], count=1)
+    lines, comments = script.lines, script.lines[end:at]
+    return "\n".join([*lines[:start], *comments, *lines[start : end - 1], last, *lines[at:]])
 
 
 def _variable(script: BatchScript, one: Finding) -> str | None:
@@ -88,6 +99,16 @@ def _waited(script: BatchScript, one: Finding) -> str | None:
         f"{kept}{space}while kill -0 {process} 2>/dev/null; do  # a trap ends wait, and not the training\n"
         f'{space}  wait {process} && code=0 || code=$?\n{space}done\n{space}(exit "${{code:-0}}")',
     )
+
+
+def _beside(script: BatchScript, one: Finding) -> str | None:
+    """Let what never ends run beside the rest, and wait for nothing but the training."""
+    line = script.lines[one.line - 1]
+    if one.text.startswith("what stands below"):
+        alone = re.sub(r"\s--block\b", "", line)
+        return with_line(script, one.line, f"{line} &" if alone == line and not line.endswith("\\") else alone)
+    in_foreground = script.training and not any(launch.outermost.command.background for launch in script.training)
+    return with_line(script, one.line, None) if in_foreground and line.strip() == "wait" else None
 
 
 def _set_e(script: BatchScript, _one: Finding) -> str | None:
@@ -219,5 +240,9 @@ UNSAFE: dict[str, Edit] = {
     ),
     "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", r"\1until ray status >/dev/null 2>&1; do sleep 1; done"),
     "no-srun": _with_srun,
-    "script-dir-is-spool": replaced(r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)", "$SLURM_SUBMIT_DIR"),
+    "script-dir-is-spool": replaced(
+        r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}",
+        "$SLURM_SUBMIT_DIR",
+    ),
+    "job-never-ends": _beside,
 }

@@ -184,4 +184,11 @@ def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
 
 def _starts_shell(launch: LaunchedProgram) -> bool:
     name = launch.program[0].text if launch.program else ""
-    return name.rpartition("/")[2] in SHELLS or name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
+    is_script = name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
+    return is_script or shell_among(launch.program) < len(launch.program)
+
+
+def shell_among(words: Sequence[Word]) -> int:
+    """Return the number of words before the shell that a command line starts; of all, if it starts none."""
+    names = (word.text.rpartition("/")[2] for word in words)
+    return next((at for at, name in enumerate(names) if name in SHELLS), len(words))

@@ -17,6 +17,7 @@ from trainjob.cluster.strict import Strict, key
 from trainjob.contract.errors import Problem, UserError
 from trainjob.kinds.lookup import find
 from trainjob.records.files import only_owner_writes
+from trainjob.records.own import put_by_another
 
 VARIABLE = "TRAINJOB_CLUSTER"
 # In every folder from the working folder up to the top of the repository.
@@ -63,11 +64,16 @@ def _stated(flag: str | None, job_file: Path | None, folder: Path) -> Iterator[C
 
 
 def project_settings(folder: Path) -> Iterator[tuple[Path, ProjectSettings]]:
-    """Yield what the project of `folder` states, the nearest file first. Raises UserError."""
+    """Yield what the project of `folder` states, the nearest file first. Raises UserError.
+
+    What another user has put into /tmp, say, is no project's: it names a cluster file, which holds shell.
+    """
     for place in (folder, *folder.parents):
-        for name in PROJECT_FILES:
-            if (place / name).is_file() and (stated := _of_project(place / name)) is not None:
-                yield place / name, stated
+        for path in (place / name for name in PROJECT_FILES):
+            if not path.is_file() or put_by_another(path):
+                continue
+            if (stated := _of_project(path)) is not None:
+                yield path, stated
         if (place / ".git").exists():
             break
 
@@ -104,18 +110,20 @@ def use(name: str) -> Path:
     path = preferences.file()
     before = text_of(path, str(path), UserError) if path.exists() else ""
     line = f"cluster: {value}\n"
-    text = _STATED.sub(line, before, count=1) if _STATED.search(before) else line + before
-    if load(text).values.get("cluster") != value:
+    text = _STATED.sub(lambda _: line, before, count=1) if _STATED.search(before) else line + before
+    written = load(text)
+    if written.problems or written.values != {**load(before).values, "cluster": value}:
         raise ClusterError(
             f"{value!r} can't be written into {path}", f"write cluster: there yourself, or set {VARIABLE}"
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = path.with_name(f".{path.name}.part")
+        kept = path.resolve()  # a link to a file that is kept elsewhere stays one
+        staging = kept.with_name(f".{path.name}.part")
         staging.write_text(text, encoding="utf-8")
-        if path.exists():
-            staging.chmod(path.stat().st_mode & 0o777)
-        staging.replace(path)
+        if kept.exists():
+            staging.chmod(kept.stat().st_mode & 0o777)
+        staging.replace(kept)
     except OSError as error:
         raise UserError(f"{path} can't be written ({error.strerror})", f"set {VARIABLE} instead") from None
     return path

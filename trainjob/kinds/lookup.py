@@ -17,6 +17,7 @@ from trainjob.cluster.strict import keys_of
 from trainjob.contract.errors import nearest
 from trainjob.kinds.table import KINDS
 from trainjob.records.files import only_owner_writes
+from trainjob.records.own import put_by_another
 
 CATALOG = Path(__file__).parent / "catalog"
 SITES = CATALOG / "sites"
@@ -63,7 +64,8 @@ def find(value: str) -> NamedCluster:
 
 def candidates() -> tuple[UnreadClusterFile, ...]:
     """Return one candidate for every name: the file that `find` would read. Reads no file."""
-    here = (UnreadClusterFile(path.stem, path, f"cluster file {path}", str(path)) for path in _files(HERE))
+    files_here = [] if put_by_another(HERE) else _files(HERE)
+    here = (UnreadClusterFile(path.stem, path, f"cluster file {path}", str(path)) for path in files_here)
     users = (
         UnreadClusterFile(path.stem, path, f"user's cluster file {path.name}", str(path))
         for path in _files(user_folder())

@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
-from trainjob.records.files import only_owner_writes
+from trainjob.records.files import only_owner_writes, parse_json
 
 
 class OverBudgetError(UserError):
@@ -74,6 +74,7 @@ class Charge(NamedTuple):
 
 Row = dict[str, Any]
 
+_MOST = 1e300  # a float holds it
 _WITHIN_S = {"day": 86_400.0, "week": 7 * 86_400.0, "month": 30 * 86_400.0}
 
 
@@ -294,7 +295,7 @@ def _read(ledger: IO[str]) -> dict[str, Row]:
     ledger.seek(0)
     for line in ledger.read().split("\n"):
         with contextlib.suppress(ValueError):
-            row = json.loads(line)
+            row = parse_json(line)
             if _is_sound(row):
                 rows[row["run"]] = row if "most" in row else {**rows.get(row["run"], {}), **row}
     return rows
@@ -307,7 +308,7 @@ def _is_sound(row: object) -> bool:
     figures += [row[name] for name in ("most", "before") if row.get(name) is not None]
     figures += (row.get("attempts") or {}).values() if isinstance(row.get("attempts") or {}, dict) else [None]
     is_whole = "ended_at" not in row or "spent" in row
-    return is_whole and all(type(one) in (int, float) and one >= 0 for one in figures)
+    return is_whole and all(type(one) in (int, float) and 0 <= one < _MOST for one in figures)
 
 
 def _append(ledger: IO[str], row: Row) -> None:

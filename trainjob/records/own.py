@@ -35,6 +35,15 @@ def is_own_folder(folder: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
 
 
+def put_by_another(path: Path) -> bool:
+    """Return whether a user other than this one and root has put `path` into a folder where everybody may write."""
+    try:
+        folder, facts = os.stat(str(path.parent)), os.lstat(str(path))
+    except OSError:
+        return False
+    return facts.st_uid not in (0, os.getuid()) and bool(folder.st_mode & stat.S_IWOTH)
+
+
 def open_own(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:
     """Open this user's regular file `path`, for a lock. Raises OSError, such as NotOwnError."""
     descriptor = os.open(str(path), flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)

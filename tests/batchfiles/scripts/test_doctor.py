@@ -234,6 +234,36 @@ def test_codes_are_chosen_by_options_and_by_a_file(tmp_path: Path) -> None:
     assert (ended.returncode, "did you mean ignore?" in ended.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("tool = 1", 0),
+        ("tool = {trainjob = [1]}", 0),
+        ("tool = {trainjob = {doctor = 1}}", 2),
+        ("tool = {trainjob = {doctor = {select = [1]}}}", 2),
+        ("tool = {trainjob = {doctor = {ignore = [[]]}}}", 2),
+    ],
+)
+def test_a_file_of_settings_of_another_type_is_named(tmp_path: Path, text: str, code: int) -> None:
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --time=1\ntrue\n")
+    (tmp_path / "pyproject.toml").write_text(text)
+    ended = doctor(tmp_path, "--select", "no-srun", "train.sbatch")
+    assert (ended.returncode, "BUG" in ended.stderr) == (code, False), ended.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file away")
+def test_settings_that_another_user_puts_into_a_folder_for_everybody_have_no_say(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train.sbatch").write_text(FIXABLE)
+    settings = tmp_path / ".trainjob-doctor.toml"
+    settings.write_text('ignore = ["port-fixed"]\n')
+    os.chown(settings, 65534, 65534)
+    tmp_path.chmod(0o1777)
+    assert "port-fixed" in doctor(tmp_path / "mine", "train.sbatch").stdout
+    os.chown(settings, 0, 0)
+    assert "port-fixed" not in doctor(tmp_path / "mine", "train.sbatch").stdout
+
+
 def test_an_ignored_fault_that_is_not_there_is_told(tmp_path: Path) -> None:
     comment = "# trainjob: ignore=no-srun, port-fixt\n"
     (tmp_path / "train.sbatch").write_text(FIXABLE.replace("#SBATCH --nodes=1\n", f"{comment}#SBATCH --nodes=1\n"))

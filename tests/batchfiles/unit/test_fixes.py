@@ -9,6 +9,7 @@ import pytest
 
 from batchfiles.fixes.edits import SAFE, UNSAFE
 from batchfiles.fixes.mending import MendedFile, mended
+from batchfiles.rules.codes import CODES, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
@@ -28,6 +29,11 @@ export OMP_NUM_THREADS=2
 
 def codes(raw: bytes) -> Counter[str]:
     return Counter(one.code for one in diagnosis_of(script_of(FILE, raw, SiteFacts()), ()).findings if not one.path)
+
+
+def errors(raw: bytes) -> set[str]:
+    findings = diagnosis_of(script_of(FILE, raw, SiteFacts()), ()).findings
+    return {one.code for one in findings if one.severity is Severity.ERROR}
 
 
 def mend(text: str | bytes, *, unsafe: bool = True) -> MendedFile:
@@ -146,3 +152,47 @@ def test_only_chosen_codes_are_mended() -> None:
     assert {"time-limit-unhandled"} < every
     assert given(select=("time-limit-unhandled",)) == {"time-limit-unhandled"}
     assert given(ignore=("time-limit-unhandled",)) == every - {"time-limit-unhandled"}
+
+
+# Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
+# program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
+ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 3)]
+ONLY_THE_AUTHOR += [("directive-refused", 0), ("job-never-ends", 1)]
+
+
+@pytest.mark.parametrize("code", [code for code in CASES if CODES[code].severity is Severity.ERROR])
+def test_each_error_is_mended_unless_only_its_author_knows_how(code: str) -> None:
+    for at, (wrong, _) in enumerate(CASES[code]):
+        raw = wrong.encode() if isinstance(wrong, str) else wrong
+        if (code, at) not in ONLY_THE_AUTHOR:
+            assert not {code} & errors(mend(raw).after), raw.decode()
+
+
+@pytest.mark.parametrize(
+    ("directive", "becomes"),
+    [
+        ("--account=$PROJECT", "##SBATCH --account=$PROJECT\n"),
+        ("--output=~/logs/%j.log", "#SBATCH --output=%j.log\n"),
+        ("--chdir=$HOME/run", '##SBATCH --chdir=$HOME/run\ncd "$HOME/run"\nset -eo pipefail\n'),
+        ("--time-min=$LIMIT", "#SBATCH --time-min=2:00:00\n"),
+        ("--exclusive 4", "#SBATCH --exclusive\n"),
+        ("-p { gpus }", "##SBATCH -p { gpus }\n"),
+    ],
+)  # fmt: skip
+def test_a_directive_gets_a_value_that_sbatch_takes_or_is_left_to_its_command_line(
+    directive: str, becomes: str
+) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more=f"#SBATCH {directive}") + "LIMIT=2:00:00\npython train.py $LIMIT\n"
+    after = mended(
+        *(FILE, text.encode(), SiteFacts()),
+        unsafe=True,
+        select=("directive-refused", "tilde-in-output"),
+        grammar=lambda _raw: None,
+    ).after.decode()
+    assert becomes in after
+
+
+def test_a_comment_inside_a_command_moves_above_it() -> None:
+    text = "srun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  # --decay 2 \\\n  --epochs 3\n"
+    after = mend(FIRST.format(nodes=1, tasks=1, more="") + text, unsafe=False).after.decode()
+    assert "  # --decay 2 \\\nsrun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  --epochs 3\n" in after

@@ -127,7 +127,8 @@ def test_an_array_that_only_a_run_fills_is_filled_there(tmp_path: Path) -> None:
 def test_what_a_command_finds_is_looked_for_when_the_job_runs(tmp_path: Path) -> None:
     setup = "CARD=$(ls /sys/class/net | grep -m1 ib)\nCARD=${CARD:-eth0}\nexport NCCL_SOCKET_IFNAME=$CARD\n"
     adoption = adopted(PER_RANK + setup + "srun python train.py\n", tmp_path)
-    assert prologue(adoption) == setup.splitlines()
+    look, *others = setup.splitlines()
+    assert prologue(adoption) == [f"{look} || true", *others]
     assert "eth0" not in adoption.job
 
 
@@ -500,3 +501,65 @@ def test_a_script_that_a_rank_sources_is_its_training(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert command(adoption) == ["bash", "-c", "cd /data/fit && source run_fit.sh 1 two"]
     assert container(adoption)["image"] == "/i.sif"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            'srun numactl --localalloc bash -c "python train.py 1"',
+            ["numactl", "--localalloc", "python", "train.py", "1"],
+        ),
+        ('srun site-enter -x bash -c "python train.py 1"', ["site-enter", "-x", "python", "train.py", "1"]),
+        ('srun env A=1 bash -c "python train.py 1"', ["python", "train.py", "1"]),
+        (
+            "srun site-enter bash -c 'ulimit -n 9; python train.py 1'",
+            ["bash", "-c", "exec site-enter bash -c 'ulimit -n 9\nexec python train.py 1'"],
+        ),
+    ],
+)
+def test_a_program_that_starts_a_ranks_shell_stays_around_it(line: str, words: list[str], tmp_path: Path) -> None:
+    assert [word.rstrip("\n") for word in command(adopted(f"{ONE_GPU}{line}\n", tmp_path))] == words
+
+
+def test_a_launcher_behind_a_program_gets_its_options(tmp_path: Path) -> None:
+    text = f"{TWO_NODES}{HEAD}srun site-enter bash -c 'accelerate launch --num_machines 2 --machine_rank $SLURM_NODEID train.py'\n"
+    body = command(adopted(text, tmp_path))[-1]
+    assert body.startswith("exec site-enter accelerate launch --multi_gpu --num_machines $NNODES")
+
+
+def test_a_program_between_srun_and_the_container_is_named(tmp_path: Path) -> None:
+    text = "srun numactl --localalloc apptainer exec /i.sif python train.py\n"
+    assert list(lost(adopted(ONE_GPU + text, tmp_path))) == ["numactl"]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_lost"),
+    [("rsync -a o /a; sleep 9", True), ("date > o/x; sleep 9", True), ("nvidia-smi; sleep 9", False)],
+)
+def test_a_loop_beside_the_training_is_named_unless_it_only_watches(body: str, is_lost: bool, tmp_path: Path) -> None:
+    text = f"(while true; do {body}; done) &\nsrun python train.py\n"
+    assert bool(lost(adopted(ONE_GPU + text, tmp_path))) == is_lost
+
+
+def test_a_default_that_is_also_given_reaches_the_command(tmp_path: Path) -> None:
+    adoption = adopted(': "${DATA:=/d/$USER}"\nsrun python train.py "$DATA"\n'.join([ONE_GPU, ""]), tmp_path)
+    assert prologue(adoption) == [': "${DATA:=/d/$USER}"', "export DATA"]
+
+
+@pytest.mark.parametrize(
+    ("before", "kept"),
+    [
+        ("", "NET=$(ls /sys | grep ib) || true"),
+        ("set -e\n", "NET=$(ls /sys | grep ib) || true"),  # without pipefail, only its last command can end the file
+        ("set -eo pipefail\n", "NET=$(ls /sys | grep ib)"),
+        ("export ", "export NET=$(ls /sys | grep ib)"),
+    ],
+)
+def test_a_look_that_finds_nothing_ends_the_job_only_where_it_ends_the_file(
+    before: str, kept: str, tmp_path: Path
+) -> None:
+    text = (
+        f"{before}NET=$(ls /sys | grep ib)\nNET=${{NET:-eth0}}\nexport NCCL_SOCKET_IFNAME=$NET\nsrun python train.py\n"
+    )
+    assert prologue(adopted(ONE_GPU + text, tmp_path))[0] == kept

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.local_runs import Here
 from trainjob.contract.errors import UserError
-from trainjob.kinds import choice
+from trainjob.kinds import choice, lookup
 
 SLURM = "kind: slurm\nnodes: {count: 2, cpus: 8}\nruns_dir: /shared/runs\n"
 
@@ -57,6 +57,60 @@ def test_use_keeps_what_else_the_file_says_and_its_mode(user: Path) -> None:
     assert choice.use("./clusters/of-job.yaml") == file
     assert file.read_text() == secret.replace("of-user", str(user / "clusters/of-job.yaml"))
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "{\ncluster: of-job, budget: {gpu_hours: 1}\n}\n",
+        "cluster: of-job\rbudget: {gpu_hours: 1}\n",
+        "cluster: of-job\u2028budget: {gpu_hours: 1}\n",
+        "cluster:\n  of-job\nbudget: {gpu_hours: 1}\n",
+    ],
+)
+def test_use_never_takes_away_what_else_the_file_says(user: Path, before: str) -> None:
+    file = choice.use("of-user")
+    file.write_text(before)
+    with pytest.raises(UserError, match="can't be written into"):
+        choice.use("of-user")
+    assert file.read_text() == before.replace("\r", "\n")
+
+
+def test_a_config_that_is_kept_elsewhere_stays_a_link(user: Path) -> None:
+    file = choice.use("of-user")
+    file.rename(user / "kept.yaml")
+    file.symlink_to(user / "kept.yaml")
+    choice.use("of-job")
+    assert (file.is_symlink(), (user / "kept.yaml").read_text()) == (True, "cluster: of-job\n")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file away")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("trainjob.yaml", "cluster: theirs\n"),
+        ("pyproject.toml", '[tool.trainjob]\ncluster = "theirs"\n'),
+        ("clusters", None),
+    ],
+)
+def test_what_another_user_puts_into_a_folder_for_everybody_has_no_say(
+    user: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None
+) -> None:
+    shared = user.parents[1] / "shared"
+    (shared / "mine").mkdir(parents=True)
+    path = shared / name
+    if text is None:
+        path.mkdir()
+        (path / "theirs.yaml").write_text("kind: local\nprologue: [touch canary]\n")
+    else:
+        path.write_text(text)
+    os.chown(path, 65534, 65534)
+    monkeypatch.chdir(shared if text is None else shared / "mine")
+    known = [(choice.choose(None).value, "theirs" in [one.name for one in lookup.candidates()])]
+    shared.chmod(0o1777)
+    known.append((choice.choose(None).value, "theirs" in [one.name for one in lookup.candidates()]))
+    # In a folder that is this user's own, what a colleague has written counts.
+    assert known == [("local", True) if text is None else ("theirs", False), ("local", False)]
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,17 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
 
 
 @pytest.mark.parametrize(
-    "line", ['{"run": "abcd-x", "most": 9', "[1]", '{"run": "abcd-x", "most": "9"}', '{"most": NaN}']
+    "line",
+    [
+        '{"run": "abcd-x", "most": 9',
+        "[1]",
+        '{"run": "abcd-x", "most": "9"}',
+        '{"most": NaN}',
+        "[" * 100_000,  # deeper than Python's stack
+        f'{{"run": "abcd-x", "device": "GPU", "most": {10**400}}}',  # more than a float holds
+        f'{{"run": "abcd-x", "device": "GPU", "most": 1, "spent": {10**400}, "ended_at": 1}}',
+        '{"run": "abcd-x", "device": "GPU", "most": Infinity}',
+    ],
 )
 def test_a_line_that_is_cut_or_no_row_is_passed_over(slurm: StandinSlurm, line: str) -> None:
     submit()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 # Builtins of bash, and words of its grammar that a cut line may begin with.
 _OF_BASH = """
 . : [ [[ alias break cd command continue declare disown echo eval exec exit export false getopts hash if jobs let
@@ -60,11 +58,13 @@ FOR_THE_LOG = (
     "pwd",
     "env",
     "set",
-    "ulimit",
     "sleep",
     "",
 )
-WATCHES = re.compile(r"nvidia-smi|rocm-smi|dcgmi|\btop\b|vmstat|sleep|tensorboard")
+# They show what a machine does.
+WATCHES = frozenset(
+    ("nvidia-smi", "rocm-smi", "amd-smi", "dcgmi", "nvtop", "gpustat", "top", "htop", "vmstat", "iostat", "tensorboard")
+)
 SHELLS = ("bash", "sh", "zsh")
 CONTAINERS = ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "ch-run")
 # Programs that set up an environment, or run another program in one.

@@ -15,10 +15,13 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, TypeVa
 from trainjob.contract import clock, ports
 from trainjob.contract.environment import Ranking
 from trainjob.contract.errors import UserError
+from trainjob.records.files import parse_json
 
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 << 20
-_HELLO_S = 5.0
+# What comes before the token is known to be right: it may be any program's.
+_MOST_HELLO_BYTES = 4096
+HELLO_S = 5.0
 # Longer than a launcher works between two messages: see all_reduce.py.
 _STEP_S = 240.0
 _POLL_S = 0.2
@@ -81,7 +84,7 @@ class LauncherMeeting:
         for link in self._links:
             with contextlib.suppress(OSError):
                 if self.is_first:
-                    link.settimeout(_HELLO_S)
+                    link.settimeout(HELLO_S)
                     link.recv(1)
             link.close()
 
@@ -137,7 +140,8 @@ def join(address: str, port: int, token: str, mine: Mapping[str, object], limit_
                     % (address, port, limit_s, error.strerror or "no answer")
                 ) from None
             raise NobodyMetError("no answer from %s:%d: %s" % (address, port, error.strerror)) from None
-    send(link, {**mine, "token": token})
+    send(link, token)
+    send(link, mine)
     return LauncherMeeting(link.getsockname()[0], [link], [])
 
 
@@ -150,19 +154,23 @@ def send(link: socket.socket, value: object) -> None:
         raise NobodyMetError("another launcher has left: %s" % error) from None
 
 
-def receive(link: socket.socket, limit_s: float) -> Any:
-    """Return the value that the other end sends. Raises NobodyMetError if it sends none, or no message of ours."""
-    link.settimeout(limit_s)
+def receive(link: socket.socket, limit_s: float, most_bytes: int = _MOST_BYTES) -> Any:
+    """Return the value that the other end sends within `limit_s`, however it cuts it.
+
+    Raises NobodyMetError if it sends none, or no message of ours.
+    """
+    deadline = clock.monotonic() + limit_s
     try:
-        (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
-        return json.loads(_exactly(link, min(length, _MOST_BYTES)).decode())
+        (length,) = _LENGTH.unpack(_exactly(link, _LENGTH.size, deadline))
+        return parse_json(_exactly(link, min(length, most_bytes), deadline))
     except (OSError, ValueError) as error:
         raise NobodyMetError("another launcher has left, or does not answer: %s" % error) from None
 
 
-def _exactly(link: socket.socket, length: int) -> bytes:
+def _exactly(link: socket.socket, length: int, deadline: float) -> bytes:
     parts: List[bytes] = []
     while length:
+        link.settimeout(max(0.01, deadline - clock.monotonic()))
         part = link.recv(min(length, 1 << 20))
         if not part:
             raise ConnectionResetError(errno.ECONNRESET, "the connection was closed")
@@ -172,15 +180,14 @@ def _exactly(link: socket.socket, length: int) -> bytes:
 
 
 def _hello(link: socket.socket, token: str) -> Optional[Party]:
-    """Return the greeting of the launcher at the other end; None for any other program."""
+    """Return what the launcher at the other end says of itself; None for any other program."""
     import hmac  # loads OpenSSL, which the other launchers don't need
 
     with contextlib.suppress(NobodyMetError):
-        party = receive(link, _HELLO_S)
         # A stranger's text may not be valid UTF-8: "replace" accepts any bytes.
-        if isinstance(party, dict) and hmac.compare_digest(
-            str(party.pop("token", "")).encode("utf-8", "replace"), token.encode()
-        ):
+        said = str(receive(link, HELLO_S, _MOST_HELLO_BYTES)).encode("utf-8", "replace")
+        if hmac.compare_digest(said, token.encode()):
+            party: Party = receive(link, HELLO_S)
             return party
     link.close()
     return None
