@@ -38,6 +38,7 @@ _LONGEST_FOLDER = 12
 _OPEN = "r"  # Ray opens its folder to everybody, so it is in one that is not
 # Jobs may share hosts, and Ray gives all of them these ports: 10002 and more for workers, 52365 for its agent.
 _ANY_PORT = ("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0")
+_MOST_TRIES = 3
 _TOLD = 128 + signal.SIGTERM
 _OF_RANKS = (*environment.RANK_NAMES, "RAY_ADDRESS", "NODE_RANK", "NNODES", "NPROC_PER_NODE", "JAX_LOCAL_DEVICE_IDS")
 
@@ -58,7 +59,7 @@ class _Node:
         self._number, self._nodes, self._timeout_s = int(number), int(nodes), float(timeout_s)
         own, self._command = os.environ, command
         self._host, self._port = _reached(own[environment.MASTER_ADDR]), int(own[environment.MASTER_PORT])
-        self._began, self._is_told = clock.monotonic(), False
+        self._began, self._is_told, self._tries = clock.monotonic(), False, 0
         self._driver: Optional[int] = None
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - 0700
         # In /tmp/ray, Ray's default, jobs on a host collide, and so do nodes of Ray that share a folder.
@@ -107,7 +108,7 @@ class _Node:
             if self._driver in ended:
                 return ended[self._driver]
             if ray in ended:
-                return _early(ended[ray])
+                return self._lead(python, start) if self._starts_again() else _early(ended[ray])
             if self._driver is None and self._is_told:
                 return _TOLD
             if nodes in ended:
@@ -135,7 +136,18 @@ class _Node:
             except OSError:
                 pass  # a busy network: Ray itself ends when it has lost the head
             if ray in ended:
-                return _early(ended[ray])
+                return self._serve(start) if self._starts_again() else _early(ended[ray])
+
+    def _starts_again(self) -> bool:
+        """Return whether Ray has another try: it gives a node 30 s to start, which a busy host may exceed."""
+        self._tries += 1
+        # Ray writes this file once the node is in.
+        if self._is_told or self._tries >= _MOST_TRIES or (self._folder / _OPEN / "ray_current_cluster").exists():
+            return False
+        _say("Ray did not start on this node, and tries again")
+        processes.kill_children()
+        shutil.rmtree(str(self._folder / _OPEN), ignore_errors=True)
+        return True
 
     def _interpreter(self) -> "tuple[str, str]":
         """Return the first Python of this job that has Ray, and what it says of it. Raises OSError without one."""
