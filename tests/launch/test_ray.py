@@ -16,7 +16,7 @@ from tests.support.local_runs import Here, Run, kill
 from tests.support.role_programs import DRIVER, ray_job
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(500)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def submitted(here: Here, python: str, command: list[str] | None = None) -> Run:
 
 
 def at_work(run: Run) -> None:
-    until(lambda: "step 3" in run.log(0), "the driver to train", 120)
+    until(lambda: "step 3" in run.log(0), "the driver to train", 250)
 
 
 def nothing_is_left(run: Run) -> None:
