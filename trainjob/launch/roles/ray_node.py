@@ -1,7 +1,8 @@
 """One node of a Ray cluster, which a role with `ray: true` has on each of its hosts; the first also runs its command.
 
-The first node is Ray's head. It starts the command, Ray's driver, once all nodes are in. When that has ended, the head
-ends, and so do the others, which see it. A node whose Ray ends earlier fails its rank, and so the job.
+The first node is Ray's head. It starts the command, Ray's driver, once all nodes are in. The others have a connection
+to its program, where ranks would meet: by it they learn the port of the head once that is up, and that all has ended.
+A node whose Ray ends earlier fails its rank, and so the job.
 
     python -I ray_node.py NODE NODES TIMEOUT_S LOGS DROPPED OPTION-OF-RAY… -- COMMAND…
 """
@@ -27,12 +28,11 @@ from trainjob.contract import clock, environment, exits
 from trainjob.launch import network, processes
 from trainjob.launch.rank_environment import OPENMP, Rank, free_port
 from trainjob.launch.ranks.guard import PASSED_ON
-from trainjob.launch.roles.ready import answers
 
 _NODES = str(Path(__file__).with_name("ray_nodes.py"))
 # USR1, which asks for a checkpoint, is the driver's: the launcher finds that below this process, which ignores it.
 _WATCHED = {signal.SIGCHLD, *PASSED_ON} - {signal.SIGUSR1}
-_LOOK_S, _IDLE_S = 0.2, 1.0
+_LOOK_S, _CONNECT_S = 0.2, 2.0
 # The path of a socket has at most 107 characters, of which Ray's own folders and names take some 70.
 _LONGEST_FOLDER = 12
 _OPEN = "r"  # Ray opens its folder to everybody, so it is in one that is not
@@ -93,24 +93,32 @@ class _Node:
         start = [python, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats", *_ANY_PORT]
         start += ["--temp-dir=%s" % (self._folder / _OPEN), *self._options]
         if self._number > 0:
-            return self._serve([*start, "--address=%s:%d" % (self._host, self._port)])
-        start += ["--head", "--include-dashboard=false", "--port=%d" % self._port, "--node-ip-address=" + self._host]
+            return self._serve(start)
+        start += ["--head", "--include-dashboard=false", "--node-ip-address=" + self._host]
         if found == "client":  # its port would be 10001 for all jobs
             start.append("--ray-client-server-port=%d" % free_port(os.getpid()))
-        return self._lead(python, start)
+        with socket.create_server(("", self._port), backlog=self._nodes) as gate:
+            gate.setblocking(False)
+            return self._lead(python, start, gate)
 
-    def _lead(self, python: str, start: List[str]) -> int:
-        ray, words = self._start(start), (self._host, str(self._port), str(self._nodes), "%g" % self._timeout_s)
-        nodes = self._start([python, _NODES, *words])
-        self._environment["RAY_ADDRESS"] = "%s:%d" % (self._host, self._port)
+    def _lead(self, python: str, start: List[str], gate: socket.socket) -> int:
+        port = free_port(os.getpid() + 1)
+        ray = self._start([*start, "--port=%d" % port])
+        nodes = self._start([python, _NODES, self._host, str(port), str(self._nodes), "%g" % self._timeout_s])
+        self._environment["RAY_ADDRESS"] = "%s:%d" % (self._host, port)
+        others: List[socket.socket] = []
         while True:
             ended = self._wait(_LOOK_S)
             if self._driver in ended:
                 return ended[self._driver]
             if ray in ended:
-                return self._lead(python, start) if self._starts_again() else _early(ended[ray])
+                return self._lead(python, start, gate) if self._starts_again() else _early(ended[ray])
             if self._driver is None and self._is_told:
                 return _TOLD
+            with contextlib.suppress(OSError):  # nobody else has come, or one has gone
+                while self._is_in:
+                    others.append(gate.accept()[0])
+                    others[-1].sendall(b"%d" % port)
             if nodes in ended:
                 if ended[nodes]:
                     return exits.USER_OR_CLUSTER_CAN_FIX
@@ -119,30 +127,40 @@ class _Node:
                 self._driver = self._start(self._command)
 
     def _serve(self, start: List[str]) -> int:
-        while not answers(self._host, self._port):
-            if self._is_told:
-                return _TOLD
-            if clock.monotonic() - self._began >= self._timeout_s:
-                _say("Ray's head does not answer at %s:%d" % (self._host, self._port))
-                return exits.USER_OR_CLUSTER_CAN_FIX
-            self._wait(_LOOK_S)
-        ray = self._start(start)
-        while True:  # even when told to end: the driver may have to save, and the launcher has a limit
-            ended = self._wait(_IDLE_S)
-            try:
-                socket.create_connection((self._host, self._port), timeout=_IDLE_S).close()
-            except ConnectionRefusedError:
-                return exits.DONE
-            except OSError:
-                pass  # a busy network: Ray itself ends when it has lost the head
+        head: Optional[socket.socket] = None
+        address, ray = "", None
+        while True:  # with Ray even when told to end: the driver may have to save, and the launcher has a limit
+            ended = self._wait(_LOOK_S)
+            if ray in ended and not self._starts_again():
+                return _early(ended[ray])
             if ray in ended:
-                return self._serve(start) if self._starts_again() else _early(ended[ray])
+                ray = self._start([*start, address])
+            if ray is None and self._is_told:
+                return _TOLD
+            if ray is None and clock.monotonic() - self._began >= self._timeout_s:
+                _say("Ray's head is not up on %s after %g s" % (self._host, self._timeout_s))
+                return exits.USER_OR_CLUSTER_CAN_FIX
+            try:
+                if head is None:
+                    head = socket.create_connection((self._host, self._port), timeout=_CONNECT_S)
+                    head.setblocking(False)
+                told = head.recv(8)
+            except OSError:  # nothing is there yet, or nothing new
+                continue
+            if not told:
+                return exits.DONE
+            address = "--address=%s:%s" % (self._host, told.decode())
+            ray = self._start([*start, address])
+
+    @property
+    def _is_in(self) -> bool:
+        """Whether Ray is up on this node: then it writes this file."""
+        return (self._folder / _OPEN / "ray_current_cluster").exists()
 
     def _starts_again(self) -> bool:
         """Return whether Ray has another try: it gives a node 30 s to start, which a busy host may exceed."""
         self._tries += 1
-        # Ray writes this file once the node is in.
-        if self._is_told or self._tries >= _MOST_TRIES or (self._folder / _OPEN / "ray_current_cluster").exists():
+        if self._is_told or self._tries >= _MOST_TRIES or self._is_in:
             return False
         _say("Ray did not start on this node, and tries again")
         processes.kill_children()
