@@ -120,8 +120,8 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
     elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):
-        # One task may use several.
-        yield found("gpus-unused", launch, text)
+        # One task may use several, and each of these the same number.
+        yield found("gpus-unused", launch, text, None if available % per_node else Severity.WARNING)
 
 
 def _divides_gpus(script: BatchScript) -> bool:

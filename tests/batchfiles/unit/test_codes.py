@@ -586,3 +586,13 @@ def test_an_option_that_begins_a_line_is_sbatchs_or_that_of_the_command_above(
 def test_what_is_missing_has_no_place_in_a_line() -> None:
     columns = {one.code: one.column for one in found("#!/bin/bash\n#SBATCH --job-name=name\nsrun python train.py\n")}
     assert {columns[code] for code in ("no-cpus", "no-mem", "no-time")} == {0}
+
+
+@pytest.mark.parametrize(("tasks", "severity"), [(2, Severity.WARNING), (3, Severity.ERROR)])
+def test_tasks_that_may_share_all_gpus_evenly_are_no_error(tasks: int, severity: Severity) -> None:
+    findings = found(job("srun -K1 python train.py\n", tasks=tasks))
+    assert [one.severity for one in findings if one.code == "gpus-unused"] == [severity]
+
+
+def test_a_signal_that_never_arrives_is_told_once() -> None:
+    assert [one.code for one in found(job(ALONE, nodes=1)) if "signal" in one.code] == ["signal-never-arrives"]
