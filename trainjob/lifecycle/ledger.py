@@ -13,12 +13,15 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.records.files import only_owner_writes, parse_json
+
+if TYPE_CHECKING:
+    from trainjob.observe.status import Snapshot
 
 
 class OverBudgetError(UserError):
@@ -144,6 +147,14 @@ def take_back(paths: RunPaths) -> None:
     with _opened("a+") as ledger:
         if row := _read(ledger).get(paths.id):
             _append(ledger, {"run": paths.id, "spent": row.get("before") or 0.0, "ended_at": clock.time()})
+
+
+def release(now: Snapshot) -> None:
+    """Take back what a run was charged whose submission was cut short, and whose job `now` has not found."""
+    if now.state == states.LOST and now.submission is not None and now.submission.native is None:
+        with contextlib.suppress(UserError):
+            if _file().exists():
+                take_back(now.paths)
 
 
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
