@@ -69,7 +69,7 @@ def commands(bare: Path) -> dict[str, list[str]]:
         "trainjob render of a command (0.75 × torchx)": [*ours, "render", *SAME_JOB],
         "trainjob plan of a command (0.75 × torchx)": [*ours, "plan", *SAME_JOB],
         **torchx_command(),
-        f"trainjob list, {RUNS:,} runs (target 1 s)": [*ours, "list"],
+        f"trainjob list, {RUNS:,} runs (target 0.5 s)": [*ours, "list"],
     }
 
 

@@ -195,8 +195,10 @@ class Checker:
         if step.has_failed and step.has_saved and not step.program.is_task:  # it could not requeue its job itself
             return self._words_of_interrupted(step) | {states.FAILED}
         if not step.left_marker and not step.may_go_on:
-            # The disk took neither the request nor the marker: the exit code alone says what it was.
-            return frozenset({states.STOPPED if step.is_unrecorded and not step.has_failed else states.FAILED})
+            # The disk took neither the request nor the marker: the exit code and the checkpoints say what it was.
+            if not step.is_unrecorded or step.has_failed:
+                return frozenset({states.FAILED})
+            return self._words_of_interrupted(step) if self._gets_further(step) else frozenset({states.STOPPED})
         return self._words_of_interrupted(step)
 
     def _words_of_asked(self, step: Step) -> frozenset[str]:
@@ -210,6 +212,8 @@ class Checker:
     @staticmethod
     def _gets_further(step: Step) -> bool:
         """Return whether this attempt wrote a checkpoint with which the next one gets further, as its launcher saw."""
+        if step.program.is_task:
+            return step.durable > step.began_from
         before = [*read_text(step.paths.folder / ".starts").split()[2:], "0"][0]
         return step.program.is_seen and step.has_written and step.durable > int(before)
 
@@ -483,7 +487,12 @@ class Checker:
             )
 
     def _is_at_work(self, jobs: Iterable[Job], began: float, ended: float) -> bool:
-        """Return whether one of the jobs waited to run or ran at each moment of a time."""
+        """Return whether one of the jobs waited to run or ran at each moment of a time, and none began then.
+
+        What begins says so in its run directory a few seconds later.
+        """
+        if any(began <= job.started_at <= ended for job in jobs):
+            return False
         reached = began
         for job in sorted(jobs, key=lambda one: one.submitted_at):
             first = None if job.after is None else self.slurm.jobs[job.after[1]].ended_at

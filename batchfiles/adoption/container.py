@@ -30,6 +30,11 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     if found is None:
         return
     runtime, image, mounts, others = found
+    layer = launch.layer("container")
+    program = layer.words[0].text.rpartition("/")[2] if layer is not None else runtime
+    if program == "podman-hpc":
+        what = "the job starts podman, which has no options of podman-hpc, such as --gpu"
+        account.note(Where.LOST, launch.line, program, what)
     if runtime != "pyxis":
         others = _without_environment(others, launch, keys, account)
     if HOLE in image:

@@ -100,6 +100,8 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     )
     if at <= 0:
         return None
+    if any('"' in text_of(asked) for asked in nodes_of(node, "command_substitution")):
+        return None  # behind a backslash, these quotes would be words of the command that is asked
     inner = _left_to_ranks(command[at:].replace('"', '\\"'))
     new = f'{command[:at]}bash -c "{first}exec {inner}"'
     return (text[: node.start_byte] + new.encode() + text[node.end_byte :]).decode()

@@ -24,20 +24,25 @@ def with_line(script: BatchScript, number: int, new: str | None) -> str | None:
 
 
 def replaced(pattern: str, new: str, flags: int = 0) -> Edit:
-    """Return an edit of the first match in the fault's line."""
-    return lambda script, one: with_line(
-        script, one.line, re.sub(pattern, new, script.lines[min(one.line, len(script.lines)) - 1], count=1, flags=flags)
+    """Return an edit of the first match in the fault's line, or in those that continue it."""
+    return lambda script, one: first_changed(
+        script, one, lambda line: re.sub(pattern, new, line, count=1, flags=flags), most_lines=0
     )
 
 
 def first_changed(
     script: BatchScript, one: Finding, change: Callable[[str], str], most_lines: int = _LINES_OF_COMMAND
 ) -> str | None:
-    """Return the text with the first line changed that `change` affects, from that of the fault; None without one."""
-    for number in range(one.line, min(one.line + most_lines, len(script.lines)) + 1):
+    """Return the text with the first line changed that `change` affects; None without one.
+
+    It is that of the fault, one of `most_lines` below it, or one that continues it after a backslash.
+    """
+    for number in range(one.line, len(script.lines) + 1):
         line = script.lines[number - 1]
         if (new := change(line)) != line:
             return with_line(script, number, new)
+        if number - one.line >= most_lines and not line.endswith("\\"):
+            return None
     return None
 
 

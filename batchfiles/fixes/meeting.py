@@ -53,16 +53,10 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     if re.match(r"\s*(?:export\s+)?\w+=", line):
         return _first_host(script, one)
     if "without --rdzv-endpoint" in one.text:
-        return with_line(
-            script,
-            one.line,
-            re.sub(r"(--rdzv[-_]backend[= ]c10d)", rf'\1 --rdzv-endpoint="{_FIRST_HOST}:{_PORT}"', line, count=1),
-        )
-    return with_line(
-        script,
-        one.line,
-        re.sub(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", _FIRST_HOST, line, count=1),
-    )
+        first = _FIRST_HOST.replace('"', "")  # a fix for numbers of ranks may put the command into quotes
+        endpoint = rf'\1 --rdzv-endpoint="{first}:{_PORT}"'
+        return replaced(r"(--rdzv[-_]backend[= ]c10d)", endpoint)(script, one)
+    return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", _FIRST_HOST)(script, one)
 
 
 SAFE: dict[str, Edit] = {

@@ -7,6 +7,7 @@ import re
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
+from trainjob.contract.programs import launchers
 
 _WAITED = (
     "training=$!",
@@ -27,6 +28,8 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
+    if launch.srun is None and launch.launcher is not None and _has_parent(launch):
+        return None  # neither the parent nor its child, the launcher, passes the signal on
     first, last = rows
     lines = list(script.lines)
     if lines[last - 1].rstrip().endswith("&"):
@@ -51,7 +54,7 @@ def in_background(script: BatchScript, _one: Finding) -> str | None:
         return None
     first, last = rows
     lines = list(script.lines)
-    lines[first - 1 : last] = [*lines[first - 1 : last - 1], f"{lines[last - 1].rstrip()} &", *_WAITED]
+    lines[first - 1 : last] = [*lines[first - 1 : last - 1], _in_background(lines[last - 1]), *_WAITED]
     return "\n".join(lines)
 
 
@@ -87,18 +90,32 @@ def _rows(script: BatchScript, launch: LaunchedProgram) -> tuple[int, int] | Non
     return None
 
 
+_BECOMES_ITS_PROGRAM = ("env", "exec", "nohup", "numactl", "taskset", "nice", "ionice", "stdbuf", "setsid", "command")
+
+
+def _has_parent(launch: LaunchedProgram) -> bool:
+    """Return whether a program in front stays the training's parent, as `time` and `uv run` do."""
+    own = ("python", "old-launcher", *_BECOMES_ITS_PROGRAM, *launchers.NAMES)
+    return any(layer.name not in own for layer in launch.layers)
+
+
+def _in_background(last: str) -> str:
+    """Return the last line of a command with & behind it; a backslash there would turn & into a word."""
+    return re.sub(r"\s*\\?\s*$", "", last, count=1) + " &"
+
+
 def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
     if launch.srun is not None:
         passes_on = 'scancel --signal=USR1 "$SLURM_JOB_ID"'  # to all steps, and not to the batch shell
-    elif launch.launcher is not None:
-        passes_on = 'pkill -USR1 -P "$training"'  # the launcher itself would end without saving
+    elif launch.launcher is not None or _has_parent(launch):
+        passes_on = 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
     else:
         passes_on = 'kill -USR1 "$training"'
     return [
         'asked=""',
         f"trap 'asked=yes; {passes_on}' USR1",
         *command[:-1],
-        f"{re.sub(r'[ ]+$', '', command[-1])} &",
+        _in_background(command[-1]),
         *_WAITED[:-1],
         '[ -z "$asked" ] || scontrol requeue "$SLURM_JOB_ID"',
         _WAITED[-1],

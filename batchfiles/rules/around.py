@@ -11,6 +11,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
+from trainjob.contract.programs.secrets_in_shell import secrets_in
 from trainjob.contract.programs.slurm_options import read_options
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
@@ -26,12 +27,11 @@ def secrets(script: BatchScript) -> Iterator[Finding]:
         if (may_be_one and not is_plain) or holds_secret(value):
             yield found("secret-in-script", one, f"{one.name} has a value in the file")
     for command in script.commands:
-        for at, word in enumerate(command.words):
-            before = command.words[at - 1].text if at else ""
-            logs_in = command.words[0].text == "wandb" and before == "login" and re.fullmatch(r"\w{30,}", word.text)
-            if not word.source.startswith("$") and (holds_secret(word.text) or logs_in):
-                yield found("secret-in-script", command, f"{command.name} is given a key in the file")
-                break
+        given = [word for word in command.words if not word.source.startswith("$")]
+        prints = command.name in ("echo", "printf")
+        text = " ".join("<>" if word.source.startswith("$") else word.text for word in command.words)
+        if any(holds_secret(word.text) for word in given) or (not prints and secrets_in(text)):
+            yield found("secret-in-script", command, f"{command.name} is given a key in the file")
 
 
 def devices(script: BatchScript) -> Iterator[Finding]:
@@ -54,6 +54,7 @@ _SLOW = {
     "NCCL_NET_GDR_LEVEL": "LOC",
     "RCCL_P2P_DISABLE": "1",
 }
+_BETWEEN_NODES = ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_GDR_DISABLE", "NCCL_NET_GDR_LEVEL")
 _DEBUG = {
     "NCCL_DEBUG": r"(?i)INFO|TRACE",
     "CUDA_LAUNCH_BLOCKING": "1",
@@ -72,6 +73,8 @@ def collectives(script: BatchScript) -> Iterator[Finding]:
     reported: set[str] = set()
     for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
         code = _about_setting(one.name, one.value.text)
+        if code == "nccl-slow-path" and one.name in _BETWEEN_NODES and script.request.nodes == 1:
+            continue
         if code is not None and code not in reported:
             reported.add(code)
             yield found(code, one, f"{one.name}={one.value.text.replace(HOLE, '…')[:40]}")

@@ -28,6 +28,8 @@ def time_limit(script: BatchScript) -> Iterator[Finding]:
     if _resubmits(script) or re.search(r"%1\s*$", header.value("array") or ""):  # an element after the other
         return
     if header.value("signal") is not None:
+        if any(one.code == "signal-never-arrives" and one.lighter for one in signals(script)):
+            return  # its cure is for both, as there is no trap yet
         text = "--signal, and nothing in the file starts the job again"
         yield Finding("signal-without-requeue", header.line("signal"), text)
     elif header.value("requeue") is None:

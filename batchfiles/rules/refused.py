@@ -73,7 +73,7 @@ _MAIL = r"(?:NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|TIME_LIMIT
 _FIGURE = r"[1-9][0-9]*"
 _GRES = r"(?:[A-Za-z][\w/.-]*(?::(?=[\w.-]*[A-Za-z_])[\w.-]+)?(?::[0-9]+[KMGkmg]?)?(?:\(S:[\d,-]+\))?)"
 _COUNT = r"(?:(?=[\w.-]*[A-Za-z_])[\w.-]+:)?[0-9]+(?:,(?:(?=[\w.-]*[A-Za-z_])[\w.-]+:)?[0-9]+)*"
-_TIME = r"(?:[0-9]+-)?[0-9]+(?::[0-9]+){0,2}|(?i:infinite|unlimited)"
+_TIME = r"[0-9]+-|(?:[0-9]*-)?[0-9]+(?::[0-9]+){0,2}|(?i:infinite|unlimited)"
 _MEMORY = r"[0-9]+(?:[KkMmGgTt][Bb]?)?"
 # What sbatch takes, as far as its parser is strict: it was asked (Slurm 22.05).
 TAKES = {

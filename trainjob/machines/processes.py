@@ -13,6 +13,8 @@ from trainjob.machines.machine import Machine
 from trainjob.machines.process import CommandError
 from trainjob.machines.ssh import onward
 
+_IS_RUNNING = {"alive": True, "gone": False, "elsewhere": None}
+
 
 class StartedScript(NamedTuple):
     """A job script that was started: process id, start time in clock ticks since boot, and its host's own name."""
@@ -47,11 +49,10 @@ def running(machine: Machine, started: Sequence[StartedScript], signal: str = ""
 
     A process that runs for another folder is not the script. Those that run get `signal` (TERM, USR1), if any.
     """
-    lines = "".join(f"{script.pid} {script.started} {script.folder}\n" for script in started)
-    host, *answers = machine.run(
-        package.program_command(__file__, "running_scripts", signal), stdin=os.fsencode(lines)
-    ).text.split()
-    return [answer == "alive" if script.host == host else None for script, answer in zip(started, answers, strict=True)]
+    lines = "".join(f"{script.pid} {script.started} {script.host} {script.folder}\n" for script in started)
+    command = package.program_command(__file__, "running_scripts", signal)
+    answers = machine.run(command, stdin=os.fsencode(lines)).text.split()
+    return [_IS_RUNNING[answer] for _, answer in zip(started, answers, strict=True)]
 
 
 def kill(

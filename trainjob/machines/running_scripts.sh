@@ -1,10 +1,13 @@
-# running_scripts.sh [SIGNAL]: reads lines of "PID START_TIME FOLDER", a job script each. Prints the name of this host, then
-# a line for each: alive or gone. Those that are alive get SIGNAL.
+# running_scripts.sh [SIGNAL]: reads lines of "PID START_TIME HOST FOLDER", a job script each. Prints a line for each: alive,
+# gone, or elsewhere, if it was started on another host. Those that are alive get SIGNAL.
 # shellcheck shell=sh
 signal=${1:-}
 read -r host </proc/sys/kernel/hostname
-printf '%s\n' "$host"
-while read -r pid started folder; do
+while read -r pid started its_host folder; do
+  if [ "$its_host" != "$host" ]; then
+    echo elsewhere
+    continue
+  fi
   # A zombie has ended, and so has a process whose id now belongs to a process that started at another time.
   { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || stat=') Z'
   # shellcheck disable=SC2086 # the fields of proc(5), from the third on

@@ -95,14 +95,17 @@ def _entries() -> Iterator[os.DirEntry[str]]:
         yield from (entry for entry in os.scandir(home() / "index") if not entry.name.startswith("."))
 
 
-def every_run() -> Iterator[RunPaths]:
-    """Yield the runs whose folders exist and belong to this user."""
-    return (paths for paths in _existing_runs() if _why_foreign(paths) is None)
+def every_run(foreign: list[UserError] | None = None) -> Iterator[RunPaths]:
+    """Yield the runs whose folders exist and belong to this user.
 
-
-def foreign_runs() -> list[UserError]:
-    """Return why some runs of the index are ignored: the folder is a link, belongs to others, or is open to others."""
-    return [why for paths in _existing_runs() if (why := _why_foreign(paths)) is not None]
+    Why others are ignored is added to `foreign`: the folder is a link, belongs to others, or is open to others.
+    """
+    for paths in _existing_runs():
+        why = _why_foreign(paths)
+        if why is None:
+            yield paths
+        elif foreign is not None:
+            foreign.append(why)
 
 
 def _existing_runs() -> Iterator[RunPaths]:

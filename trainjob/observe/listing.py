@@ -11,11 +11,13 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from trainjob.backends.base import Answer
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.observe import index
 from trainjob.observe.asking import Known, StatusQueries
-from trainjob.observe.status import Snapshot, statuses
+from trainjob.observe.seen import Seen
+from trainjob.observe.status import Looked, Snapshot, statuses
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Submission
 
@@ -40,45 +42,37 @@ def listed(choice: Choice, asking: StatusQueries | None = None) -> list[Snapshot
     return _shown(choice, statuses(runs, asking, submitted))
 
 
-def listed_at_once(choice: Choice, patience_s: float) -> Iterator[tuple[list[Snapshot], bool]]:
+def listed_at_once(
+    choice: Choice, patience_s: float, foreign: list[UserError]
+) -> Iterator[tuple[list[Snapshot], bool]]:
     """Yield the statuses of the chosen runs, and True; before, where answers take longer, what is known without asking.
 
-    Of what is known alone, the second item is False.
+    Of what is known alone, the second item is False. Why runs of others are not listed is added to `foreign`.
     """
-    runs, submitted = _chosen(choice)
-    known = statuses(runs, Known(), submitted)
-    # Those of which others than their files may know more.
-    unsure = [
-        one.paths
-        for one in known
-        if any(part.is_stale or (part.submission is not None and part.submission.native is None) for part in one.parts)
-    ]
+    looked = Looked(*_chosen(choice, foreign))
     # No pool, which the interpreter would wait for at its end: a user who has seen enough may leave.
-    answers: queue.Queue[list[Snapshot] | Exception] = queue.Queue()
+    answers: queue.Queue[list[tuple[Seen, Answer | None]] | Exception] = queue.Queue()
 
     def ask() -> None:
         try:
-            answers.put(statuses(unsure, submitted=submitted))
+            answers.put(looked.asked(StatusQueries()))
         except Exception as error:  # noqa: BLE001 - raised where the answers are taken
             answers.put(error)
 
-    if unsure:
-        threading.Thread(target=ask, name="asking", daemon=True).start()
-        try:
-            arrived = answers.get(timeout=patience_s)
-        except queue.Empty:
-            yield _shown(choice, known), False
-            arrived = answers.get()
-        if isinstance(arrived, Exception):
-            raise arrived
-        asked = {one.folder: one for one in arrived}
-        known = [asked.get(one.folder, one) for one in known]
-    yield _shown(choice, known), True
+    threading.Thread(target=ask, name="asking", daemon=True).start()
+    try:
+        arrived = answers.get(timeout=patience_s)
+    except queue.Empty:
+        yield _shown(choice, looked.snapshots(looked.asked(Known()))), False
+        arrived = answers.get()
+    if isinstance(arrived, Exception):
+        raise arrived
+    yield _shown(choice, looked.snapshots(arrived)), True
 
 
-def _chosen(choice: Choice) -> tuple[list[RunPaths], dict[Path, Submission]]:
+def _chosen(choice: Choice, foreign: list[UserError] | None = None) -> tuple[list[RunPaths], dict[Path, Submission]]:
     """Return the chosen runs, the newest last, and how they were submitted, by run directory."""
-    chosen = sorted(_submitted(choice), key=lambda pair: pair[1].submitted_at if pair[1] else "")
+    chosen = sorted(_submitted(choice, foreign), key=lambda pair: pair[1].submitted_at if pair[1] else "")
     if choice.limit is not None and choice.state is None:
         chosen = chosen[-choice.limit :] if choice.limit else []
     submitted = {paths.folder: submission for paths, submission in chosen if submission is not None}
@@ -90,9 +84,9 @@ def _shown(choice: Choice, every: Sequence[Snapshot]) -> list[Snapshot]:
     return shown if choice.limit is None else shown[len(shown) - min(choice.limit, len(shown)) :]
 
 
-def _submitted(choice: Choice) -> Iterator[tuple[RunPaths, Submission | None]]:
+def _submitted(choice: Choice, foreign: list[UserError] | None) -> Iterator[tuple[RunPaths, Submission | None]]:
     """Yield the chosen runs, apart from their state, each with its submission."""
-    for paths in index.every_run():
+    for paths in index.every_run(foreign):
         if choice.name is not None and not fnmatchcase(index.name_of(paths.id), choice.name):
             continue
         submission = submissions.read(paths)

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from trainjob.backends import registry
 from trainjob.backends.base import Answer, Liveness
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
-from trainjob.records import attempts, events
+from trainjob.records import attempts, events, progress
+from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
+from trainjob.records.events import Event
 from trainjob.records.files import DamagedError, see_anew
+from trainjob.records.progress import ProgressRecord
 from trainjob.records.submission import Settled, Submission
 
 Value = TypeVar("Value")
@@ -28,7 +32,10 @@ _LOST = "its processes are gone and recorded no end: they were killed, or the ma
 
 @dataclass(frozen=True)
 class Seen:
-    """Submission, state and attempt of a run; `damage` has a line about each of them that can't be used."""
+    """Submission, state and attempt of a run, and what else its files say once that is asked for.
+
+    `damage` has a line about each of them that can't be used.
+    """
 
     paths: RunPaths
     submission: Submission | None
@@ -51,7 +58,9 @@ class Seen:
     @property
     def changes_when_asked(self) -> bool:
         """Whether its job may have been found, or its files fetched, since they were read."""
-        return self.submission is not None and (self.submission.native is None or self.submission.remote is not None)
+        if self.submission is None:
+            return False
+        return self.submission.native is None or (self.submission.remote is not None and self.is_open)
 
     @property
     def waits_for_an_answer(self) -> bool:
@@ -79,14 +88,43 @@ class Seen:
         """The attempt that runs, or was submitted last."""
         return max(self.attempt, self.submission.attempt if self.submission else 0)
 
-    @property
+    @cached_property
     def settled(self) -> Settled | None:
         """The last answer of its back end about its newest attempt, if that is written down."""
         return submissions.settled(self.paths, self.newest_attempt, self._resumed_at)
 
+    @cached_property
+    def noted(self) -> list[Event]:
+        """What its job scripts have noted."""
+        return events.read(self.paths)
+
+    @cached_property
+    def progress(self) -> ProgressRecord:
+        """How far it is; an empty record where that is unknown."""
+        return unless_damaged(lambda: progress.load(self.paths), self.damage, None) or ProgressRecord()
+
+    @cached_property
+    def name(self) -> str:
+        """Its job's name."""
+        return unless_damaged(lambda: jobs.load_name(self.paths.job), self.damage, None) or self.paths.id
+
+    @cached_property
+    def exit_code(self) -> int | None:
+        """The exit code that its job script wrote; None before its end."""
+        return unless_damaged(lambda: attempts.load_exit_code(self.paths), self.damage, None)
+
     def settle(self, state: str | None, note: str | None) -> None:
         """Write down how its newest attempt has ended, as its back end says."""
         submissions.settle(self.paths, Settled(self.newest_attempt, state, note, self._resumed_at))
+
+    def settle_if_gone(self, answer: Answer) -> None:
+        """Write down how its newest attempt has ended, if the answer of its back end tells: nobody need ask again."""
+        if answer.liveness is not Liveness.GONE:
+            return
+        if answer.state is not None or not self.is_open:
+            self.settle(answer.state, answer.note)
+        elif self.submission is not None and self.submission.is_cancelled and self.has_waited:
+            self.settle(states.CANCELLED, _CANCELLED_WAITING)
 
     @property
     def _resumed_at(self) -> str | None:
@@ -168,7 +206,7 @@ class Seen:
             return state, note
         if self.submission and self.submission.cancelled_at:
             return states.CANCELLED, _CANCELLED_WAITING if self.has_waited else CANCELLED_RUNNING
-        if events.was_signalled(events.read(self.paths), self.newest_attempt):
+        if events.was_signalled(self.noted, self.newest_attempt):
             return states.CANCELLED, _KILLED
         if self.has_waited and self.submission and registry.has_scheduler(self.submission.backend):
             # A job that waits can end in no other way.

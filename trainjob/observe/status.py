@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -16,14 +16,11 @@ from trainjob.observe import arrays
 from trainjob.observe.asking import SHARED_S, Sparing, StatusQueries, spread
 from trainjob.observe.outlook import Outlook, outlook
 from trainjob.observe.seen import Seen, look, unless_damaged
-from trainjob.records import attempts, causes, events, failure, outlived
-from trainjob.records import job as jobs
-from trainjob.records import progress as progress_record
+from trainjob.records import causes, events, failure, outlived
 from trainjob.records import roles as role_records
 from trainjob.records import submission as submissions
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Failure, tail_of_attempt
-from trainjob.records.progress import ProgressRecord
 from trainjob.records.roles import RoleRecord
 from trainjob.records.submission import Submission
 
@@ -139,13 +136,41 @@ def statuses(
     That of an array sums up those of its elements. Who looks again and again gives the same `asking` each time; who has
     read how runs were `submitted` gives that by run directory.
     """
-    listed = [(paths, paths.elements()) for paths in runs]
-    seen = []
-    for paths, elements in listed:
-        whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
-        seen += [look(one, whole) for one in elements or [paths]]
-    each = iter(_snapshots(seen, asking or StatusQueries()))
-    return [_of_array(paths, [next(each) for _ in elements]) if elements else next(each) for paths, elements in listed]
+    looked = Looked(runs, submitted)
+    return looked.snapshots(looked.asked(asking or StatusQueries()))
+
+
+class Looked:
+    """A look at the files of runs, before any back end is asked about them."""
+
+    def __init__(self, runs: Iterable[RunPaths], submitted: Mapping[Path, Submission] | None = None) -> None:
+        self._runs = [(paths, paths.elements()) for paths in runs]
+        self._seen: list[Seen] = []
+        for paths, elements in self._runs:
+            whole = (submitted or {}).get(paths.folder) or (submissions.read(paths) if elements else None)
+            self._seen += [look(one, whole) for one in elements or [paths]]
+
+    def asked(self, asking: StatusQueries) -> list[tuple[Seen, Answer | None]]:
+        """Return what was seen of each run, and of each element of an array, with the answer about it."""
+        unadopted = asking.adopt_unknown(self._seen)
+        stale = asking.refresh(one for one in self._seen if one.is_open)
+        seen = [look(one.paths) if one.changes_when_asked else one for one in self._seen]
+        unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
+        answers = asking.answers(unsure)
+        # They may have ended, or begun again, between the two looks: their files have the last word.
+        asking.refresh(one for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
+        for one in unsure:
+            one.settle_if_gone(answers[one.paths.folder])
+        notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
+        return [(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
+
+    def snapshots(self, asked: Iterable[tuple[Seen, Answer | None]]) -> list[Snapshot]:
+        """Return what the runs are, given what was `asked` about them."""
+        each = (_snapshot(one, answer) for one, answer in asked)
+        return [
+            _of_array(paths, [next(each) for _ in elements]) if elements else next(each)
+            for paths, elements in self._runs
+        ]
 
 
 def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
@@ -164,29 +189,12 @@ def _of_array(paths: RunPaths, elements: list[Snapshot]) -> Snapshot:
     )
 
 
-def _snapshots(seen: Sequence[Seen], asking: StatusQueries) -> list[Snapshot]:
-    unadopted = asking.adopt_unknown(seen)
-    stale = asking.refresh(one for one in seen if one.is_open)
-    seen = [look(one.paths) if one.changes_when_asked else one for one in seen]
-    unsure = [one for one in seen if one.waits_for_an_answer and str(one.paths.folder) not in stale]
-    answers = asking.answers(unsure)
-    # They may have ended, or begun again, between the two looks: their files have the last word.
-    asking.refresh(one for one in unsure if one.is_outdated_by(answers[one.paths.folder]))
-    for one in unsure:
-        answer = answers[one.paths.folder]
-        if answer.liveness is Liveness.GONE and (answer.state is not None or not one.is_open):
-            one.settle(answer.state, answer.note)
-    notes = {folder: Answer(Liveness.UNKNOWN, note=why) for folder, why in {**unadopted, **stale}.items()}
-    return [_snapshot(one, answers.get(one.paths.folder) or notes.get(str(one.paths.folder))) for one in seen]
-
-
 def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     if answer is not None and seen.is_outdated_by(answer):
         seen = look(seen.paths)
-    paths, submission, damage = seen.paths, seen.submission, [*seen.damage]
-    noted = events.read(paths)
+    paths, submission, progress, noted = seen.paths, seen.submission, seen.progress, seen.noted
+    damage = seen.damage
     state, note = seen.state_with(answer)
-    progress = unless_damaged(lambda: progress_record.load(paths), damage, None) or ProgressRecord()
     failed = unless_damaged(lambda: failure.load(paths), damage, None) if state not in states.ACTIVE else None
     cause = causes.of_run(paths, note) if state in _UNEXPLAINED else None
     if state == states.LOST and cause is not None and cause.code == "disk-full":
@@ -208,11 +216,11 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         id=paths.id,
         folder=str(paths.folder),
         state=state,
-        name=unless_damaged(lambda: jobs.load_name(paths.job), damage, None) or paths.id,
+        name=seen.name,
         cluster=submission.cluster if submission else None,
         submitted_at=submission.submitted_at if submission else None,
         attempt=seen.attempt,
-        exit_code=unless_damaged(lambda: attempts.load_exit_code(paths), damage, None),
+        exit_code=seen.exit_code,
         epoch=progress.epoch,
         update=progress.update,
         total_updates=progress.total_updates,

@@ -128,8 +128,9 @@ def open_regular(path: Path) -> BinaryIO:
 def read_first(path: Path, most_bytes: int) -> bytes:
     """Return the first bytes of any regular file, under any name. Raises DamagedError for anything else, OSError."""
     with open_regular(path) as stream:
-        # A file of the kernel calls itself empty: to read /proc/kmsg would wait, and take messages from others.
-        return stream.read(most_bytes) if os.fstat(stream.fileno()).st_size else b""
+        # No further than its size, because a buffer of `most_bytes` takes time to set aside. A file of the kernel calls
+        # itself empty: to read /proc/kmsg would wait, and take messages from others.
+        return stream.read(min(os.fstat(stream.fileno()).st_size, most_bytes))
 
 
 def read_small(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
@@ -153,6 +154,9 @@ def parse_json(content: Union[str, bytes]) -> Any:
         raise DamagedError("is nested more than %d levels deep" % MOST_DEPTH) from None
     except ValueError as error:
         raise DamagedError("is not JSON: %s" % error) from None
+    opening = ("{", "[") if isinstance(content, str) else (b"{", b"[")
+    if sum(map(content.count, opening)) <= MOST_DEPTH:  # type: ignore[arg-type] # of its own kind
+        return value
     level: List[Any] = [value]
     for _ in range(MOST_DEPTH):
         inside = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]

@@ -105,12 +105,15 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> None:
     """Print a table with one line of headings."""
     lines = [list(head), *([_cell(cell) for cell in line] for line in body)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        cells = (
-            state(cell, width) if title == "STATE" else f"{cell:<{width}}"
-            for title, cell, width in zip(head, line, widths, strict=True)
-        )
-        typer.echo("  ".join(cells).rstrip())
+    columns = list(zip(head, widths, strict=True))
+    listed = (
+        "  ".join(
+            state(cell, width) if title == "STATE" else cell.ljust(width)
+            for cell, (title, width) in zip(line, columns, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+    typer.echo("\n".join(listed))  # at once, because each write on its own takes longer than its line
 
 
 def _cell(text: str) -> str:

@@ -58,6 +58,7 @@ RIGHT_JOB = job(RIGHT)
 VALUES = [
     *[
         ("--time=2h", "--time=2-00"),
+        ("--time=1-2:", "--time=2-"),
         ("--time=$LIMIT", "--time=100:00:00"),
         ("--mem=4GX", "--mem=4GB"),
         ("--mem=64GiB", "--mem=64g"),
@@ -245,10 +246,11 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "secret-in-script": [
         (job("export WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n" + RIGHT), job("export WANDB_API_KEY=$(cat ~/.key)\n" + RIGHT)),
         (job("export HF_TOKEN=hf_abcdefghijABCDEFGHIJ0123\n" + RIGHT), job("export HF_TOKEN=your_token_here\n" + RIGHT)),
+        (job(f"{RIGHT.strip()} --token 9f3c1b7ad25e84c06b1fa2d37c5e9840ab61d3f7\n"), job(f"{RIGHT.strip()} --token $TOKEN --pad_token end --key_dim 64\n")),
     ],
     "nodelist-pinned": [(job(RIGHT, "#SBATCH -w n[1-2]"), job(RIGHT, "#SBATCH -C a100"))],
     "nodelist-longer-than-nodes": [(job(RIGHT, "#SBATCH --nodelist=n[1-3,3]"), job(RIGHT, "#SBATCH --nodelist=n[1-2,2]")), (job(RIGHT, "#SBATCH --nodelist=n[1-4]"), job(RIGHT, "#SBATCH --nodelist=n[1-2]"))],
-    "nccl-slow-path": [(job("export NCCL_P2P_DISABLE=1\n" + RIGHT), job("export NCCL_P2P_DISABLE=0\n" + RIGHT))],
+    "nccl-slow-path": [(job("export NCCL_P2P_DISABLE=1\n" + RIGHT), job("export NCCL_P2P_DISABLE=0\n" + RIGHT)), (job("export NCCL_IB_DISABLE=1\n" + RIGHT), job("export NCCL_IB_DISABLE=1\n" + ALONE, nodes=1))],
     "world-size-fixed": [(job("export WORLD_SIZE=8\n" + RIGHT), job("WORLD_SIZE=8\n" + RIGHT)), (job("export WORLD_SIZE=8\n" + RIGHT), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + RIGHT))],
     "temp-dir-on-first-node-only": [(job("export CACHE=$(mktemp -d)\n" + RIGHT), job("export CACHE=$(mktemp -d)\n" + ALONE, nodes=1)), (job("mkdir -p /tmp/cache\n" + RIGHT), job("srun --ntasks-per-node=1 mkdir -p /tmp/cache\n" + RIGHT))],
     "workdir-on-first-node-only": [(job("tar xf data.tar -C $SLURM_TMPDIR\n" + RIGHT), job("tar xf data.tar -C $SLURM_TMPDIR\n" + ALONE, nodes=1)), (job("virtualenv $SLURM_TMPDIR/env\n" + RIGHT), job("virtualenv $HOME/env\n" + RIGHT)), (job("python3 -m venv /tmp/env\n" + RIGHT), job("srun python3 -m venv /tmp/env\n" + RIGHT))],
@@ -584,3 +586,13 @@ def test_an_option_that_begins_a_line_is_sbatchs_or_that_of_the_command_above(
 def test_what_is_missing_has_no_place_in_a_line() -> None:
     columns = {one.code: one.column for one in found("#!/bin/bash\n#SBATCH --job-name=name\nsrun python train.py\n")}
     assert {columns[code] for code in ("no-cpus", "no-mem", "no-time")} == {0}
+
+
+@pytest.mark.parametrize(("tasks", "severity"), [(2, Severity.WARNING), (3, Severity.ERROR)])
+def test_tasks_that_may_share_all_gpus_evenly_are_no_error(tasks: int, severity: Severity) -> None:
+    findings = found(job("srun -K1 python train.py\n", tasks=tasks))
+    assert [one.severity for one in findings if one.code == "gpus-unused"] == [severity]
+
+
+def test_a_signal_that_never_arrives_is_told_once() -> None:
+    assert [one.code for one in found(job(ALONE, nodes=1)) if "signal" in one.code] == ["signal-never-arrives"]

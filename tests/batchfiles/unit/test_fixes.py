@@ -59,7 +59,10 @@ def test_a_cure_is_no_fault(code: str) -> None:
     [
         (2, 4, "srun --kill-on-bad-exit=1 python train.py", "scancel --signal=USR1"),
         (1, 1, "torchrun --nproc-per-node=4 train.py", "pkill -USR1 -P"),
-        (1, 1, "python train.py", "kill -USR1"),
+        (1, 1, "python train.py", "; kill -USR1"),
+        (1, 1, "numactl --localalloc python train.py", "; kill -USR1"),
+        (1, 1, "time python train.py", "pkill -USR1 -P"),
+        (1, 1, "uv run python train.py", "pkill -USR1 -P"),
     ],
 )
 @pytest.mark.parametrize("more", ["", "#SBATCH --array=0-3\n#SBATCH --output=%A-%a.log", "#SBATCH --signal=USR1@120"])
@@ -196,3 +199,39 @@ def test_a_comment_inside_a_command_moves_above_it() -> None:
     text = "srun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  # --decay 2 \\\n  --epochs 3\n"
     after = mend(FIRST.format(nodes=1, tasks=1, more="") + text, unsafe=False).after.decode()
     assert "  # --decay 2 \\\nsrun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  --epochs 3\n" in after
+
+
+def test_a_word_in_a_line_that_continues_the_faults_is_mended() -> None:
+    start = "srun --kill-on-bad-exit=1 torchrun --nnodes=2 \\\n  --nproc-per-node=4 \\\n  --rdzv_backend=c10d \\\n  train.py\n"
+    one = mend(FIRST.format(nodes=2, tasks=1, more="") + start, unsafe=False)
+    assert "addr-localhost" in one.mended
+    assert '  --rdzv_backend=c10d --rdzv-endpoint="$(scontrol show hostnames' in one.after.decode()
+
+
+def test_a_monitor_beside_the_training_is_not_what_the_recipe_waits_for() -> None:
+    start = "python monitor.py --interval 5 &\nMONITOR=$!\npython train.py\nkill $MONITOR || true\necho done\n"
+    after = mend(FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=B:TERM@60") + start).after
+    assert "time-limit-unhandled" not in codes(after)
+    assert not errors(after)
+    assert b"python train.py &\ntraining=$!" in after
+
+
+def test_a_backslash_at_the_end_of_the_training_gets_no_word_behind_it() -> None:
+    start = "srun --kill-on-bad-exit=1 python train.py \\\n  --name one \\\n\necho done\n"
+    after = mend(FIRST.format(nodes=1, tasks=4, more="") + start).after.decode()
+    assert "  --name one &\ntraining=$!" in after
+
+
+def test_a_command_with_quotes_inside_a_substitution_is_not_put_into_quotes() -> None:
+    start = (
+        "srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 --node_rank=$SLURM_PROCID "
+        '--master_addr=$(cat "host of $SLURM_JOB_ID") --master_port=$SLURM_JOB_ID train.py\n'
+    )
+    assert mend(FIRST.format(nodes=2, tasks=1, more="") + start).after.decode().count('\\"host') == 0
+
+
+def test_a_launcher_that_no_signal_would_pass_by_gets_no_recipe() -> None:
+    assert (
+        b"trap"
+        not in mend(FIRST.format(nodes=1, tasks=1, more="") + "uv run torchrun --nproc-per-node=4 train.py\n").after
+    )

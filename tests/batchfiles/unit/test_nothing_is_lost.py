@@ -563,3 +563,26 @@ def test_a_look_that_finds_nothing_ends_the_job_only_where_it_ends_the_file(
         f"{before}NET=$(ls /sys | grep ib)\nNET=${{NET:-eth0}}\nexport NCCL_SOCKET_IFNAME=$NET\nsrun python train.py\n"
     )
     assert prologue(adopted(ONE_GPU + text, tmp_path))[0] == kept
+
+
+def test_an_image_behind_options_with_values_is_found(tmp_path: Path) -> None:
+    text = (
+        "podman-hpc run --rm --group-add keep-groups --userns keep-id --gpu docker.io/me/torch:2 /bin/bash /w/run.sh\n"
+    )
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert container(adoption)["image"] == "docker.io/me/torch:2"
+    assert command(adoption) == ["/bin/bash", "/w/run.sh"]
+    assert "podman-hpc" in lost(adoption)
+
+
+def test_a_resource_beside_the_gpus_is_no_type_of_them(tmp_path: Path) -> None:
+    head = "#!/bin/bash\n#SBATCH --gpus-per-node=4 --ntasks-per-node=4\n#SBATCH --gres=gpumem:24G\n#SBATCH --time=10\n"
+    cluster = adopted(f"{head}srun python train.py\n", tmp_path).cluster or ""
+    assert "request: gpus-per-node" in cluster
+    assert 'directives: {gres: "gpumem:24G"}' in cluster
+    assert "type" not in cluster
+
+
+def test_words_that_read_takes_from_a_known_text_are_known(tmp_path: Path) -> None:
+    text = 'EXTRA=${EXTRA:---lr 1}\nread -r -a WORDS <<< "$EXTRA"\nsrun python train.py "${WORDS[@]}"\n'
+    assert command(adopted(ONE_GPU + text, tmp_path)) == ["python", "train.py", "--lr", "1"]

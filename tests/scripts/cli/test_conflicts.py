@@ -55,3 +55,10 @@ def test_stated_stops_leave_nothing_to_draw(beside: tuple[str, str]) -> None:
     refused = CliRunner().invoke(verify.app, words)
     assert refused.exit_code == 2
     assert "--stops states every interruption: leave out --by and --interruptions" in refused.output
+
+
+def test_a_script_resumes_with_its_own_number_of_instances_alone() -> None:
+    Path("train.py").touch()
+    refused = CliRunner().invoke(verify.app, ["--resume", "--other-instances", "2", "--", "python", "train.py"])
+    assert refused.exit_code == 2
+    assert "--other-instances is for --resume of a task" in refused.output

@@ -262,3 +262,19 @@ def test_one_that_is_cancelled_stays_cancelled_though_it_has_saved(login: Login)
     login.slurm.run(["scancel", job.id])
     job.wait_until_over()
     job.check("CANCELLED", 1)
+
+
+# Slurm sends it to each process of a step here: one that does not handle it ends, as under plain srun.
+@pytest.mark.parametrize(("words", "ends"), [(("USR1",), ("COMPLETED", 2)), ((), ("FAILED", 1))], ids=["saves", "deaf"])
+def test_a_signal_that_goes_past_the_job_script_is_recorded(
+    login: Login, words: tuple[str, ...], ends: tuple[str, int]
+) -> None:
+    job = at_work(login, f"bypassed-{len(words)}", *words)
+    login.slurm.run(["scancel", "--signal=USR1", job.id])
+    job.wait_until_over()
+    job.check(*ends)
+    noted = events.read(RunPaths(job.run.folder))
+    assert events.SIGNAL not in [one.what for one in noted]
+    (passed,) = [one.detail for one in noted if one.what == events.BYPASSED]
+    assert passed.startswith("USR1 the launcher of rank ")
+    assert "sent by slurmstepd (process " in passed

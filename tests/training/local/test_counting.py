@@ -209,8 +209,9 @@ def test_what_may_be_printed_by_an_evaluation_is_known_to_the_byte(tmp_path: Pat
         found = counts.look((tmp_path / "notes").read_text()).counted
     parts = [log.read_bytes()[begin:end].decode().split() for begin, end in found.asides]
     assert parts == [["before"], ["eval"] * 5, ["eval"] * 6]
-    assert [found.may_be_of_evaluation(at, 3) for at in (0, len("before\n"))] == [True, False]
-    assert counted(program, tmp_path)[1].counted.may_be_of_evaluation(7, 3) is None
+    line = len("before\n")
+    assert [found.may_be_of_evaluation((at, at + line - 1), 3) for at in (0, line)] == [True, False]
+    assert counted(program, tmp_path)[1].counted.may_be_of_evaluation((7, 12), 3) is None
 
 
 def test_updates_that_a_device_makes_are_not_awaited(tmp_path: Path) -> None:

@@ -134,6 +134,24 @@ for number in range(1, 7):
     assert [one.divided for one in log.updates[1:]] == [is_divided] * 2
 
 
+def test_weights_of_a_shorter_type_are_seen_at_the_first_update(here: Here) -> None:
+    here.write(
+        "short.py",
+        """\
+import torch
+from trainjob_hooks import digests
+for name in ("float32", "float16", "bfloat16"):
+    torch.manual_seed(1)
+    model = torch.nn.Linear(4, 2)
+    model.load_state_dict({key: value.to(getattr(torch, name)) for key, value in model.state_dict().items()})
+    print(digests.rounded_to(torch.optim.SGD(model.parameters(), lr=0.1)) or "none")
+""",
+    )
+    environ = {**here.environ, **updates.hooked(here.folder, None)}
+    ended = subprocess.run([PYTHON, "short.py"], cwd=here.project, env=environ, capture_output=True, text=True)
+    assert ended.stdout.split() == ["none", "float16", "bfloat16"]
+
+
 def test_the_oldest_python_and_torch_are_recorded(here: Here, needs: Callable[[str], Path]) -> None:
     script = """\
 import torch

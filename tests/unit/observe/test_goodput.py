@@ -12,7 +12,7 @@ import pytest
 from tests.support.records import record
 from tests.support.run_folders import submission
 from trainjob.contract.paths import RunPaths
-from trainjob.observe.report import page
+from trainjob.observe.report import page, rows
 from trainjob.observe.report.goodput import Goodput
 from trainjob.observe.report.report import report
 from trainjob.observe.report.series import Series
@@ -207,6 +207,26 @@ def test_events_are_listed_in_order_and_in_words(run: Folder) -> None:
         ("", 2, "continued from the checkpoint of update 15"),
         ("", 2, "checkpoint skipped: update-20 is torn"),
     ]
+
+
+def test_a_signal_that_went_past_the_job_script_is_told_with_its_sender(run: Folder) -> None:
+    run.event(60, 1, "began", "n1")
+    run.event(65, 1, "signal", "HUP")
+    run.event(70, 1, "bypassed", "USR1 the launcher of rank 0 on n1, sent by slurmstepd (process 9 of user 0)")
+    assert [one.text for one in page.happenings(run.paths)][1:] == [
+        "asked to end (HUP)",
+        "USR1 goes past the job script, to the launcher of rank 0 on n1, sent by slurmstepd (process 9 of user 0)",
+    ]
+
+
+def test_a_report_says_why_the_newest_attempts_ended_as_they_did(run: Folder) -> None:
+    for attempt in range(1, 8):
+        run.event(60 * attempt, attempt, "began", "n1")
+        why = "" if attempt == 6 else f" asked to stop, for the time {attempt}"
+        run.event(60 * attempt + 50, attempt, "ended", f"REQUEUED 0{why}")
+    told = dict(rows.endings(report(run.paths, submissions.read(run.paths))))
+    assert list(told) == [f"attempt {number}" for number in (2, 3, 4, 5, 7)]
+    assert told["attempt 7"] == "REQUEUED: asked to stop, for the time 7"
 
 
 def test_events_say_when_ranks_began_and_stopped_to_train(run: Folder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_what_is_known_comes_before_answers_that_take_their_time(
         return [Answer(Liveness.GONE, states.TIMEOUT, "Slurm ended it at its time limit")] * len(natives)
 
     monkeypatch.setattr(slurm, "ask", slow)
-    looks = listed_at_once(Choice(name="slow"), patience_s=0.01)
+    looks = listed_at_once(Choice(name="slow"), 0.01, [])
     (known,), is_answered = next(looks)
     assert (known.id, known.state, known.is_stale, is_answered) == ("qqqq-slow", states.RUNNING, True, False)
     may_answer.set()
@@ -74,13 +75,43 @@ def test_what_is_known_comes_before_answers_that_take_their_time(
     # How it ended is written down: nobody asks again, whether the controller answers or not.
     asked: list[Any] = []
     monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(natives) or [Answer(Liveness.GONE)] * len(natives))
-    assert [(one.state, done) for (one,), done in listed_at_once(Choice(name="slow"), 60)] == [(states.TIMEOUT, True)]
+    assert [(one.state, done) for (one,), done in listed_at_once(Choice(name="slow"), 60, [])] == [
+        (states.TIMEOUT, True)
+    ]
     assert asked == []
 
 
 def test_answers_that_come_at_once_are_all_there_is() -> None:
-    ((found, is_answered),) = listed_at_once(Choice(), patience_s=60)
+    ((found, is_answered),) = listed_at_once(Choice(), 60, [])
     assert ([one.id[:4] for one in found], is_answered) == (["zzzz", "aaaa", "mmmm"], True)
+
+
+def test_a_file_of_a_run_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    real = os.open
+
+    def noted(path: Any, *more: Any, **named: Any) -> int:
+        opened.append(str(path))
+        return real(path, *more, **named)
+
+    monkeypatch.setattr(os, "open", noted)
+    list(listed_at_once(Choice(), 60, []))
+    for run in ("aaaa-digits", "mmmm-resnet"):
+        files = [path for path in opened if path.startswith(f"{tmp_path}/{run}/")]
+        assert {"submission.json", "state", "job.json"} <= {Path(path).name for path in files}
+        assert sorted(files) == sorted(set(files))
+
+
+def test_nobody_asks_again_about_a_run_that_was_cancelled_while_it_waited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"job_id": "7", "folder": str(tmp_path / "qqqq-slow"), "host": None, "user": None}
+    made(tmp_path, "qqqq-slow", backend="slurm", native=job, state=None, is_cancelled=True)
+    asked: list[Any] = []
+    monkeypatch.setattr(slurm, "ask", lambda natives: asked.append(natives) or [Answer(Liveness.GONE)] * len(natives))
+    for _ in range(2):
+        assert [one.state for one in listed(Choice(name="slow"))] == [states.CANCELLED]
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,20 @@ def test_a_save_at_the_end_of_an_epoch_is_named_without_a_loader_that_says_so(
 
 
 @pytest.mark.parametrize(
+    ("after_wait", "words"), [((), "saves nothing"), ((ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),), "at TERM")]
+)
+def test_a_script_that_handles_term_alone_is_said_to_save_late(
+    tmp_path: Path, after_wait: tuple[ScriptEvent, ...], words: str
+) -> None:
+    attempt = AttemptLog(1, WHOLE.updates[:4], (ScriptEvent(updates.PAUSED, 4, {}), *after_wait))
+    asked = ScriptInterruption(TIME_LIMIT, updates.AT_UPDATE, 1, 4, ("TERM",), states.CANCELLED)
+    run = RunPaths(tmp_path)
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[WHOLE]], [[attempt]])
+    (note,) = [one for one in evidence.notes() if "USR1" in one]
+    assert words in note
+
+
+@pytest.mark.parametrize(
     ("made", "state", "codes"),
     [(7, states.COMPLETED, ["complete-too-early"]), (12, states.COMPLETED, []), (7, states.STOPPED, [])],
 )
@@ -233,6 +247,45 @@ def test_a_second_resume_that_is_wrong_says_that_the_first_was_right() -> None:
     assert "from the beginning of the epoch" in found.cure
 
 
+def test_an_attempt_that_had_nothing_to_load_is_no_right_resume() -> None:
+    attempts = [AttemptLog(1, WHOLE.updates[:2]), AttemptLog(2, WHOLE.updates[:6])]
+    first = lost_module.first_apart(WHOLE, [*attempts, AttemptLog(3, (changed(4, **taken_from(2)),))])
+    assert first is not None
+    assert first.right_resumes == 0
+    resumed = list(update_log.resumptions([*attempts, AttemptLog(3, (changed(4, **taken_from(2)),))]))
+    alone = lost_module.first_apart_from_itself(resumed, 0.0)
+    assert alone is not None
+    assert alone.right_resumes == 0
+
+
+@pytest.mark.parametrize(
+    ("resumed", "codes"),
+    [
+        ({"rates": (0.1,), **taken_from(0)}, ["scheduler"]),  # as in the first update, though the samples differ
+        ({"rates": (0.7,), **taken_from(0)}, []),  # a rate that follows the samples
+        ({"rates": (0.7,)}, ["scheduler"]),
+        ({"state_before": "", "scale": 1.0, **taken_from(0)}, ["optimizer", "scaler"]),
+        ({"random_before": "others", "losses": (7.0,)}, ["rng"]),
+        ({}, []),
+    ],
+)
+def test_what_a_later_resume_loses_is_named_beside_what_the_first_lost(
+    tmp_path: Path, resumed: dict[str, Any], codes: list[str]
+) -> None:
+    # Attempt 2 loses the position, and goes on to update 10; attempt 3 continues from 8, which 2 has saved.
+    there = [
+        dataclasses.replace(update(number), weights_before=f"other {number}", weights=f"other {number + 1}")
+        for number in range(4, 10)
+    ]
+    there[0] = dataclasses.replace(there[0], weights_before="weights 4", **taken_from(6))  # type: ignore[arg-type] # by name
+    again = dataclasses.replace(there[4], weights="others" if resumed else "other 9", **resumed)
+    attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(there)), AttemptLog(3, (again,))]
+    run = RunPaths(tmp_path)
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
+    assert [one.code for one in evidence.findings()] == ["sampler-position", *codes]
+
+
 def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
     later = [
         dataclasses.replace(update(number), batches=(LoadedBatch(epoch, place, update(taken).batches[0].samples),))
@@ -254,12 +307,37 @@ def test_averaged_weights_in_a_checkpoint_are_reported() -> None:
     assert "averaged" not in next(lost_module.lost(first, WHOLE, longer=False, saves=[saving(6, model="raw")])).text
 
 
+@pytest.mark.parametrize(("rounded", "at_first", "is_told"), [("float16", "", True), ("float16", "float16", False)])
+def test_weights_that_were_saved_in_less_precision_are_reported(rounded: str, at_first: str, is_told: bool) -> None:
+    whole = AttemptLog(1, (dataclasses.replace(update(0), rounded=at_first), *WHOLE.updates[1:]))
+    # All updates had been made before: what is expected is the last.
+    attempts = [AttemptLog(1, whole.updates), AttemptLog(2, (changed(6, weights_before="others", rounded=rounded),))]
+    first = lost_module.first_apart(whole, attempts)
+    assert first is not None
+    (found,) = lost_module.lost(first, whole, longer=False)
+    assert found.code == "weights"
+    assert found.evidence.startswith("attempt 2 began")
+    assert (".half()" in found.cure) == is_told
+
+
 def test_a_shuffle_whose_random_state_was_lost_is_no_lost_epoch() -> None:
     passes = tuple(ScriptEvent(updates.PASS, 0, {"number": one, "sampler": "RandomSampler"}) for one in range(1, 4))
     whole = dataclasses.replace(WHOLE, events=passes)
     first = lost_module.first_apart(whole, [AttemptLog(2, (changed(6, **taken_from(2)),))])
     assert first is not None
     assert [one.code for one in lost_module.lost(first, whole, longer=False)] == ["rng"]
+
+
+@pytest.mark.parametrize(("drawn", "code"), [("random 6", "sampler-position"), ("random 0", "rng")])
+def test_samples_that_no_loader_delivers_may_be_drawn_from_random_numbers(drawn: str, code: str) -> None:
+    made = tuple(
+        dataclasses.replace(one, batches=(LoadedBatch(0, number, one.samples[0]),))
+        for number, one in enumerate(WHOLE.updates)
+    )
+    ours = changed(6, batches=made[0].batches, random_before=drawn)
+    first = lost_module.FirstApart(AttemptLog(2, (ours,)), 0, 7, ours, made[6])
+    (found,) = lost_module.lost(first, AttemptLog(1, made), longer=False)
+    assert found.code == code
 
 
 @pytest.mark.parametrize(("drawn", "code"), [("random 6", "samples-unseen"), ("others", "rng")])

@@ -120,4 +120,4 @@ def print_report(report: Report) -> None:
     attempts = f", {report.attempts} attempts" if report.attempts > 1 else ""
     instances = quantity(report.instances, "instance")
     typer.echo(f"\n{report.name} · {show.state(report.state or 'not started')} · {instances}{attempts}")
-    show.rows([*rows.figures(report), ("run directory", report.folder)])
+    show.rows([*rows.figures(report), *rows.endings(report), ("run directory", report.folder)])

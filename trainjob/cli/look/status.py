@@ -14,6 +14,7 @@ from trainjob.contract import clock
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from trainjob.contract.errors import UserError
     from trainjob.observe.earlier import EarlierRuns
     from trainjob.observe.outlook import Outlook
     from trainjob.observe.status import Snapshot
@@ -40,7 +41,7 @@ def list_command(
     from datetime import UTC, datetime
 
     from trainjob.contract.states import ALL
-    from trainjob.observe import index, notify
+    from trainjob.observe import notify
     from trainjob.observe.listing import Choice, listed_at_once, time_of
     from trainjob.planning.words import quantity
 
@@ -50,11 +51,12 @@ def list_command(
     notify.start_if_needed()
     choice = Choice(state.upper() if state else None, cluster, name, earliest, limit)
     shown: dict[str, tuple[str, ...]] = {}
-    for chosen, is_answered in listed_at_once(choice, _PATIENCE_S):
+    foreign: list[UserError] = []
+    for chosen, is_answered in listed_at_once(choice, _PATIENCE_S, foreign):
         if is_answered:
             for note in dict.fromkeys(one.note for one in chosen if one.is_stale):
                 show.warning(f"{note}")
-            for error in index.foreign_runs():
+            for error in foreign:
                 show.warning(f"not listed: {error.text}")
         elif as_json:
             continue

@@ -116,9 +116,8 @@ def verify(
     from trainjob.requests.workbench import workbench
     from trainjob.verify.tasks import instances, simulated
 
-    if bitwise and resume:
-        raise typer.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
     prepared, is_on_cluster = _prepared(flags, resume=resume)
+    _refuse_conflicts(prepared, resume=resume, bitwise=bitwise, other_instances=other_instances)
     if budget is not None and not is_on_cluster:
         raise typer.BadParameter("--budget is for --resume of a script on a cluster with a scheduler")
     verdict: ComparisonVerdict
@@ -177,6 +176,15 @@ def verify(
         if kept:
             typer.echo("\nkept the run directories: " + " ".join(str(paths.folder) for paths in verdict.runs))
     fail_unless(verdict.equal)
+
+
+def _refuse_conflicts(prepared: Prepared, *, resume: bool, bitwise: bool, other_instances: int | None) -> None:
+    if bitwise and resume:
+        raise typer.BadParameter("--bitwise and --resume are two comparisons: make one after the other")
+    if other_instances is not None and (not resume or prepared.request.job.command):
+        raise typer.BadParameter(
+            "--other-instances is for --resume of a task: a run of your own command resumes with as many as it had"
+        )
 
 
 def _interruptions(

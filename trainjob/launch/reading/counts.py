@@ -37,15 +37,16 @@ class Counted(NamedTuple):
         """Return whether it may have evaluated since its first update."""
         return self.asides_before > 0 or any(begin != 0 for begin, _ in self.asides)
 
-    def may_be_of_evaluation(self, at: Optional[int], asides_seen: int) -> Optional[bool]:
-        """Return whether what begins at a byte of its log may be of an evaluation, if so many were known before.
+    def may_be_of_evaluation(self, place: Optional[Tuple[int, int]], asides_seen: int) -> Optional[bool]:
+        """Return whether a part of what has a place in its log may be of an evaluation, if so many were known before.
 
-        None if nothing tells, because it is printed elsewhere.
+        A bar that ends no line has what is printed next on its own. None if nothing tells, because it is printed
+        elsewhere.
         """
-        if at is None or any(begin < 0 for begin, _ in self.asides):
+        if place is None or any(begin < 0 for begin, _ in self.asides):
             return None
-        missed = self.asides_before > asides_seen and at < self.asides[0][0]
-        return missed or any(begin <= at and (end < 0 or at < end) for begin, end in self.asides)
+        missed = self.asides_before > asides_seen and place[0] < self.asides[0][0]
+        return missed or any(begin < place[1] and (end < 0 or place[0] < end) for begin, end in self.asides)
 
 
 class Look(NamedTuple):

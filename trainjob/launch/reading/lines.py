@@ -102,6 +102,7 @@ _LOSS_WORDS, _NO_LOSS = (
     {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
     {"scale", "scaler", "scaling", "weight", "std", "stdev", "var", "variance", "min", "max", "best", "norm"},
 )
+_OF_WHAT = re.compile(r"\A(?:train|training|val|valid|validation|eval|evaluation|test|dev)_(?=.)")
 _PLAIN_LOSS = {"loss", "train_loss", "training_loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
 _ACCURACY = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "top_1", "accuracy_top1", "accuracy_top_1"}
 _SAMPLES_PER_S = re.compile(
@@ -252,6 +253,7 @@ class _NamedValues:
         self.begins_at = len(text)  # the first count or figure
         self._order = len(_UPDATES) + 1
         self._losses: Dict[str, float] = {}
+        self._held_out_losses: Dict[str, float] = {}
         for match, name, value in _pairs(text):
             self._add(match, name, value)
 
@@ -304,17 +306,16 @@ class _NamedValues:
         is_held_out = _HELD_OUT.search(name) is not None
         figures = self.held_out if is_held_out else self.figures
         if tokens & _LOSS_WORDS and not tokens & _NO_LOSS:
-            if is_held_out:
-                figures.setdefault("loss", value)
-            else:
-                plain = re.sub(r"\A(?:train|training)_(?=.)", "", plain)
-                self._losses.setdefault(plain, value)
-                # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
-                sums = [value for one, value in self._losses.items() if one in _PLAIN_LOSS]
-                found = sums or list(self._losses.values())
-                self.figures.pop("loss", None)
-                if sums or len(found) == 1:
-                    self.figures["loss"], self.loss_name = found[0], "" if sums else plain
+            plain = _OF_WHAT.sub("", plain)
+            losses = self._held_out_losses if is_held_out else self._losses
+            losses.setdefault(plain, value)
+            # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
+            sums = [value for one, value in losses.items() if one in _PLAIN_LOSS]
+            found = sums or list(losses.values())
+            figures.pop("loss", None)
+            if sums or len(found) == 1:
+                figures["loss"] = found[0]
+                self.loss_name = self.loss_name if is_held_out else "" if sums else plain
         elif (tokens & _ACCURACY or plain in _ACCURACY) and not tokens & (_NO_LOSS | {"cls", "class"}):
             share = value / 100 if not is_share and (is_percent or value > 1) else value
             if 0 <= share <= 1:

@@ -152,24 +152,24 @@ class ScriptProgress:
         if self._files is not None and (now >= self._search_at or is_last):
             self._look_at_files(self._files, now)
         for number, (output, counter) in enumerate(self._outputs):
-            printed: List[Tuple[Reading, str, Optional[int]]] = []
+            printed: List[Tuple[Reading, str, Optional[Tuple[int, int]]]] = []
             for line, at in output.new(is_last=is_last):
                 reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
                 if reading is not None and self._heading:
                     reading = Reading("aside", held_out={**reading.figures, **reading.held_out})
                 if reading is not None:
-                    begins_at = at if output is self._log_of_counts else None
-                    printed.append((reading, self._heading + line, begins_at))
+                    place = (at, at + len(line.encode())) if output is self._log_of_counts else None
+                    printed.append((reading, self._heading + line, place))
                 self._heading = line if lines.is_held_out_heading(line) else ""
             self._known = self._counts() if printed else self._known
-            for reading, line, begins_at in printed:
+            for reading, line, place in printed:
                 if reading.update is not None and self._files is not None and not self._output_counts:
                     # Without a terminal, a bar may be drawn once, at the end, when a file has reported everything.
                     self._look_at_files(self._files, now)
                 # Without numbers and colours, a line says where a value comes from.
                 wording = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
                 label = "printed: %s" % " ".join(wording.split())[:_LONGEST_LABEL]
-                known = reading if self._pattern else self._of_training(reading, begins_at)
+                known = reading if self._pattern else self._of_training(reading, place)
                 self._output_counts |= self._take(known, counter, now, label, before)
                 self._output_has_loss = "" in self._losses or len(self._losses) == 1
             if self._output_counts:
@@ -253,11 +253,11 @@ class ScriptProgress:
             self._evaluations.append((at, {**held_out, "samples": None, "seconds": round(seconds, 3)}))
         return position is not None
 
-    def _of_training(self, reading: Reading, begins_at: Optional[int]) -> Reading:
+    def _of_training(self, reading: Reading, place: Optional[Tuple[int, int]]) -> Reading:
         """Return the reading of a line without the figures that may be those of an evaluation."""
         counted, is_unknown = self._known.counted, self._known.has_optimizer
         if counted is not None:
-            told = counted.may_be_of_evaluation(begins_at, self._asides_seen)
+            told = counted.may_be_of_evaluation(place, self._asides_seen)
             is_unknown = counted.evaluates and not self._names_held_out if told is None else told
         if not is_unknown or reading.names_training:
             return reading
@@ -337,7 +337,9 @@ class ScriptProgress:
         for pace in self._paces.values():
             is_of_all = pace.total != counted.per_pass and (counted.per_pass is not None or not has_epochs)
             is_known = pace.is_ahead_by(base) or (is_last and pace.is_at(counted.updates))
-            if pace.total is not None and is_of_all and is_known:
+            # A smaller number of updates among its variables may end it.
+            is_cut = 0 < (counted.cut or 0) < (pace.total or 0)
+            if pace.total is not None and is_of_all and is_known and not is_cut:
                 return pace.total, pace.label
         if self._earlier is not None:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt

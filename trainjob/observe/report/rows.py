@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from trainjob.observe.report.goodput import LEAST_SHOWN_S, Goodput
 from trainjob.observe.report.report import Report
 from trainjob.planning.words import seconds, size
+from trainjob.records import events
 from trainjob.records.profile import RankProfile
 
 Row = tuple[str, str]
+_MOST_ENDINGS = 5
 
 
 def figures(report: Report) -> Iterator[Row]:
@@ -45,6 +47,13 @@ def figures(report: Report) -> Iterator[Row]:
         yield f"seconds in {phase}", f"{taken_s:.2f}"
     if report.slowest_rank is not None:
         yield "slowest rank", str(report.slowest_rank)
+
+
+def endings(report: Report) -> Iterator[Row]:
+    """Yield why the newest attempts ended as they did, where their state does not explain that."""
+    explained = [one for one in events.attempts([*report.events]) if one.why]
+    for one in explained[-_MOST_ENDINGS:]:
+        yield f"attempt {one.number}", f"{one.state}: {one.why}"
 
 
 def _goodput(goodput: Goodput) -> Iterator[Row]:

@@ -163,10 +163,11 @@ def first_apart(whole: AttemptLog, attempts: Sequence[AttemptLog]) -> FirstApart
         start = starts_at(attempt, whole)
         for index, ours in enumerate(attempt.updates):
             number = (reached if start is None else start) + index
-            expected = whole.updates[number] if number < len(whole.updates) else None
+            last = len(whole.updates) - 1
+            expected = whole.updates[min(number, last)] if start is None or number <= last else None
             if start is None or expected is None or not ours.ends_as(expected):
-                return FirstApart(attempt, index, number + 1, ours, expected, right)
-        right += bool(attempt.updates) and attempt.number > 1
+                return FirstApart(attempt, index, number + 1, ours, expected, right, is_nowhere=start is None)
+        right += bool(start)
         reached = max(reached, (start or 0) + len(attempt.updates))
     return None
 
@@ -190,7 +191,7 @@ def first_apart_from_itself(resumed: Sequence[Resumption], tolerance: float) -> 
             if not (is_same and ours.goes_on_as(expected, tolerance)):
                 update = (one.start or 0) + index + 1
                 return FirstApart(one.attempt, index, update, ours, expected, right, "before the interruption")
-        right += bool(one.attempt.updates) and one.attempt.number > 1
+        right += bool(one.attempt.updates and one.start)
     return None
 
 
@@ -203,7 +204,8 @@ def lost(
         yield finding("step-counter", f"{where}: the uninterrupted run has {len(whole.updates)} updates")
         return
     if ours.weights_before != expected.weights_before:
-        yield _averaged(where, ours, saves) or finding("weights", f"{where} began with other weights")
+        found_in = _averaged(where, ours, saves) or _rounded(where, ours, whole)
+        yield found_in or finding("weights", f"{where} began with other weights")
         return
     found = []
     if ours.state_before != expected.state_before:
@@ -226,6 +228,24 @@ def lost(
     yield from found or [finding("unknown", where)]
 
 
+def lost_later(resumed: Sequence[Resumption], after: int, whole: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield what attempts after number `after`, the first that differs, lost of what the attempts before them left.
+
+    Samples that differ may bring another rate with them, unless that is the first one of all, in a later epoch.
+    """
+    for one in resumed:
+        if one.attempt.number <= after or not one.attempt.updates or not one.expected:
+            continue
+        ours, expected = one.attempt.updates[0], one.expected[0]
+        first = FirstApart(one.attempt, 0, (one.start or 0) + 1, ours, expected, other="before the interruption")
+        begins_anew = ours.rates == whole.updates[0].rates and any(batch.loader_pass > 1 for batch in expected.batches)
+        for found in lost(first, AttemptLog(0, one.way, whole.events), longer=False):
+            if found.code == "scheduler" and ours.samples != expected.samples and not begins_anew:
+                continue
+            if found.code in ("optimizer", "scheduler", "scaler", "rng"):
+                yield found
+
+
 def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> LikelyCause | None:
     """Return the cause, if the weights are those that were saved under the name of an average."""
     for event in reversed(saves):
@@ -240,6 +260,18 @@ def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> L
                     "Save before the average is put into the model, or after the trained weights are back in it",
                 )
     return None
+
+
+def _rounded(where: str, ours: ScriptUpdate, whole: AttemptLog) -> LikelyCause | None:
+    """Return the cause, if all weights have values of a shorter type, and did not from the beginning."""
+    if not ours.rounded or any(one.rounded for one in whole.updates[:1]):
+        return None
+    return LikelyCause(
+        "weights",
+        f"the weights have been rounded: they were saved as {ours.rounded}, or loaded as such",
+        f"{where} began with weights that all are values of {ours.rounded}",
+        "Save the weights as they are trained, without .half() or .to(torch.bfloat16), in the file that is loaded",
+    )
 
 
 def _shown(values: Sequence[float]) -> str:
@@ -264,7 +296,9 @@ def _other_samples(first: FirstApart, expected: ScriptUpdate, whole: AttemptLog)
         return
     number, batch = found
     text = f"{where} takes the samples of {_place(number, batch)}, {first.other} those of {_place(first.update, here)}"
-    if batch.place != here.place or batch.loader_pass == here.loader_pass:
+    if not taken.loader_pass and not ours.draws_as(expected):
+        yield finding("rng", f"{text}, and its random numbers, by which the script may draw them, are others as well")
+    elif batch.place != here.place or batch.loader_pass == here.loader_pass:
         yield _position(first, taken, text)
     elif _sampler(whole, batch.loader_pass) == "RandomSampler":
         yield finding("rng", f"{text}: the loader shuffles by torch's random numbers, whose state is another")

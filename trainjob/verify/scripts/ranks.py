@@ -58,8 +58,8 @@ _CAUSES = {
     ),
     "not-synchronised": (
         "each rank steps with its own gradients",
-        "Call the DistributedDataParallel that wraps the model, not the model inside, and no_sync only while "
-        "accumulating",
+        "Call the DistributedDataParallel that wraps the model, not the model inside. While accumulating, leave "
+        "no_sync (or set require_backward_grad_sync) before the last micro batch's forward pass, which reads it",
     ),
     "all-save": (
         "all ranks write the same file, at the same time",

@@ -35,6 +35,7 @@ from trainjob.verify.scripts.lost import (
     first_saved_apart,
     lost,
     lost_counts,
+    lost_later,
     seen_twice,
 )
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
@@ -256,6 +257,8 @@ class ResumeEvidence:
             found += lost(
                 self.first, way, longer=self._is_longer(), saves=self._saves_before(self.first.attempt.number)
             )
+            later = lost_later(self._resumed, self.first.attempt.number, self._whole)
+            found += (one for one in later if one.code not in {known.code for known in found})
         elif self.first is None and self._is_alone and not shards:
             found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
@@ -455,9 +458,13 @@ class ResumeEvidence:
                     f"were written after update {saved}"
                 )
             saved = max([saved, *((start or 0) + event.update for event in attempt.named(updates.SAVED))])
+        logs = {one.number: one for one in self._attempts}
         for one in self._broken.interruptions:
             if one.way == TIME_LIMIT and "USR1" not in one.handles and one.moment != updates.AT_START:
-                yield f"attempt {one.attempt}: the script does not handle USR1, and saves nothing before the limit"
+                in_time = one.attempt in logs and logs[one.attempt].after_wait(updates.SAVED)
+                late = "saves at TERM, after which Slurm waits for KillWait, often 30 s"
+                what = late if in_time else "saves nothing before the limit"
+                yield f"attempt {one.attempt}: the script does not handle USR1, and {what}"
         total = len(self._whole.updates)
         if not any(event.update < total for event in self._whole.named(updates.SAVED)) and any(self._starts.values()):
             yield "the script saves only when a signal asks it to: a kill, or a node that fails, loses everything"

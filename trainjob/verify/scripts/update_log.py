@@ -44,6 +44,7 @@ class ScriptUpdate:
     divided: bool = True  # a loss, or the sum of several losses' gradients
     with_gradient: int = 1  # weights of the optimizer
     kept: bool = False  # gradients of the update before were still there
+    rounded: str = ""  # of an attempt's first update: the shorter type whose values all weights have
     evaluating: bool = False  # a model with dropout or batch norm, in evaluation mode
 
     @classmethod

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.clock import Clock
 from trainjob.contract.paths import RunPaths
-from trainjob.launch.reading import recording
+from trainjob.launch.reading import lines, recording
 from trainjob.launch.reading.counts import Counted, Look
 from trainjob.launch.reading.recording import ScriptProgress
 from trainjob.records import metrics, progress
@@ -488,6 +488,24 @@ def test_a_count_that_moves_as_the_updates_do_gives_their_total(tmp_path: Path, 
     assert sources["total_updates"] == sources["loss"] == "printed: step #/# loss #"
 
 
+def test_a_total_that_a_smaller_number_among_the_variables_may_cut_is_unknown(tmp_path: Path, clock: Clock) -> None:
+    looks = [(made, f"iter = {made}/300, loss = {3 - made / 50:.4f}\n") for made in range(10, 121, 10)]
+    for cut, totals in ((None, {None, 300}), (300, {None, 300}), (120, {None})):
+        paths = RunPaths(tmp_path / str(cut))
+        paths.folder.mkdir()
+        assert {total for _, total in beside_counted(paths, clock, looks, cut=cut)} == totals
+
+
+def test_an_accuracy_behind_a_bar_that_ends_no_line_may_be_of_an_evaluation(tmp_path: Path, clock: Clock) -> None:
+    text = bar(40, 120) + "epoch 0: {'precision': 0.31, 'accuracy': 0.32}\n"
+    begin = len(HEADER.encode()) + len(bar(40, 120).encode())
+    for name, asides, shown in (("evaluates", ((begin, -1),), set()), ("trains", (), {0.32})):
+        paths = RunPaths(tmp_path / name)
+        paths.folder.mkdir()
+        beside_counted(paths, clock, [(41, text), (50, "x\n")], asides=asides)
+        assert {line.accuracy for line in metrics.read(paths)} - {None} == shown
+
+
 def test_a_bar_of_each_epoch_gives_no_total(tmp_path: Path, clock: Clock) -> None:
     """In the first epoch its count moves as the updates do: the length of the loader says that it is of one pass."""
     looks = [(made, bar(made % 40 or 40, 40) + "\n" * (made % 40 == 0)) for made in range(5, 81, 5)]
@@ -595,7 +613,7 @@ def test_each_line_whose_count_is_of_updates_is_a_record_of_its_own(tmp_path: Pa
 def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock: Clock) -> None:
     """The hook tells between which bytes of the log it may have evaluated; of many between two looks, the last ones."""
     train, unnamed = "Epoch[{0}](5/10): Loss: 2.{0}\n", "Epoch[{0}](2/2): Loss: 9.{0}\n"
-    looks, asides, size = [], [], len(HEADER)
+    looks, asides, size = [], [], len(HEADER.encode())
     for n in range(1, 7):
         size += len(train.format(n))
         asides.append((size, size + len(unnamed.format(n))))
@@ -713,6 +731,21 @@ def test_a_part_of_the_loss_alone_is_not_the_loss(tmp_path: Path, clock: Clock) 
     table = "| entropy_loss | -0.686 |\n| loss | 2.5 |\n| policy_gradient_loss | -0.02 |\n| value_loss | 52.4 |\ntrain_loss_std: 0.03\n"
     beside_counted(RunPaths(tmp_path), clock, [(10 * n, table) for n in range(1, 5)])
     assert {line.loss for line in metrics.read(RunPaths(tmp_path)) if line.kind == "train"} <= {None, 2.5}
+
+
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("[Epoch 1] total_loss = 1.1 ---- val_forecast_loss = 0.3, val_recon_loss = 0.7, val_total_loss = 1.0", 1.0),
+        ("epoch 1 loss: 1.1 val_forecast_loss: 0.3 val_recon_loss: 0.7", None),
+        ("Epoch: 0, Validation Loss: 1.2, Validation Regression Loss 0.4, Validation Classification Loss: 0.8", 1.2),
+        ("epoch 1 train_loss: 1.1 val_nll: 1.3", 1.3),
+    ],
+)
+def test_of_parts_of_a_held_out_loss_the_sum_is_shown(line: str, loss: float | None) -> None:
+    reading = lines.read(line)
+    assert reading is not None
+    assert reading.held_out.get("loss") == loss
 
 
 def test_losses_of_several_names_on_lines_of_their_own_are_parts(tmp_path: Path, clock: Clock) -> None:

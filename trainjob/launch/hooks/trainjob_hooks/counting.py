@@ -35,7 +35,8 @@ _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", r
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
 _CUTS = re.compile(
     r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|itrs|iterations|updates|batches)\Z"
-    r"|(?:max|total)_(?:train_)?(?:step|iter|iteration|update)\Z|(?:steps|iters)_per_epoch\Z",
+    r"|(?:max|total)_(?:train_)?(?:step|iter|iteration|update)\Z|(?:steps|iters)_per_epoch\Z"
+    r"|(?:\w*_)?stop_(?:\w+_)?(?:step|iter|update)\w*\Z|(?:\w+_)?(?:step|iter|iteration|update)s?_stop\Z",
     re.IGNORECASE,
 )
 _OTHER_CUTS = re.compile(

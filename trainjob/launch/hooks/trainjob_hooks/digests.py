@@ -90,6 +90,18 @@ def of_weights(optimizer: object) -> str:
     return _digest(weights_of(optimizer), _MOST_ELEMENTS)
 
 
+def rounded_to(optimizer: Any) -> str:
+    """Return the shorter type whose values an optimizer's matrices have, as after a save by `.half()`; or ""."""
+    torch = sys.modules["torch"]
+    wide = [getattr(one, "_local_tensor", one).detach() for one in weights_of(optimizer) if one.dim() > 1]
+    wide = [one for one in wide if one.dtype in (torch.float32, torch.float64)]
+    for name in ("bfloat16", "float16") if wide else ():  # float16 has bfloat16's values, where they are not large
+        short = getattr(torch, name)
+        if all(torch.equal(one, one.to(short).to(one.dtype)) for one in wide):
+            return name
+    return ""
+
+
 def of_gradients(optimizer: object) -> Tuple[str, float]:
     """Return the digest of the gradients, and their norm."""
     every = [weight.grad for weight in weights_of(optimizer) if weight.grad is not None]

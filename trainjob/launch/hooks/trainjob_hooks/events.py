@@ -214,6 +214,7 @@ def begin_step(recorder: UpdateRecorder, optimizer: Any, found: Dict[str, Any]) 
         # Flat parts of the weights are what FSDP, DeepSpeed and Megatron give each rank's optimizer.
         sharded=all(weight.dim() < 2 for weight in weights) or any(hasattr(one, "_local_tensor") for one in weights),
         weights_before=digests.of_weights(optimizer),
+        rounded="" if recorder.update else digests.tried(lambda: digests.rounded_to(optimizer), ""),
         state_before=digests.of_state(optimizer),
         random_before=digests.of_random_numbers(),
         rates=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
