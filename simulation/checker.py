@@ -346,6 +346,7 @@ class Checker:
             reported_at = truth.reported_cancelled_at
             if (
                 reported_at is not None
+                and not one.is_stale
                 and command.began_at > reported_at
                 and one.state in (states.LOST, *states.ACTIVE)
             ):

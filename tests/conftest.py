@@ -16,7 +16,7 @@ from tests.support.examples import register_profiles
 from tests.support.local_runs import Here
 from tests.support.recording_engines import Engines, on_path
 
-_VENV_NAMES = ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS", "LAUNCHERS", "FRAMEWORKS")
+_VENV_NAMES = ("FLOOR", "TORCH_2_0", "HOROVOD", "TRACKERS", "RAY", "LAUNCHERS", "FRAMEWORKS")
 _VENVS = tuple(f"TRAINJOB_{name}_VENV" for name in _VENV_NAMES)
 _FOLDER = Path(__file__).parent
 _KEPT = ("TRAINJOB_TEST_REQUIRE", *_VENVS)

@@ -12,7 +12,7 @@ from batchfiles.adoption.start import AdoptedStart, is_once_per_node
 from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.request import GPU_NAMES, gres_entries
+from batchfiles.slurm.request import accelerator_gres
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
@@ -70,7 +70,9 @@ def read_directives(
         keys.cluster["request"] = "none"
         if not any(script.header.value(name) for name in ("gres", "gpus-per-node")):
             keys.under("directives")["gres"] = f"gpu:{start.gpus}"
-    elif script.header.value("gpus-per-node") is not None and not _counts_gpus(script.header.value("gres")):
+    elif script.header.value("gpus-per-node") is not None and not accelerator_gres(
+        script.header, script.header.value("gres")
+    ):
         keys.cluster["request"] = "gpus-per-node"
     elif start.gpus:
         names = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
@@ -136,23 +138,16 @@ def _memory_gb(text: str) -> int | None:
 def _gres(script: BatchScript, launch: LaunchedProgram) -> tuple[str | None, str]:
     """Return the type of the GPUs and the name of their GRES, from gpu:a100:4, a100:4 or a100."""
     stated = option(launch.srun, "gres")
-    by_name = any(script.header.value(name) for name in ("gpus-per-node", "gpus-per-task", "gpus"))
     for text in (script.header.value("gres"), stated.text if stated is not None and stated.known else None):
-        for entry in gres_entries(text or "") if _counts_gpus(text) or not by_name else ():
-            name, *rest = entry.split(":")
-            if name and rest:
-                kind = next((word for word in rest if not word.partition("(")[0].isdigit()), None)
-                return kind, name
+        name, *rest = accelerator_gres(script.header, text).split(":")
+        if name and rest:
+            kind = next((word for word in rest if not word.partition("(")[0].isdigit()), None)
+            return kind, name
     for name in ("gpus-per-node", "gpus-per-task", "gpus"):
         value = script.header.value(name)
         if value and not value.partition(":")[0].isdigit() and "$" not in value:
             return value.partition(":")[0], "gpu"
     return None, "gpu"
-
-
-def _counts_gpus(gres: str | None) -> bool:
-    """Return whether --gres asks for accelerators, and not for another resource beside them, as gpumem:24G does."""
-    return any(entry.partition(":")[0].lower() in GPU_NAMES for entry in gres_entries(gres or ""))
 
 
 def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str]:

@@ -211,8 +211,10 @@ def _never(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
 
 
 def _no_command(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    """Tell options that begin a line: bash takes them for commands."""
+    """Tell what bash refuses: options that begin a line, and a file to source that is not named."""
     own = _own(one)
+    if own and all(two.name in ("source", ".") and len(two.words) == 1 for two in own):
+        return Decision(Where.LOST, "bash refuses it: no file is named")
     if not own or not all(two.name.startswith("-") for two in own):
         return None
     return Decision(Where.LOST, "bash finds no such command: an option needs #SBATCH")
@@ -297,7 +299,7 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
         if name not in around.consumed:
             return Decision(Where.NOWHERE, "nothing uses it")
         return Decision(Where.TRAINJOB, _PLACE) if _is_about_places(given) else Decision(Where.JOB, _WORDS)
-    if name in around.consumed and (not value.known or COMMAND_WORDS.search(value.text)):
+    if name in around.consumed and COMMAND_WORDS.search(value.text):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):

@@ -7,7 +7,7 @@ import re
 from batchfiles.adoption.account import Account
 from batchfiles.adoption.start import AdoptionError, main_launch, start_of
 from batchfiles.bash.values import number
-from batchfiles.slurm.request import gres_entries
+from batchfiles.slurm.request import accelerator_gres
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.slurm_options import OPTIONS
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -44,14 +44,14 @@ def cluster_from(script: BatchScript) -> SlurmCluster:
     stated = max(per_node * (request.cpus_per_task or 0), gpus * (number(header.value("cpus-per-gpu")) or 0))
     cpus = max(
         # Whole nodes are given with all of their CPUs: with those for which the file asks, if it does.
-        stated if stated and request.exclusive else _CPUS,
+        stated if stated and (request.exclusive or takes_whole_nodes(script)) else _CPUS,
         stated,
         per_node,
         gpus,
         request.tasks or 1 if request.nodes is None else 1,
     )
     kind = _gpu_type(script)
-    gres = gres_entries(header.value("gres") or "gpu")[0].partition(":")[0]
+    gres = (accelerator_gres(header, header.value("gres")) or "gpu").partition(":")[0]
     options = ("partition", "constraint", "licenses", "gres")
     directives = {name: value for name in options if (value := header.value(name))}
     found = cluster_of(
@@ -95,8 +95,8 @@ def site_options(script: BatchScript) -> list[str]:
 def _gpu_type(script: BatchScript) -> str | None:
     """Return the type in --gres=gpu:a100:4, --gpus-per-node=a100:4 and the like."""
     for option in ("gres", "gpus-per-node", "gpus", "gpus-per-task"):
-        value = next(iter(gres_entries(script.header.value(option) or "")), "")
-        words = value.split(":")[1:] if option == "gres" else value.split(":")
+        value = script.header.value(option) or ""
+        words = accelerator_gres(script.header, value).split(":")[1:] if option == "gres" else value.split(":")
         if words and not words[0].isdigit() and _WORD.fullmatch(words[0]):
             return words[0]
     return None

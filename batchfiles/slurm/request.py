@@ -19,6 +19,13 @@ def gres_entries(text: str) -> list[str]:
     return sorted(entries, key=lambda entry: entry.partition(":")[0].lower() not in GPU_NAMES)
 
 
+def accelerator_gres(header: Header, text: str | None) -> str:
+    """Return the entry of the --gres `text` that asks for accelerators; empty if it asks for something beside them."""
+    entry = next(iter(gres_entries(text or "")), "")
+    others = any(header.value(name) for name in ("gpus-per-node", "gpus-per-task", "gpus"))
+    return entry if entry.partition(":")[0].lower() in GPU_NAMES or not others else ""
+
+
 @dataclass(frozen=True)
 class SiteFacts:
     """Facts of a cluster; none where no cluster file was named."""

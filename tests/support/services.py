@@ -140,6 +140,12 @@ def _trackers() -> Path | None:
     return python if python.is_file() else None
 
 
+def _ray() -> Path | None:
+    """Return an interpreter that has Ray."""
+    python = Path(os.environ.get("TRAINJOB_RAY_VENV", "/nowhere")) / "bin/python"
+    return python if python.is_file() else None
+
+
 def _launchers() -> Path | None:
     """Return an interpreter that has torch, accelerate and DeepSpeed."""
     python = Path(os.environ.get("TRAINJOB_LAUNCHERS_VENV", "/nowhere")) / "bin/python"
@@ -203,6 +209,7 @@ FINDERS: dict[str, Callable[[], Path | None]] = {
     "g++": lambda: _program("g++"),
     "horovod": _horovod,
     "trackers": _trackers,
+    "ray": _ray,
     "uv": _uv,
     "launchers": _launchers,
     "frameworks": _frameworks,
@@ -243,6 +250,7 @@ CURES = {
     "cc": "install a C compiler (Debian: apt-get install gcc libc6-dev)",
     "horovod": "set TRAINJOB_HOROVOD_VENV to a virtualenv with torch and Horovod (.ci/run makes one)",
     "trackers": "set TRAINJOB_TRACKERS_VENV to a virtualenv with TensorBoard (.ci/run makes one)",
+    "ray": "set TRAINJOB_RAY_VENV to a virtualenv with ray (.ci/run makes one)",
     "uv": "pip install uv",
     "launchers": "set TRAINJOB_LAUNCHERS_VENV to a virtualenv with torch, accelerate and deepspeed (DS_BUILD_OPS=0)",
     "frameworks": "set TRAINJOB_FRAMEWORKS_VENV to a virtualenv with torch, transformers, accelerate and lightning",

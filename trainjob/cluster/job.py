@@ -44,7 +44,7 @@ FORMS: dict[str, Any] = {
     "environment": Environment,
     "once": Annotated[dict[_Scope, list[dict[_StepKey, list[PlainText] | float | PlainText]]], Rule(check=parse)],
     "roles": Annotated[
-        dict[_RoleName, dict[_RoleKey, list[WrittenText] | Environment | int | float | PlainText]],
+        dict[_RoleName, dict[_RoleKey, list[WrittenText] | Environment | bool | int | float | PlainText]],
         Rule(check=roles.parse),
     ],
     "retry": Annotated[dict[_More, int | WrittenText], Rule(check=parse_retry)],
@@ -115,6 +115,8 @@ def _with_main_role(values: Mapping[str, object]) -> Mapping[str, object]:
     if main is None or not isinstance(stated, Mapping):
         return values
     of_job = {key: value for key, value in stated[main].items() if key in roles.OF_JOB}
+    if stated[main].get("ray"):  # one program on each node starts Ray there
+        of_job = {"command_per": "node", **of_job}
     kept = {key: value for key, value in stated[main].items() if key not in roles.OF_JOB}
     return {**of_job, **values, "roles": {**stated, main: kept}}
 

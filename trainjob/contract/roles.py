@@ -1,6 +1,7 @@
 """The roles of a job: servers, and the one role that needs them, which is the job's own command.
 
-Two shapes are known: servers with what needs them, and servers that need other servers. All else is refused.
+Two shapes are known: servers with those that need them, and a role that drives a Ray cluster of its own, which may be
+the only one. All else is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from trainjob.contract.errors import RuleError
 
 # Settings of the job itself, which the role that needs the servers may state in its place.
 OF_JOB = ("command", "command_per", "hosts", "instances", "task")
-OF_SERVERS = ("command", "env", "hosts", "needs", "ready", "ready_timeout_s", "restarts")
+OF_SERVERS = ("command", "env", "gpus", "hosts", "needs", "ray", "ready", "ready_timeout_s", "restarts")
 READY_TIMEOUT_S = 600.0
 FILE = "file:"
 # It is part of a folder's name and of a variable's.
@@ -32,6 +33,8 @@ class Server(NamedTuple):
     ready_timeout_s: float
     restarts: int
     env: Dict[str, str]
+    has_ray: bool = False
+    gpus: int = 0  # of each host of the job, which it shares; 0: it has hosts of its own
 
 
 class Roles(NamedTuple):
@@ -40,6 +43,13 @@ class Roles(NamedTuple):
     main: str = ""
     needs: Sequence[str] = ()
     servers: Sequence[Server] = ()
+    has_ray: bool = False  # of main
+    ready_timeout_s: float = READY_TIMEOUT_S  # of main's Ray
+
+    @property
+    def shared_gpus(self) -> int:
+        """The GPUs of each of the job's hosts that its servers take."""
+        return sum(server.gpus for server in self.servers)
 
 
 def variable(name: str) -> str:
@@ -59,8 +69,8 @@ def main_of(roles: Mapping[str, Mapping[str, Any]]) -> str:
         needs = keys.get("needs") or []
         if not isinstance(needs, (list, tuple)):
             raise RuleError("%s.needs is %r, expected names of roles" % (name, needs), "write needs: [%s]" % needs)
-    if len(roles) < 2:
-        cure = "add the servers that it needs, or give its command as that of the job, without roles"
+    if len(roles) < 2 and not any(keys.get("ray") for keys in roles.values()):
+        cure = "add the servers that it needs, or ray: true, or give its command as that of the job, without roles"
         raise RuleError("%s is the only role" % ", ".join(roles), cure)
     needed = {name for keys in roles.values() for name in keys.get("needs") or ()}
     for name, keys in roles.items():
@@ -84,11 +94,13 @@ def parse(roles: Mapping[str, Mapping[str, Any]]) -> Roles:
         return Roles()
     main = main_of(roles)
     for key in roles[main]:
-        if key != "needs" and key in OF_SERVERS and key not in OF_JOB:
+        of_ray = key == "ray" or (key == "ready_timeout_s" and roles[main].get("ray"))
+        if key != "needs" and key in OF_SERVERS and key not in OF_JOB and not of_ray:
             cure = "write env beside roles" if key == "env" else "take it out: it is for roles that others need"
             raise RuleError("%s.%s is stated, and no other role needs %s" % (main, key, main), cure)
     servers = {name: _server(name, keys) for name, keys in roles.items() if name != main}
-    return Roles(main, tuple(roles[main].get("needs") or ()), _in_order(servers))
+    needs, has_ray = tuple(roles[main].get("needs") or ()), _has_ray(main, roles[main])
+    return Roles(main, needs, _in_order(servers), has_ray, _ready_timeout_s(main, roles[main]))
 
 
 def _server(name: str, keys: Mapping[str, Any]) -> Server:
@@ -98,25 +110,38 @@ def _server(name: str, keys: Mapping[str, Any]) -> Server:
                 "%s.%s is stated" % (name, key), "a server is one process on each of its hosts: take it out"
             )
     command, ready = keys.get("command"), keys.get("ready")
-    hosts, restarts = keys.get("hosts", 1), keys.get("restarts", 0)
-    timeout_s, env = keys.get("ready_timeout_s", READY_TIMEOUT_S), keys.get("env") or {}
+    hosts, restarts, gpus = keys.get("hosts", 1), keys.get("restarts", 0), keys.get("gpus", 0)
+    timeout_s, env = _ready_timeout_s(name, keys), keys.get("env") or {}
     if not isinstance(command, list) or not command:
         text = "%s.command is %s, expected the words of a command" % (name, _shown(command))
         raise RuleError(text, "write command: [python, serve.py]")
     if not isinstance(ready, str) or not _READY.fullmatch(ready):
         text = "%s.ready is %s, and others start when it is ready" % (name, _shown(ready))
         raise RuleError(text, "write " + _READY_WORDS)
-    for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0)):
+    for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0), ("gpus", gpus, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             text = "%s.%s is %r, expected a whole number, at least %d" % (name, key, value, least)
             raise RuleError(text, "write %s: %d" % (key, least))
-    if not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
-        expected = "expected seconds, more than 0"
-        raise RuleError("%s.ready_timeout_s is %r, %s" % (name, timeout_s, expected), "write ready_timeout_s: 600")
     if not isinstance(env, dict):
         raise RuleError("%s.env is %r, expected names with values" % (name, env), "write env: {NAME: value}")
     texts = {str(key): str(value) for key, value in env.items()}
-    return Server(name, command, hosts, list(keys.get("needs") or ()), ready, float(timeout_s), restarts, texts)
+    needs, has_ray = list(keys.get("needs") or ()), _has_ray(name, keys)
+    return Server(name, command, hosts, needs, ready, timeout_s, restarts, texts, has_ray, gpus)
+
+
+def _ready_timeout_s(name: str, keys: Mapping[str, Any]) -> float:
+    timeout_s = keys.get("ready_timeout_s", READY_TIMEOUT_S)
+    if not isinstance(timeout_s, (int, float)) or timeout_s <= 0:
+        expected = "expected seconds, more than 0"
+        raise RuleError("%s.ready_timeout_s is %r, %s" % (name, timeout_s, expected), "write ready_timeout_s: 600")
+    return float(timeout_s)
+
+
+def _has_ray(name: str, keys: Mapping[str, Any]) -> bool:
+    ray = keys.get("ray", False)
+    if not isinstance(ray, bool):
+        raise RuleError("%s.ray is %r, expected true or false" % (name, ray), "write ray: true")
+    return ray
 
 
 def _shown(value: object) -> str:

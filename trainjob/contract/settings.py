@@ -264,7 +264,9 @@ class JobSettings(RuntimeSettings):
         {},
         "Servers that run beside the command, and the role that needs them. Each server has command, hosts (1), ready: "
         "an address with {host} and {port}, or file:NAME; ready_timeout_s (600), restarts (0), env and needs, names "
-        "of other roles. The role that no other needs has command, hosts and instances of the job. Job files only.",
+        "of other roles. The role that no other needs has command, hosts and instances of the job. ray: true starts "
+        "a Ray cluster on a role's hosts, which its command drives; gpus: a server takes so many of each of the job's "
+        "hosts instead of hosts of its own. Job files only.",
         group=RUN,
         absent="the command alone",
         shared=True,

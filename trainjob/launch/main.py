@@ -62,10 +62,16 @@ class Launch:
             host.refuse_another_folder(paths, options.token)
         self.job = self._job()
         self.command = options.command or (self.job.command if self.job else None)
-        if self.paths.role is not None and self.command:
+        self.ray_timeout_s: Optional[float] = None  # of a role that has Ray: seconds until all nodes are in
+        stated = job_facts.read(paths.run.job).roles if paths.role is not None else self.job.roles if self.job else {}
+        if stated and self.command:
             from trainjob.contract import roles
 
-            self.command = roles.with_address(self.command, os.environ.get(roles.variable(self.paths.role), ""))
+            parsed = roles.parse(stated)
+            role = next((server for server in parsed.servers if server.name == paths.role), parsed)
+            self.ray_timeout_s = role.ready_timeout_s if role.has_ray else None
+            if paths.role is not None:
+                self.command = roles.with_address(self.command, os.environ.get(roles.variable(paths.role), ""))
         if not self.command:
             raise UserError("%s describes a task and has no command" % paths.job, "give one after --")
         if options.launcher == "local":
@@ -310,6 +316,12 @@ class Launch:
             ranks_per_node=options.ranks_per_node,
             holds_input=options.ranks_in_containers,
         )
+        if self.ray_timeout_s is not None:
+            from trainjob.launch.roles import ray_node
+
+            # A server has all GPUs of its host, and Ray sees how many these are.
+            gpus = options.ranks_per_node or None if options.accelerator == "gpu" else 0
+            return ray_node.of_node(rank, int(threads["OMP_NUM_THREADS"]), gpus, self.ray_timeout_s)
         if not options.ranks_per_node:
             return rank
         from trainjob.launch.ranks import node_start

@@ -14,7 +14,7 @@ from typing import Dict, Optional
 from trainjob.launch.host import own_name
 
 # Reserved for documentation: no host has it, so that the way there is the default route. Nothing is sent.
-_ANYWHERE = "192.0.2.1"
+ANYWHERE = "192.0.2.1"
 _SIOCGIFCONF = 0x8912
 _MOST_BYTES = 64 * 1024
 
@@ -47,17 +47,22 @@ def interface_to(address: str) -> Optional[str]:
     or the only one.
     """
     interfaces = interfaces_of_host()
-    for target in (address, _ANYWHERE):
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-                way.connect((target, 9))
-                own = way.getsockname()[0]
-        except OSError:
-            continue
-        if not is_loopback(own) and own in interfaces:
+    for target in (address, ANYWHERE):
+        own = own_address_towards(target)
+        if own is not None and not is_loopback(own) and own in interfaces:
             return interfaces[own]
     others = {name for own, name in interfaces.items() if not is_loopback(own)}
     return others.pop() if len(others) == 1 else None
+
+
+def own_address_towards(address: str) -> Optional[str]:
+    """Return the IPv4 address from which this host reaches another one; None if there is no way."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect((address, 9))
+            return str(way.getsockname()[0])
+    except OSError:
+        return None
 
 
 def interfaces_of_host() -> Dict[str, str]:

@@ -97,6 +97,7 @@ def _numbers(cluster: Cluster, capacity: Capacity, job: Job) -> _Numbers:
     """
     counts_are_positive(job)
     learning.check_base_batch(job)
+    capacity = roles.beside_servers(capacity, job)
     task = work.task_facts(job)
     if capacity.ipus:
         topology = pod.count_ipus(capacity, job, work.task_stages(job, task))

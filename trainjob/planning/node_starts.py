@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from trainjob.cluster.job import Job
 from trainjob.contract.programs import launchers
+from trainjob.contract.roles import parse
 from trainjob.planning.rules import refuse
 from trainjob.planning.words import quantity
 from trainjob.records.job import Topology
@@ -52,7 +53,7 @@ def is_per_node(job: Job, counts: Topology) -> bool:
 
 def facts(counts: Topology, job: Job) -> Iterator[tuple[str, str]]:
     """Yield the plan's row about the launcher."""
-    if job.command is None or not is_per_node(job, counts):
+    if job.command is None or not is_per_node(job, counts) or parse(job.roles).has_ray:
         return
     found = launchers.find(job.command)
     name = found.launcher.name if found is not None else job.command[0]

@@ -45,7 +45,7 @@ def picture(plan: Plan) -> Iterator[str]:
     for server, placed in plan.servers.items():
         for name in folded(expand(placed.hosts), MOST_HOSTS, "… {} more hosts like these"):
             yield name
-            yield f"  role {server} → {_devices(placed, 0, placed.devices_per_replica)}"
+            yield f"  role {server} → {_devices(placed, placed.first_shared_device or 0, placed.devices_per_replica)}"
 
 
 def replicas_of(topology: Topology, index: int, local_index: int) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
+from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.slurm_text import compress
 from trainjob.contract import roles
 from trainjob.planning import words
@@ -16,6 +18,8 @@ from trainjob.records.job import Topology
 
 ONE_PROGRAM = "each role of a job is started by a program of its own"
 ONE_SIZE = "a job with roles is one job on a fixed number of equal hosts"
+SHARED = "servers with gpus share every host of the job, and leave GPUs of it to the ranks"
+ONE_RAY = "a role with ray: true starts one node of Ray on each of its hosts"
 OUTSIDE = "roles run outside of containers"
 HOSTS_EXIST = "all roles together use hosts that one job may have"
 
@@ -28,28 +32,61 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
     capacity, listed = cluster.capacity, roles.parse(job.roles).servers
     if cluster.trains_here:
         for role in listed:
+            if role.gpus:
+                refuse(
+                    SHARED,
+                    f"{role.name}.gpus is {role.gpus}, and this machine's GPUs are not planned",
+                    otherwise=_BY_ENV,
+                )
             if role.hosts > 1:
                 refuse(HOSTS_EXIST, f"{role.name} takes {role.hosts}, and this is one machine", otherwise="Take 1.")
         return {role.name: _on(("localhost",), 0, "CPU") for role in listed}
-    total = main.host_count + sum(role.hosts for role in listed)
+    apart = [role for role in listed if not role.gpus]
+    total = main.host_count + sum(role.hosts for role in apart)
     if total > capacity.most_hosts:
-        each = " + ".join(f"{role.hosts} ({role.name})" for role in listed)
+        each = " + ".join(f"{role.hosts} ({role.name})" for role in apart)
         values = f"{main.host_count} + {each} = {total}, and at most {capacity.most_hosts} are there"
         knob = Knob("hosts", main.host_count, (), capacity.most_hosts)
         refuse(HOSTS_EXIST, values, knob, otherwise="Or give the servers fewer hosts.")
     names, placed, first = cluster.names_of_hosts(total), {}, main.host_count
     # A scheduler gives every host of a job as many devices.
     devices = main.devices // main.host_count if cluster.has_scheduler else cluster.accelerators_per_host or 0
+    shared = main.devices // main.host_count
     for role in listed:
-        placed[role.name] = _on(names[first : first + role.hosts], devices, main.device)
-        first += role.hosts
+        if not role.gpus:
+            placed[role.name] = _on(names[first : first + role.hosts], devices, main.device)
+            first += role.hosts
+            continue
+        if role.hosts != main.host_count:
+            values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
+            refuse(SHARED, values, otherwise=f"Give {role.name} hosts: {main.host_count}, or leave its gpus out.")
+        on = _on(names[: role.hosts], role.gpus, main.device)
+        placed[role.name] = replace(on, first_shared_device=shared)
+        shared += role.gpus
     return placed
+
+
+def beside_servers(capacity: Capacity, job: Job) -> Capacity:
+    """Return what servers that share the job's hosts leave to its ranks. Raises Broken if that is nothing."""
+    gpus = roles.parse(job.roles).shared_gpus
+    if not gpus:
+        return capacity
+    slots = capacity.slots or 0
+    if capacity.device_word != "GPU" or capacity.groups or gpus >= slots:
+        values = f"they take {quantity(gpus, 'GPU')}, and a host has {quantity(slots, capacity.device_word)}"
+        refuse(SHARED, values, otherwise="Leave gpus out: a server has hosts of its own then.")
+    return capacity._replace(slots=slots - gpus, default_instances=min(capacity.default_instances, slots - gpus))
+
+
+_BY_ENV = "Give each role its GPUs by env: {CUDA_VISIBLE_DEVICES: ...}."
 
 
 def _refuse_others(cluster: Cluster, job: Job, main: Topology, engine: str) -> None:
     if cluster.ipu_keys is not None or needs_mpirun(engine):
         starter = "poprun" if cluster.ipu_keys is not None else f"engine {engine}, whose mpirun"
         refuse(ONE_PROGRAM, f"{starter} starts the ranks here", otherwise="Take GPUs or CPUs and another engine.")
+    if job.roles and roles.parse(job.roles).has_ray and job.command_per != "node":
+        refuse(ONE_RAY, f"command_per is {job.command_per}", otherwise="Leave command_per out.")
     for setting in ("array", "sweep"):
         if getattr(job, setting) is not None:
             refuse(ONE_SIZE, f"{setting} is {getattr(job, setting)}", otherwise=f"Leave {setting} out, or roles.")
@@ -76,6 +113,9 @@ def _on(names: tuple[str, ...], devices: int, device: str) -> Topology:
     )
 
 
+_DRIVES = ", as the driver of a Ray cluster on its hosts"
+
+
 def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[tuple[str, str]]:
     """Yield a row of the plan for each role."""
     parsed = roles.parse(job.roles)
@@ -84,14 +124,22 @@ def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[t
         needed = f", after {' and '.join(role.needs)}" if role.needs else ""
         again = f", restarted at most {quantity(role.restarts, 'time')}" if role.restarts else ""
         within = words.seconds(role.ready_timeout_s)
-        row = f"server on {on.hosts}{needed}, ready within {within} ({role.ready}){again}"
-        yield f"role {role.name}", row
+        on_hosts = f"{on.hosts}, with {quantity(role.gpus, 'GPU')}" if role.gpus else on.hosts
+        row = f"server on {on_hosts}{needed}, ready within {within} ({role.ready}){again}"
+        yield f"role {role.name}", row + (_DRIVES if role.has_ray else "")
     if parsed.main:
-        yield f"role {parsed.main}", f"the job itself on {main.hosts}, after {' and '.join(parsed.needs)}"
+        needed = f", after {' and '.join(parsed.needs)}" if parsed.needs else ""
+        within = f", whose nodes are in within {words.seconds(parsed.ready_timeout_s)}"
+        ray = f"{_DRIVES}{within}" if parsed.has_ray else ""
+        yield f"role {parsed.main}", f"the job itself on {main.hosts}{needed}{ray}"
 
 
-def server_job(job: Job, role: roles.Server) -> Job:
+def server_job(job: Job, role: roles.Server, on: Topology, cluster: Cluster) -> Job:
     """Return the job of one server: its own command on its own hosts, in the environment of `job`."""
+    share = {}
+    if on.first_shared_device is not None and not cluster.has_scheduler:  # which gives each step its own
+        devices = range(on.first_shared_device, on.first_shared_device + on.devices_per_replica)
+        share = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
     return Job.of(
         {
             "name": role.name,
@@ -99,7 +147,7 @@ def server_job(job: Job, role: roles.Server) -> Job:
             "command_per": "rank",
             "hosts": role.hosts,
             "instances": role.hosts,
-            "env": {**job.env, **role.env},
+            "env": {**share, **job.env, **role.env},
             **({"environment": job.environment} if job.environment else {}),
         }
     )

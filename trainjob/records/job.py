@@ -67,6 +67,7 @@ class Topology:
     ilds: Optional[int] = None  # IPU-Link domains
     partition_ipus: Optional[int] = None  # IPUs that the job may choose from
     groups: List[HostGroup] = field(default_factory=list)
+    first_shared_device: Optional[int] = None  # of a server on hosts of the ranks: their devices come first
 
     @property
     def devices(self) -> int:
@@ -154,7 +155,8 @@ class Plan:
     @property
     def host_count(self) -> int:
         """The hosts that a scheduler gives the job, its servers' with them."""
-        return self.topology.host_count + sum(server.host_count for server in self.servers.values())
+        own = [server for server in self.servers.values() if server.first_shared_device is None]
+        return self.topology.host_count + sum(server.host_count for server in own)
 
 
 @dataclass(frozen=True)

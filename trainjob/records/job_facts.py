@@ -28,6 +28,7 @@ class JobFacts(NamedTuple):
     python_environment: Dict[str, str]  # what the ranks run in, as the job states it; empty: the launcher's own
     same_packages: Optional[str]  # as the cluster file states it
     once: Mapping[str, List[Dict[str, Any]]]  # the steps before ranks, as the job states them
+    roles: Mapping[str, Mapping[str, Any]]  # as the job states them
 
 
 def read(path: Path) -> JobFacts:
@@ -61,6 +62,7 @@ def _facts(fields: Mapping[str, Any]) -> JobFacts:
         python_environment={name: _text(value) for name, value in asked["job"].get("environment", {}).items()},
         same_packages=asked["cluster"]["file"].get("same_packages"),
         once=asked["job"].get("once", {}),
+        roles=asked["job"].get("roles", {}),
     )
 
 

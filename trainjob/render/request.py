@@ -76,7 +76,9 @@ class Request:
             name, topology = role.name, self.plan.servers[role.name]
             plan = replace(self.plan, name=name, topology=topology, facts={}, warnings=[], servers={})
             origins = {**self.origins, **dict.fromkeys(("command", "hosts", "instances"), self.origin(f"roles.{name}"))}
-            made[name] = replace(self, job=server_job(self.job, role), plan=plan, origins=origins, is_server=True)
+            made[name] = replace(
+                self, job=server_job(self.job, role, topology, self.cluster), plan=plan, origins=origins, is_server=True
+            )
         return made
 
     @property

@@ -586,3 +586,14 @@ def test_a_resource_beside_the_gpus_is_no_type_of_them(tmp_path: Path) -> None:
 def test_words_that_read_takes_from_a_known_text_are_known(tmp_path: Path) -> None:
     text = 'EXTRA=${EXTRA:---lr 1}\nread -r -a WORDS <<< "$EXTRA"\nsrun python train.py "${WORDS[@]}"\n'
     assert command(adopted(ONE_GPU + text, tmp_path)) == ["python", "train.py", "--lr", "1"]
+
+
+def test_a_source_without_a_file_does_not_end_the_job(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "source\nsource env.sh\nsrun python train.py\n", tmp_path)
+    assert "source" in lost(adoption)
+    assert "source env.sh" in prologue(adoption)
+
+
+def test_an_exported_variable_of_an_option_that_the_job_decides_stays_exported(tmp_path: Path) -> None:
+    text = "export RUN_ID=$RANDOM\nsrun torchrun --nnodes=$SLURM_NNODES --rdzv-id=$RUN_ID train.py\n"
+    assert "export RUN_ID=$RANDOM" in prologue(adopted(TWO_NODES + HEAD + text, tmp_path))

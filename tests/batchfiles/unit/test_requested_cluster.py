@@ -81,3 +81,14 @@ def test_gpus_that_no_directive_asks_for_come_with_whole_nodes(
         gpus,
         whole,
     )
+
+
+def test_whole_nodes_without_a_directive_have_the_cpus_for_which_the_file_asks() -> None:
+    file = script("--ntasks=1", "--cpus-per-task=32", body="export CUDA_VISIBLE_DEVICES=1\naccelerate launch train.py")
+    assert requested_cluster.takes_whole_nodes(file)
+    assert requested_cluster.cluster_from(file).node.cpus == 32
+
+
+def test_a_resource_beside_the_gpus_does_not_take_their_place() -> None:
+    node = requested_cluster.cluster_from(script("--gpus-per-node=4", "--gres=gpumem:24G")).node
+    assert (node.accelerators, node.gres, node.type) == (4, None, None)

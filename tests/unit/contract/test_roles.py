@@ -23,6 +23,17 @@ def test_the_role_that_needs_the_others_is_the_job_itself() -> None:
     assert parsed.servers[0].ready_timeout_s == 600
 
 
+def test_a_role_that_drives_ray_may_be_the_only_one_and_starts_once_per_node() -> None:
+    job = Job.of({"roles": {"train": {"command": ["x"], "hosts": 4, "ray": True, "ready_timeout_s": 60}}})
+    assert (job.command, job.hosts, job.command_per) == (["x"], 4, "node")
+    parsed = roles.parse(job.roles)
+    assert (parsed.main, parsed.needs, parsed.servers, parsed.has_ray, parsed.ready_timeout_s) == (
+        *("train", (), []),
+        True,
+        60,
+    )
+
+
 def test_what_the_job_states_itself_counts() -> None:
     job = Job.of({"hosts": 4, "roles": {"server": SERVER, "train": {**TRAIN, "hosts": 2}}})
     assert job.hosts == 4
@@ -51,6 +62,7 @@ def test_servers_start_after_those_that_they_need() -> None:
         ({"server": {**SERVER, "ready": "sleep 60"}, "train": TRAIN}, "server.ready is 'sleep 60'"),
         ({"server": {**SERVER, "ready": "http://{host}:{port}/é"}, "train": TRAIN}, "server.ready is 'http:"),
         ({"server": {**SERVER, "ready": "file:../up"}, "train": TRAIN}, "server.ready is 'file:../up'"),
+        ({"server": {**SERVER, "gpus": -1}, "train": TRAIN}, "server.gpus is -1, expected a whole number, at least 0"),
         ({"server": {**SERVER, "hosts": 0}, "train": TRAIN}, "server.hosts is 0"),
         ({"server": {**SERVER, "restarts": -1}, "train": TRAIN}, "server.restarts is -1"),
         ({"server": {**SERVER, "ready_timeout_s": 0}, "train": TRAIN}, "server.ready_timeout_s is 0"),
@@ -60,7 +72,9 @@ def test_servers_start_after_those_that_they_need() -> None:
             {"server": SERVER, "train": {**TRAIN, "env": {"A": "b"}}},
             "no other role needs train: write env beside roles",
         ),
-        ({"server": SERVER, "train": {**TRAIN, "ray": 1}}, "expected command, env, hosts"),
+        ({"server": SERVER, "train": {**TRAIN, "rays": 1}}, "expected command, env, gpus, hosts"),
+        ({"train": {"command": ["x"], "ray": 1}}, "train.ray is 1, expected true or false"),
+        ({"train": {"command": ["x"], "ray": True, "ready": "file:up"}}, "train.ready is stated"),
         ({"Server": SERVER, "train": {"needs": ["Server"]}}, "small letters"),
     ],
 )

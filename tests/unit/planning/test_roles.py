@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.plan_cases import slurm
 from trainjob.cluster.job import Job
 from trainjob.planning.build import plan
 from trainjob.planning.picture import picture
+from trainjob.planning.rules import Refusal
+
+TRAIN = {"command": ["x"], "needs": ["server"]}
 
 
 def test_servers_have_the_last_hosts_and_count_in_the_cost() -> None:
@@ -28,3 +33,39 @@ def test_servers_have_the_last_hosts_and_count_in_the_cost() -> None:
         "host-4",
         "  role server → GPUs 0-3",
     ]
+
+
+def test_a_server_that_shares_the_hosts_leaves_the_ranks_the_other_gpus() -> None:
+    server = {"command": ["serve"], "ready": "file:up", "gpus": 1}
+    found = plan("here", slurm(count=4), Job.of({"hosts": 1, "roles": {"server": server, "train": TRAIN}}))
+    assert (found.topology.instances, found.host_count, found.devices) == (3, 1, 4)
+    assert found.facts["role server"].startswith("server on host-1, with 1 GPU, ready within")
+    assert list(picture(found))[-2:] == ["host-1", "  role server → GPU 3"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "server", "told"),
+    [
+        (1, {"gpus": 4}, "they take 4 GPUs, and a host has 4 GPUs"),
+        (2, {"gpus": 1}, "server.hosts is 1, and the job takes 2 hosts"),
+    ],
+)
+def test_a_share_that_leaves_the_ranks_nothing_or_is_not_of_every_host_is_refused(
+    hosts: int, server: dict[str, int], told: str
+) -> None:
+    roles = {"server": {"command": ["serve"], "ready": "file:up", **server}, "train": TRAIN}
+    with pytest.raises(Refusal, match=told):
+        plan("here", slurm(count=4), Job.of({"hosts": hosts, "roles": roles}))
+
+
+def test_a_role_that_drives_ray_is_one_program_on_each_of_its_hosts() -> None:
+    job = {"roles": {"train": {"command": ["python", "x.py"], "hosts": 2, "ray": True}}}
+    found = plan("here", slurm(count=4), Job.of(job))
+    assert (found.topology.instances, found.topology.instances_per_host, found.devices) == (2, 1, 8)
+    assert found.facts["role train"] == (
+        "the job itself on host-[1-2], as the driver of a Ray cluster on its hosts, "
+        "whose nodes are in within 10 min 0 s"
+    )
+    assert "launcher" not in found.facts
+    with pytest.raises(Refusal, match="command_per is rank"):
+        plan("here", slurm(count=4), Job.of({**job, "command_per": "rank"}))

@@ -279,11 +279,27 @@ def test_what_a_later_resume_loses_is_named_beside_what_the_first_lost(
     ]
     there[0] = dataclasses.replace(there[0], weights_before="weights 4", **taken_from(6))  # type: ignore[arg-type] # by name
     again = dataclasses.replace(there[4], weights="others" if resumed else "other 9", **resumed)
-    attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(there)), AttemptLog(3, (again,))]
+    assert after_a_lost_position(tmp_path, there, again) == ["sampler-position", *codes]
+
+
+def after_a_lost_position(tmp_path: Path, there: Sequence[ScriptUpdate], *again: ScriptUpdate) -> list[str]:
+    attempts = [AttemptLog(1, WHOLE.updates[:6]), AttemptLog(2, tuple(there)), AttemptLog(3, again)]
     run = RunPaths(tmp_path)
     whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
     evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
-    assert [one.code for one in evidence.findings()] == ["sampler-position", *codes]
+    return [one.code for one in evidence.findings()]
+
+
+@pytest.mark.parametrize(("number", "codes"), [(1, ["sampler-position", "scheduler"]), (5, ["sampler-position"])])
+def test_a_schedule_that_begins_anew_shows_after_a_rate_that_was_saved_with_the_optimizer(
+    tmp_path: Path, number: int, codes: list[str]
+) -> None:
+    there = [
+        dataclasses.replace(update(at), weights_before=f"other {at}", weights=f"other {at + 1}") for at in range(4, 10)
+    ]
+    there[0] = dataclasses.replace(there[0], weights_before="weights 4", **taken_from(6))  # type: ignore[arg-type] # by name
+    second = dataclasses.replace(there[5], rates=update(number).rates, **taken_from(1))  # type: ignore[arg-type] # by name
+    assert after_a_lost_position(tmp_path, there, dataclasses.replace(there[4], **taken_from(0)), second) == codes  # type: ignore[arg-type] # by name
 
 
 def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:

@@ -13,6 +13,7 @@ from trainjob.contract import quoting
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs import slurm_options
 from trainjob.contract.quoting import Shell
+from trainjob.contract.roles import parse
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.planning.limits import growing
 from trainjob.render.record import environment
@@ -61,13 +62,13 @@ def origin(request: Request, name: str) -> str:
 
 
 def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
-    topology = request.plan.topology
     yield "job-name", request.plan.name, request.origin("name")
     least, most = request.job.least_hosts, request.plan.host_count
     yield "nodes", most if least in (None, most) else f"{least}-{most}", request.hosts_origin
     # With --ntasks-per-node=1, its default, Slurm 22.05 gives a range the fewest nodes even if more are free.
-    if topology.instances_per_host > 1 or request.job.least_hosts is None:
-        yield "ntasks-per-node", topology.instances_per_host, request.origin("instances")
+    tasks = _tasks_per_host(request)
+    if tasks > 1 or request.job.least_hosts is None:
+        yield "ntasks-per-node", tasks, request.origin("instances")
     yield "cpus-per-task", cpus_per_task(request, cluster), request.cluster_origin
     yield from _memory(request, cluster)
     yield from _accelerators(request, cluster)
@@ -92,16 +93,22 @@ def _ours(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value,
 
 
 def cpus_per_task(request: Request, cluster: SlurmCluster) -> int:
-    """Return the CPUs of one task that srun starts."""
-    topology = request.plan.topology
-    return cluster.cpus_per_task(topology.instances_per_host, topology.devices_per_instance)
+    """Return the CPUs of one task for which the job asks."""
+    shared, topology = parse(request.job.roles).shared_gpus, request.plan.topology
+    return cluster.cpus_per_task(_tasks_per_host(request), 1 if shared else topology.devices_per_instance)
+
+
+def _tasks_per_host(request: Request) -> int:
+    """Return the tasks for which the job asks on each host: its ranks, or if servers share it, one for each GPU."""
+    shared, topology = parse(request.job.roles).shared_gpus, request.plan.topology
+    return topology.devices // topology.host_count + shared if shared else topology.instances_per_host
 
 
 def _memory(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str, Value, str]]:
     """Yield the memory that the job takes of each node. Without it Slurm gives the site's default for each CPU."""
     if not MEMORY_OPTIONS.isdisjoint(cluster.directives):
         return
-    nodes, ranks = cluster.node, request.plan.topology.instances_per_host
+    nodes, ranks = cluster.node, _tasks_per_host(request)
     if cluster.directives.get("exclusive") is True:
         yield "mem", 0, origin(request, "exclusive")  # all of the node's memory
     elif nodes.memory_gb is not None:
@@ -115,8 +122,8 @@ def memory_options(request: Request, cluster: SlurmCluster) -> dict[str, int]:
     topology = request.plan.topology
     return {
         "mem": 1,
-        "mem-per-cpu": cpus_per_task(request, cluster) * topology.instances_per_host,
-        "mem-per-gpu": max(1, topology.devices // topology.host_count),
+        "mem-per-cpu": cpus_per_task(request, cluster) * _tasks_per_host(request),
+        "mem-per-gpu": max(1, topology.devices // topology.host_count + parse(request.job.roles).shared_gpus),
     }
 
 
@@ -145,19 +152,24 @@ def _accelerators(request: Request, cluster: SlurmCluster) -> Iterator[tuple[str
     topology, kind = request.plan.topology, cluster.node.accelerator
     if kind == "cpu" or cluster.request == "none":
         return
-    each = topology.devices // topology.host_count
-    typed = f"{cluster.node.type}:{each}" if cluster.node.type else str(each)
-    option, value = {
-        "gres": ("gres", f"{cluster.node.gres_name}:{typed}"),
-        "gpus-per-node": ("gpus-per-node", typed),
-        "ipus": ("ipus", str(topology.devices)),
-    }[cluster.request]
+    each = topology.devices // topology.host_count + parse(request.job.roles).shared_gpus
+    option, value = accelerators(cluster, each, topology.devices)
     if option in cluster.directives:
         raise DirectiveError(
             f"directives.{option} and request: {cluster.request} both request accelerators",
             "take the directive out, or set request: none",
         )
     yield option, value, request.cluster_origin
+
+
+def accelerators(cluster: SlurmCluster, each: int, ipus: int = 0) -> tuple[str, str]:
+    """Return the option that asks for so many accelerators of each node, and its value; `ipus` are those of the job."""
+    typed = f"{cluster.node.type}:{each}" if cluster.node.type else str(each)
+    return {
+        "gres": ("gres", f"{cluster.node.gres_name}:{typed}"),
+        "gpus-per-node": ("gpus-per-node", typed),
+        "ipus": ("ipus", str(ipus)),
+    }[cluster.request]
 
 
 def _refuse_unfit(name: str, cluster: SlurmCluster) -> None:

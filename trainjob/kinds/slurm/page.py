@@ -17,7 +17,7 @@ from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.render.container import ContainerError
 from trainjob.render.context import common, one_interface
 from trainjob.render.record import environment
-from trainjob.render.request import Request
+from trainjob.render.request import DirectiveError, Request
 from trainjob.render.sourced import Sourced, SourcedShell
 
 # The update that a task begins with. A user's own command need not count updates.
@@ -41,9 +41,14 @@ def context(
     cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
     port, values = cluster.network.port, common(request, entry, by_hand, has_token=starter != "srun")
     main, first = roles.parse(request.job.roles).main, request.plan.topology.host_count + 1
+    shared = roles.parse(request.job.roles).shared_gpus > 0
     for role, (name, server) in zip(values["servers"], request.servers.items(), strict=True):
-        role.update(srun_options=[*_placed(server, name, first), *_srun_options(server, cluster)], first=first)
-        first += server.plan.topology.host_count
+        options, cpus, begins = _srun_options(server, cluster), Shell('"$SLURM_CPUS_ON_NODE"'), first
+        if server.plan.topology.first_shared_device is not None:
+            options, cpus, begins = [*_share(server, cluster), *options], _cpus(request, cluster, server), 1
+        else:
+            first += server.plan.topology.host_count
+        role.update(srun_options=[*_placed(server, name, begins), *options], first=begins, cpus=cpus)
     return {
         **values,
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
@@ -52,7 +57,12 @@ def context(
         "steps": [
             {
                 "cpus_per_task": Sourced(directives.cpus_per_task(part, own), origin),
-                "srun_options": [*(_placed(part, main, 1) if part.servers else ()), *_srun_options(part, own)],
+                "cpus": _cpus(part, own, part),
+                "srun_options": [
+                    *(_placed(part, main, 1) if part.servers else ()),
+                    *(_share(part, own) if shared else ()),
+                    *_srun_options(part, own),
+                ],
             }
             for part, own in of_each_group(request, cluster)
         ],
@@ -85,6 +95,28 @@ def _placed(request: Request, role: str, first: int) -> list[Sourced | SourcedSh
         Sourced(f"--ntasks-per-node={topology.instances_per_host}", request.origin("instances")),
         SourcedShell(nodes, origin),
     ]
+
+
+def _share(request: Request, cluster: SlurmCluster) -> list[Sourced]:
+    """Return srun's options for a step that leaves to others what it does not ask for. Raises DirectiveError."""
+    if cluster.request == "none":
+        raise DirectiveError(
+            "servers with gpus share hosts, and request is none: Slurm does not know which step has which GPUs",
+            "set request: gres, or leave gpus out",
+        )
+    topology = request.plan.topology
+    option, value = directives.accelerators(cluster, topology.devices // topology.host_count)
+    # Or else the first step would take all memory, and the next one wait for it.
+    words = ("--exact", "--mem=0", f"--{option}={value}")
+    return [Sourced(word, request.origin("roles")) for word in words]
+
+
+def _cpus(request: Request, cluster: SlurmCluster, part: Request) -> Shell:
+    """Return the CPUs of a task of `part`: that of the job's tasks, or if roles share hosts, for each of its GPUs."""
+    each = f"${{SLURM_CPUS_PER_TASK:-{directives.cpus_per_task(request, cluster)}}}"
+    if not roles.parse(request.job.roles).shared_gpus:
+        return Shell(f'"{each}"')
+    return Shell(f'"$(({each} * {part.plan.topology.devices_per_instance}))"')
 
 
 def _retry(request: Request, cluster: SlurmCluster) -> dict[str, Any] | None:

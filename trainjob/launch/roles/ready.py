@@ -22,7 +22,7 @@ def port_on(host: str, seed: str) -> int:
     count = LAST_PORT - FIRST_PORT + 1
     first = zlib.crc32(seed.encode())
     ports = [FIRST_PORT + (first + step) % count for step in range(_TRIES)]
-    return next((port for port in ports if not _answers(host, port, _CONNECT_S)), ports[0])
+    return next((port for port in ports if not answers(host, port, _CONNECT_S)), ports[0])
 
 
 def is_ready(ready: str, host: str, port: int, folder: Path) -> bool:
@@ -31,7 +31,7 @@ def is_ready(ready: str, host: str, port: int, folder: Path) -> bool:
         return (folder / ready[len(roles.FILE) :]).exists()
     address = ready.replace("{host}", host).replace("{port}", str(port))
     if "://" not in address:
-        return _answers(host, port, _ANSWER_S)
+        return answers(host, port)
     from urllib.parse import urlsplit
 
     url, deadline = urlsplit(address), clock.monotonic() + _ANSWER_S
@@ -65,7 +65,8 @@ def _first_line(link: socket.socket, deadline: float) -> bytes:
     return said
 
 
-def _answers(host: str, port: int, timeout_s: float) -> bool:
+def answers(host: str, port: int, timeout_s: float = _ANSWER_S) -> bool:
+    """Return whether a connection to this port can be made within some seconds."""
     try:
         socket.create_connection((host, port), timeout=timeout_s).close()
     except OSError:

@@ -229,21 +229,36 @@ def lost(
 
 
 def lost_later(resumed: Sequence[Resumption], after: int, whole: AttemptLog) -> Iterator[LikelyCause]:
-    """Yield what attempts after number `after`, the first that differs, lost of what the attempts before them left.
-
-    Samples that differ may bring another rate with them, unless that is the first one of all, in a later epoch.
-    """
+    """Yield what attempts after number `after`, the first that differs, lost of what the attempts before them left."""
     for one in resumed:
         if one.attempt.number <= after or not one.attempt.updates or not one.expected:
             continue
         ours, expected = one.attempt.updates[0], one.expected[0]
         first = FirstApart(one.attempt, 0, (one.start or 0) + 1, ours, expected, other="before the interruption")
-        begins_anew = ours.rates == whole.updates[0].rates and any(batch.loader_pass > 1 for batch in expected.batches)
         for found in lost(first, AttemptLog(0, one.way, whole.events), longer=False):
-            if found.code == "scheduler" and ours.samples != expected.samples and not begins_anew:
-                continue
-            if found.code in ("optimizer", "scheduler", "scaler", "rng"):
+            # Other samples may bring another rate with them.
+            if found.code in ("optimizer", "scaler", "rng") or (
+                found.code == "scheduler" and ours.samples == expected.samples
+            ):
                 yield found
+        if ours.state_before == expected.state_before:
+            yield from _begun_anew(first, one, whole)
+
+
+def _begun_anew(first: FirstApart, one: Resumption, whole: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield the cause, if an attempt has the rates of the first updates of all where it goes on in a later epoch.
+
+    The rate of its own first update is often right, because it is saved with the optimizer.
+    """
+    there = whole.updates[first.update - 1 :]  # which epoch it is; an attempt's passes count from its own start
+    pairs = zip(one.attempt.updates, one.expected, whole.updates, there, strict=False)
+    for index, (ours, before, begin, here) in enumerate(pairs):
+        is_later = any(batch.loader_pass > 1 for batch in here.batches)
+        if is_later and before.rates != ours.rates == begin.rates:
+            where = replace(first, index=index, update=first.update + index).where
+            rates = f"learning rate {_shown(ours.rates)}, as in update {index + 1} of all"
+            yield finding("scheduler", f"{where}: {rates}, before the interruption {_shown(before.rates)}")
+            return
 
 
 def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> LikelyCause | None:

@@ -257,8 +257,15 @@ class ResumeEvidence:
             found += lost(
                 self.first, way, longer=self._is_longer(), saves=self._saves_before(self.first.attempt.number)
             )
-            later = lost_later(self._resumed, self.first.attempt.number, self._whole)
-            found += (one for one in later if one.code not in {known.code for known in found})
+            counts = lost_counts(
+                self._whole, [(one.attempt, one.start) for one in self._resumed if one.start is not None]
+            )
+            known = {one.code for one in (*found, *counts)}
+            for one in lost_later(self._resumed, self.first.attempt.number, self._whole):
+                # A rate that follows a lost count is no lost schedule.
+                if one.code not in known and not (one.code == "scheduler" and "step-counter" in known):
+                    found.append(one)
+                    known.add(one.code)
         elif self.first is None and self._is_alone and not shards:
             found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
