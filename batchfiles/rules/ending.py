@@ -312,25 +312,38 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
         and not re.search(r"\binstall\b", command.text)
         and (_DAEMON.search(command.text) or "endless" in command.within)
     ]
-    own = [launch.outermost.command for launch in script.training]
-    daemons = [command for _, command in served]
+    own = {id(launch.outermost.command) for launch in script.training}
+    daemons = {id(command) for _, command in served}
     work = [
         number
         for number, command in enumerate(script.commands)
-        if (any(command is one for one in own) or _RAY_JOB.match(command.text))
-        and not any(command is one for one in daemons)
+        if (id(command) in own or _RAY_JOB.match(command.text)) and id(command) not in daemons
     ]
+    last_wait = max(
+        (
+            number
+            for number, one in enumerate(script.commands)
+            if one.name == "wait" and len(one.words) == 1 and not one.within
+        ),
+        default=-1,
+    )
+    last_end = max(
+        (
+            number
+            for number, one in enumerate(script.commands)
+            if one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text
+        ),
+        default=-1,
+    )
     for at, daemon in served:
-        following = script.commands[at + 1 :]
         if not work:  # it serves until its time limit, as it is meant to
             return
         if not daemon.background and at < work[-1] and not {"if", "loop", "endless"} & set(daemon.within):
             yield found("job-never-ends", daemon, f"what stands below never runs: {daemon.text[:40]} …")
             return
-        waits = [one for one in following if one.name == "wait" and len(one.words) == 1 and not one.within]
-        ends = any(one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text for one in following)
-        if daemon.background and waits and not ends:
-            yield found("job-never-ends", waits[-1], f"wait waits for line {daemon.line} too: {daemon.name} …")
+        if daemon.background and last_wait > at >= last_end:
+            text = f"wait waits for line {daemon.line} too: {daemon.name} …"
+            yield found("job-never-ends", script.commands[last_wait], text)
             return
 
 

@@ -10,6 +10,7 @@ from trainjob.backends import containers, mirror, registry
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
+from trainjob.lifecycle import ledger
 from trainjob.lifecycle.lock import locked
 from trainjob.observe.seen import CANCELLED_RUNNING, look
 from trainjob.observe.status import Snapshot, status
@@ -65,6 +66,7 @@ def _cancel(paths: RunPaths, grace_s: float) -> Snapshot:
         if seen.state == states.RUNNING and all(recorded):
             seen.settle(states.CANCELLED, CANCELLED_RUNNING)
     after = status(paths)
+    ledger.release(after)
     if not all(recorded) and after.state in (*states.ACTIVE, states.LOST):
         return replace(after, state=states.CANCELLED, note=_NOT_RECORDED)
     return after

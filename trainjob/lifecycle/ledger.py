@@ -149,6 +149,14 @@ def take_back(paths: RunPaths) -> None:
             _append(ledger, {"run": paths.id, "spent": row.get("before") or 0.0, "ended_at": clock.time()})
 
 
+def release(now: Snapshot) -> None:
+    """Take back what a run was charged whose submission was cut short, and whose job `now` has not found."""
+    if now.state == states.LOST and now.submission is not None and now.submission.native is None:
+        with contextlib.suppress(UserError):
+            if _file().exists():
+                take_back(now.paths)
+
+
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
     """Return each budget with the device-hours that are charged to it now. Raises UserError."""
     rows: dict[str, Row] = {}

@@ -118,6 +118,7 @@ def _remove_unless_resumed(paths: RunPaths) -> None:
                 f"Prune once it is gone, or end it: trainjob cancel {paths.id}",
             )
         remove_run(paths, now.submission)
+        ledger.release(now)  # a job that arrives now finds no run directory, and does nothing
 
 
 def remove_run(paths: RunPaths, submission: Submission | None) -> None:

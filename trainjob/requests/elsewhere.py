@@ -12,8 +12,8 @@ from trainjob.contract import roles
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.kinds.lookup import NamedCluster, find, refuse_missing_facts
+from trainjob.lifecycle import ledger, start
 from trainjob.lifecycle import resume as resuming
-from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.observe import notify
 from trainjob.observe.status import Snapshot, status
@@ -69,6 +69,7 @@ def resume(
             remote=prepared.remote(),
             charge=charge_of_run(now, [now], [prepared.request], over_budget=over_budget),
         )
+        ledger.release(now)
         moved = start.go_on(now, handover, warn)
     notify.watch(moved)
     return moved

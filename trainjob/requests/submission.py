@@ -189,6 +189,7 @@ def resume(
         request = follow_checkpoints(paths, request, warn)
         begin = resuming.parts_to_resume(now, completed=completed)
         again = [request or resuming.request_of(jobs.read(one.paths.job)) for one in begin]
+        ledger.release(now)  # it is charged again, for the attempt that never began
         with ledger.charged(paths.whole, charge_of_run(now, begin, again, over_budget=over_budget)) as begins:
             if from_scratch:
                 resuming.start_over(now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,3 +77,16 @@ def test_depth_and_growth(text: str) -> None:
 
 def test_a_host_list_that_slurm_would_not_take_is_no_crash() -> None:
     assert diagnosed(b"#!/bin/bash\n#SBATCH -w n[1-\n#SBATCH --nodelist=n[1-[\nsrun hostname\n")
+
+
+@pytest.mark.parametrize("line", ["python train.py &\n", "tensorboard --logdir x &\n"])
+def test_four_times_the_lines_take_about_four_times_as_long(line: str) -> None:
+    def seconds(lines: int) -> float:
+        raw = f"#!/bin/bash\n{line * lines}srun python train.py\n".encode()
+        script = script_of(Path("train.sbatch"), raw, SiteFacts())
+        began = time.process_time()
+        diagnosis_of(script)
+        return time.process_time() - began
+
+    seconds(100)  # what is loaded at the first use
+    assert seconds(6000) < 7 * seconds(1500)

@@ -24,9 +24,13 @@ from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
+from trainjob.lifecycle import prune as pruning
 from trainjob.lifecycle import resume as resuming
+from trainjob.lifecycle.cancel import cancel
 from trainjob.observe import reservations
+from trainjob.observe.status import status
 from trainjob.records import job as jobs
+from trainjob.records import submission as submissions
 from trainjob.requests import elsewhere as moving
 from trainjob.requests import guardian, submission
 from trainjob.requests import reserve as reserving
@@ -429,6 +433,31 @@ def test_a_hundred_command_lines_never_exceed_the_budget(slurm: StandinSlurm) ->
         assert charged() <= 100.0
     assert allowed > 5
     assert len(slurm.jobs()) == allowed
+
+
+@pytest.mark.parametrize(
+    ("verb", "hours"), [("cancel", 0.0), ("prune", 0.0), ("resume", 2.0), ("resume elsewhere", 2.0)]
+)
+def test_a_submission_that_was_cut_short_is_charged_no_longer_than_it_may_begin(
+    slurm: StandinSlurm, monkeypatch: pytest.MonkeyPatch, verb: str, hours: float
+) -> None:
+    monkeypatch.setattr(moving, "refuse_problems", lambda *_, **__: None)  # they ask a Slurm that answers sinfo
+    paths = RunPaths(submit().folder)
+    slurm.forget("101")
+    found = submissions.read(paths)
+    assert found is not None
+    found.replace(native=None).write(paths)
+    assert charged() == GPUS * 2.0
+    if verb == "cancel":
+        cancel(paths, grace_s=0.0)
+    elif verb == "prune":
+        assert pruning.remove([pruning.PrunableRun(status(paths), 0)]) == {}
+        assert not paths.folder.exists()
+    elif verb == "resume":
+        submission.resume(paths, warn=print)
+    else:
+        moving.resume(paths, "hpc", warn=print)
+    assert charged() == GPUS * hours
 
 
 @pytest.mark.parametrize(

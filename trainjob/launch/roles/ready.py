@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import zlib
 from pathlib import Path
 
-from trainjob.contract import roles
+from trainjob.contract import clock, roles
 from trainjob.launch.rank_environment import FIRST_PORT, LAST_PORT
 
 _ANSWER_S = 2.0
 _CONNECT_S = 0.5
 _TRIES = 100
+_MOST_BYTES = 4096
+_STATUS = re.compile(rb"HTTP/1\.[01] [23][0-9]{2}[ \r\n]")
 
 
 def port_on(host: str, seed: str) -> int:
@@ -29,19 +32,37 @@ def is_ready(ready: str, host: str, port: int, folder: Path) -> bool:
     address = ready.replace("{host}", host).replace("{port}", str(port))
     if "://" not in address:
         return answers(host, port)
-    import http.client
     from urllib.parse import urlsplit
 
-    url = urlsplit(address)
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = kind(host, port, timeout=_ANSWER_S)
+    url, deadline = urlsplit(address), clock.monotonic() + _ANSWER_S
+    path = url.path + ("?" + url.query if url.query else "") or "/"
+    request = "GET %s HTTP/1.1\r\nHost: %s:%d\r\nAccept: */*\r\nConnection: close\r\n\r\n" % (path, host, port)
     try:
-        connection.request("GET", url.path + ("?" + url.query if url.query else "") or "/")
-        return 200 <= connection.getresponse().status < 400
-    except (OSError, http.client.HTTPException):
+        with socket.create_connection((host, port), timeout=_ANSWER_S) as plain:
+            link = _secured(plain, host) if url.scheme == "https" else plain
+            with link:
+                link.sendall(request.encode("ascii"))
+                return _STATUS.match(_first_line(link, deadline)) is not None
+    except OSError:
         return False
-    finally:
-        connection.close()
+
+
+def _secured(plain: socket.socket, host: str) -> socket.socket:
+    import ssl
+
+    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+
+def _first_line(link: socket.socket, deadline: float) -> bytes:
+    """Return what comes first, to the end of its line; whoever sends it may send it in pieces, or for ever."""
+    said = b""
+    while b"\n" not in said and len(said) < _MOST_BYTES:
+        link.settimeout(max(0.01, deadline - clock.monotonic()))
+        part = link.recv(_MOST_BYTES)
+        if not part:
+            break
+        said += part
+    return said
 
 
 def answers(host: str, port: int, timeout_s: float = _ANSWER_S) -> bool:
