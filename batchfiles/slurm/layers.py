@@ -117,7 +117,11 @@ _CONTAINER_VALUES = re.compile(
 )
 # One program's option that takes a word is another's flag: docker's -e and -u, and Apptainer's.
 _APPTAINER_FLAGS = {
-    "-e": "--cleanenv", "-c": "--contain", "-p": "--pid", "-u": "--userns", "-w": "--writable",
+    "-e": "--cleanenv",
+    "-c": "--contain",
+    "-p": "--pid",
+    "-u": "--userns",
+    "-w": "--writable",
     **{name: name for name in ("--ipc", "--pid", "--userns", "--uts")},
 }
 CONTAINER_FLAGS: dict[str, dict[str, str]] = {
