@@ -322,6 +322,7 @@ class Scripts:
                 source, target = names[-2:]
                 text = source.read_text(errors="replace").strip()
                 os.replace(source, target)
+                os.utime(target, (self.world.epoch + self.world.now,) * 2)
                 if words[1] != source.name:
                     script.volatile.append((self.world.now, target))
                 self.around.wrote(script, target, text)

@@ -12,14 +12,17 @@ from batchfiles.adoption.decisions import can_be_stated
 from batchfiles.bash.expansion import is_pattern
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.layers import CONTAINER_VALUES
+from batchfiles.slurm.layers import CONTAINER_FLAGS, takes_next_word
 from batchfiles.slurm.script import BatchScript
 
 _RUNTIMES = {"singularity": "apptainer", "podman-hpc": "podman"}
 _MOUNTS = ("-B", "--bind", "-v", "--volume", "-V", "--mount")
 # What a job decides: where ranks start, as whom, and by which program.
-_DECIDED = ("--pwd", "--workdir", "-w", "--user", "-u", "--entrypoint", "--name", "--hostname", "--container-workdir")
-_OF_FOLDERS = ("--overlay", "--env-file", "--home", "-H", "--scratch")
+_DECIDED = (
+    *("--pwd", "--cwd", "--workdir", "-w", "--user", "-u", "--entrypoint", "--name", "--hostname"),
+    "--container-workdir",
+)
+_OF_FOLDERS = ("--overlay", "-o", "--env-file", "--home", "-H", "--scratch")
 # What the cluster file's runtime does by itself.
 _GIVEN = ("--nv", "--rocm", "--rm", "--cleanenv", "--gpus", "--ipc", "--network", "--net", "-it")
 
@@ -163,14 +166,13 @@ def _pairs(words: list[str], runtime: str) -> Iterator[tuple[str, str]]:
     at = 0
     while at < len(words):
         word, at = words[at], at + 1
-        if word == "-e" and runtime == "apptainer":
-            word = "--cleanenv"
+        word = CONTAINER_FLAGS.get(runtime, {}).get(word, word)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):
             yield "", word
         elif equals:
             yield name, value
-        elif not CONTAINER_VALUES.fullmatch(word) or at >= len(words):
+        elif at >= len(words) or not takes_next_word(runtime, word):
             yield word, ""
         else:
             yield word, words[at]

@@ -17,11 +17,15 @@ from trainjob.planning.words import quantity
 
 _PROCESSES = launchers.option_names("ranks")
 _KEEP = "keep this file"
+_RAY_ROLE = "keep this file, or write a job file whose role has ray: true, which starts both (docs/jobs.md)"
 # Ranks that differ, each in its own way.
 _UNLIKE = {
-    r"\bray\s+start\b": "starts Ray by hand: a job's ranks are alike, and Ray has a head and workers",
-    r"\bsrun\b[^;&|]*\s--multi-prog\b": "starts other programs in other tasks (--multi-prog): a job's ranks are alike",
-    r"\bsrun\b[^;&|]*\s--(?:het|pack)-group\b": "starts parts of a heterogeneous job: a job's ranks are alike",
+    r"\bray\s+start\b": ("starts Ray by hand: a job's ranks are alike, and Ray has a head and workers", _RAY_ROLE),
+    r"\bsrun\b[^;&|]*\s--multi-prog\b": (
+        "starts other programs in other tasks (--multi-prog): a job's ranks are alike",
+        _KEEP,
+    ),
+    r"\bsrun\b[^;&|]*\s--(?:het|pack)-group\b": ("starts parts of a heterogeneous job: a job's ranks are alike", _KEEP),
 }
 _STARTS_RAY = re.compile(
     r"(?i)(?:.*/)?(?:\w+[-_.])?ray(?:[-_.]\w+)*\.(?:sh|bash|py)|(?:.*/)?(?:start|launch|run|setup|init)[-_.]?ray\w*|"
@@ -128,16 +132,16 @@ def _refuse_unlike(script: BatchScript) -> None:
             f"{script.path}:{parts} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
         )
     for command in script.commands:
-        for pattern, what in _UNLIKE.items():
+        for pattern, (what, cure) in _UNLIKE.items():
             if re.search(pattern, command.text):
-                raise AdoptionError(f"{script.path}:{command.line} {what}", _KEEP)
+                raise AdoptionError(f"{script.path}:{command.line} {what}", cure)
         words = [word.text for word in command.words[:6]]
         helper = next((word for word in words if _STARTS_RAY.fullmatch(word)), None)
         if helper is not None and command.name not in PRINTERS | {"echo", "printf"}:
             raise AdoptionError(
                 f"{script.path}:{command.line} starts Ray by {helper}: a job's ranks are alike, and Ray has a head and "
                 "workers",
-                _KEEP,
+                _RAY_ROLE,
             )
 
 

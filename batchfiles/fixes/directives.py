@@ -67,14 +67,15 @@ def _value(script: BatchScript, one: Finding) -> str | None:
     value = directive.written or directive.value or ""
     default = re.fullmatch(r"\$\{\w+:-([^}$]*)\}(\w*)", value)
     variable = re.fullmatch(r"\$\{?(\w+)\}?(\w*)", value)
-    set_here = {other.name: other.value.text for other in script.assignments if other.value.known}
     time = re.fullmatch(r"([0-9]+) ?([A-Za-z]+)", value)
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?[bB]?[A-Za-z]*", value)
     new = None
     if default is not None:
         new = default[1] + default[2]
     elif variable is not None:
-        new = set_here[variable[1]] + variable[2] if variable[1] in set_here else None
+        set_here = {other.value for other in script.assignments if other.name == variable[1]}
+        only = set_here.pop() if len(set_here) == 1 else None
+        new = only.text + variable[2] if only is not None and only.known else None
     elif directive.name.startswith("time") and time is not None and time[2].lower() in _TIME_UNITS:
         minutes = int(time[1]) * _TIME_UNITS[time[2].lower()]
         new = f"{minutes // 60:02d}:{minutes % 60:02d}:00"

@@ -63,7 +63,9 @@ def mended(
     chosen = {code: edit for code, edit in fixers.items() if (not select or code in select) and code not in ignore}
     for _ in range(_MOST_FIXES):
         script = script_of(path, current, site)
-        findings = [one for one in diagnosis_of(script, ()).findings if not one.path]
+        every = [one for one in diagnosis_of(script, ()).findings if not one.path]
+        # A recipe around a command that ends too early would part it from its other lines.
+        findings = sorted(every, key=lambda one: one.code not in _HIDING)
         step = next(_steps(script, findings, current, failed, chosen), None)
         if step is None:
             break

@@ -106,14 +106,36 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     return words[at:]
 
 
-CONTAINER_VALUES = re.compile(
+_CONTAINER_VALUES = re.compile(
     r"-B|--bind|--env|--env-file|-e|--pwd|--workdir|-w|-v|--volume|--mount|--home|-H|"
     r"--overlay|--nvccli-x|--image|-V|--module|-W|--hostname|"
     r"--scratch|-S|--gpus|--name|--network|--ipc|--shm-size|--user|-u|--entrypoint|--device|"
     r"--ulimit|-m|--root|--rw-x|-c|--security|-b|--cd|--set-env|-p|--cap-add|--cap-drop|--group-add|--userns|--add-host|"
     r"--annotation|--label|-l|--memory|--cpus|--cpuset-cpus|--security-opt|--tmpfs|--pid|--uts|--cgroupns|--runtime|"
-    r"--platform|--pull|--restart|--log-driver|--log-opt|--stop-timeout|--publish|--dns|--cidfile|--pidfile|--annotation"
+    r"--platform|--pull|--restart|--log-driver|--log-opt|--stop-timeout|--publish|--dns|--cidfile|--pidfile|"
+    r"-o|--cwd|--no-mount|--fusemount|--app|--apply-cgroups|--add-caps|--drop-caps|--network-args"
 )
+# One program's option that takes a word is another's flag: docker's -e and -u, and Apptainer's.
+_APPTAINER_FLAGS = {
+    "-e": "--cleanenv",
+    "-c": "--contain",
+    "-p": "--pid",
+    "-u": "--userns",
+    "-w": "--writable",
+    **{name: name for name in ("--ipc", "--pid", "--userns", "--uts")},
+}
+CONTAINER_FLAGS: dict[str, dict[str, str]] = {
+    "apptainer": _APPTAINER_FLAGS,
+    "singularity": _APPTAINER_FLAGS,
+    "enroot": {"-w": "--rw", "--root": "--root"},
+    "ch-run": {"-v": "--verbose", "-w": "--write"},
+    "shifter": {"-v": "--verbose"},
+}
+
+
+def takes_next_word(program: str, option: str) -> bool:
+    """Return whether a container program's option takes the word behind it as its value."""
+    return _CONTAINER_VALUES.fullmatch(option) is not None and option not in CONTAINER_FLAGS.get(program, {})
 
 
 def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
@@ -124,9 +146,7 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     while at < len(words):
         text = words[at].text
         if text.startswith("-"):
-            # Docker's -e takes a variable; Apptainer's is short for --cleanenv.
-            is_flag = text == "-e" and name in ("apptainer", "singularity")
-            at += 2 if CONTAINER_VALUES.fullmatch(text) and not is_flag else 1
+            at += 2 if takes_next_word(name, text) else 1
         elif not verb:
             if text not in ("exec", "run", "shell", "start"):
                 break

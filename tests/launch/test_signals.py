@@ -127,6 +127,18 @@ def test_who_has_sent_a_signal_that_the_job_script_did_not_is_noted(launched: Ca
     assert not RunPaths(one.folder).bypassed(1, "USR1").exists()
 
 
+def test_what_ends_the_others_once_a_rank_has_failed_is_not_noted(launched: Callable[..., Launched]) -> None:
+    one = launched(LISTENS)
+    one.wait_until_both_say("ready")
+    paths = RunPaths(one.folder)
+    paths.failure.write_text("{}")  # as the launcher of another node has it, before srun hears of its end
+    with subprocess.Popen(["bash", "-c", f"kill -TERM {one.process.pid}; read -r", "-"], stdin=subprocess.PIPE) as bash:
+        assert one.ended()[0] == 0
+        assert bash.stdin is not None
+        bash.stdin.close()
+    assert not paths.bypassed(1, "TERM").exists()
+
+
 def test_a_rank_that_term_ends_a_moment_before_its_launcher_hears_of_it_has_not_failed(
     launched: Callable[..., Launched],
 ) -> None:

@@ -50,6 +50,7 @@ do_sbatch() {
   echo "$name" >"$jobs/.new/name"
   pwd -P >"$jobs/.new/folder"
   echo None >"$jobs/.new/reason"
+  echo 5:00 >"$jobs/.new/elapsed"
   mv "$jobs/.new" "$jobs/$number"
   echo "$number"
 }
@@ -57,7 +58,7 @@ do_sbatch() {
 do_squeue() {
   local number
   for number in $(all); do
-    echo "$number|$number|N/A|$(get "$number" state)|$(get "$number" reason)|N/A|0:01|10:00|9:59|n1|$(get "$number" folder)"
+    echo "$number|$number|N/A|$(get "$number" state)|$(get "$number" reason)|N/A|$(get "$number" elapsed)|10:00|5:00|n1|$(get "$number" folder)"
   done
 }
 

@@ -46,6 +46,7 @@ class Answer:
     state: str | None = None
     note: str | None = None  # what the files don't show, in plain words: why it waits, when it may start
     scheduler: Mapping[str, str] = field(default_factory=dict)  # job_id, nodes, elapsed, time_limit, time_left
+    started_at: float | None = None  # by this machine's clock: when the job that runs was started
 
 
 class BackEnd(Protocol):

@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ import trainjob
 from trainjob.cli import complete, failures, wrong_words
 from trainjob.cli.command import commands
 from trainjob.contract.paths import with_home
+from trainjob.records.own import PassedOverWarning
 from trainjob.watch import show
 
 # heading -> command -> its help, in the order of use. The module trainjob.cli.<heading>.<command> has the command,
@@ -139,6 +141,20 @@ def root(
         show.be_quiet()
 
 
+def _warn_of_passed_over() -> None:
+    """Print once what is passed over, whatever PYTHONWARNINGS says, and other warnings as Python does."""
+    print_other = warnings.showwarning
+
+    def print_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, PassedOverWarning):
+            show.warning(str(message))
+        else:
+            print_other(message, category, *place, **more)
+
+    warnings.showwarning = print_warning
+    warnings.simplefilter("once", PassedOverWarning)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
@@ -148,6 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # For libraries and programs that take an empty one for the root, or write a folder of the name ~.
         if not os.path.isabs(os.environ.get("HOME", "")) and not {"--help", "-h", "--version"}.intersection(asked):
             os.environ["HOME"] = str(with_home("~"))
+        _warn_of_passed_over()
         try:
             typer.main.get_command(app).main(args=asked, prog_name="trainjob")
         finally:

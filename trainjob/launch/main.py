@@ -261,6 +261,8 @@ class Launch:
         # In a container nobody outside has a number.
         if options.launcher == "container" or (options.launcher != "slurm" and sender in (0, os.getppid())):
             return
+        if received.si_signo == signal.SIGTERM and self.paths.failure.exists():
+            return  # srun ends the others once a rank has failed
         by = "the kernel"
         if sender:
             program = host.text("/proc/%d/comm" % sender).strip() or "a program that has ended"

@@ -150,11 +150,14 @@ def take_back(paths: RunPaths) -> None:
 
 
 def release(now: Snapshot) -> None:
-    """Take back what a run was charged whose submission was cut short, and whose job `now` has not found."""
-    if now.state == states.LOST and now.submission is not None and now.submission.native is None:
-        with contextlib.suppress(UserError):
-            if _file().exists():
-                take_back(now.paths)
+    """Charge a run whose submission was cut short, and whose job `now` has not found, no more than has run of it."""
+    if now.state != states.LOST or now.submission is None or now.submission.native is not None:
+        return
+    with contextlib.suppress(UserError):
+        if _file().exists():
+            with _opened("a+") as ledger:
+                if (row := _read(ledger).get(now.paths.id)) and (cost := _cost(row, now)):
+                    _append(ledger, {"run": now.paths.id, **cost})
 
 
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
@@ -240,13 +243,19 @@ def _outcome(row: Row) -> dict[str, float]:
         return {}
     from trainjob.observe.asking import Known  # `plan` finds no budget, as a rule
     from trainjob.observe.status import statuses
-    from trainjob.records import events
 
     now = statuses([paths], Known())[0]
     # One that is being submitted at this moment looks like one whose submission was interrupted.
     is_submitted = all(one.submission is not None and one.submission.native is not None for one in now.parts)
     if not is_submitted or now.state not in states.ENDED or any(one.is_held for one in now.parts):
         return {}
+    return _cost(row, now)
+
+
+def _cost(row: Row, now: Snapshot) -> dict[str, float]:
+    """Return what a run of which nothing runs has cost, and when it ended; empty if its records are damaged."""
+    from trainjob.records import events
+
     hours, ended_at, of_parts = 0.0, 0.0, row.get("attempts")
     try:
         for part, devices in _charged(now):

@@ -117,8 +117,8 @@ def _remove_unless_resumed(paths: RunPaths) -> None:
                 f"the scheduler still has the job of run {paths.id}, and may start it again",
                 f"Prune once it is gone, or end it: trainjob cancel {paths.id}",
             )
+        ledger.release(now)  # a job that arrives now soon finds no run directory, and does nothing
         remove_run(paths, now.submission)
-        ledger.release(now)  # a job that arrives now finds no run directory, and does nothing
 
 
 def remove_run(paths: RunPaths, submission: Submission | None) -> None:

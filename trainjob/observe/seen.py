@@ -193,10 +193,13 @@ class Seen:
             return self.state, None
         if answer.liveness is Liveness.UNKNOWN:
             return self.state, f"whether its scheduler still holds its job is not known: {answer.note}"
-        # One that has just ended still is at its nodes; one that waits will start again.
-        if answer.state != states.PENDING:
-            return self.state, None
-        return states.PENDING, f"its last attempt ended as {self.state}, and its scheduler holds the job: {answer.note}"
+        before = f"its last attempt ended as {self.state}, and its scheduler"
+        if answer.state == states.PENDING:
+            return states.PENDING, f"{before} holds the job: {answer.note}"
+        # One that has just ended still is at its nodes. One that was started since has not said so yet.
+        if answer.started_at is not None and answer.started_at > attempts.ended_at(self.paths):
+            return states.PENDING, f"{before} has started the job again"
+        return self.state, None
 
     def _gone(self, answer: Answer) -> tuple[str, str | None]:
         """Return the state of a run that is open by its files, and whose back end has nothing of it."""

@@ -45,6 +45,14 @@ def state(paths: RunPaths) -> Optional[str]:
     return read_word(paths.state)
 
 
+def ended_at(paths: RunPaths) -> float:
+    """Return when the newest state was written; infinity where there is none."""
+    try:
+        return paths.state.stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
 def load_state(paths: RunPaths) -> Optional[str]:
     """Return what `state` does. Raises DamagedError for a word that is no state."""
     from trainjob.contract import states

@@ -35,13 +35,32 @@ def is_own_folder(folder: Path) -> bool:
     return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
 
 
+class PassedOverWarning(UserWarning):
+    """What another user has put into a folder where everybody may write is not used."""
+
+
 def put_by_another(path: Path) -> bool:
-    """Return whether a user other than this one and root has put `path` into a folder where everybody may write."""
+    """Return whether a user other than this one and root has put `path` into a folder where everybody may write.
+
+    Warns of one that was, because its caller passes it over.
+    """
     try:
         folder, facts = os.stat(str(path.parent)), os.lstat(str(path))
     except OSError:
         return False
-    return facts.st_uid not in (0, os.getuid()) and bool(folder.st_mode & stat.S_IWOTH)
+    if facts.st_uid in (0, os.getuid()) or not folder.st_mode & stat.S_IWOTH:
+        return False
+    import shlex
+    import warnings
+
+    place = os.path.abspath(str(path))
+    text = (
+        "%s is passed over: user %d has put it where everybody may write. If you trust that user, copy it into a "
+        "folder of your own, or let the owner of its folder take that right from others: chmod o-w %s"
+        % (place, facts.st_uid, shlex.quote(os.path.dirname(place)))
+    )
+    warnings.warn(text, PassedOverWarning, stacklevel=2)
+    return True
 
 
 def open_own(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:

@@ -201,6 +201,18 @@ def test_a_comment_inside_a_command_moves_above_it() -> None:
     assert "  # --decay 2 \\\nsrun --kill-on-bad-exit=1 python train.py \\\n  --lr 1 \\\n  --epochs 3\n" in after
 
 
+def test_a_command_that_ends_too_early_is_whole_before_anything_else_is_mended() -> None:
+    text = "set -e\nsrun --kill-on-bad-exit=1 python train.py \\\n  # --decay 2 \\\n  --epochs 3\n"
+    after = mend(FIRST.format(nodes=1, tasks=1, more="") + text).after.decode()
+    assert "python train.py \\\n  --epochs 3 &\ntraining=$!" in after
+
+
+def test_a_variable_with_two_values_is_not_put_into_a_directive() -> None:
+    set_twice = 'LIMIT=1:00:00\n[ "$USER" = me ] && LIMIT=2:00:00\nsrun python train.py $LIMIT\n'
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --time-min=$LIMIT") + set_twice
+    assert "#SBATCH --time-min=$LIMIT\n" in mend(text, unsafe=False).after.decode()
+
+
 def test_a_word_in_a_line_that_continues_the_faults_is_mended() -> None:
     start = "srun --kill-on-bad-exit=1 torchrun --nnodes=2 \\\n  --nproc-per-node=4 \\\n  --rdzv_backend=c10d \\\n  train.py\n"
     one = mend(FIRST.format(nodes=2, tasks=1, more="") + start, unsafe=False)

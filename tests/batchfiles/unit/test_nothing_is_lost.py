@@ -575,6 +575,27 @@ def test_an_image_behind_options_with_values_is_found(tmp_path: Path) -> None:
     assert "podman-hpc" in lost(adoption)
 
 
+@pytest.mark.parametrize("program", ["apptainer", "singularity"])
+@pytest.mark.parametrize(
+    ("written", "options"),
+    [
+        ("-e", []),
+        ("-c", ["--contain"]),
+        ("--userns", ["--userns"]),
+        ("-u -p", ["--userns", "--pid"]),
+        ("--uts --no-mount tmp", ["--uts", "--no-mount", "tmp"]),
+        ("-o /o.img", ["-o", "/o.img"]),
+    ],
+)
+def test_a_flag_before_an_image_is_not_dockers_option_with_a_value(
+    program: str, written: str, options: list[str], tmp_path: Path
+) -> None:
+    adoption = adopted(f"{ONE_GPU}srun {program} exec --nv {written} /i.sif python train.py\n", tmp_path)
+    assert container(adoption)["image"] == "/i.sif"
+    assert container(adoption).get("options", []) == options
+    assert command(adoption) == ["python", "train.py"]
+
+
 def test_a_resource_beside_the_gpus_is_no_type_of_them(tmp_path: Path) -> None:
     head = "#!/bin/bash\n#SBATCH --gpus-per-node=4 --ntasks-per-node=4\n#SBATCH --gres=gpumem:24G\n#SBATCH --time=10\n"
     cluster = adopted(f"{head}srun python train.py\n", tmp_path).cluster or ""

@@ -83,6 +83,21 @@ def test_gpus_that_no_directive_asks_for_come_with_whole_nodes(
     )
 
 
+@pytest.mark.parametrize(
+    ("directives", "nodes", "gpus"),
+    [
+        (["--ntasks=8", "--ntasks-per-node=4", "--gpus-per-task=1"], 2, 4),
+        (["--ntasks=32", "--ntasks-per-node=16", "--gpus-per-task=1"], 2, 16),
+        (["--ntasks=8", "--ntasks-per-node=4", "--gpus=8"], 2, 4),
+        (["--ntasks=16", "--gpus-per-task=1"], 2, 8),
+    ],
+)
+def test_tasks_of_a_node_say_how_many_of_all_gpus_it_has(directives: list[str], nodes: int, gpus: int) -> None:
+    file = script(*directives)
+    assert requested_cluster.nodes_of(file) == nodes
+    assert requested_cluster.cluster_from(file).node.accelerators == gpus
+
+
 def test_whole_nodes_without_a_directive_have_the_cpus_for_which_the_file_asks() -> None:
     file = script("--ntasks=1", "--cpus-per-task=32", body="export CUDA_VISIBLE_DEVICES=1\naccelerate launch train.py")
     assert requested_cluster.takes_whole_nodes(file)

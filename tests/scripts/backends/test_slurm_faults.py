@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -186,6 +188,19 @@ def test_a_run_that_failed_and_whose_job_slurm_holds_waits(slurm: StandinSlurm) 
         run.resume()
     assert run.cancel().state in ("CANCELLED", "FAILED")
     assert slurm.alive() == []
+
+
+def test_a_run_that_failed_and_whose_job_slurm_has_started_again_begins(slurm: StandinSlurm) -> None:
+    run = running(slurm)
+    files_say(run.folder, state="FAILED", exit_code=1)
+    assert run.status().state == "FAILED"  # it has just ended, and its job began five minutes ago
+    minutes_ago = time.time() - 400.0
+    os.utime(run.folder / "state", (minutes_ago, minutes_ago))
+    now = run.status()
+    assert (now.state, now.note) == (
+        "PENDING",
+        "its last attempt ended as FAILED, and its scheduler has started the job again",
+    )
 
 
 def test_a_run_that_failed_is_not_asked_for_once_slurm_has_forgotten_its_job(slurm: StandinSlurm) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.local_runs import Here
 from trainjob.contract.errors import UserError
 from trainjob.kinds import choice, lookup
+from trainjob.records.own import PassedOverWarning
 
 SLURM = "kind: slurm\nnodes: {count: 2, cpus: 8}\nruns_dir: /shared/runs\n"
 
@@ -108,9 +109,23 @@ def test_what_another_user_puts_into_a_folder_for_everybody_has_no_say(
     monkeypatch.chdir(shared if text is None else shared / "mine")
     known = [(choice.choose(None).value, "theirs" in [one.name for one in lookup.candidates()])]
     shared.chmod(0o1777)
-    known.append((choice.choose(None).value, "theirs" in [one.name for one in lookup.candidates()]))
+    with pytest.warns(PassedOverWarning, match=f"{path} is passed over: user 65534"):
+        known.append((choice.choose(None).value, "theirs" in [one.name for one in lookup.candidates()]))
     # In a folder that is this user's own, what a colleague has written counts.
     assert known == [("local", True) if text is None else ("theirs", False), ("local", False)]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a file away")
+def test_the_command_line_says_once_what_it_passes_over(tmp_path: Path) -> None:
+    here = Here(tmp_path)
+    stated = here.write("trainjob.yaml", "cluster: slurm-gpu\nbudget: {gpu_hours: 1}\n")
+    os.chown(stated, 65534, 65534)
+    here.project.chmod(0o777)
+    said = here.run("plan", "--", "true", environ={"PYTHONWARNINGS": "ignore"})
+    assert "chosen by default" in said.stdout
+    assert said.stderr.count(f"warning: {stated} is passed over") == 1
+    here.project.chmod(0o775)
+    assert "passed over" not in here.run("plan", "--", "true").stderr
 
 
 @pytest.mark.parametrize(

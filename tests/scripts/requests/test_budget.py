@@ -460,6 +460,27 @@ def test_a_submission_that_was_cut_short_is_charged_no_longer_than_it_may_begin(
     assert charged() == GPUS * hours
 
 
+@pytest.mark.parametrize("verb", ["cancel", "cancel twice", "prune", "resume"])
+def test_what_has_run_stays_charged_though_its_submission_was_never_recorded(slurm: StandinSlurm, verb: str) -> None:
+    paths = RunPaths(submit(hours=4.0).folder)
+    slurm.forget("101")
+    found = submissions.read(paths)
+    assert found is not None
+    found.replace(native=None).write(paths)
+    with paths.events.open("a") as events:
+        events.write(f"{clock.time() - 1.5 * 3600:.0f}\t1\tbegan\tnode1,node2\n")
+    files_say(paths.folder, attempt=1, state="RUNNING")
+    assert status(paths).state == "LOST"
+    if verb == "prune":
+        assert pruning.remove([pruning.PrunableRun(status(paths), 0)]) == {}
+    elif verb == "resume":
+        submission.resume(paths, warn=print)
+    else:
+        for _ in verb.split():
+            cancel(paths, grace_s=0.0)
+    assert charged() == pytest.approx(GPUS * (1.5 + 4.0 * (verb == "resume")), abs=0.01)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -77,6 +77,7 @@ def taken_from(number: int) -> dict[str, object]:
         (changed(6, state_before=""), "optimizer"),
         (changed(6, state_before="", rates=(0.1,)), "optimizer"),
         (changed(6, weights_before="others"), "weights"),
+        (changed(0, state_before="state 6", random_before="random 6"), "not-resumed"),
         (changed(6), "unknown"),
     ],
 )

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainjob.backends.base import Answer, Liveness
-from trainjob.contract import package, states
+from trainjob.cluster.slurm_text import seconds
+from trainjob.contract import clock, package, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS
 from trainjob.machines.machine import Machine
@@ -122,6 +123,13 @@ class QueuedJob:
         return {key: every[key] for key in order if every.get(key) not in (None, "INVALID", "NOT_SET", *_NEVER)}
 
     @property
+    def started_at(self) -> float | None:
+        """When it was started, by this machine's clock; None unless it is RUNNING."""
+        if self.state != "RUNNING" or not re.fullmatch("[0-9:-]+", self.elapsed):
+            return None
+        return clock.time() - (seconds(self.elapsed) or 0)
+
+    @property
     def has_ended(self) -> bool:
         """Whether nothing of it runs or waits."""
         return self.state in _ENDED
@@ -221,7 +229,7 @@ def answer(jobs: Sequence[QueuedJob], after: Sequence[str] = ()) -> Answer:
     if not running:
         return Answer(Liveness.ALIVE, states.PENDING, waits(at_work[0], after), at_work[0].facts)
     note = "Slurm has suspended it" if running[0].state == "SUSPENDED" else None
-    return Answer(Liveness.ALIVE, note=note, scheduler=running[0].facts)
+    return Answer(Liveness.ALIVE, note=note, scheduler=running[0].facts, started_at=running[0].started_at)
 
 
 def is_end(state: str) -> bool:

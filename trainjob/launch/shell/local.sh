@@ -35,10 +35,15 @@ end_run() {
   end_script "$1"
 }
 
+cancel_ranks() {
+  cancelled=1
+  kill -TERM "$launcher" 2>/dev/null || true
+}
+
 # Stays until the ranks have ended, and hands on what this script is told: TERM ends them, USR1 asks for a checkpoint.
 wait_for_ranks() {
   launcher=$!
-  trap_each 'cancelled=1; kill -TERM "$launcher" 2>/dev/null || true' TERM INT HUP
+  trap_each cancel_ranks TERM INT HUP
   trap 'ask_for_checkpoint' USR1
   if [[ -n "$usr1" ]]; then ask_for_checkpoint; fi
   watch_time_limit

@@ -51,13 +51,19 @@ end_run() {
   end_script "$1"
 }
 
+ask_or_cancel() {
+  if [[ -n "$cancelled" ]]; then kill_group TERM; fi
+  cancelled=1
+  : >stop
+}
+
 # Stays until the ranks have ended. mpirun gives a rank one second between TERM and KILL, so ranks of ours are asked by
 # file: they checkpoint, and stop at the same block. Whoever asks a second time ends them at once.
 wait_for_ranks() {
   launcher=$!
   set +m
   if [[ -n "$stops_by_file" ]]; then
-    trap_each 'if [[ -n "$cancelled" ]]; then kill_group TERM; fi; cancelled=1; : >stop' TERM INT HUP
+    trap_each ask_or_cancel TERM INT HUP
     trap 'note_event signal USR1; : >stop' USR1
   else
     trap_each 'cancelled=1; kill_group TERM' TERM INT HUP

@@ -207,6 +207,11 @@ def lost(
         found_in = _averaged(where, ours, saves) or _rounded(where, ours, whole)
         yield found_in or finding("weights", f"{where} began with other weights")
         return
+    left = [one.state_before for one in whole.updates]
+    if first.update == 1 and ours.state_before in left[1:]:
+        loaded = f"the optimizer's state after {left.index(ours.state_before)} updates"
+        yield finding("not-resumed", f"{where}: the first weights, with {loaded}")
+        return
     found = []
     if ours.state_before != expected.state_before:
         what = "it is empty" if not ours.state_before else "it is another"

@@ -248,7 +248,8 @@ class ResumeEvidence:
         if not is_saved and not any(one.start for one in self._resumed[1:]):
             yield finding("no-checkpoint", f"{total} updates, and nothing saved before the last")
             return
-        yield from self._not_resumed()
+        begun_again = list(self._not_resumed())
+        yield from begun_again
         shards = list(self._shards())
         yield from shards
         found: list[LikelyCause] = []
@@ -270,7 +271,7 @@ class ResumeEvidence:
             found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
             found += self._too_short()
-        yield from found
+        yield from (one for one in found if not (begun_again and one.code == "not-resumed"))
         codes = {one.code for one in found}
         yield from (one for one in self._saved_apart() if one.code not in codes and not shards)
         yield from self._of_signals()
