@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     limited: list[list[int]] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(CPUS)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: limited.append(sorted(cpus)))
-    monkeypatch.setattr(share, "_place", lambda cpu: (0, cpu % 4, cpu))
+    # /sys/devices/system/cpu/cpu5/topology/core_id
+    cores = {(f"cpu{cpu}", "core_id"): f"{cpu % 4}\n" for cpu in range(CPUS)}
+    monkeypatch.setattr(Path, "read_text", lambda path: cores.get((path.parts[-3], path.name), "0\n"))
     return limited
 
 
