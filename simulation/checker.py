@@ -340,7 +340,10 @@ class Checker:
         kind = command.name.partition(" ")[0]
         for one in shown:
             truth = self.truth(Path(one.folder))
-            if kind == "cancel" and one.state == states.CANCELLED and not (one.is_stale or self._is_being_resumed()):
+            # What never had a job is cancelled by its record alone, which a full disk does not take: it says so.
+            is_recorded = bool(self.slurm.of_run(Path(one.folder))) or "could not be written" not in (one.note or "")
+            is_final = is_recorded and not (one.is_stale or self._is_being_resumed())
+            if kind == "cancel" and one.state == states.CANCELLED and is_final:
                 truth.cancelled_at = truth.reported_cancelled_at = self.world.now
             failed = one.failure
             if failed is not None and failed.attempt < one.attempt and not one.is_stale:
