@@ -62,6 +62,13 @@ class RehearsedAttempt:
         return [rank for rank in self.ranks if rank.meeting and not rank.world]
 
     @property
+    def absent(self) -> RecordedProcess | None:
+        """The first that ended with an error in the same program, before it met those that wait for it."""
+        words = [rank.words for rank in self.waiting]
+        own = (one for one in self.recording.processes if (one.job, one.attempt) == (self.job.id, self.number))
+        return next((one for one in own if one.error and not one.meeting and one.words in words), None)
+
+    @property
     def not_here(self) -> RecordedProcess | None:
         """The first rank that ended because a file, a data set or a network was not here."""
         return next((rank for rank in self.ranks if rank.missing or _NOT_HERE.search(rank.error or "")), None)

@@ -138,11 +138,11 @@ def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
     failed = next((rank for rank in attempt.ranks if rank.error), None)
     if stopped and "training" not in stopped and not attempt.waiting and attempt.ranks:
         yield f"the rehearsal ended it: {stopped}"
+    if stopped is not None and not_here is None and attempt.absent is not None:
+        yield _error_of(attempt.absent)
     if stopped is None and not_here is None:
         if failed is not None:
-            where = f" at {failed.line}" if failed.line else ""
-            who = "a process" if failed.rank is None else f"rank {failed.rank}"
-            yield f"{who} ended with {(failed.error or '').splitlines()[0][:300]}{where}"
+            yield _error_of(failed)
             if job.state == "COMPLETED":
                 yield "the job is COMPLETED all the same: its exit code is lost"
         elif job.state == "COMPLETED" and (codes := _codes_of(attempt)):
@@ -151,6 +151,12 @@ def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
             yield "the job is COMPLETED all the same: its exit code is lost"
         elif job.state != "COMPLETED" and attempt.ranks:
             yield f"the job is {job.state}, with exit code {job.exit_code}"
+
+
+def _error_of(failed: RecordedProcess) -> str:
+    where = f" at {failed.line}" if failed.line else ""
+    who = "a process" if failed.rank is None else f"rank {failed.rank}"
+    return f"{who} ended with {(failed.error or '').splitlines()[0][:300]}{where}"
 
 
 def _codes_of(attempt: RehearsedAttempt) -> Counter[int]:

@@ -19,7 +19,7 @@ from trainjob.contract.paths import RunPaths
 # What the supervisor sees of an element's script: attempt, state, excluded nodes, and what signals do. `plan` has a
 # line for each attempt of the element: seconds, and COMPLETED, FAILED, REQUEUED or `killed`. A node dies by a file.
 SCRIPT = r"""
-n=$TRAINJOB_ELEMENT node=$TRAINJOB_ELEMENT_NODE own=tasks/$TRAINJOB_ELEMENT
+n=$TRAINJOB_ELEMENT node=$TRAINJOB_ELEMENT_NODE share=$TRAINJOB_ELEMENT_SHARE own=tasks/$TRAINJOB_ELEMENT
 attempt=0
 if [[ -e $own/attempt ]]; then read -r attempt <$own/attempt; fi
 attempt=$((attempt + 1))
@@ -29,7 +29,7 @@ trap told TERM
 trap 'ends REQUEUED 0' USR1
 rm -f $own/state
 if [[ -z $node ]]; then echo $attempt >$own/attempt; ends CANCELLED 143; fi
-echo "begin $n $node $attempt" >>journal
+echo "begin $n $node $share" >>journal
 echo RUNNING >$own/state
 echo $attempt >$own/attempt
 mapfile -t plan <$own/plan
@@ -43,6 +43,17 @@ if [[ -e dead/$node ]]; then
 fi
 if [[ $outcome == killed ]]; then echo "end $n $node killed" >>journal; kill -KILL $$; fi
 ends "$outcome" $([[ $outcome == COMPLETED ]]; echo $?)
+"""
+# What starts elements, as slow as on a busy machine: it looks at a script that it has started when that has ended.
+SLOW = """
+import os, subprocess, sys
+class Slow(subprocess.Popen):
+    def __init__(self, *words, **named):
+        super().__init__(*words, **named)
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+subprocess.Popen = Slow
+from trainjob.launch import pack
+os._exit(pack.main(sys.argv[1:]))
 """
 NODES = ("node1", "node2", "node3")
 MOST_STARTS = 8
@@ -58,6 +69,7 @@ class World:
     of_node: int
     at_once: int
     happenings: list[tuple[int, str, str]]
+    program: tuple[str, ...] = ("-m", "trainjob.launch.pack")
     starts: int = 0
     cancelled: set[int] = field(default_factory=set)
 
@@ -81,7 +93,7 @@ class World:
         with (self.folder / "journal").open("a") as journal:
             journal.write("job\n")
         asked = ("--of-node", str(self.of_node), "--at-once", str(self.at_once), "--nodes", ",".join(self.nodes))
-        words = ("-m", "trainjob.launch.pack", "--script", str(os.getpid()), *asked, f"0-{self.elements - 1}")
+        words = (*self.program, "--script", str(os.getpid()), *asked, f"0-{self.elements - 1}")
         with (self.folder / "printed").open("w") as printed:
             job = subprocess.Popen([sys.executable, *words, str(self.folder)], cwd=ROOT, stderr=printed)
         while job.poll() is None:
@@ -108,18 +120,25 @@ class World:
             job.send_signal(int(whom))
 
 
+def lay_out(folder: Path, plans: list[str]) -> None:
+    """Write the run directory of as many elements as there are plans."""
+    for name in ("dead", "want", ".cancel"):
+        (folder / name).mkdir()
+    (folder / "job.sbatch").write_text(SCRIPT)
+    for number, plan in enumerate(plans):
+        (folder / f"tasks/{number}").mkdir(parents=True)
+        (folder / f"tasks/{number}/plan").write_text(plan)
+
+
 def drawn(seed: int, folder: Path) -> World:
     draw = random.Random(seed)
     elements, nodes = draw.randint(1, 14), NODES[: draw.randint(1, 3)]
     of_node = draw.randint(1, 4)
-    for name in ("dead", "want", ".cancel"):
-        (folder / name).mkdir()
-    (folder / "job.sbatch").write_text(SCRIPT)
-    for number in range(elements):
+    plans = []
+    for _ in range(elements):
         ways = draw.choices(("COMPLETED", "FAILED", "REQUEUED", "killed"), (12, 2, 2, 1), k=3)
-        lines = [f"{draw.choice((0, 0.03, 0.15))} {way}\n" for way in ways]
-        (folder / f"tasks/{number}").mkdir(parents=True)
-        (folder / f"tasks/{number}/plan").write_text("".join(lines))
+        plans.append("".join(f"{draw.choice((0, 0.03, 0.15))} {way}\n" for way in ways))
+    lay_out(folder, plans)
     happenings = []
     for _ in range(draw.randint(0, 4)):
         what = draw.choice(("node", "cancel", "cancel", "signal"))
@@ -141,7 +160,7 @@ def test_each_element_ends_once_and_never_runs_twice_at_once(seed: int, tmp_path
         assert world.starts < MOST_STARTS, world.journal
         for dead in (tmp_path / "dead").iterdir():  # Slurm gives the next start nodes that work
             dead.unlink()
-    running: dict[str, str] = {}
+    running: dict[str, tuple[str, str]] = {}
     ended, after_its_end, bad = Counter[str](), Counter[str](), set[str]()
     for what, *words in world.journal:
         if what == "job":
@@ -153,8 +172,9 @@ def test_each_element_ends_once_and_never_runs_twice_at_once(seed: int, tmp_path
         if what == "begin":
             assert number not in running, f"element {number} runs twice at once"
             assert not ended[number], f"element {number} had ended"
-            running[number] = node
-            assert Counter(running.values())[node] <= world.of_node
+            assert (node, how) not in running.values(), f"two elements have share {how} of {node}"
+            assert int(how) < world.of_node
+            running[number] = (node, how)
             assert len(running) <= world.at_once
             after_its_end[node] += node in bad
         elif what == "lost":
@@ -167,3 +187,20 @@ def test_each_element_ends_once_and_never_runs_twice_at_once(seed: int, tmp_path
     assert ended == Counter({str(number): 1 for number in range(world.elements)})
     for one in world.cancelled:
         assert world.state(one) in ("CANCELLED", "COMPLETED", "FAILED")
+
+
+@pytest.mark.parametrize("long", [0, 1])
+def test_a_share_is_given_on_as_soon_as_its_element_has_ended(tmp_path: Path, long: int) -> None:
+    lay_out(tmp_path, [f"{30 if number == long else 0} COMPLETED\n" for number in range(5)])
+    lines = 1 + 2 * 4  # the long one's begin, and all of the others
+    world = World(tmp_path, 5, NODES[:1], 2, 2, [(lines, "cancel", str(long))])
+    world.start()
+    ended = [words[1] for words in world.journal if words[0] == "end"]
+    assert (sorted(ended), ended[-1]) == (list("01234"), str(long))
+
+
+def test_an_element_that_is_killed_at_once_begins_again(tmp_path: Path) -> None:
+    lay_out(tmp_path, ["0 killed\n"])
+    world = World(tmp_path, 1, NODES[:1], 1, 1, [], program=("-c", SLOW))
+    world.start()
+    assert world.state(0) == "COMPLETED", (tmp_path / "printed").read_text()

@@ -53,6 +53,7 @@ def test_the_driver_starts_when_ray_is_up_and_ends_it(here: Here, ray_python: st
     nothing_is_left(run)
 
 
+@pytest.mark.full
 def test_the_driver_s_code_is_the_role_s(here: Here, ray_python: str) -> None:
     run = submitted(here, ray_python, [ray_python, "-c", "exit(7)"])
     run.wait("FAILED")
@@ -66,6 +67,7 @@ def test_without_ray_the_job_says_where_it_is_missing(here: Here) -> None:
     assert "Ray can't run on this node: no Python of the job has it" in run.log(0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("which", ["raylet", "gcs_server"])
 def test_a_part_of_ray_that_is_killed_fails_the_job(here: Here, ray_python: str, which: str) -> None:
     run = submitted(here, ray_python)
@@ -76,6 +78,7 @@ def test_a_part_of_ray_that_is_killed_fails_the_job(here: Here, ray_python: str,
     assert list((run.folder / "ray" / "node-0000").glob("raylet*"))
 
 
+@pytest.mark.full
 def test_a_driver_that_is_asked_saves_while_ray_lives(here: Here, ray_python: str) -> None:
     run = submitted(here, ray_python)
     at_work(run)
@@ -85,6 +88,7 @@ def test_a_driver_that_is_asked_saves_while_ray_lives(here: Here, ray_python: st
     assert int(run.word("checkpoint.pt")) >= 3
 
 
+@pytest.mark.full
 def test_a_cancelled_driver_saves_while_ray_lives(here: Here, ray_python: str) -> None:
     run = submitted(here, ray_python)
     at_work(run)

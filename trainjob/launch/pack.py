@@ -94,6 +94,7 @@ class Packing:
         """Start an element's script; without a node, to record that it was cancelled."""
         paths = self._paths.of_element(number)
         own = {_ELEMENT: str(number), _ELEMENT + "_NODE": node, _ELEMENT + "_SHARE": str(share)}
+        before = attempts.current(paths)  # read first: the script may begin, and even end, before Popen returns
         script = subprocess.Popen(
             ["bash", self._paths.batch_script.name],
             cwd=str(self._paths.folder),
@@ -101,7 +102,7 @@ class Packing:
             stdin=subprocess.DEVNULL,
             preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
         )
-        self._running[script.pid] = Begun(number, node, share, attempts.current(paths), script)
+        self._running[script.pid] = Begun(number, node, share, before, script)
 
     # -- watching ------------------------------------------------------------------------------
 
@@ -132,10 +133,11 @@ class Packing:
         self._is_asked = self._is_asked or received == signal.SIGUSR1
         self._is_asked = self._is_asked or attempts.is_asked_by_file(self._paths, self._attempt)
         with contextlib.suppress(OSError):
-            for name in os.listdir(str(self._paths.cancels)):
+            asked = {name for name in os.listdir(str(self._paths.cancels)) if name.isdigit()}  # others are half written
+            at_work = [*self._waiting, *(begun.number for begun in self._running.values())]
+            self._cancelled.update(number for number in at_work if str(number) in asked)
+            for name in asked:
                 remove_if_there(self._paths.cancels / name)
-                at_work = [*self._waiting, *(begun.number for begun in self._running.values())]
-                self._cancelled.update(number for number in at_work if str(number) == name)
         for pid, begun in self._running.items():
             if self._is_told or begun.number in self._cancelled:
                 self._tell(pid, begun, signal.SIGTERM)
@@ -209,7 +211,7 @@ def main(arguments: Sequence[str]) -> int:
     for number in numbers if options.anew else ():
         remove_if_there(paths.of_element(number).state)
         remove_if_there(paths.cancels / str(number))
-    nodes, environ = options.nodes.split(","), _environment_of(options.script)
+    nodes, environ = list(filter(None, options.nodes.split(","))), _environment_of(options.script)
     return guarded(Packing(paths, numbers, nodes, options.of_node, options.at_once, environ).run)
 
 

@@ -1,4 +1,4 @@
-"""Reads small files, new lines of logs and paths of folders on a machine, many of them in one call."""
+"""Reads small files, new lines of logs and paths of folders on a machine, many of them in one call; writes a word."""
 
 from __future__ import annotations
 
@@ -70,6 +70,11 @@ def grown(machine: Machine, offsets: Mapping[str, int], most_bytes: int = MOST_B
         offset, size, path = head.decode(errors="surrogateescape").rstrip("\n").split(" ", 2)
         additions[path] = Grown(int(offset), stream.read(int(size)))
     return additions
+
+
+def write_word(machine: Machine, path: str, word: str) -> None:
+    """Write a file of one line, at once, into a folder that need not exist. Raises UserError."""
+    machine.run(package.program_command(__file__, "write_word", path, word))
 
 
 def resolved_runs_dir(machine: Machine, runs_dir: str) -> str:

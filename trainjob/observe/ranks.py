@@ -151,9 +151,7 @@ def stacks_of(paths: RunPaths, limit_s: float) -> Answers:
     machine, folder = place_of(paths, submissions.read(paths))
     if now.state == states.RUNNING:
         word = f"ask-{secrets.token_hex(8)}"
-        request = f"{folder}/{paths.stacks_request.name}"
-        # Moved into place, so that no launcher reads half a word.
-        machine.run(["sh", "-c", 'printf "%s\\n" "$1" >"$2.part" && mv -f -- "$2.part" "$2"', "sh", word, request])
+        remote_files.write_word(machine, f"{folder}/{paths.stacks_request.name}", word)
         deadline = clock.monotonic() + limit_s
         while True:
             answers = [one for one in _recorded(paths, machine, folder) if one.word == word]

@@ -10,6 +10,7 @@ from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity
 from trainjob.cluster.slurm_text import compress
 from trainjob.contract.batch import Batch
+from trainjob.contract.roles import parse
 from trainjob.contract.tasks import TaskFacts
 from trainjob.planning import (
     batch,
@@ -53,7 +54,6 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         raise refusal(broken, job, lambda changed: _numbers(cluster, capacity, changed)) from None
     count, task, of_task = numbers.topology.host_count, numbers.task, numbers.batch
     topology = dataclasses.replace(numbers.topology, hosts=compress(cluster.names_of_hosts(count)))
-    per_host = [group.instances_per_host for group in topology.groups] or [topology.instances_per_host]
     servers = numbers.servers
     facts = [
         *roles.rows(job, topology, servers),
@@ -62,7 +62,7 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         *rows.facts(topology, of_task, job.workers),
         rows.threads(
             topology,
-            cluster.cpus_of_instances(per_host, topology.devices_per_instance),
+            _cpus_of_instances(cluster, job, topology, 1 if shares is None else shares.of_node),
             {**cluster.env, **job.env},
             work.threads(job, topology.device),
         ),
@@ -91,6 +91,15 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
         servers=servers,
         warnings=warnings,
     )
+
+
+def _cpus_of_instances(cluster: Cluster, job: Job, topology: Topology, of_node: int) -> tuple[int, ...]:
+    """Return the CPUs of an instance in each group of hosts, of which `of_node` runs share each; empty if unknown."""
+    if shared := parse(job.roles).shared_gpus:  # CPUs go with the GPUs
+        each = cluster.cpus_of_instances([topology.devices // topology.host_count + shared], 1)
+        return tuple(cpus * topology.devices_per_instance for cpus in each)
+    per_host = [group.instances_per_host for group in topology.groups] or [topology.instances_per_host]
+    return cluster.cpus_of_instances([count * of_node for count in per_host], topology.devices_per_instance)
 
 
 def _numbers(cluster: Cluster, capacity: Capacity, job: Job) -> _Numbers:

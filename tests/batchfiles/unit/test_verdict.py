@@ -166,6 +166,13 @@ def test_an_error_of_a_rank_fails_and_a_lost_exit_code_is_named() -> None:
     assert verdict.confirmations[0].is_confirmed is True
 
 
+def test_an_error_of_the_ranks_for_which_others_wait_is_named() -> None:
+    gone = process(1, meeting=None, world=None, error="RuntimeError: no such GPU", line="train.py:9", has_ended=True)
+    verdict = judged([process(0, 2, None), gone], stopped="after 45 s without a world")
+    assert "1 rank waited for a world of 2 that never formed" in verdict.problems
+    assert any("ended with RuntimeError: no such GPU at train.py:9" in one for one in verdict.problems)
+
+
 def test_a_job_without_a_log_folder_is_explained() -> None:
     verdict = judged([], "log-folder-must-exist", state="FAILED", signal=53, stopped=None)
     assert "can't write the job's output to /p/log" in verdict.problems[0]

@@ -42,15 +42,17 @@ def ended(login: Login, run: Run, job: str) -> str:
     return run.word("state")
 
 
-def test_all_four_nodes_are_in_before_the_driver_starts(login: Login, at_work: tuple[Run, str]) -> None:
+def test_all_four_nodes_are_in_before_the_driver_and_a_cancel_leaves_nothing(
+    login: Login, at_work: tuple[Run, str]
+) -> None:
     run, job = at_work
     log = run.log(0)
     took = re.search(r"Ray has all of its 4 nodes after ([0-9.]+) s", log)
     assert took is not None
     print(f"up after {took[1]} s")
     assert took.start() < log.index("alive 4 CPUs 8.0") < log.index("worked on 4")
-    (run.folder / "finish").touch()
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    login.slurm.run(["scancel", job])
+    assert ended(login, run, job) == "CANCELLED", everything_printed(run)
 
 
 def test_a_node_of_ray_that_is_lost_fails_the_job(login: Login, at_work: tuple[Run, str]) -> None:
@@ -61,6 +63,7 @@ def test_a_node_of_ray_that_is_lost_fails_the_job(login: Login, at_work: tuple[R
     assert ended(login, run, job) == "FAILED", everything_printed(run)
 
 
+@pytest.mark.full
 def test_a_requeue_has_the_driver_save_and_continue_on_a_new_cluster(login: Login, at_work: tuple[Run, str]) -> None:
     run, job = at_work
     login.slurm.run(["scancel", "--batch", "--signal=USR1", job])
@@ -69,9 +72,3 @@ def test_a_requeue_has_the_driver_save_and_continue_on_a_new_cluster(login: Logi
     until(lambda: f"step {step + 1}\n" in run.log(0), "it to go on", LIMIT_S, POLL_S)
     (run.folder / "finish").touch()
     assert ended(login, run, job) == "COMPLETED", everything_printed(run)
-
-
-def test_a_cancel_leaves_no_process(login: Login, at_work: tuple[Run, str]) -> None:
-    run, job = at_work
-    login.slurm.run(["scancel", job])
-    assert ended(login, run, job) == "CANCELLED", everything_printed(run)

@@ -14,7 +14,7 @@ from tests.support.network_hosts import network_hosts
 from tests.support.role_programs import DRIVER, ray_job
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 
 def test_ray_is_up_on_both_hosts_before_the_driver_and_ends_with_it(

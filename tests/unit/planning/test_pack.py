@@ -39,6 +39,12 @@ def test_shares_follow_from_the_devices_and_cpus_of_an_element(
     assert f"{expected[2]} elements at once: {expected[1]} share a node of " in str(plan.facts["pack"])
 
 
+@pytest.mark.parametrize(("instances", "threads"), [(1, 16), (2, 16), (3, 21)])
+def test_the_plan_says_how_many_cpus_an_instance_has_beside_other_elements(instances: int, threads: int) -> None:
+    plan = planned(as_packed("here", slurm(), 2), command=["x"], pack=2, array="0-63", instances=instances)
+    assert str(plan.facts["threads"]).startswith(f"{threads} in each instance")
+
+
 def test_a_packed_job_is_charged_all_devices_of_its_nodes() -> None:
     job: dict[str, Any] = {"pack": 2, "array": "0-63", "instances": 3, "command": ["x"], "time_limit": "02:00:00"}
     packed = as_packed("here", slurm(accelerators=8), 2)

@@ -43,22 +43,10 @@ CASES = [
     # roles
     (slurm(count=4), {"hosts": 4, **with_server(1)}, "at most 4 are there. Nearest that works: --hosts 3. Or give the"),
     # elements packed into one job
-    (packing(), {"pack": 2}, "the elements of an array: pack is 2, and there is no array. Give --array or --sweep, or"),
-    (packing(), {"pack": 9, "array": "0-3", "instances": 1}, "pack is 9, and a job may have 8 nodes. Give --pack 8 or"),
     (
         packing(),
         {"pack": 2, "array": "0-3", "instances": 8},
         "pack is 2, and an element takes 8 instances on 2 hosts. Nearest that works: --instances 4. Or leave pack out",
-    ),
-    (
-        packing(),
-        {"pack": 2, "array": "0-3", "instances": 1, "time_limit": "01:00:00", "retry": {"mem": "+50%"}},
-        "asks for the same each time: pack is 2, and retry is mem. Leave retry out, or pack.",
-    ),
-    (
-        packing(),
-        {"pack": 2, "array": "0-3", "instances": 2, "engine": "horovod"},
-        "pack is 2, and mpirun starts the ranks of engine horovod. Give --engine ddp.",
     ),
     # topology, GPUs and CPUs
     (slurm(), {"hosts": 2, "least_hosts": 3}, "3 to 2. Nearest that works: --least-hosts 2, or --hosts 3"),
@@ -159,6 +147,27 @@ CASES = [
 ]
 
 IN_WORDS = [  # what no number cures
+    # elements packed into one job
+    (
+        packing(),
+        {"pack": 2},
+        "the elements of an array: pack is 2, and there is no array. Give --array or --sweep, or",
+    ),
+    (
+        packing(),
+        {"pack": 9, "array": "0-3", "instances": 1},
+        "pack is 9, and a job may have 8 nodes. Give --pack 8 or",
+    ),
+    (
+        packing(),
+        {"pack": 2, "array": "0-3", "instances": 1, "time_limit": "01:00:00", "retry": {"mem": "+50%"}},
+        "asks for the same each time: pack is 2, and retry is mem. Leave retry out, or pack.",
+    ),
+    (
+        packing(),
+        {"pack": 2, "array": "0-3", "instances": 2, "engine": "horovod"},
+        "pack is 2, and mpirun starts the ranks of engine horovod. Give --engine ddp.",
+    ),
     (slurm(count=4), {"hosts": 1, **with_server(4)}, "at most 4 are there. Give the servers fewer hosts"),
     (slurm(), {"array": "0-3", **with_server(1)}, "array is 0-3. Leave array out, or roles"),
     (

@@ -40,6 +40,7 @@ def test_a_server_that_shares_the_hosts_leaves_the_ranks_the_other_gpus() -> Non
     found = plan("here", slurm(count=4), Job.of({"hosts": 1, "roles": {"server": server, "train": TRAIN}}))
     assert (found.topology.instances, found.host_count, found.devices) == (3, 1, 4)
     assert found.facts["role server"].startswith("server on host-1, with 1 GPU, ready within")
+    assert found.facts["threads"].startswith("16 in each instance")  # of 64 CPUs for 4 GPUs
     assert list(picture(found))[-2:] == ["host-1", "  role server → GPU 3"]
 
 

@@ -13,11 +13,11 @@ from trainjob.cluster.slurm_text import Array, ranges
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths
+from trainjob.machines import remote_files
 from trainjob.records import submission as submissions
 from trainjob.records.submission import ELEMENT, Native, Submission
 
 HAS_SCHEDULER = True
-_PUT = 'mkdir -p -- "${1%/*}" && printf "%s\\n" "$2" >"$1.part" && mv -f "$1.part" "$1"'
 _OF_ELEMENT = re.compile(rf"/{ELEMENTS}/([0-9]+)$")
 
 refuse_folder, argv, start, start_soon = backend.refuse_folder, backend.argv, backend.start, backend.start_soon
@@ -108,7 +108,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
         backend.cancel(paths, submission, grace_s)
         return
     machine, whole = run.machine, _whole(native)
-    machine.run(["sh", "-c", _PUT, "sh", f"{whole['folder']}/{paths.cancels.name}/{paths.element}", "cancel"])
+    remote_files.write_word(machine, f"{whole['folder']}/{paths.cancels.name}/{paths.element}", "cancel")
     kill_at, deadline = clock.monotonic() + grace_s, clock.monotonic() + grace_s + backend.END_S
     while (answer := asking.ask([whole])[0]).liveness is not Liveness.GONE:
         word = machine.run(["cat", f"{run.folder}/{paths.state.name}"], check=False).text.strip()
@@ -116,7 +116,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
             return
         if answer.state == states.PENDING:  # no script of the job's is there to record it
             for name, text in ((paths.attempt.name, str(submission.attempt)), (paths.state.name, states.CANCELLED)):
-                machine.run(["sh", "-c", _PUT, "sh", f"{run.folder}/{name}", text])
+                remote_files.write_word(machine, f"{run.folder}/{name}", text)
             return
         if clock.monotonic() > kill_at:
             _signal(native, "KILL")
