@@ -542,6 +542,11 @@ def test_a_loop_beside_the_training_is_named_unless_it_only_watches(body: str, i
     assert bool(lost(adopted(ONE_GPU + text, tmp_path))) == is_lost
 
 
+def test_tensorboard_beside_the_training_is_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "tensorboard --logdir runs &\nsrun python train.py\n", tmp_path)
+    assert lost(adoption)
+
+
 def test_a_default_that_is_also_given_reaches_the_command(tmp_path: Path) -> None:
     adoption = adopted(': "${DATA:=/d/$USER}"\nsrun python train.py "$DATA"\n'.join([ONE_GPU, ""]), tmp_path)
     assert prologue(adoption) == [': "${DATA:=/d/$USER}"', "export DATA"]

@@ -63,7 +63,7 @@ FOR_THE_LOG = (
 )
 # They show what a machine does.
 WATCHES = frozenset(
-    ("nvidia-smi", "rocm-smi", "amd-smi", "dcgmi", "nvtop", "gpustat", "top", "htop", "vmstat", "iostat", "tensorboard")
+    ("nvidia-smi", "rocm-smi", "amd-smi", "dcgmi", "nvtop", "gpustat", "top", "htop", "vmstat", "iostat")
 )
 SHELLS = ("bash", "sh", "zsh")
 CONTAINERS = ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "ch-run")
