@@ -151,7 +151,8 @@ def take_back(paths: RunPaths) -> None:
 
 def release(now: Snapshot) -> None:
     """Charge a run whose submission was cut short, and whose job `now` has not found, no more than has run of it."""
-    if now.state != states.LOST or now.submission is None or now.submission.native is not None:
+    has_no_job = now.state in (states.LOST, states.CANCELLED)
+    if not has_no_job or now.submission is None or now.submission.native is not None:
         return
     with contextlib.suppress(UserError):
         if _file().exists():

@@ -168,6 +168,8 @@ class Seen:
         unanswered = answer if answer is not None and answer.liveness is Liveness.UNKNOWN else None
         if self.submission.native is None and unanswered is not None:
             return self.state, unanswered.note
+        if self.submission.native is None and self.submission.cancelled_at:
+            return states.CANCELLED, _CANCELLED_WAITING
         if self.submission.native is None:
             return states.LOST, "its submission was interrupted: `trainjob resume` starts it"
         if answer is not None and answer.liveness is Liveness.GONE:

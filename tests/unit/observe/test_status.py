@@ -75,6 +75,11 @@ def test_a_killed_run_that_was_being_cancelled_is_cancelled(tmp_path: Path) -> N
     assert status(paths).state == "CANCELLED"
 
 
+def test_a_run_whose_job_a_cancel_ended_before_its_submission_knew_it_is_cancelled(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state=None, native=None, cancelled_at="2026-01-01T00:00:01+00:00")
+    assert status(paths).state == "CANCELLED"
+
+
 def test_a_run_that_was_killed_after_it_was_asked_to_end_is_cancelled(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state="RUNNING")
     paths.events.write_text("1.0\t1\tbegan\tn1\n2.0\t1\tsignal\tUSR1\n")
