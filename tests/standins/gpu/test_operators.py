@@ -343,7 +343,9 @@ def test_binding_to_numa_nodes_binds_nothing(tmp_path: Path) -> None:
     """torchrun's --numa-binding asks which CPUs are near a GPU: none is near a stand-in, and the ranks start."""
     script = tmp_path / "affinity.py"
     script.write_text(
-        "import os\nprint('free' if os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid()) else 'bound')\n"
+        "import os, sys\n"
+        "is_free = os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid())\n"
+        "sys.stdout.write('free\\n' if is_free else 'bound\\n')  # at once, as two ranks write to one pipe\n"
     )
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--numa-binding=node", str(script)]
     ended = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
