@@ -79,8 +79,10 @@ def test_any_part_of_ray_that_is_killed_fails_the_job(here: Here, needs: Callabl
     run = submitted(here, ray_job(python, 1))
     name = drawn.choice(("raylet", "gcs_server", "driver.py"))
 
-    def find() -> list[int]:
-        return [pid for pid in run.processes() if any(os.path.basename(word) == name for word in command_of(pid)[:2])]
+    def find(part: str) -> list[int]:
+        return [pid for pid in run.processes() if any(os.path.basename(word) == part for word in command_of(pid)[:2])]
 
-    end_by(signal.SIGKILL, find, drawn)
+    # A part that is lost while Ray starts is started again: the driver begins once Ray is up.
+    until(lambda: find("driver.py"), "the driver to start", 120)
+    end_by(signal.SIGKILL, lambda: find(name), drawn)
     cause(run)
