@@ -57,6 +57,7 @@ os._exit(pack.main(sys.argv[1:]))
 """
 NODES = ("node1", "node2", "node3")
 MOST_STARTS = 8
+MOST_LINES = 500
 
 
 @dataclass
@@ -97,6 +98,9 @@ class World:
         with (self.folder / "printed").open("w") as printed:
             job = subprocess.Popen([sys.executable, *words, str(self.folder)], cwd=ROOT, stderr=printed)
         while job.poll() is None:
+            if len(self.journal) > MOST_LINES:
+                job.terminate()
+                pytest.fail(f"elements begin without end: {self.journal[-8:]}")
             if not self.happenings or self.begins() < self.happenings[0][0]:
                 try:
                     job.wait(0.02)

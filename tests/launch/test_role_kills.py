@@ -71,7 +71,7 @@ def test_a_server_that_is_killed_is_started_again_or_fails_the_job(here: Here, s
 def test_a_trainer_that_is_killed_fails_the_job_with_its_code(here: Here, seed: int) -> None:
     run = submitted(here, {"roles": roles()})
     end_by(signal.SIGKILL, lambda: run.find("python", "trainer.py"), random.Random(seed))
-    cause(run)
+    assert "was killed by signal 9" in cause(run)
     assert run.word("exit_code") == "137"
 
 
@@ -88,4 +88,5 @@ def test_any_part_of_ray_that_is_killed_fails_the_job(here: Here, needs: Callabl
     # A part that is lost while Ray starts is started again: the driver begins once Ray is up.
     until(lambda: find("driver.py"), "the driver to start", 120)
     end_by(signal.SIGKILL, lambda: find(name), drawn)
-    cause(run)
+    expected = "was killed by signal 9" if name == "driver.py" else "Ray ended on this node"
+    assert expected in cause(run)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.local_runs import Here, Run, kill
+from tests.support.local_runs import Here, Run, command_of, kill
 from tests.support.role_programs import READY_AT_LAST, SERVER, TRAINER, roles
 from tests.support.waiting import until
 from trainjob.contract.paths import RunPaths
@@ -91,6 +91,16 @@ def test_any_end_of_the_server_fails_the_job(site: Here, number: signal.Signals)
     run.wait_until_nothing_is_left()
     why = f"role server ended with exit code {128 + number}, and train needs it"
     assert why in run.status()["cause"]["text"]
+
+
+def test_what_ends_the_launcher_of_a_server_is_not_noted_as_a_request_to_the_job(site: Here) -> None:
+    run = submitted(site, {"roles": roles()})
+    at_work(run)
+    launchers = run.find("python3", "-m", "trainjob.launch")
+    launcher = next(pid for pid in launchers if command_of(pid)[-1].endswith("roles/server"))
+    os.kill(launcher, signal.SIGTERM)
+    run.wait("FAILED")
+    assert not RunPaths(run.folder).of_role("server").bypassed(1, "TERM").exists()
 
 
 def test_a_server_that_ends_with_0_fails_the_job(site: Here) -> None:

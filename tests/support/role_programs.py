@@ -29,24 +29,30 @@ folder = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]) / "roles" / "server"
 (folder / ("up" if (folder / "first").exists() else "first")).touch()
 time.sleep(600)
 """
-# It trains until the file `finish` is there, or it is asked to stop; then it saves, and ends with 0.
-TRAINER = """\
-import os, pathlib, signal, time, urllib.request
+# It trains until the file `finish` is there, or it is asked to stop; then it saves, and the program ends with 0.
+_TRAIN = """\
+import os, pathlib, signal, sys, time
 run = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"])
+def train(before_saving):
+    asked = []
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(number, lambda got, _: asked.append(got))
+    saved = run / "checkpoint.pt"
+    step = int(saved.read_text()) if saved.exists() else 0
+    while not (run / "finish").exists():
+        step += 1
+        print("step", step, flush=True)
+        time.sleep(0.2)
+        if asked:
+            before_saving()
+            saved.write_text(str(step))
+            break
+"""
+TRAINER = f"""\
+{_TRAIN}
+import urllib.request
 print(urllib.request.urlopen("http://%s/health" % os.environ["TRAINJOB_ROLE_SERVER"]).status, flush=True)
-asked = []
-for number in (signal.SIGUSR1, signal.SIGTERM):
-    signal.signal(number, lambda got, _: asked.append(got))
-saved = run / "checkpoint.pt"
-step = int(saved.read_text()) if saved.exists() else 0
-while not (run / "finish").exists():
-    step += 1
-    print("step", step, flush=True)
-    time.sleep(0.2)
-    if asked:
-        time.sleep(1)
-        saved.write_text(str(step))
-        break
+train(lambda: time.sleep(1))
 """
 
 
@@ -60,15 +66,12 @@ def roles(**server: Any) -> dict[str, Any]:
 
 
 # A driver of Ray: it has as many tasks at once as there are nodes, each on its own, and says what it found. Then it
-# trains, as TRAINER does, until `finish` is there, or it is asked to save.
-DRIVER = """\
-import os, pathlib, signal, sys, time
+# trains, as TRAINER does.
+DRIVER = f"""\
+{_TRAIN}
 import ray
-run, nodes = pathlib.Path(os.environ["TRAINJOB_RUN_DIR"]), int(sys.argv[1])
+nodes = int(sys.argv[1])
 ray.init()
-asked = []
-for number in (signal.SIGUSR1, signal.SIGTERM):
-    signal.signal(number, lambda got, _: asked.append(got))
 alive = sum(node["Alive"] for node in ray.nodes())
 print("alive", alive, "CPUs", ray.cluster_resources()["CPU"], "threads", os.environ.get("OMP_NUM_THREADS"), flush=True)
 @ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
@@ -77,16 +80,7 @@ def node():
 while len(seen := set(ray.get([node.remote() for _ in range(nodes)]))) < nodes:
     pass
 print("worked on", len(seen), flush=True)
-saved = run / "checkpoint.pt"
-step = int(saved.read_text()) if saved.exists() else 0
-while not (run / "finish").exists():
-    step += 1
-    print("step", step, flush=True)
-    time.sleep(0.2)
-    if asked:
-        ray.get(node.remote())  # the cluster outlives the driver's save
-        saved.write_text(str(step))
-        break
+train(lambda: ray.get(node.remote()))  # the cluster outlives the driver's save
 """
 # Ray maps this much memory on each node.
 RAY_MEMORY = {"RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "80000000"}

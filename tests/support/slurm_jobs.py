@@ -102,6 +102,21 @@ class Login:
     def wait(self, job: str, limit_s: float = LIMIT_S) -> None:
         until(lambda: is_over(self.slurm, job), f"job {job} to leave the queue", limit_s, POLL_S)
 
+    def ended(self, run: Run, job: str) -> str:
+        """Return the state of a run, once its job has left the queue and nothing of it is left."""
+        self.wait(job)
+        run.wait_until_nothing_is_left()
+        return run.word("state")
+
+    def saves_and_goes_on(self, run: Run, job: str) -> None:
+        """Ask a run of role_programs.py to save, and let its second attempt finish where the first one was."""
+        self.slurm.run(["scancel", "--batch", "--signal=USR1", job])
+        until(lambda: self.queue() and run.word("attempt") == "2", "the second attempt", LIMIT_S, POLL_S)
+        step = int(run.word("checkpoint.pt"))
+        until(lambda: f"step {step + 1}\n" in run.log(0), "it to go on", LIMIT_S, POLL_S)
+        (run.folder / "finish").touch()
+        assert self.ended(run, job) == "COMPLETED", everything_printed(run)
+
     def queue(self) -> list[str]:
         """Return the names of the jobs in the queue. What Slurm holds back after a requeue is told to begin soon."""
         lines = self.slurm.run(["squeue", "--noheader", "--format=%T|%r|%i|%j"]).text.splitlines()

@@ -87,9 +87,10 @@ def _refuse_others(cluster: Cluster, job: Job, main: Topology, engine: str) -> N
         refuse(ONE_PROGRAM, f"{starter} starts the ranks here", otherwise="Take GPUs or CPUs and another engine.")
     if job.roles and roles.parse(job.roles).has_ray and job.command_per != "node":
         refuse(ONE_RAY, f"command_per is {job.command_per}", otherwise="Leave command_per out.")
-    for setting in ("array", "sweep"):
-        if getattr(job, setting) is not None:
-            refuse(ONE_SIZE, f"{setting} is {getattr(job, setting)}", otherwise=f"Leave {setting} out, or roles.")
+    many = [setting for setting in ("array", "sweep", "pack") if getattr(job, setting) is not None]
+    if many:
+        values = " and ".join(f"{setting} is {getattr(job, setting)}" for setting in many)
+        refuse(ONE_SIZE, values, otherwise=f"Leave {' and '.join(many)} out, or roles.")
     if job.least_hosts is not None:
         refuse(ONE_SIZE, f"hosts is {job.least_hosts}-{job.hosts}", otherwise="Give hosts as one number.")
     if main.groups:

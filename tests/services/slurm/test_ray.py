@@ -36,12 +36,6 @@ def at_work(login: Login, needs: Callable[[str], Path]) -> tuple[Run, str]:
     return run, job
 
 
-def ended(login: Login, run: Run, job: str) -> str:
-    login.wait(job)
-    run.wait_until_nothing_is_left()
-    return run.word("state")
-
-
 def test_all_four_nodes_are_in_before_the_driver_and_a_cancel_leaves_nothing(
     login: Login, at_work: tuple[Run, str]
 ) -> None:
@@ -52,7 +46,7 @@ def test_all_four_nodes_are_in_before_the_driver_and_a_cancel_leaves_nothing(
     print(f"up after {took[1]} s")
     assert took.start() < log.index("alive 4 CPUs 8.0") < log.index("worked on 4")
     login.slurm.run(["scancel", job])
-    assert ended(login, run, job) == "CANCELLED", everything_printed(run)
+    assert login.ended(run, job) == "CANCELLED", everything_printed(run)
 
 
 def test_a_node_of_ray_that_is_lost_fails_the_job(login: Login, at_work: tuple[Run, str]) -> None:
@@ -60,15 +54,10 @@ def test_a_node_of_ray_that_is_lost_fails_the_job(login: Login, at_work: tuple[R
     raylets = [pid for pid in run.processes() if Path(command_of(pid)[0]).name == "raylet"]
     assert len(raylets) == 4
     kill([next(pid for pid in raylets if "--head" not in command_of(pid))])
-    assert ended(login, run, job) == "FAILED", everything_printed(run)
+    assert login.ended(run, job) == "FAILED", everything_printed(run)
 
 
 @pytest.mark.full
 def test_a_requeue_has_the_driver_save_and_continue_on_a_new_cluster(login: Login, at_work: tuple[Run, str]) -> None:
     run, job = at_work
-    login.slurm.run(["scancel", "--batch", "--signal=USR1", job])
-    until(lambda: login.queue() and run.word("attempt") == "2", "the second attempt", LIMIT_S, POLL_S)
-    step = int(run.word("checkpoint.pt"))
-    until(lambda: f"step {step + 1}\n" in run.log(0), "it to go on", LIMIT_S, POLL_S)
-    (run.folder / "finish").touch()
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    login.saves_and_goes_on(run, job)

@@ -42,12 +42,6 @@ def server_of(run: Run) -> role_records.RoleRecord | None:
     return role_records.read(RunPaths(run.folder).of_role("server"))
 
 
-def ended(login: Login, run: Run, job: str) -> str:
-    login.wait(job)
-    run.wait_until_nothing_is_left()
-    return run.word("state")
-
-
 def test_the_server_is_up_on_the_last_node_before_the_trainer_starts(login: Login) -> None:
     began = time.monotonic()
     run, job = submitted(login, "--hosts", "2", "--instances", "2")
@@ -58,7 +52,7 @@ def test_the_server_is_up_on_the_last_node_before_the_trainer_starts(login: Logi
     hosts = login.slurm.run(["scontrol", "show", "hostnames", nodes]).text.split()
     assert f"server {hosts[-1]}" in [step.strip() for step in steps], steps
     (run.folder / "finish").touch()
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    assert login.ended(run, job) == "COMPLETED", everything_printed(run)
     server = server_of(run)
     assert server is not None
     assert (server.state, server.starts) == ("ENDED", 1)
@@ -70,7 +64,7 @@ def test_a_server_that_is_killed_fails_the_job(login: Login) -> None:
     at_work(run)
     (server,) = run.find("python", "server.py")
     kill([server])
-    assert ended(login, run, job) == "FAILED", everything_printed(run)
+    assert login.ended(run, job) == "FAILED", everything_printed(run)
     failed = json.loads((run.folder / "failure.json").read_text())
     assert failed["why"] == "role server ended with exit code 137, and train needs it"
     assert int(run.word("checkpoint.pt")) >= 3  # the trainer was told to end, and had the time to save
@@ -88,14 +82,14 @@ def test_a_server_that_may_restart_serves_at_the_same_address_again(login: Login
     assert after is not None
     assert before.address == after.address
     (run.folder / "finish").touch()
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    assert login.ended(run, job) == "COMPLETED", everything_printed(run)
 
 
 def test_a_server_that_is_not_ready_in_time_is_started_again_where_it_may_be(login: Login) -> None:
     login.here.write("server.py", READY_AT_LAST)
     login.here.write("trainer.py", "print('trained')")
     run, job = submitted(login, "--instances", "2", ready="file:up", ready_timeout_s=5, restarts=1)
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    assert login.ended(run, job) == "COMPLETED", everything_printed(run)
     server = server_of(run)
     assert server is not None
     assert server.starts == 2
@@ -105,19 +99,14 @@ def test_a_cancel_leaves_no_process(login: Login) -> None:
     run, job = submitted(login, "--instances", "2")
     at_work(run)
     login.slurm.run(["scancel", job])
-    assert ended(login, run, job) == "CANCELLED", everything_printed(run)
+    assert login.ended(run, job) == "CANCELLED", everything_printed(run)
     assert not (run.folder / "failure.json").exists()
 
 
 def test_a_requeue_asks_the_trainer_to_save_and_starts_the_server_with_the_job(login: Login) -> None:
     run, job = submitted(login, "--instances", "2")
     at_work(run)
-    login.slurm.run(["scancel", "--batch", "--signal=USR1", job])
-    until(lambda: login.queue() and run.word("attempt") == "2", "the second attempt", LIMIT_S, POLL_S)
-    step = int(run.word("checkpoint.pt"))
-    until(lambda: f"step {step + 1}\n" in run.log(0), "it to go on", LIMIT_S, POLL_S)
-    (run.folder / "finish").touch()
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    login.saves_and_goes_on(run, job)
     server = server_of(run)
     assert server is not None
     assert (server.attempt, server.starts) == (2, 1)
@@ -129,7 +118,7 @@ def test_a_requeue_by_slurm_continues_with_the_server_as_attempt_2(login: Login)
     login.slurm.run(["scontrol", "requeue", job])
     until(lambda: login.queue() and run.word("attempt") == "2", "the second attempt", LIMIT_S, POLL_S)
     (run.folder / "finish").touch()
-    assert ended(login, run, job) == "COMPLETED", everything_printed(run)
+    assert login.ended(run, job) == "COMPLETED", everything_printed(run)
     server = server_of(run)
     assert server is not None
     assert (server.attempt, server.starts) == (2, 1)

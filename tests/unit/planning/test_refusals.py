@@ -171,6 +171,11 @@ IN_WORDS = [  # what no number cures
     (slurm(count=4), {"hosts": 1, **with_server(4)}, "at most 4 are there. Give the servers fewer hosts"),
     (slurm(), {"array": "0-3", **with_server(1)}, "array is 0-3. Leave array out, or roles"),
     (
+        packing(),
+        {"array": "0-3", "pack": 2, **with_server(1)},
+        "array is 0-3 and pack is 2. Leave array and pack out, or roles",
+    ),
+    (
         slurm(),
         {"hosts": 2, "least_hosts": 1, **with_server(1)},
         "on a fixed number of equal hosts: hosts is 1-2. Give hosts as one number",

@@ -78,22 +78,21 @@ def look_for(paths: RunPaths, submission: Submission) -> Native | None:
 
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which asks all its elements; or to the ranks of one element."""
-    if _step(native) is None:
+    if (run := _step(native)) is None:
         backend.interrupt(native)
     else:
-        _signal(native, "USR1")
+        _signal(run, "USR1")
 
 
 def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:
     """Send a signal to the ranks of all elements, or of one."""
-    if _step(native) is None:
+    if (run := _step(native)) is None:
         backend.signal_ranks(paths, native, signal)
     else:
-        _signal(native, signal)
+        _signal(run, signal)
 
 
-def _signal(native: Native, signal: str) -> None:
-    run = _step(native) or JobOfRun.of(native)
+def _signal(run: JobOfRun, signal: str) -> None:
     for step in steps.steps_of(run):
         backend.scancel(run.machine, [f"--signal={signal}", step], run.query_timeout_s)
 
@@ -119,7 +118,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
                 remote_files.write_word(machine, f"{run.folder}/{name}", text)
             return
         if clock.monotonic() > kill_at:
-            _signal(native, "KILL")
+            _signal(run, "KILL")
         if clock.monotonic() > deadline:
             raise UserError(
                 f"run {paths.id}: its job {run.id} was asked to end it, and has not yet",

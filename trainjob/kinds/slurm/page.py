@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,17 +41,10 @@ def context(
     """
     cluster, starter, origin = SlurmCluster.of(request.cluster), request.starter, request.cluster_origin
     port, values = cluster.network.port, common(request, entry, by_hand, has_token=starter != "srun")
-    main, first = roles.parse(request.job.roles).main, request.plan.topology.host_count + 1
-    shared = roles.parse(request.job.roles).shared_gpus > 0
-    for role, (name, server) in zip(values["servers"], request.servers.items(), strict=True):
-        options, cpus, begins = _srun_options(server, cluster), Shell('"$SLURM_CPUS_ON_NODE"'), first
-        if server.plan.topology.first_shared_device is not None:
-            options, cpus, begins = [*_share(server, cluster), *options], _cpus(request, cluster, server), 1
-        else:
-            first += server.plan.topology.host_count
-        role.update(srun_options=[*_placed(server, name, begins), *options], first=begins, cpus=cpus)
+    parsed = roles.parse(request.job.roles)
     return {
         **values,
+        "servers": list(map(operator.or_, values["servers"], _servers(request, cluster))),
         "starter": Sourced(starter, request.origin("engine") if starter == "mpirun" else "every job of this kind"),
         "is_group": starter != "srun",
         "directives": directives.lines(request, cluster),
@@ -59,8 +53,8 @@ def context(
                 "cpus_per_task": Sourced(directives.cpus_per_task(part, own), origin),
                 "cpus": _cpus(part, own, part),
                 "srun_options": [
-                    *(_placed(part, main, 1) if part.servers else ()),
-                    *(_share(part, own) if shared else ()),
+                    *(_placed(part, parsed.main, 1) if part.servers else ()),
+                    *(_share(part, own) if parsed.shared_gpus else ()),
                     *_srun_options(part, own),
                 ],
             }
@@ -82,6 +76,19 @@ def context(
         "removes_own_partition": False,
         **_STARTERS[starter](request, cluster),
     }
+
+
+def _servers(request: Request, cluster: SlurmCluster) -> Iterator[dict[str, Any]]:
+    """Yield where each server starts: its first node of the job, the CPUs of its task, and srun's options."""
+    after_others = request.plan.topology.host_count + 1
+    for name, server in request.servers.items():
+        topology, options = server.plan.topology, _srun_options(server, cluster)
+        first, cpus = after_others, Shell('"$SLURM_CPUS_ON_NODE"')
+        if topology.first_shared_device is not None:
+            first, cpus, options = 1, _cpus(request, cluster, server), [*_share(server, cluster), *options]
+        else:
+            after_others += topology.host_count
+        yield {"first": first, "cpus": cpus, "srun_options": [*_placed(server, name, first), *options]}
 
 
 def _placed(request: Request, role: str, first: int) -> list[Sourced | SourcedShell]:
