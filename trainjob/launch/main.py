@@ -24,7 +24,7 @@ from trainjob.launch import host, rank_environment
 from trainjob.launch.options import Options, parse
 from trainjob.launch.rank_environment import Rank
 from trainjob.records import attempts, job_facts
-from trainjob.records.files import keep_others_from_writing, write_atomically
+from trainjob.records.files import keep_others_from_writing
 from trainjob.records.job_facts import JobFacts
 
 if TYPE_CHECKING:
@@ -287,9 +287,7 @@ class Launch:
     def _leave_mark(self, code: int) -> None:
         """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""
         try:
-            self.paths.end_marks.mkdir(exist_ok=True)
-            # Not fsynced: nothing reads it after a power cut.
-            write_atomically(self.paths.end_mark(self.attempt, self.first.rank), "%d\n" % code, durable=False)
+            attempts.leave_end_mark(self.paths, self.attempt, self.first.rank, code)
         except OSError as error:
             sys.stderr.write("trainjob: the end of rank %d can't be recorded: %s\n" % (self.first.rank, error.strerror))
 
