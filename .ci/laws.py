@@ -317,7 +317,6 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "trainjob/cli/look/report.py": "writes the page that --html names",
                 "trainjob/cluster/reading.py": "reads cluster and job files, and the user's configuration",
                 "trainjob/data/manifest.py": "reads the manifests of data sets",
-                "trainjob/launch/main.py": "ranks in containers leave their exit codes to the launcher that waits",
                 "trainjob/launch/nodecheck/node_check.py": "nodes tell each other the fault that each has found",
                 "trainjob/launch/ranks/node_start.py": "launchers of one node hand each other what one has found out",
                 "trainjob/lifecycle/lock.py": "takes the lock of a run by a hard link, and names its holder in it",

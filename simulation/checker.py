@@ -339,33 +339,7 @@ class Checker:
         self._reported += [(command, one) for one in shown if not self._is_completing(one)]
         kind = command.name.partition(" ")[0]
         for one in shown:
-            truth = self.truth(Path(one.folder))
-            # What never had a job is cancelled by its record alone, which a full disk does not take: it says so.
-            is_recorded = bool(self.slurm.of_run(Path(one.folder))) or "could not be written" not in (one.note or "")
-            is_final = is_recorded and not (one.is_stale or self._is_being_resumed())
-            if kind == "cancel" and one.state == states.CANCELLED and is_final:
-                truth.cancelled_at = truth.reported_cancelled_at = self.world.now
-            failed = one.failure
-            if failed is not None and failed.attempt < one.attempt and not one.is_stale:
-                self.world.violate("the reported failure is the last attempt's", f"{command.name}: {failed.attempt}")
-            reported_at = truth.reported_cancelled_at
-            if (
-                reported_at is not None
-                and not one.is_stale
-                and command.began_at > reported_at
-                and one.state in (states.LOST, *states.ACTIVE)
-            ):
-                self.world.violate(
-                    "the reported state is true", f"{command.name} reported {one.state} of a cancelled run"
-                )
-            if one.state == states.LOST and not one.is_stale and self._is_known(Path(one.folder), command):
-                self.world.violate(
-                    "the reported state is true", f"{command.name} reported LOST for a job that Slurm knows"
-                )
-            if one.state == states.LOST and self._was_ended_by_cancel(Path(one.folder), truth.resumed_at):
-                self.world.violate(
-                    "the reported state is true", f"{command.name} reported LOST for a run that a cancel ended"
-                )
+            self._judge_report(command, kind, one)
         is_resumed = self._was_resumed_since(command.began_at)
         for one in shown if kind == "cancel" and error is None and not is_resumed else ():
             if one.state in states.ACTIVE and not one.is_stale:
@@ -378,6 +352,32 @@ class Checker:
         most = MOST_CALLS_OF_A_LOOK if kind == "status" else MOST_CALLS_OF_A_COMMAND
         if command.calls > most:
             self.world.violate("polite to the controller", f"{command.name} calls it {command.calls} times")
+
+    def _judge_report(self, command: Command, kind: str, one: Snapshot) -> None:
+        folder = Path(one.folder)
+        truth = self.truth(folder)
+        # What never had a job is cancelled by its record alone, which a full disk does not take: it says so.
+        is_recorded = bool(self.slurm.of_run(folder)) or "could not be written" not in (one.note or "")
+        is_final = is_recorded and not (one.is_stale or self._is_being_resumed())
+        if kind == "cancel" and one.state == states.CANCELLED and is_final:
+            truth.cancelled_at = truth.reported_cancelled_at = self.world.now
+        failed = one.failure
+        if failed is not None and failed.attempt < one.attempt and not one.is_stale:
+            self.world.violate("the reported failure is the last attempt's", f"{command.name}: {failed.attempt}")
+        reported_at = truth.reported_cancelled_at
+        if (
+            reported_at is not None
+            and not one.is_stale
+            and command.began_at > reported_at
+            and one.state in (states.LOST, *states.ACTIVE)
+        ):
+            self.world.violate("the reported state is true", f"{command.name} reported {one.state} of a cancelled run")
+        if one.state == states.LOST and not one.is_stale and self._is_known(folder, command):
+            self.world.violate("the reported state is true", f"{command.name} reported LOST for a job that Slurm knows")
+        if one.state == states.LOST and self._was_ended_by_cancel(folder, truth.resumed_at):
+            self.world.violate(
+                "the reported state is true", f"{command.name} reported LOST for a run that a cancel ended"
+            )
 
     def _is_completing(self, reported: Snapshot) -> bool:
         """Return whether nobody can say yet what becomes of a job whose script has recorded an end."""

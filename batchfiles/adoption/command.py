@@ -76,10 +76,11 @@ def run_of(
     if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
         # The copy of a project has no virtualenv.
         words = [Word(Value(f"{place.base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
-    around = _around_shells(launch if called is launch else called)
+    around = _around_shells(launch)
+    needs_shell = bool(inner or (around and launch.launcher is not None))
     if not inner:
-        words, around = [*around, *words], around if launch.launcher is not None else []
-    if not inner and not around and not any(HOLE in word.text for word in words):
+        words, around = [*around, *words], []
+    if not needs_shell and not any(HOLE in word.text for word in words):
         return AdoptedCommand([word.text for word in words], env=env)
     if launch.launcher is not None and launch.launcher.name == "accelerate":
         # Only a word of the command itself gets its options from trainjob.
@@ -96,7 +97,7 @@ def run_of(
             account.note(Where.JOB, launch.line, word.source, what)
     body = f"{inner}exec {text}"
     names = names_in(body)
-    if inner and around:
+    if around:
         text = _shell_words(script, launch, around)
         body, names = f"exec {text} bash -c {shlex.quote(body)}", names | names_in(text)
     return AdoptedCommand(["bash", "-c", body], names, env)

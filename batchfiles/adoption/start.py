@@ -88,10 +88,7 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
     foreground = [one for one in launches if not one.command.background] or launches
     chosen = max(
         reversed(foreground),
-        key=lambda one: (
-            *(one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python),
-            one.line,
-        ),
+        key=lambda one: (one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python, one.line),
     )
     before = takewhile(lambda one: one is not chosen, foreground)
     at_once = next((one for one in before if _are_at_once(script, one, chosen)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
@@ -314,37 +314,24 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
     ]
     own = {id(launch.outermost.command) for launch in script.training}
     daemons = {id(command) for _, command in served}
-    work = [
-        number
-        for number, command in enumerate(script.commands)
-        if (id(command) in own or _RAY_JOB.match(command.text)) and id(command) not in daemons
-    ]
-    last_wait = max(
-        (
-            number
-            for number, one in enumerate(script.commands)
-            if one.name == "wait" and len(one.words) == 1 and not one.within
-        ),
-        default=-1,
-    )
-    last_end = max(
-        (
-            number
-            for number, one in enumerate(script.commands)
-            if one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text
-        ),
-        default=-1,
-    )
+    last_work = _last(script, lambda one: (id(one) in own or bool(_RAY_JOB.match(one.text))) and id(one) not in daemons)
+    if last_work < 0:  # it serves until its time limit, as it is meant to
+        return
+    last_wait = _last(script, lambda one: one.name == "wait" and len(one.words) == 1 and not one.within)
+    last_end = _last(script, lambda one: one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text)
     for at, daemon in served:
-        if not work:  # it serves until its time limit, as it is meant to
-            return
-        if not daemon.background and at < work[-1] and not {"if", "loop", "endless"} & set(daemon.within):
+        if not daemon.background and at < last_work and not {"if", "loop", "endless"} & set(daemon.within):
             yield found("job-never-ends", daemon, f"what stands below never runs: {daemon.text[:40]} …")
             return
         if daemon.background and last_wait > at >= last_end:
             text = f"wait waits for line {daemon.line} too: {daemon.name} …"
             yield found("job-never-ends", script.commands[last_wait], text)
             return
+
+
+def _last(script: BatchScript, fits: Callable[[ShellCommand], bool]) -> int:
+    """Return the number of the last command that fits; -1 without one."""
+    return max((number for number, command in enumerate(script.commands) if fits(command)), default=-1)
 
 
 def cancels(script: BatchScript) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
@@ -13,9 +12,6 @@ from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS
 from trainjob.contract.programs.slurm_options import OPTIONS, SHORT
-
-if TYPE_CHECKING:
-    pass
 
 _JOB = (
     "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "

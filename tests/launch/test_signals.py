@@ -323,7 +323,9 @@ def test_under_srun_a_checkpoint_is_no_bad_exit(
 ) -> None:
     under_srun.setenv("MASTER_ADDR", "127.0.0.1")
     under_srun.setenv("MASTER_PORT", "20000")
-    assert launched("import sys; sys.exit(75)", flags=("--launcher", "slurm")).ended() == (0, "")
+    one = launched("import sys; sys.exit(75)", flags=("--launcher", "slurm"))
+    assert one.ended() == (0, "")
+    assert RunPaths(one.folder).end_mark(1, 0).read_text() == "0\n", "srun may never say so"
 
 
 def test_under_srun_ranks_must_know_where_they_meet(

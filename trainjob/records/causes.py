@@ -72,9 +72,9 @@ def of_failure(failed: Failure) -> Optional[Cause]:
     return cause_of(failure.evidence_of_failure(failed))
 
 
-def of_run(paths: RunPaths, note: Optional[str] = None) -> Optional[Cause]:
-    """Return why a run that did not complete ended, from its folder; `note` is what its scheduler says."""
-    return cause_of(failure.evidence_of_run(paths, note))
+def of_run(paths: RunPaths, note: Optional[str] = None, printed: Optional[Sequence[str]] = None) -> Optional[Cause]:
+    """Return why a run that did not complete ended, from what `evidence_of_run` takes."""
+    return cause_of(failure.evidence_of_run(paths, note, printed))
 
 
 def _line(*patterns: str) -> Pattern[str]:

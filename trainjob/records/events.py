@@ -19,7 +19,7 @@ RETRY = "retry"  # the next attempt asks for more
 IDLE = "idle"  # nobody uses the nodes that the job holds: what it says; empty: somebody does again
 LOST = "lost"  # an attempt that noted no end: at its last sign of life
 _WHY_LOST = "its job script noted no end: its node failed, or something killed it"
-_TO_END = ("TERM", "INT", "HUP", "URG")
+TO_END = ("TERM", "INT", "HUP", "URG")
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?\Z")
 _NUMBER = re.compile(r"[0-9]{1,9}\Z")
 
@@ -90,7 +90,7 @@ def was_signalled(events: List[Event], attempt: int) -> bool:
     # Ranks that were being started when TERM came may have noted that after it.
     noted = (event for event in reversed(events) if event.attempt == attempt)
     last = next((event for event in noted if event.what not in (LAUNCH, COMPILED, ASKED, BYPASSED)), None)
-    return last is not None and last.what == SIGNAL and last.detail in _TO_END
+    return last is not None and last.what == SIGNAL and last.detail in TO_END
 
 
 def image(events: List[Event]) -> Optional[str]:

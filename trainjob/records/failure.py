@@ -190,9 +190,12 @@ def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evid
     )
 
 
-def evidence_of_run(paths: RunPaths, note: Optional[str] = None) -> Evidence:
-    """Return what a run's folder says of its end; `note` is what its scheduler says."""
-    failed, printed = read(paths), tail_of_attempt(paths.scheduler_log)
+def evidence_of_run(paths: RunPaths, note: Optional[str] = None, printed: Optional[Sequence[str]] = None) -> Evidence:
+    """Return what a run's folder says of its end; `note` is what its scheduler says.
+
+    `printed` is the tail of its job script's log, from a caller that has read it.
+    """
+    failed, printed = read(paths), tail_of_attempt(paths.scheduler_log) if printed is None else printed
     if failed is not None:
         return evidence_of_failure(failed, [line for line in printed if line.startswith(("slurmstepd", "srun"))])
     reported = [line for line in (note, progress.read(paths).trouble) if line is not None]

@@ -291,16 +291,25 @@ def after_a_lost_position(tmp_path: Path, there: Sequence[ScriptUpdate], *again:
     return [one.code for one in evidence.findings()]
 
 
-@pytest.mark.parametrize(("number", "codes"), [(1, ["sampler-position", "scheduler"]), (5, ["sampler-position"])])
+@pytest.mark.parametrize(
+    ("saved", "resumed", "number", "codes"),
+    [
+        (4, 8, 1, ["sampler-position", "scheduler"]),
+        (4, 8, 5, ["sampler-position"]),
+        (1, 2, 1, ["sampler-position"]),  # in the first epoch, a rate may follow the place in it
+    ],
+)
 def test_a_schedule_that_begins_anew_shows_after_a_rate_that_was_saved_with_the_optimizer(
-    tmp_path: Path, number: int, codes: list[str]
+    tmp_path: Path, saved: int, resumed: int, number: int, codes: list[str]
 ) -> None:
-    there = [
-        dataclasses.replace(update(at), weights_before=f"other {at}", weights=f"other {at + 1}") for at in range(4, 10)
-    ]
-    there[0] = dataclasses.replace(there[0], weights_before="weights 4", **taken_from(6))  # type: ignore[arg-type] # by name
-    second = dataclasses.replace(there[5], rates=update(number).rates, **taken_from(1))  # type: ignore[arg-type] # by name
-    assert after_a_lost_position(tmp_path, there, dataclasses.replace(there[4], **taken_from(0)), second) == codes  # type: ignore[arg-type] # by name
+    there = {
+        at: dataclasses.replace(update(at), weights_before=f"other {at}", weights=f"other {at + 1}")
+        for at in range(saved, resumed + 2)
+    }
+    there[saved] = dataclasses.replace(there[saved], weights_before=f"weights {saved}", **taken_from(6))  # type: ignore[arg-type] # by name
+    first = dataclasses.replace(there[resumed], **taken_from(0))  # type: ignore[arg-type] # by name
+    second = dataclasses.replace(there[resumed + 1], rates=update(number).rates, **taken_from(1))  # type: ignore[arg-type] # by name
+    assert after_a_lost_position(tmp_path, [*there.values()], first, second) == codes
 
 
 def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:

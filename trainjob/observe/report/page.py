@@ -218,7 +218,7 @@ def _instance(plan: Plan, index: int, local: int) -> Instance:
 # -- the events of a run, in order and in words: attempts, signals, nodes avoided, checkpoints skipped ------------
 
 _SIGNALS = {
-    **{name: f"asked to end ({name})" for name in ("TERM", "INT", "HUP", "URG")},
+    **{name: f"asked to end ({name})" for name in events.TO_END},
     "USR1": "asked to write a checkpoint and stop (USR1)",
 }
 
