@@ -215,7 +215,6 @@ def test_under_slurm_without_an_input_of_the_jobs_a_file_asks(tmp_path: Path, ha
 # Forked workers inherit the handlers of the rank that has forked them.
 HAS_WORKERS = """\
 if os.fork() == 0:
-    print("a worker", flush=True)
     while os.getppid() != 1:
         time.sleep(0.02)
 """

@@ -34,7 +34,8 @@ words, rank = sys.argv[1:], os.environ["RANK"]
 asked = []
 for kind in [word for word in words if word in ("USR1", "TERM")]:
     signal.signal(getattr(signal, "SIG" + kind), lambda number, _: asked.append(number))
-path = f"last-{rank}.pt"
+element = os.environ.get("SLURM_ARRAY_TASK_ID", "")  # elements work in one folder
+path = f"last-{rank}{element}.pt"
 step = int(open(path).read()) if os.path.exists(path) else 0
 print("from", step, flush=True)
 again = step > 0
@@ -53,7 +54,7 @@ if "forgets" not in words:
     with open(path, "w") as saved:
         saved.write(str(step))
 if asked and "requeues" in words and rank == "0":
-    while not os.path.exists("last-1.pt"):  # TERM may end the other rank before it has saved
+    while not os.path.exists(f"last-1{element}.pt"):  # TERM may end the other rank before it has saved
         time.sleep(0.1)
     job = os.environ["SLURM_JOB_ID"]
     if "SLURM_ARRAY_JOB_ID" in os.environ:
