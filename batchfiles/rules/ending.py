@@ -318,7 +318,7 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
     if last_work < 0:  # it serves until its time limit, as it is meant to
         return
     last_wait = _last(script, lambda one: one.name == "wait" and len(one.words) == 1 and not one.within)
-    last_end = _last(script, lambda one: one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text)
+    last_end = _last(script, _ends_others)
     for at, daemon in served:
         if not daemon.background and at < last_work and not {"if", "loop", "endless"} & set(daemon.within):
             yield found("job-never-ends", daemon, f"what stands below never runs: {daemon.text[:40]} …")
@@ -327,6 +327,12 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
             text = f"wait waits for line {daemon.line} too: {daemon.name} …"
             yield found("job-never-ends", script.commands[last_wait], text)
             return
+
+
+def _ends_others(command: ShellCommand) -> bool:
+    """Return whether a command ends processes, and does not only ask for them or pass a signal on."""
+    asks = re.search(r"\s(?:-0|-(?:s |-signal[= ])?(?:SIG)?(?:USR[12]|CONT))\b", command.text)
+    return (command.name in ("kill", "pkill", "killall", "scancel") and asks is None) or "ray stop" in command.text
 
 
 def _last(script: BatchScript, fits: Callable[[ShellCommand], bool]) -> int:

@@ -186,6 +186,8 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
     sites = " ".join(header.value(name) or "" for name in ("partition", "constraint", "qos", "account", "reservation"))
     if not header.directives or any(header.value(name) is not None for name in names) or _GPU_NODES.search(sites):
         return
+    if any(one.spelled.startswith(("gpu", "gres")) for one in header.directives):
+        return  # no-such-option says so
     if any("sbatch" in comment and re.search(r"--g(?:res|pus)", comment) for _, comment in script.comments):
         return  # its command line has them
     for launch in _living(script):
