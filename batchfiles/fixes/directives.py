@@ -60,7 +60,7 @@ def _value(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     stray = next((other.value or "" for other in script.header.strays if other.line == one.line), None)
     if stray is not None:
-        listed = re.sub(r",[ \t]+(?=[\w\[])", ",", line)
+        listed = re.sub(r"([,=])[ \t]+(?=[\w\[])", r"\1", line)
         joined = re.sub(r"(--mem\S*[=\s]\s*[0-9]+) ([GM])B?\b", r"\1\2", listed)
         return with_line(script, one.line, joined)
     directive = directive_of(script, one)

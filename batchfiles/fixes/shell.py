@@ -111,13 +111,19 @@ def _beside(script: BatchScript, one: Finding) -> str | None:
         return with_line(script, one.line, f"{line} &" if alone == line and not line.endswith("\\") else alone)
     served = re.search(r"wait waits for line ([0-9]+)", one.text)
     others = [launch for launch in script.training if served is None or str(launch.outermost.line) != served[1]]
-    in_foreground = others and not any(launch.outermost.command.background for launch in others)
-    return with_line(script, one.line, None) if in_foreground and line.strip() == "wait" else None
+    has_ended = not any(launch.outermost.command.background for launch in others) or any(
+        len(each.words) > 1 and each.line < one.line for each in script.named("wait")
+    )
+    return with_line(script, one.line, None) if others and has_ended and line.strip() == "wait" else None
+
+
+# Asks for the code of a command that set -e would not let fail.
+_ASKS_FOR_CODE = re.compile(r"^(?!\s*#)(?!.*(?:\|\||&&)).*\$\?")
 
 
 def _set_e(script: BatchScript, _one: Finding) -> str | None:
     at = script.header.first_command
-    if at is None:
+    if at is None or any(_ASKS_FOR_CODE.match(line) for line in script.lines):
         return None
     lines = list(script.lines[: at - 1])
     return "\n".join([*lines, "set -eo pipefail", *script.lines[at - 1 :]])
@@ -231,6 +237,8 @@ def _on_each_node(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --ntasks-per-node=1 ")(script, one)
 
 
+_UNTIL_RAY_ANSWERS = "for _ in {1..300}; do if ray status >/dev/null 2>&1; then break; fi; sleep 1; done"
+
 SAFE: dict[str, Edit] = {
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
@@ -258,7 +266,7 @@ UNSAFE: dict[str, Edit] = {
     "workdir-on-first-node-only": replaced(
         r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", r"\1srun --ntasks-per-node=1 "
     ),
-    "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", r"\1until ray status >/dev/null 2>&1; do sleep 1; done"),
+    "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}"),
     "no-srun": _with_srun,
     "script-dir-is-spool": replaced(
         r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}",

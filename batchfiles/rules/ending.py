@@ -13,7 +13,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
-from trainjob.contract.programs.helpers import PRINTERS
+from trainjob.contract.programs.helpers import PRINTERS, SHELLS
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -125,8 +125,14 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
 
 
 def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
-    last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
-    if last is None or any(launch.outermost.command.background for launch in script.training):
+    # Without a training of its own a file may end with a script that trains.
+    started = script.training or [
+        launch
+        for launch in script.launches
+        if launch.name in SHELLS and launch.program[1:] and not launch.command.within
+    ]
+    last = next((launch for launch in reversed(started) if not launch.command.dead), None)
+    if last is None or any(launch.outermost.command.background for launch in started):
         return
     command = last.outermost.command
     if not command.text.startswith("exec "):

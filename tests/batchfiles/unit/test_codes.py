@@ -610,3 +610,16 @@ def test_tasks_that_may_share_all_gpus_evenly_are_no_error(tasks: int, severity:
 
 def test_a_signal_that_never_arrives_is_told_once() -> None:
     assert [one.code for one in found(job(ALONE, nodes=1)) if "signal" in one.code] == ["signal-never-arrives"]
+
+
+def test_a_script_that_the_batch_shell_runs_in_the_foreground_defers_its_traps() -> None:
+    text = job("trap 'scontrol requeue $SLURM_JOB_ID' USR1\nbash ${1}\n", BATCH_SIGNAL, nodes=1)
+    assert "trap-deferred" in {one.code for one in found(without(text, "=USR1"))}
+    assert "trap-deferred" not in {one.code for one in found(without(text.replace("${1}", "${1} &\nwait"), "=USR1"))}
+
+
+def test_ranks_of_mpirun_and_gpus_of_all_nodes_agree() -> None:
+    text = job("mpirun -n 3 --oversubscribe python train.py\n")
+    assert "gpus-unused" in {one.code for one in found(text)}
+    for right in ("4", "8"):  # a rank may use two
+        assert "gpus-unused" not in {one.code for one in found(text.replace("-n 3", f"-n {right}"))}

@@ -312,3 +312,36 @@ def test_nothing_waits_for_a_server_and_the_recipe_stands_around_the_training_al
     assert one.mended[0] == "job-never-ends"
     assert "\nwait\n" not in one.after.decode()
     assert not errors(one.after)
+
+
+def test_set_e_does_not_come_between_a_training_and_a_question_for_its_code() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="").replace("set -eo pipefail\n", "cd src\n")
+    asks = 'srun --kill-on-bad-exit=1 python train.py\nif [ $? = 9 ]; then scontrol requeue "$SLURM_JOB_ID"; fi\n'
+    assert b"set -e" not in mend(text + asks).after
+    assert b"set -e" in mend(text + asks.replace("if [ $? = 9 ]", "if [ -e again ]")).after
+
+
+def test_a_port_that_stands_in_two_places_stays() -> None:
+    start = "other=29500\ntorchrun --nproc-per-node=4 --master-port=29500 train.py --meet $other\n"
+    text = FIRST.format(nodes=1, tasks=1, more="").replace("--exclusive", "--mem=0 --cpus-per-task=8") + start
+    assert "port-fixed" not in mend(text).mended
+    assert "port-fixed" in mend(text.replace("other=29500", "other=29501")).mended
+
+
+@pytest.mark.parametrize(("start", "line"), [("mpirun -n 4 ", "; kill -USR1"), ("horovodrun -np 4 ", "")])
+def test_ranks_of_other_nodes_get_the_signal_from_their_launcher_or_no_recipe(start: str, line: str) -> None:
+    after = mend(FIRST.format(nodes=2, tasks=2, more="") + start + "python train.py\n").after.decode()
+    assert line in after
+    assert ("trap" in after) == bool(line)
+
+
+def test_blanks_behind_an_equals_sign_go() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --mem= 150G") + "python train.py\n"
+    assert "#SBATCH --mem=150G\n" in mend(text, unsafe=False).after.decode()
+
+
+def test_ray_is_awaited_within_a_limit() -> None:
+    start = "srun --ntasks=1 ray start --head --block &\nsleep 20\nsrun --overlap --ntasks=1 python train.py\n"
+    one = mend(FIRST.format(nodes=2, tasks=1, more="") + start)
+    assert "ray-sleep-ready" in one.mended
+    assert "\nfor _ in {1..300}; do if ray status" in one.after.decode()
