@@ -449,7 +449,7 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     origins = target.value.origins if target is not None else frozenset()
     if (
         target is None
-        or "SLURM_SUBMIT_DIR" in origins
+        or not origins.isdisjoint(("SLURM_SUBMIT_DIR", "PWD", "$(pwd)"))
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
     ):
         return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit")

@@ -88,6 +88,20 @@ SHAPES = {
         ONE_GPU.replace("gpu:1", "gpu:4") + "site_wrapper exec deepspeed --num_gpus 4 train.py\n",
         {"command": ["site_wrapper", "exec", "deepspeed", "train.py"], "instances": 4, "command_per": "node"},
     ),
+    "gpus-by-a-variable-alone": Shape(
+        "#!/bin/bash\n#SBATCH --cpus-per-task=8\nexport CUDA_VISIBLE_DEVICES=0,1\nsrun python train.py\n",
+        {"command": ["python", "train.py"], "instances": 1},
+        {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "cpus": 8}, "request": "none"},
+    ),
+    "an-image-below-chdir": Shape(
+        ONE_GPU + "#SBATCH --chdir=/site/code\nsrun apptainer exec --nv images/x.sif python train.py\n",
+        {"command": ["python", "train.py"], "instances": 1},
+        {"container": {"runtime": "apptainer", "image": "/site/code/images/x.sif"}},
+    ),
+    "moves-to-where-it-is": Shape(
+        ONE_GPU + 'cd $PWD\ncd "$(pwd)"/\ncd $PWD/sub\nsrun python train.py\n',
+        {"command": ["bash", "-c", 'cd "$TRAINJOB_RUN_DIR/code/project/sub"\nexec python train.py\n'], "instances": 1},
+    ),
     "one-gpu": Shape(ONE_GPU + "srun python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 1, "cpus": 8}}),
     "cpus": Shape("#!/bin/bash\n#SBATCH -N 2 -c 4 --ntasks-per-node=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 4, "hosts": 2}, {"nodes": {"count": 2, "cpus": 8}}),
     "whole-nodes-without-gres": Shape(
