@@ -167,6 +167,8 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
     commands = _own(one)
     if (found := _of_branch(around, one, _NOTHING) or _never(around, one, _NOTHING)) is not None:
         return found
+    if (refused := _no_command(around, one, _NOTHING)) is not None:
+        return refused
     if one.kind == "function_definition":
         return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
@@ -210,14 +212,16 @@ def _never(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
     return Decision(Where.NOWHERE, "never reached in this job") if dead and all(dead) else None
 
 
-def _no_command(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+def _no_command(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     """Tell what bash refuses: options that begin a line, and a file to source that is not named."""
     own = _own(one)
     if own and all(two.name in ("source", ".") and len(two.words) == 1 for two in own):
         return Decision(Where.LOST, "bash refuses it: no file is named")
     if not own or not all(two.name.startswith("-") for two in own):
         return None
-    return Decision(Where.LOST, "bash finds no such command: an option needs #SBATCH")
+    is_behind = one.line > around.launch.place
+    why = "the training, which ends above it, never gets it" if is_behind else "an option needs #SBATCH"
+    return Decision(Where.LOST, f"bash finds no such command: {why}")
 
 
 def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
