@@ -431,7 +431,7 @@ def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision
         return Decision(Where.JOB, _WORDS)
     if not all(_OF_CHECKS.fullmatch(option) for option in options):
         return None
-    if re.search(r"\s-\w*[eu]|pipefail", one.text):
+    if re.search(r"\s-\w*[eu]|-o\s+errexit|-o\s+nounset|pipefail", one.text):
         return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
     return Decision(Where.NOWHERE, "it only prints or checks")
 
