@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Entry, Where
 from batchfiles.adoption.asked import Keys
+from batchfiles.adoption.parts import names_in
 from batchfiles.adoption.start import AdoptedStart, AdoptionError, main_launch, start_of
 from batchfiles.bash.expansion import Word, text_of
 from batchfiles.bash.values import HOLE
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _MAIN, _SERVER = "train", "server"
+_TOLD = rf"\$\{{?(?:{contract.variable('')}|RAY_ADDRESS)"
 _RAY_START = re.compile(r"\bray\s+start\b")
 _RAY_JOB = re.compile(r"ray\s+job\s+submit\b.*?\s--\s+", re.DOTALL)
 _ADDRESS = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\$\{?HOSTNAME\}?|\$\(hostname(?: -[a-zA-Z])?\))"
@@ -122,6 +124,14 @@ class FoundRoles:
 
     def fill(self, start: AdoptedStart, keys: Keys, account: Account) -> None:
         """Turn the job's command into the role that needs the others, and say what became of the lines taken out."""
+        kept = keys.cluster.get("prologue")
+        gone = {one.name for one in self.original.assignments} - {one.name for one in self.script.assignments}
+        for name in sorted(gone & names_in("\n".join(kept) if isinstance(kept, list) else "")):
+            line = next(number for number, text in enumerate(self.script.lines, 1) if name in names_in(text))
+            raise AdoptionError(
+                f"{self.script.path}:{line} reads {name}, and a role's address is known only when its command starts",
+                "have the training itself do what that line does",
+            )
         job = keys.job
         main: dict[str, object] = {"hosts": start.nodes}
         if self.has_ray:
@@ -157,7 +167,7 @@ class FoundRoles:
         what = f"roles: {_MAIN}: hosts" if entry.what == f"instances: {start.instances}" else entry.what
         if self._apart and re.match(r"srun --(?:exclude|nodelist)", entry.text):
             return entry._replace(where=Where.TRAINJOB, what="servers have nodes of their own")
-        is_told = entry.span is not None and re.search(r"\$\{?(?:TRAINJOB_ROLE|RAY_ADDRESS)", entry.text) is not None
+        is_told = entry.span is not None and re.search(_TOLD, entry.text) is not None
         return entry._replace(what=what, text=lines[entry.line - 1].strip() if is_told else entry.text)
 
 
@@ -191,7 +201,9 @@ def _refuse_container(script: BatchScript, launch: LaunchedProgram, what: str) -
 def _gpus_of_node(script: BatchScript) -> int:
     request = script.request
     per_task = (request.gpus_per_task or 0) * (request.tasks_per_node or 1)
-    return request.gpus_per_node or per_task or 0
+    total = re.search(r"(?:^|:)(\d{1,6})$", script.header.value("gpus") or "")
+    in_all = -(-int(total[1]) // (request.nodes or 1)) if total is not None else 0
+    return request.gpus_per_node or per_task or in_all
 
 
 # Ray
@@ -315,8 +327,6 @@ def _served(script: BatchScript) -> FoundRoles | None:
     first = servers[0].node.start_byte
     waits = _take_waits(script, edits, first, "", of_servers=True)
     training = main_launch(edits.result())
-    if training.command.at < servers[-1].node.end_byte:
-        return None  # it starts first
     looked = " ".join(text_of(node) for node in waits)
     functions = {text_of(name): text_of(node) for node, name in _functions(script)}
     looked += " ".join(body for name, body in functions.items() if re.search(rf"\b{name}\b", looked))
@@ -352,15 +362,20 @@ def _servers(script: BatchScript) -> Iterator[_Server]:
     """Yield the servers: what starts in the background and is awaited before the training starts."""
     statements = _statements(script)
     for at, node in enumerate(statements):
-        found = [one for one in _launches_in(script, node) if one.command.background and one.outer is None]
+        found = [
+            one
+            for one in _launches_in(script, node)
+            if one.command.background and one.outer is None and "substitution" not in one.command.within
+        ]
         if len(found) != 1 or node.type not in ("command", "redirected_statement", "pipeline"):
             continue
         launch, text = found[0], found[0].command.text
         if not launch.program or launch.name in WATCHES | PRINTERS or launch.launcher is not None:
             continue
         asked = _awaited(script, statements[at + 1 :])
-        if asked == "address" or (asked == "sleep" and SERVES.search(text)):
-            known = next((row for pattern, row in _KNOWN.items() if re.search(pattern, text)), None)
+        known = next((row for pattern, row in _KNOWN.items() if re.search(pattern, text)), None)
+        waits_itself = known is not None and known.has_gpus  # as its client may
+        if asked == "address" or (asked == "sleep" and SERVES.search(text)) or waits_itself:
             yield _Server(node, launch, known)
 
 
@@ -478,31 +493,31 @@ def _address(
     for given in script.assignments:
         if given.value.known and given.value.text == port[0] and "port" in given.name.lower():
             names[given.name] = number
-        elif (named := option(one.launch.srun, "nodelist")) is not None and given.text and _names(one, given.name):
+        elif _names(script, one, given.name):
             names[given.name] = host
-            del named
     figures = [re.escape(port[0])] if HOLE not in port[0] else []
     figures += [rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == number]
     hosts = [_ADDRESS, *(rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == host)]
     at_port = rf"(?:{'|'.join(hosts)}):(?:{'|'.join(figures)})(?![\w.])"
     apart = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_ADDRESS}['\"]?(?=\s)"
     figure = rf"(--?[\w-]*port[= ])(?:{'|'.join(figures)})(?![\w.])"
-    changed = _use(
-        script, edits, training, names, frozenset(), f"TRAINJOB_ROLE_{one.name.upper()} has its address",
+    told = _use(
+        script, edits, training, names, frozenset(), f"{contract.variable(one.name)} has its address",
         patterns={at_port: whole, apart: rf"\g<1>{host}", figure: rf"\g<1>{number}"},
     )  # fmt: skip
-    if not changed:
+    if number not in told and re.search(rf"\{whole}(?!\w)", told) is None:
         what = f"what asks the server for its port must read {contract.variable(one.name)}: host:port"
         lost.append((one.launch.line, f"port {port[0]}".replace(HOLE, "…"), what))
 
 
-def _names(one: _Server, name: str) -> bool:
-    stated = option(one.launch.srun, "nodelist")
+def _names(script: BatchScript, one: _Server, name: str) -> bool:
+    """Return whether a variable holds the node on which srun starts the server."""
+    if option(one.launch.srun, "nodelist") is None:
+        return False
     sources = " ".join(word.source for word in one.launch.command.words)
-    return (
-        stated is not None
-        and re.search(rf"(?:-w|--nodelist)[= ]?\s*['\"]?\$\{{?{re.escape(name)}\b", sources) is not None
-    )
+    given = {one.text.partition("=")[2].strip("'\"") for one in script.assignments if one.name == name}
+    is_named = re.search(rf"(?:-w|--nodelist)[= ]?\s*['\"]?\$\{{?{re.escape(name)}\b", sources) is not None
+    return is_named or any(text.startswith("$") and text in sources for text in given)
 
 
 def _use(
@@ -514,10 +529,10 @@ def _use(
     what: str,
     *,
     patterns: Mapping[str, str] = {},
-) -> bool:
+) -> str:
     """Put what trainjob tells in place of addresses in the training's statement, and of variables made of them.
 
-    `given` are variables that trainjob sets by itself. Return whether the training is told.
+    `given` are variables that trainjob sets by itself. Return the statement, if the training is told.
     """
     of_training = next(
         (node for node in _statements(script) if node.start_byte <= training.command.at < node.end_byte), None
@@ -554,14 +569,14 @@ def _use(
             if mine <= known.keys() | given or node.type == "if_statement":
                 edits.take(node, what)
     if of_training is None:
-        return False
+        return ""
     start = training.command.at
     text = edits.text[start : of_training.end_byte].decode()
     new = told(text)
     prefix = "".join(f'{name}="{known[name]}" ' for name in sorted(exported - given))
     new = re.sub(rf"\b(?:{'|'.join(given)})=\S+\s+", "", new) if given else new
     if prefix + new == text:
-        return False
+        return ""
     overlapping = [one for one in edits.replaced if one[0] >= start]
     for begin, end, put in sorted(overlapping, reverse=True):
         raw = edits.text[start : of_training.end_byte]
@@ -569,7 +584,7 @@ def _use(
         new = told(raw.decode())
     edits.replaced = [one for one in edits.replaced if one[0] < start]
     edits.replaced.append((start, of_training.end_byte, (prefix + new).encode()))
-    return True
+    return prefix + new
 
 
 def _placed(
