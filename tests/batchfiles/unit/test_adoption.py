@@ -325,7 +325,7 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TWO_NODES + "ray start --head\npython train.py\n", "starts Ray by hand"),
+        (TWO_NODES + "up() {\n  ray start --head\n}\nup\npython train.py\n", "starts Ray by hand"),
         (TWO_NODES + "echo hello\n", "starts nothing that trains"),
         (ONE_GPU + "for lr in 1 2; do\n  srun python train.py --lr $lr\ndone\n", "in a loop"),
         (TWO_NODES + "mpirun -np 8 python train.py\n", "by mpirun"),
