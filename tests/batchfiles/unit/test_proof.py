@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from batchfiles.adoption.adopt import adopt
-from batchfiles.adoption.explained import explained
+from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, ProofDifference
