@@ -167,8 +167,8 @@ def _set_by_login_shells(slurm: PrivateSlurm) -> frozenset[tuple[str, str]]:
 def missing_programs(script: BatchScript, python: str) -> tuple[str, ...]:
     """Return the programs that are not here and are stood in for by name.
 
-    They are other versions of Python, programs that start others, as a site's own do (`site_wrapper exec python`), and
-    what the file looks for in any case (`which nvcc`).
+    They are other versions of Python, programs that start others, as a site's own do (`site_wrapper exec python`),
+    `host`, and what the file looks for in any case (`which nvcc`).
     """
     outermost = [
         next((layer.words for layer in one.layers if layer.name in ("wrapper", "container")), one.program)
@@ -178,6 +178,7 @@ def missing_programs(script: BatchScript, python: str) -> tuple[str, ...]:
     names = [words[0].text for words in outermost if any(starts_program(word) for word in words[1:])]
     words = (word.text for one in script.commands for word in one.words)
     names += [text for text in words if re.fullmatch(r"python\d+(?:\.\d+)?", text)]
+    names += [one.name for one in script.named("host")]
     asked = (one for one in script.named("which") if "condition" not in one.within)
     names += [word.text for one in asked for word in one.words[1:]]
     path = process.search_path(python)

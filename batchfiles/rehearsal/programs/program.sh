@@ -36,8 +36,12 @@ stand_in() {
 }
 
 # Runs the Python of another version, or the program that a site's own wrapper would start; else does nothing.
+# Nodes of the cluster's are not here: this one's address is that of any.
 stand_in_for_missing() {
-  case $called in python*) become python3 "$@" ;; esac
+  case $called in
+    python*) become python3 "$@" ;;
+    host) echo "${1-} has address $(become hostname -i)"; exit 0 ;;
+  esac
   while [ $# -gt 0 ]; do
     case ${1##*/} in
       python* | torchrun | accelerate | deepspeed | composer | tune | bash | sh | zsh) exec "$@" ;;

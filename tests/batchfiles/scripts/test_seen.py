@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -202,6 +203,15 @@ def test_a_python_of_another_version_is_the_one_that_is_here(seen: Path) -> None
     words = ["python2.9", "-c", "import sys; sys.exit(7)"]
     ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="python2.9"), code=7)
     assert len(processes_in(seen)) == 1
+
+
+@pytest.mark.skipif(shutil.which("host") is not None, reason="host is here, and is not stood in for")
+def test_a_node_of_the_cluster_has_the_address_of_this_one(seen: Path) -> None:
+    programs(seen, "host")
+    done = ran(
+        ["host", "node7"], environ=environ(seen, PATH=f"{seen.parent / 'programs'}:/bin", TRAINJOB_SEEN_MISSING="host")
+    )
+    assert done.stdout.startswith("node7 has address ")
 
 
 def test_what_bash_does_not_find_ends_no_file_of_a_proof(seen: Path) -> None:
