@@ -22,7 +22,7 @@ from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, Pl
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
-from trainjob.verify.scripts.interruptions import Interrupted, ScriptInterruption, drawn
+from trainjob.verify.scripts.interruptions import Interrupted, ScriptInterruption, TornSave, drawn
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
@@ -310,6 +310,65 @@ def test_a_schedule_that_begins_anew_shows_after_a_rate_that_was_saved_with_the_
     first = dataclasses.replace(there[resumed], **taken_from(0))  # type: ignore[arg-type] # by name
     second = dataclasses.replace(there[resumed + 1], rates=update(number).rates, **taken_from(1))  # type: ignore[arg-type] # by name
     assert after_a_lost_position(tmp_path, [*there.values()], first, second) == codes
+
+
+@pytest.mark.parametrize(
+    ("rates", "codes"),
+    [
+        ((0.1, 0.1, 0.1, 0.01), ["sampler-position", "scheduler"]),  # counts from 0: three epochs until it changes
+        ((0.1, 0.1, 0.01, 0.01), ["sampler-position"]),  # repeats the epoch in which it was
+        ((0.1, 0.01, 0.01, 0.01), ["sampler-position"]),  # begins with the next
+        ((0.1, 0.1, 0.1, 0.1), ["sampler-position"]),  # follows something else
+    ],
+)
+def test_a_schedule_by_epochs_that_counts_from_0_again_is_named_beside_a_lost_position(
+    tmp_path: Path, rates: Sequence[float], codes: list[str]
+) -> None:
+    made = [
+        dataclasses.replace(update(at), rates=(0.1 if at < 3 * LENGTH else 0.01,), scale=None)
+        for at in range(6 * LENGTH)
+    ]
+    whole = AttemptLog(1, tuple(made), (ScriptEvent(updates.SAVED, 6, {"path": "last.pt"}),))
+    taken = [4, *range(100, 100 + 4 * LENGTH)]
+    again = [
+        dataclasses.replace(
+            made[6] if at == 0 else update(200 + at),
+            rates=(rates[at // LENGTH],),
+            batches=(LoadedBatch(at // LENGTH + 1, at % LENGTH, (f"sample {taken[at]}",)),),
+            weights=f"other {at}",
+            scale=None,
+        )
+        for at in range(4 * LENGTH)
+    ]
+    run = RunPaths(tmp_path)
+    attempts = [AttemptLog(1, whole.updates[:6]), AttemptLog(2, tuple(again))]
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
+    assert [one.code for one in evidence.findings()] == codes
+
+
+@pytest.mark.parametrize(
+    ("torn", "others", "cure"),
+    [
+        ("model_000004.pt", {"optim_000004.pt": {"state": "b", "param_groups": "c"}}, "model_000004.pt, optim_#.pt"),
+        ("model.pt", {"opt.pt": {"state": "b", "param_groups": "c"}}, "the newest step that has them all"),
+        ("model.pt", {"best.pt": {"0.weight": "a"}}, "os.replace"),
+        ("model.pt", {}, "os.replace"),
+    ],
+)
+def test_a_torn_checkpoint_of_several_files_has_a_cure_of_its_own(
+    tmp_path: Path, torn: str, others: dict[str, dict[str, str]], cure: str
+) -> None:
+    saves = [
+        ScriptEvent(updates.SAVES, 4, {"path": f"out/{name}", "content": inside, "tensors": {}, "weights": ""})
+        for name, inside in {torn: {"0.weight": "a"}, **others}.items()
+    ]
+    whole = dataclasses.replace(WHOLE, events=(*saves, ScriptEvent(updates.SAVED, 4, {"path": f"out/{torn}"})))
+    run = RunPaths(tmp_path)
+    broken = Interrupted(run, (), None, (TornSave(2, tmp_path / "out" / torn, ("EOFError",)),))
+    evidence = script_resume.ResumeEvidence(run, broken, [[whole]], [[AttemptLog(1, WHOLE.updates)]])
+    found = next(evidence.findings())
+    assert found.code == "torn-checkpoint"
+    assert cure in found.cure
 
 
 def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -264,6 +266,46 @@ def _begun_anew(first: FirstApart, one: Resumption, whole: AttemptLog) -> Iterat
             rates = f"learning rate {_shown(ours.rates)}, as in update {index + 1} of all"
             yield finding("scheduler", f"{where}: {rates}, before the interruption {_shown(before.rates)}")
             return
+
+
+def lost_by_epochs(resumed: Sequence[Resumption], whole: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield the cause, if the rate changes after as many epochs of an attempt as it did after the first ones of all.
+
+    It is for samples that are others already, so that only epochs, and not updates, have something in common.
+    """
+    expected = _rates_by_epoch(whole)
+    changes = _changes(expected)
+    if not changes or any(len(rates) > 1 for rates in expected):
+        return
+    for one in resumed:
+        ours = _rates_by_epoch(one.attempt)
+        if not one.start or not ours:
+            continue
+        here = len(_rates_by_epoch(AttemptLog(0, whole.updates[: one.start + 1]))) - 1
+        # It may repeat the epoch in which it was, or the one that had just ended, or begin with the next.
+        had_ended = len(_rates_by_epoch(AttemptLog(0, whole.updates[: one.start]))) == here
+        begins = range(here - had_ended, here + 2)
+        if any(all(map(operator.eq, ours, expected[begin:])) for begin in begins):
+            continue
+        if _changes(ours) == [place for place in changes if place < len(ours)]:
+            number, mine, other = next(
+                (here + place, mine, other)
+                for place, (mine, other) in enumerate(zip(ours, expected[here:], strict=False))
+                if mine != other
+            )
+            rates = f"epoch {number + 1} has learning rate {_shown(mine[0])}, uninterrupted {_shown(other[0])}"
+            yield finding("scheduler", f"attempt {one.attempt.number}: {rates}; it counts epochs from 0 again")
+            return
+
+
+def _rates_by_epoch(log: AttemptLog) -> list[list[tuple[float, ...]]]:
+    """Return the different rates of each pass over the loader, in order."""
+    passes = itertools.groupby(log.updates, lambda one: one.batches[-1].loader_pass if one.batches else 0)
+    return [list(dict.fromkeys(one.rates for one in made)) for _, made in passes]
+
+
+def _changes(rates: Sequence[object]) -> list[int]:
+    return [place for place, (one, two) in enumerate(itertools.pairwise(rates), start=1) if one != two]
 
 
 def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> LikelyCause | None:

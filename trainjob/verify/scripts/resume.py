@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from trainjob.verify.scripts.lost import (
     first_apart_from_itself,
     first_saved_apart,
     lost,
+    lost_by_epochs,
     lost_counts,
     lost_later,
     seen_twice,
@@ -267,6 +269,8 @@ class ResumeEvidence:
                 if one.code not in known and not (one.code == "scheduler" and "step-counter" in known):
                     found.append(one)
                     known.add(one.code)
+            if not known & {"scheduler", "step-counter", "optimizer"}:
+                found += lost_by_epochs(self._resumed, self._whole)
         elif self.first is None and self._is_alone and not shards:
             found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
@@ -327,16 +331,39 @@ class ResumeEvidence:
         elif self.first is None:
             yield finding("crashed", last)
 
-    @staticmethod
-    def _torn(path: Path | None, evidence: str) -> LikelyCause:
+    def _torn(self, path: Path | None, evidence: str) -> LikelyCause:
         found = finding("torn-checkpoint", evidence)
-        if path is None or not is_of_one_step(path.parent):
+        if path is not None and is_of_one_step(path.parent):
+            cure = (
+                f"Continue from the newest folder that is complete: {path.parent.name} lacks files that the others "
+                "have. A file that is written last says so"
+            )
+            return replace(found, cure=cure)
+        others = self._needed_beside(path) if path is not None else []
+        if path is None or not others:
             return found
         cure = (
-            f"Continue from the newest folder that is complete: {path.parent.name} lacks files that the others have. A "
-            "file that is written last says so"
+            f"A kill may come between the files of a checkpoint ({', '.join([path.name, *others])}), whole as each is: "
+            "name them by their step, and continue from the newest step that has them all. A file that is written last "
+            "says so"
         )
         return replace(found, cure=cure)
+
+    def _needed_beside(self, path: Path) -> list[str]:
+        """Return the files that a save writes beside this one and that have a state which this one lacks."""
+        kinds: dict[int, dict[str, set[str]]] = {}  # update: file: the kinds of its values
+        for event in self._whole.named(updates.SAVES):
+            name, keys = Path(str(event.fields["path"])).name, {*event.fields["content"]}
+            inside = {final_states.kind_of(name, (key,), is_tensor=True) for key in keys}
+            is_optimizer = keys == {"state", "param_groups"}  # under whatever name
+            kinds.setdefault(event.update, {})[name] = {final_states.OPTIMIZER} if is_optimizer else inside
+        numberless = re.sub(r"\d+", "#", path.name)
+        for files in kinds.values():
+            mine = [of_values for name, of_values in files.items() if re.sub(r"\d+", "#", name) == numberless]
+            others = [name for name, of_values in files.items() if mine and of_values - mine[0]]
+            if others:
+                return [re.sub(r"\d+", "#", name) if "#" in numberless else name for name in others]
+        return []
 
     def _not_resumed(self) -> Iterator[LikelyCause]:
         saved: dict[str, int] = {}  # path: after so many updates
