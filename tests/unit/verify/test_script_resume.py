@@ -267,6 +267,7 @@ def test_an_attempt_that_had_nothing_to_load_is_no_right_resume() -> None:
         ({"rates": (0.7,)}, ["scheduler"]),
         ({"state_before": "", "scale": 1.0, **taken_from(0)}, ["optimizer", "scaler"]),
         ({"random_before": "others", "losses": (7.0,)}, ["rng"]),
+        ({"random_before": "others", "weights": "other 9"}, []),  # drawn, and used by nothing
         ({}, []),
     ],
 )
@@ -279,7 +280,7 @@ def test_what_a_later_resume_loses_is_named_beside_what_the_first_lost(
         for number in range(4, 10)
     ]
     there[0] = dataclasses.replace(there[0], weights_before="weights 4", **taken_from(6))  # type: ignore[arg-type] # by name
-    again = dataclasses.replace(there[4], weights="others" if resumed else "other 9", **resumed)
+    again = dataclasses.replace(there[4], **{"weights": "others" if resumed else "other 9", **resumed})
     assert after_a_lost_position(tmp_path, there, again) == ["sampler-position", *codes]
 
 
