@@ -76,6 +76,7 @@ def taken_from(number: int) -> dict[str, object]:
         (changed(6, scale=65536.0), "scaler"),
         (changed(6, state_before=""), "optimizer"),
         (changed(6, state_before="", rates=(0.1,)), "optimizer"),
+        (changed(6, rates=(0.1,), random_before="others"), "scheduler"),
         (changed(6, weights_before="others"), "weights"),
         (changed(0, state_before="state 6", random_before="random 6"), "not-resumed"),
         (changed(6), "unknown"),
@@ -83,6 +84,11 @@ def taken_from(number: int) -> dict[str, object]:
 )
 def test_what_the_first_update_has_lost_is_named(first: ScriptUpdate, code: str) -> None:
     assert lost([first]) == [code]
+
+
+def test_another_loss_is_of_random_numbers_whatever_the_step_has_lost() -> None:
+    assert lost([changed(6, rates=(0.1,), random_before="others", losses=(7.0,))]) == ["scheduler", "rng"]
+    assert lost([changed(6, random_before="others", losses=(7.0,), **taken_from(4))]) == ["sampler-position"]
 
 
 def test_updates_beyond_the_end_are_a_lost_count() -> None:
@@ -350,8 +356,8 @@ def test_a_schedule_by_epochs_that_counts_from_0_again_is_named_beside_a_lost_po
 @pytest.mark.parametrize(
     ("torn", "others", "cure"),
     [
-        ("model_000004.pt", {"optim_000004.pt": {"state": "b", "param_groups": "c"}}, "model_000004.pt, optim_#.pt"),
-        ("model.pt", {"opt.pt": {"state": "b", "param_groups": "c"}}, "the newest step that has them all"),
+        ("model_000004.pt", {"optim_000004.pt": {"state": "b", "param_groups": "c"}}, "Continue from the newest step"),
+        ("model.pt", {"opt.pt": {"state": "b", "param_groups": "c"}}, "(model.pt, opt.pt)"),
         ("model.pt", {"best.pt": {"0.weight": "a"}}, "os.replace"),
         ("model.pt", {}, "os.replace"),
     ],
@@ -383,6 +389,14 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
     (found,) = lost_module.lost(first, WHOLE, longer=False)
     assert found.code == "sampler-position"
     assert "this epoch has 2 batches" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("a/last.pt", "last.pt"), ("a/last.pt.tmp", "last.pt"), (".tmp_last.pt", "last.pt"), ("x.new12", "x"), (".", "")],
+)
+def test_a_file_that_is_moved_to_its_place_has_its_last_name(path: str, name: str) -> None:
+    assert lost_module.name_of(path) == name
 
 
 def test_averaged_weights_in_a_checkpoint_are_reported() -> None:
@@ -549,9 +563,12 @@ def test_a_count_that_is_lost_without_a_seed_is_no_lost_schedule(tmp_path: Path)
     assert "scheduler" not in [one.code for one in evidence.findings()]
 
 
-@pytest.mark.parametrize(("made", "codes"), [(1, ["not-interrupted"]), (2, [])])
-def test_on_a_cluster_each_run_has_its_starts_and_every_stop_has_to_be_met(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: int, codes: list[str]
+@pytest.mark.parametrize(
+    ("is_on_cluster", "made", "codes"),
+    [(True, 1, ["not-interrupted"]), (True, 2, []), (False, 1, ["not-interrupted"]), (False, 2, [])],
+)
+def test_on_a_cluster_each_run_has_its_starts_and_every_stated_stop_has_to_be_met(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_on_cluster: bool, made: int, codes: list[str]
 ) -> None:
     run, starts = RunPaths(tmp_path), []
     whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
@@ -575,13 +592,13 @@ def test_on_a_cluster_each_run_has_its_starts_and_every_stop_has_to_be_met(
         vary=vary,
         run=runs,
         say=print,
-        is_on_cluster=True,
+        is_on_cluster=is_on_cluster,
         remote=object(),
         folder_of_ranks=str(tmp_path),
         request=SimpleNamespace(job=job),
     )
     plan = InterruptionPlan(len(stops), WAYS, stated=stops)
     verdict = script_resume.verify_script(cast(Any, bench), instances=1, plan=plan, profile="standard")
-    assert starts == [1, len(stops) + 2]
+    assert starts == [1, len(stops) + 2 if is_on_cluster else 1]
     assert [one.code for one in verdict.findings] == codes
     assert (verdict.equal, verdict.inconclusive) == (not codes, bool(codes))
