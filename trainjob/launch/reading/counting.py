@@ -111,6 +111,11 @@ class Counter:
         return self._stated_epochs or (self._epochs if self._first_epoch == 1 else None)
 
     @property
+    def named_epochs(self) -> Optional[int]:
+        """The number of epochs, or that of the last one, that the command states, or its output."""
+        return self._epochs
+
+    @property
     def stated_total(self) -> Optional[int]:
         """The number of updates that the command or its output states."""
         return self._total
