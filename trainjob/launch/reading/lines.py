@@ -104,7 +104,8 @@ _LOSS_WORDS, _NO_LOSS = (
     {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
     {"scale", "scaler", "scaling", "weight", "std", "stdev", "var", "variance", "min", "max", "best", "norm"},
 )
-_PLAIN_LOSS = {"loss", "train_loss", "training_loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
+_OF_TRAINING = re.compile(r"\A(?:train|training)_(?=.)")
+_PLAIN_LOSS = {"loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
 # What else makes a line worth quoting, and its count one of a training.
 _TELLING = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "lr", "learning", "f1", "auc", "bleu", "ppl"}
 
@@ -306,6 +307,7 @@ class _NamedValues:
         if is_loss and _HELD_OUT.search(name):
             self._has_held_out_loss = True
         elif is_loss:
+            plain = _OF_TRAINING.sub("", plain)
             self._losses.setdefault(plain, value)
             # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
             sums = [value for one, value in self._losses.items() if one in _PLAIN_LOSS]
