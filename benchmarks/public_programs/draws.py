@@ -332,6 +332,24 @@ DRAWS = {
         "noise": "w86763777/pytorch-ddpm, main.py",
         "xception": "jfzhang95/pytorch-deeplab-xception, train.py",
     },
+    # And after those.
+    "draw_16": {
+        "rays": "yenchenlin/nerf-pytorch, run_nerf.py",
+        "occupied": "autonomousvision/occupancy_networks, train.py",
+        "documents": "hitvoice/DrQA, train.py",
+        "inferred_sentences": "facebookresearch/InferSent, train_nli.py",
+        "self_distilled": "facebookresearch/dino, main_dino.py",
+        "faces_with_margins": "foamliu/InsightFace-v2, train.py",
+        "perceptual_upscaling": "twtygqyy/pytorch-SRResNet, main_srresnet.py",
+        "traffic": "hazdzz/STGCN, main.py",
+        "rainbow": "Kaixhin/Rainbow, main.py",
+        "short_reviews": "prakashpandey9/Text-Classification-Pytorch, main.py",
+        "fourier": "zongyi-li/fourier_neural_operator, fourier_2d.py",
+        "anchors": "kuangliu/pytorch-retinanet, train.py",
+        "disentangled": "1Konny/Beta-VAE, solver.py",
+        "many_series": "nnzhan/MTGNN, train_multi_step.py",
+        "mixed_and_matched": "YU1ut/MixMatch-pytorch, train.py",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {

@@ -39,6 +39,7 @@ _MOST_FILES = 8
 _LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
 _LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
 _MOST_QUOTES, _LONGEST_QUOTE = 3, 120
+_BLOCKS = re.compile("[\u2500-\u25ff]+")  # of which bars are made
 _WITH_PATHS = (".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf")
 _MANY_TIMES = 1.5
 _COUNTED = "counted"  # the source of positions that the hook has counted
@@ -247,7 +248,7 @@ class ScriptProgress:
     def _read(self, line: str) -> Tuple[Optional[Reading], str]:
         """Return what a line says, and how it is named as a source; keep it if it names figures."""
         reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
-        text = " ".join(lines.plain(self._heading + line).split())
+        text = " ".join(_BLOCKS.sub("", lines.plain(self._heading + line)).split())
         if reading is not None and self._heading:
             reading = Reading("aside", is_telling=reading.is_telling)
         # Without numbers and colours, a line says where a value comes from.
@@ -268,7 +269,7 @@ class ScriptProgress:
     def _quote(self, wording: str, text: str) -> None:
         """Keep a line as the newest of its wording, for people to read."""
         self._quotes.pop(wording, None)
-        self._quotes[wording] = re.sub(r"([^\w\s])\1{3,}", r"\1\1\1", text)[:_LONGEST_QUOTE]  # bars, rules
+        self._quotes[wording] = text[:_LONGEST_QUOTE]
         for oldest in [*self._quotes][:-_MOST_QUOTES]:
             del self._quotes[oldest]
 

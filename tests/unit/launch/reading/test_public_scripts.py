@@ -521,6 +521,15 @@ def test_samples_epochs_and_bars_of_something_else_are_no_updates(tmp_path: Path
     assert shown == [(update, None) for update in (*range(10, 71, 10), 70)]
 
 
+def test_a_count_that_stands_still_is_none_of_updates(tmp_path: Path, clock: Clock) -> None:
+    """A bar of samples without its description yet, at the begin of each epoch."""
+    looks = [
+        (made, (bar(0, 640) if made in (1, 41) else bar(made * 16, 640, "epoch: ")) + "\n")
+        for made in (1, 20, 39, 41, 50)
+    ]
+    assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, looks)} == {None}
+
+
 def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clock) -> None:
     looks = [(0, bar(0, 16, "Map: ")), (0, bar(8, 16)), (0, bar(16, 16) + "\n"), (5, "loss 2.5\n"), (9, "loss 2.25\n")]
     shown = beside_counted(RunPaths(tmp_path), clock, looks)
@@ -682,14 +691,18 @@ def test_an_epoch_that_is_printed_beside_counted_updates_is_not_shown_without_a_
 
 
 def test_the_newest_lines_that_name_figures_are_quoted(tmp_path: Path, clock: Clock) -> None:
-    """One of each wording, three at most, without what a terminal acts on, and rules and bars shortened."""
+    """One of each wording, three at most, without bars and what a terminal acts on."""
     looks = [
         (10, "\x1b[31mEpoch 1\x1b[0m acc: 0.25\nsaving\n"),
-        (20, "Epoch 2 acc: 0.5\n" + bar(40, 40, "Test: ", ", val_acc=0.6") + "\n"),
-        (30, "Epoch 3 acc: 0.75\nf1 = 0.5\n======== BLEU: 30.1\n"),
+        (20, "Epoch 2 acc: 0.5\nppl: 9\n" + bar(20, 40, "Test: ", ", val_acc=0.6")),
+        (30, bar(40, 40, "Test: ", ", val_acc=0.7") + "\nEpoch 3 acc: 0.75\nf1 = 0.5\n"),
     ]
     beside_counted(RunPaths(tmp_path), clock, looks)
-    assert progress.read(RunPaths(tmp_path)).printed == ["Epoch 3 acc: 0.75", "f1 = 0.5", "=== BLEU: 30.1"]
+    assert progress.read(RunPaths(tmp_path)).printed == [
+        "Test: 100%|| 40/40 [00:05<08:15, 2.00it/s, val_acc=0.7]",
+        "Epoch 3 acc: 0.75",
+        "f1 = 0.5",
+    ]
 
 
 def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tmp_path: Path, clock: Clock) -> None:
