@@ -91,8 +91,8 @@ _HELD_OUT = re.compile(
 _HELD_OUT_FIRST = re.compile(
     r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b|\s{0,8}\*\s{1,8}acc"
 )
-# Beside a loss or an accuracy: elsewhere it may be what a logger puts before each line.
-_TRAINING = re.compile(r"(?:\A|[^a-z])train\D{0,40}(?:loss|acc)|(?:loss|acc\w{0,10})[_ /]train")
+# In the name of a loss: elsewhere it may be what a logger puts before each line.
+_TRAINING = re.compile(r"(?:\A|[^a-z])train(?:ing)?(?![a-z])")
 # Bars that count something else than training.
 _ASIDE = re.compile(
     r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"
@@ -124,7 +124,7 @@ class Reading(NamedTuple):
     figures: Mapping[str, float] = {}  # of training: the loss, or what an expression of the job has found
     is_telling: bool = False  # it names figures, perhaps those of an evaluation
     loss_name: str = ""  # of a loss that is not named as that of the training; others on other lines make it a part
-    names_training: bool = False  # a word of the line, or a held-out loss in it, says that its loss is the training's
+    names_training: bool = False  # its name, or a held-out loss beside it, says that the loss is the training's
     at: Optional[float] = None  # in seconds since 1970; None: when it was read
 
 
@@ -144,13 +144,6 @@ def read(line: str) -> Optional[Reading]:
     text = plain(line)
     if not any(map(str.isdigit, text)):
         return None
-    reading = _read(text)
-    if reading is None or _TRAINING.search(text.lower()) is None:
-        return reading
-    return reading._replace(names_training=True)
-
-
-def _read(text: str) -> Optional[Reading]:
     for kind, shape in (("tqdm", _TQDM), ("tqdm", _ENDLESS), ("rich", _RICH), ("keras", _KERAS)):
         match = shape.match(text)
         if match is not None:
@@ -251,7 +244,7 @@ class _NamedValues:
         self.begins_at = len(text)  # the first count or figure
         self._order = len(_UPDATES) + 1
         self._losses: Dict[str, float] = {}
-        self._has_held_out_loss = False
+        self._has_held_out_loss = self._names_training = False
         for match, name, value in _pairs(text):
             self._add(match, name, value)
 
@@ -294,7 +287,7 @@ class _NamedValues:
         counts = (update, total, epoch, epochs, within_epoch)
         # A loss beside one that is named as that of an evaluation is the training's, if it is no part of one.
         is_beside = self._has_held_out_loss and not self.loss_name
-        told = (self.is_telling, self.loss_name, is_beside)
+        told = (self.is_telling, self.loss_name, is_beside or self._names_training)
         return Reading(source, *counts, False, False, self.figures, *told)
 
     def figure(self, name: str, value: float) -> bool:
@@ -307,6 +300,7 @@ class _NamedValues:
         if is_loss and _HELD_OUT.search(name):
             self._has_held_out_loss = True
         elif is_loss:
+            self._names_training |= _TRAINING.search(name) is not None
             plain = _OF_TRAINING.sub("", plain)
             self._losses.setdefault(plain, value)
             # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.

@@ -644,7 +644,9 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
     ("line", "loss"),
     [
         ("Training: 2026-11-27 14:00:00,123-[lfw][40]Loss-Flip: 0.38750+-0.01200\n", None),
-        ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", 1.105),
+        ("11/27/2026 14:00:00 - INFO - trainer -   loss = 1.105\n", None),
+        ("INFO - train - loss = 1.105\n", None),
+        ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", None),
         ("train_loss: 0.3875\n", 0.3875),
         ("LOSS train 1.105 ACC train 0.3875\n", 1.105),
         ("loss: 1.105 val_loss: 0.9\n", 1.105),
