@@ -23,6 +23,7 @@ become() {
     fi
   done
   case $called in accelerate | deepspeed | composer | tune) stand_in "$called" "$@" ;; esac
+  case " ${TRAINJOB_SEEN_WRAPPERS-} " in *" $called "*) behind_wrapper "$@" ;; esac
   echo "$called: command not found" >&2
   exit 127
 }
@@ -32,6 +33,17 @@ stand_in() {
   name=stand-in
   note "$@"
   become python3 -S "$here/.launcher.py" "$@"
+}
+
+# Runs the program that a site's own wrapper would start.
+behind_wrapper() {
+  while [ $# -gt 0 ]; do
+    case ${1##*/} in
+      python* | torchrun | accelerate | deepspeed | composer | tune | bash | sh | zsh) exec "$@" ;;
+      apptainer | singularity | shifter) exec "$@" ;;
+    esac
+    shift
+  done
 }
 
 # Runs what stands behind the options, the first of which may be a verb: `conda run -n torch python train.py`.

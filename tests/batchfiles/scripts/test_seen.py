@@ -189,6 +189,14 @@ def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, st
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
 
 
+def test_what_a_missing_wrapper_of_a_site_starts_runs_without_it(seen: Path) -> None:
+    programs(seen, "site_wrapper")
+    words = ["site_wrapper", "--image", "x.sif", "exec", "bash", "-c", "exit 7"]
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_WRAPPERS="other site_wrapper"), code=7)
+    assert [one.words for one in calls_in(seen)] == [tuple(words)]
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_WRAPPERS="other"), code=127)
+
+
 def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None:
     programs(seen, "hostname")
     real = seen.parent / "real"

@@ -132,6 +132,7 @@ for number in range(1, 7):
     subprocess.run([PYTHON, "micro.py"], cwd=here.project, env={**here.environ, **run}, check=True)
     ((log,),) = update_log.read(RunPaths(here.project))
     assert [one.divided for one in log.updates[1:]] == [is_divided] * 2
+    assert all(loss < 8.0 for loss in log.updates[0].losses)  # without the scaler's factor
 
 
 def test_weights_of_a_shorter_type_are_seen_at_the_first_update(here: Here) -> None:
