@@ -16,7 +16,7 @@ from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.placeholders import SubmissionFolder, make_placeholders
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, compared, files_written, logs_of
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
-from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, missing_wrappers, record
+from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, missing_programs, record
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
@@ -31,8 +31,8 @@ from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
 _PROGRAM = "train.py"
-# Python waits where its program is not here, so that all ranks are seen.
-_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
+# Python waits where its program is not here, so that all ranks are seen; what bash does not find is passed over.
+_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8", "TRAINJOB_SEEN_PASSES": "1"}
 
 
 def prove(
@@ -117,9 +117,9 @@ def _run_of_file(
     made = make_placeholders(script, words, here, place, python, arguments)
     if made is not None:
         say("the training program is missing here: a program that only waits replaces it")
-    wrappers = missing_wrappers(script, python)
-    for name in wrappers:
-        say(f"{name} is missing here: what it starts is started without it")
+    missing = missing_programs(script, python)
+    for name in missing:
+        say(f"{name} is missing here, and stood in for")
     run = BatchRun(
         script=script,
         folder=here if made is None else made.folder,
@@ -128,7 +128,7 @@ def _run_of_file(
         arguments=arguments,
         maps={**({} if made is None else made.maps), **_to_project(maps, here, made)},
         programs=None if made is None else made.programs,
-        wrappers=wrappers,
+        missing=missing,
         python=python,
         takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
         needs_log_folder=False,

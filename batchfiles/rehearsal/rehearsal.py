@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from batchfiles.rehearsal import requested_cluster
-from batchfiles.rehearsal.running import BatchRun, missing_wrappers, record
+from batchfiles.rehearsal.running import BatchRun, missing_programs, record
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts, site_of
@@ -62,7 +62,7 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
         cluster=cluster or requested_cluster.cluster_from(script),
         arguments=options.arguments,
         maps=options.maps,
-        wrappers=missing_wrappers(script, python),
+        missing=missing_programs(script, python),
         python=python,
         has_gpus=options.has_gpus,
         takes_whole_nodes=cluster is None and requested_cluster.takes_whole_nodes(script),

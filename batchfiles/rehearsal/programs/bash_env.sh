@@ -47,6 +47,14 @@ cd() {
   builtin cd "$@" || return
 }
 
+# In a proof, functions and programs of the cluster's do nothing; an option that begins a line is no program anywhere.
+if [[ -n ${TRAINJOB_SEEN_PASSES-} ]]; then
+  command_not_found_handle() {
+    echo "$1: command not found" >&2
+    [[ $1 != -* ]] || return 127
+  }
+fi
+
 if [[ -n ${TRAINJOB_SEEN-} ]]; then
   # A login shell begins with the PATH of /etc/profile, which has none of the user's programs.
   if shopt -q login_shell; then PATH=$TRAINJOB_SEEN_PATH:$PATH; fi

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -192,9 +193,32 @@ def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, st
 def test_what_a_missing_wrapper_of_a_site_starts_runs_without_it(seen: Path) -> None:
     programs(seen, "site_wrapper")
     words = ["site_wrapper", "--image", "x.sif", "exec", "bash", "-c", "exit 7"]
-    ran(words, environ=environ(seen, TRAINJOB_SEEN_WRAPPERS="other site_wrapper"), code=7)
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="other site_wrapper"), code=7)
     assert [one.words for one in calls_in(seen)] == [tuple(words)]
-    ran(words, environ=environ(seen, TRAINJOB_SEEN_WRAPPERS="other"), code=127)
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="other"), code=127)
+
+
+def test_a_python_of_another_version_is_the_one_that_is_here(seen: Path) -> None:
+    programs(seen, "python2.9")
+    words = ["python2.9", "-c", "import sys; sys.exit(7)"]
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="python2.9"), code=7)
+    assert len(processes_in(seen)) == 1
+
+
+@pytest.mark.skipif(shutil.which("host") is not None, reason="host is here, and is not stood in for")
+def test_a_node_of_the_cluster_has_the_address_of_this_one(seen: Path) -> None:
+    programs(seen, "host")
+    done = ran(
+        ["host", "node7"], environ=environ(seen, PATH=f"{seen.parent / 'programs'}:/bin", TRAINJOB_SEEN_MISSING="host")
+    )
+    assert done.stdout.startswith("node7 has address ")
+
+
+def test_what_bash_does_not_find_ends_no_file_of_a_proof(seen: Path) -> None:
+    script = "set -e; nowhere_load; echo on; --lr 1; echo no"
+    for given, said, code in (("1", "on\n", 127), ("", "", 127)):
+        done = ran(["bash", "-c", script], environ=environ(seen, TRAINJOB_SEEN_PASSES=given), code=code)
+        assert done.stdout == said
 
 
 def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None:

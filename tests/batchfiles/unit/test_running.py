@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,9 +103,12 @@ def test_the_logs_of_slurm_are_for_what_slurm_does_wrong(of_job: dict[str, Any],
         ("srun ./wrapper.sh python train.py", ()),  # of the project
         ("srun site_train --config python.yaml", ()),
         ("apptainer exec x.sif python train.py", ()),
+        ("srun python2.9 train.py", ("python2.9",)),
+        *([] if shutil.which("host") else [("A=$(host node7 | cut -f 4)\npython train.py", ("host",))]),
+        ("which nowhere_cc bash\nif which nowhere_ld; then echo; fi\npython train.py", ("nowhere_cc",)),
         ("run() { srun python $1; }\nrun python", ()),
     ],
 )
 def test_a_program_that_starts_another_and_is_not_here_is_known(line: str, missing: tuple[str, ...]) -> None:
     script = script_of(Path("train.sbatch"), f"#!/bin/bash\n{line}\n".encode(), SiteFacts())
-    assert running.missing_wrappers(script, sys.executable) == missing
+    assert running.missing_programs(script, sys.executable) == missing
