@@ -163,8 +163,8 @@ def test_a_job_is_an_element_or_a_restart_only_if_the_controller_says_so(bash: B
     bash.program("scontrol", "echo JobId=7 ArrayJobId=5 ArrayTaskId=3 JobState=RUNNING Restarts=2 Reason=None")
     assert bash.run(shows, **reported).out == "3 2\n"
     # The element that began last has its array's own number.
-    elements = ["JobId=8 ArrayJobId=7 ArrayTaskId=2 Restarts=2 X=1", "JobId=7 ArrayJobId=7 ArrayTaskId=3 Restarts=1 X=1"]
-    bash.program("scontrol", "\n".join(f"echo {one}" for one in elements))
+    elements = [f"echo JobId={job} ArrayJobId=7 ArrayTaskId=3 Restarts={job - 6} BatchFlag=1" for job in (8, 7)]
+    bash.program("scontrol", "\n".join(elements))
     assert bash.run(shows, **reported).out == "3 1\n"
     bash.program("scontrol", "echo slurm_load_jobs error >&2; exit 1")
     assert bash.run(shows, **reported).out == "3 4\n"
