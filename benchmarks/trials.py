@@ -1,8 +1,8 @@
 """Runs tests and histories in forks of one process, which has loaded what all of them load but nothing of ours.
 
 For `benchmarks.mutants`, which starts it in a copy of the repository: `python -m benchmarks.trials` reads lines of
-JSON, [WORDS, SECONDS]. WORDS are `pytest` and its arguments, or `reached` and those of `benchmarks.reached`. It prints each
-exit code, and null for what did not end in time.
+JSON, [WORDS, SECONDS], and prints exit codes, null for what did not end in time. WORDS are `pytest` and its arguments,
+or `reached` and those of `benchmarks.reached`.
 """
 
 from __future__ import annotations

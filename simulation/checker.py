@@ -298,8 +298,11 @@ class Checker:
                 self.world.violate("one job continues a run", f"{job.id}, and {first.id}, which {name} has requeued")
 
     def _job_ended(self, job: Job, code: int) -> None:
-        """Note that what an administrator has cancelled is to stay so, if its script could see to it."""
-        name = f"script {job.id}.{job.starts}"
+        """See that a script which has returned said how its attempt ended, and note what is to stay cancelled."""
+        name, truth = f"script {job.id}.{job.starts}", self.truth(job.folder)
+        is_newest = name in self.attempt_of and self.attempt_of[name] == max(truth.claims)
+        if is_newest and self._has_returned(name) and truth.word_of != name:
+            self.world.violate("an attempt that ends says how", name)
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
         # Commands after the cancel report it.
         has_asked = any(at > job.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.calls)
@@ -307,11 +310,11 @@ class Checker:
         if not self._was_ever_troubled(name):
             self.world.after(GOES_ON_WITHIN_S, lambda: self._goes_on(job, name))
         # Killed between its TERM and its word, a script leaves nothing by which the next one knows.
-        could_say_so = code != 143 and (self._has_returned(name) or self.truth(job.folder).word_of == name)
+        could_say_so = code != 143 and (self._has_returned(name) or truth.word_of == name)
         if job.is_cancelled_by_hand and could_say_so and is_in_time and not (is_troubled or self._is_being_resumed()):
             others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
             if not others:
-                self.truth(job.folder).cancelled_at = self.world.now
+                truth.cancelled_at = self.world.now
 
     def _goes_on(self, job: Job, script: str) -> None:
         """See that what a script has called REQUEUED goes on, if nobody has ended it since."""
