@@ -42,6 +42,7 @@ GOES_ON_WITHIN_S = 60.0
 ANSWERED_WITHIN_S = 2.0
 # A job script may be at work on srun's end, and a launcher asks by TERM what does not handle USR1.
 ASKED_WITHIN_S = 30.0
+SCANCELS = 4  # of a job script, where none is answered
 
 
 @dataclass
@@ -115,8 +116,10 @@ class Checker:
         job = self._job_of(script)
         if job is None or job.after is None or job.restarts or truth.word not in states.ENDED:
             return
-        # One that was killed, or was not answered, may have had no time to cancel its follow-up job.
-        has_dropped_it = self._has_returned(truth.word_of) and not self._was_ever_troubled(truth.word_of)
+        # One that was killed, or was not answered, may not have cancelled its follow-up job; but it calls scancel again.
+        unanswered = [program for _, who, program in self.troubles if who == truth.word_of]
+        could_drop_it = len(unanswered) < SCANCELS and all("scancel" in program for program in unanswered)
+        has_dropped_it = self._has_returned(truth.word_of) and could_drop_it
         if truth.word == states.CANCELLED or has_dropped_it:
             self.world.violate("what has ended goes on by hand alone", f"{script.name} continues what is {truth.word}")
 
@@ -347,6 +350,11 @@ class Checker:
         for one in shown if kind == "cancel" and error is None and not is_resumed else ():
             if one.state in states.ACTIVE and not one.is_stale:
                 self.world.violate("a cancel ends its run", f"{command.name} reported {one.state}")
+        if kind == "cancel" and isinstance(error, UserError) and not self._was_ever_troubled(command.name):
+            for job in self.slurm.jobs.values():
+                is_left = job.state in ("PENDING", "RUNNING") and job.submitted_at < command.began_at
+                if is_left and f"run {job.name}: Slurm was asked to cancel" in str(error):
+                    self.world.violate("a cancel ends its run", f"{command.name} leaves {job.id} {job.state}")
         if kind == "stop" and error is None and not (command.is_killed or self._is_being_resumed()):
             paths = RunPaths(Path(str(command.result)))
             self.truth(paths.folder).stopped_at = self.world.now if paths.stop.exists() else None

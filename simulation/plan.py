@@ -471,6 +471,18 @@ AIMED = (
         numbers=(2, 2, 3),
     ),
     Theme(
+        "lost nodes, and no answer",
+        ("train",),
+        ("kills a client",),
+        ("status",),
+        longest_s=1.0,
+        fails=0.0,
+        trouble=(0.0,),
+        certain=(("train", "dies second"), ("gives a node up", "down")),
+        term_within_s=25.0,
+        killed=0.0,
+    ),
+    Theme(
         "cancelled after a requeue",
         ("train", "checkpoint"),
         ("requeue", "administrator cancels"),

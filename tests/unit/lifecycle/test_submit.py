@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,7 @@ from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.lifecycle.start import Handover, refuse_redirects, submit, to_wait_for
 from trainjob.observe import index
+from trainjob.observe.status import status
 from trainjob.records.submission import Remote, Submission
 
 
@@ -348,3 +350,14 @@ def test_the_scheduler_is_not_asked_about_a_job_whose_id_is_known(
     monkeypatch.setattr(told, "look_for", Mock(side_effect=UserError("the controller is down")))
     with pytest.raises(UserError, match=r"the same job was submitted \d+ s ago"):
         submit(handover)
+
+
+@pytest.mark.usefixtures("told")
+def test_a_run_that_goes_on_elsewhere_begins_there_as_one_that_nobody_has_cancelled(
+    handover: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "copy", lambda paths, _, target: shutil.copytree(paths.folder, target))
+    monkeypatch.setattr(folder, "write_again", lambda *_: None)
+    paths = made(tmp_path / "ended", "abcd", state="CANCELLED", native={"job_id": "7"}, is_cancelled=True)
+    moved = recorded(start.go_on(status(paths), handover, print))
+    assert (moved.is_cancelled, moved.is_unknown, moved.continues) == (False, False, "abcd")
