@@ -116,7 +116,7 @@ class Checker:
         job = self._job_of(script)
         if job is None or job.after is None or job.restarts or truth.word not in states.ENDED:
             return
-        # One that was killed, or was not answered, may not have cancelled its follow-up job; but it calls scancel again.
+        # One that was killed, or not answered, may not have cancelled its follow-up job; but it calls scancel again.
         unanswered = [program for _, who, program in self.troubles if who == truth.word_of]
         could_drop_it = len(unanswered) < SCANCELS and all("scancel" in program for program in unanswered)
         has_dropped_it = self._has_returned(truth.word_of) and could_drop_it

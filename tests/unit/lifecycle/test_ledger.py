@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trainjob.contract import clock
 from trainjob.contract.paths import home
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle.ledger import Limit
@@ -60,3 +61,24 @@ def test_a_row_that_is_not_sound_changes_nothing(row: object) -> None:
 )
 def test_a_newer_row_of_a_run_counts(row: object, hours: float) -> None:
     assert charged(RUNS, row) == hours
+
+
+def test_a_budget_counts_its_own_devices_cluster_folder_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "time", lambda: 1e9)
+    ended = {"device": "GPU", "cluster": "hpc", "project": "/p/a", "spent": 1.0, "ended_at": 1e9 - 10}
+    rows = [
+        {"run": "mine", **ended},
+        {"run": "ipus", **ended, "device": "IPU", "spent": 10.0},
+        {"run": "elsewhere", **ended, "cluster": "other", "spent": 100.0},
+        {"run": "another", **ended, "project": "/q", "spent": 1000.0},
+        {"run": "old", **ended, "ended_at": 1e9 - 90_000, "spent": 10_000.0},
+    ]
+    assert charged(*rows) == 11_101.0
+    for limit, hours in (
+        (ALL._replace(device="IPU"), 10.0),
+        (ALL._replace(cluster="hpc"), 11_001.0),
+        (ALL._replace(folder="/p"), 10_101.0),
+        (ALL._replace(per="day"), 1_101.0),
+        (ALL._replace(per="day", cluster="hpc", folder="/p/a"), 1.0),
+    ):
+        assert ledger.used([limit]) == [(limit, hours)]

@@ -29,6 +29,7 @@ from trainjob.lifecycle.lock import locked
 from trainjob.lifecycle.start import Handover, refuse_redirects, submit, to_wait_for
 from trainjob.observe import index
 from trainjob.observe.status import status
+from trainjob.records import checkpoints
 from trainjob.records.submission import Remote, Submission
 
 
@@ -352,12 +353,36 @@ def test_the_scheduler_is_not_asked_about_a_job_whose_id_is_known(
         submit(handover)
 
 
-@pytest.mark.usefixtures("told")
-def test_a_run_that_goes_on_elsewhere_begins_there_as_one_that_nobody_has_cancelled(
-    handover: Handover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# --- Elsewhere.
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have copies of run directories made here, and no job rendered into them."""
     monkeypatch.setattr(mirror, "copy", lambda paths, _, target: shutil.copytree(paths.folder, target))
     monkeypatch.setattr(folder, "write_again", lambda *_: None)
+    monkeypatch.setattr(checkpoints, "passed_over", lambda _: ["update-3 is damaged"])
+
+
+@pytest.mark.usefixtures("told", "copied")
+def test_a_run_that_goes_on_elsewhere_begins_there_as_one_that_nobody_has_cancelled(
+    handover: Handover, tmp_path: Path
+) -> None:
     paths = made(tmp_path / "ended", "abcd", state="CANCELLED", native={"job_id": "7"}, is_cancelled=True)
-    moved = recorded(start.go_on(status(paths), handover, print))
+    said: list[str] = []
+    moved = recorded(start.go_on(status(paths), handover, said.append))
     assert (moved.is_cancelled, moved.is_unknown, moved.continues) == (False, False, "abcd")
+    assert said == ["update-3 is damaged"]
+
+
+@pytest.mark.usefixtures("copied")
+def test_a_run_that_could_not_go_on_elsewhere_is_as_it_was(told: Told, handover: Handover, tmp_path: Path) -> None:
+    paths = made(tmp_path / "ended", "abcd", state="FAILED", native={"job_id": "7"})
+    before = paths.submission.read_text()
+    told.fail(NotSubmittedError("sbatch: no", "wait"))
+    with pytest.raises(NotSubmittedError):
+        start.go_on(status(paths), handover, print)
+    assert paths.submission.read_text() == before
+    paths.submission.unlink()
+    with pytest.raises(UserError, match="run abcd was started by hand"):
+        start.go_on(status(paths), handover, print)
