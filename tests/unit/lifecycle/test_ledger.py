@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.run_folders import made
 from trainjob.contract import clock
 from trainjob.contract.paths import home
 from trainjob.lifecycle import ledger
-from trainjob.lifecycle.ledger import Limit
+from trainjob.lifecycle.ledger import Charge, Cost, Limit
+from trainjob.observe import status as of_status
 
 ALL = Limit(100.0, "GPU", None, "config.yaml")
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().split("\n") if line]
 
 
 def charged(*rows: Any) -> float:
@@ -82,3 +89,21 @@ def test_a_budget_counts_its_own_devices_cluster_folder_and_time(monkeypatch: py
         (ALL._replace(per="day", cluster="hpc", folder="/p/a"), 1.0),
     ):
         assert ledger.used([limit]) == [(limit, hours)]
+
+
+def test_what_a_run_has_cost_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> list[object]:
+        raise AssertionError
+
+    monkeypatch.setattr(of_status, "statuses", asked)
+    assert charged({**RUNS, "folder": str(tmp_path), "spent": 1.0, "ended_at": 5.0}) == 1.0
+    with pytest.raises(AssertionError):
+        charged({**RUNS, "folder": str(tmp_path)})
+
+
+def test_a_run_that_has_not_begun_is_charged_from_its_first_attempt_on(tmp_path: Path) -> None:
+    paths = made(tmp_path, "abcd", state=None)
+    with ledger.charged(paths, Charge(Cost("GPU", 8, 2.0), "hpc", "/p", [ALL], [paths])) as begins:
+        begins()
+    (row,) = rows_of(home() / "ledger.jsonl")
+    assert (row["attempts"], row["before"], row["most"]) == ({"": 0}, 0.0, 2.0)

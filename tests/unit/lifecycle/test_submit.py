@@ -71,7 +71,7 @@ def test_a_run_is_whole_recorded_and_in_the_index_when_it_begins(told: Told, han
         "copied": 1,
         "left_out": [["big", "data"]],
     }
-    assert (now.remote, list(now.after)) == (None, [])
+    assert (now.remote, list(now.after), now.holds_nodes) == (None, [], False)
     assert datetime.fromisoformat(now.submitted_at).tzinfo is not None
     assert paths.submission.stat().st_mode & 0o777 == 0o644
 
