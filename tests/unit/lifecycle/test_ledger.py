@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.run_folders import made
+from trainjob.backends.base import NotSubmittedError
 from trainjob.contract import clock
 from trainjob.contract.paths import home
 from trainjob.lifecycle import ledger
@@ -107,3 +108,27 @@ def test_a_run_that_has_not_begun_is_charged_from_its_first_attempt_on(tmp_path:
         begins()
     (row,) = rows_of(home() / "ledger.jsonl")
     assert (row["attempts"], row["before"], row["most"]) == ({"": 0}, 0.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("begins_first", "error", "hours"),
+    [
+        (False, OSError("full"), 0.0),
+        (True, OSError("full"), 2.0),
+        (True, NotSubmittedError("sbatch: no", "wait"), 0.0),
+    ],
+)
+def test_what_certainly_never_began_is_not_charged(
+    tmp_path: Path, begins_first: bool, error: Exception, hours: float
+) -> None:
+    paths = made(tmp_path, "abcd", state=None)
+
+    def submitted() -> None:
+        with ledger.charged(paths, Charge(Cost("GPU", 8, 2.0), "hpc", "/p", [ALL])) as begins:
+            if begins_first:
+                begins()
+            raise error
+
+    with pytest.raises(type(error)):
+        submitted()
+    assert ledger.used([ALL]) == [(ALL, hours)]
