@@ -28,7 +28,7 @@ hold_nodes() {
     used=$(stat -c %y .used 2>/dev/null) || used=$last
     if is_over "$look_s"; then
       tell_idle 'its time has passed: its nodes are released'
-      : >done
+      : >"done"
       return 0
     elif [[ "$used" != "$last" ]] || has_steps; then
       last=$used unused_s=0
