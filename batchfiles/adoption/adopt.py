@@ -29,6 +29,7 @@ from batchfiles.adoption.start import (
 )
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.cluster.reading import job_from_text
@@ -192,16 +193,20 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     job_from_text(job, JOB_FILE)
     if cluster is not None:
         cluster_from_text(cluster, CLUSTER_FILE)
-    cured = _cured(original, " ".join(run.words), keys)
+    cured = _cured(original, launch, " ".join(run.words), keys)
     return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
 
 
-def _cured(script: BatchScript, command: str, keys: Keys) -> tuple[str, ...]:
+def _cured(script: BatchScript, launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
     faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
+    options = launch.launcher.options.values() if launch.launcher is not None else ()
+    empty = {source for value in options if value is not None for source in value.sources if source}
+    if any(one.code == "unset-variable" and empty.intersection(one.text.split()) for one in faults):
+        cured["unset-variable"] = None  # trainjob tells the launcher its figures
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
     return tuple(cured)
