@@ -31,8 +31,8 @@ from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
 _PROGRAM = "train.py"
-# Python waits where its program is not here, so that all ranks are seen; what bash does not find is passed over.
-_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8", "TRAINJOB_SEEN_PASSES": "1"}
+# Python waits where its program is not here, so that all ranks are seen.
+_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
 def prove(
@@ -56,7 +56,12 @@ def prove(
     script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place = Path(name)
-        words, given = read_job(job).command or [], dict(_WAITING)
+        defined = re.findall(
+            r"(?m)^\s*(?:function\s+)?([\w-]+)\s*\(\)|^\s*function\s+([\w-]+)", "\n".join(script.lines)
+        )
+        # What bash does not find is passed over, but for these.
+        given = {**_WAITING, "TRAINJOB_SEEN_DEFINED": " ".join(["exit", *(one or other for one, other in defined)])}
+        words = read_job(job).command or []
         if (outside := program_from_outside(script)) is not None:
             say(f"${outside}, the program, is not set in {path.name}: {_PROGRAM} replaces it")
             words = [word.replace(f"${outside}", _PROGRAM) for word in words]

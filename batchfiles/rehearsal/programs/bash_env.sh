@@ -47,11 +47,13 @@ cd() {
   builtin cd "$@" || return
 }
 
-# In a proof, functions and programs of the cluster's do nothing; an option that begins a line is no program anywhere.
-if [[ -n ${TRAINJOB_SEEN_PASSES-} ]]; then
+# In a proof, functions and programs of the cluster's do nothing. An option that begins a line is no program anywhere,
+# and the file's own functions (TRAINJOB_SEEN_DEFINED) have to be in its job.
+if [[ -n ${TRAINJOB_SEEN_DEFINED-} ]]; then
   command_not_found_handle() {
     echo "$1: command not found" >&2
-    [[ $1 != -* ]] || return 127
+    case $1 in -*) return 127 ;; esac
+    case " $TRAINJOB_SEEN_DEFINED " in *" $1 "*) return 127 ;; esac
   }
 fi
 

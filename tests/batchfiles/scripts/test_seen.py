@@ -214,11 +214,11 @@ def test_a_node_of_the_cluster_has_the_address_of_this_one(seen: Path) -> None:
     assert done.stdout.startswith("node7 has address ")
 
 
-def test_what_bash_does_not_find_ends_no_file_of_a_proof(seen: Path) -> None:
-    script = "set -e; nowhere_load; echo on; --lr 1; echo no"
-    for given, said, code in (("1", "on\n", 127), ("", "", 127)):
-        done = ran(["bash", "-c", script], environ=environ(seen, TRAINJOB_SEEN_PASSES=given), code=code)
-        assert done.stdout == said
+def test_what_bash_does_not_find_ends_no_file_of_a_proof_unless_the_file_defines_it(seen: Path) -> None:
+    script = "set -e; nowhere_load; echo on; {}; echo no"
+    for line, given, said in (("--lr 1", "exit", "on\n"), ("setup", "exit setup", "on\n"), ("--lr 1", "", "")):
+        environment = environ(seen, TRAINJOB_SEEN_DEFINED=given)
+        assert ran(["bash", "-c", script.format(line)], environ=environment, code=127).stdout == said
 
 
 def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None:

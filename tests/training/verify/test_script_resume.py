@@ -153,6 +153,24 @@ for name in ("float32", "float16", "bfloat16"):
     assert ended.stdout.split() == ["none", "float16", "bfloat16"]
 
 
+def test_one_draw_is_seen_in_the_digests_of_random_numbers(here: Here) -> None:
+    here.write(
+        "draws.py",
+        """\
+import random
+import numpy, torch
+from trainjob_hooks import digests
+for draw in (lambda: None, lambda: torch.rand(1), random.random, lambda: numpy.random.randint(9)):
+    before = digests.of_random_numbers().split(".")
+    draw()
+    print([one != two for one, two in zip(before, digests.of_random_numbers().split("."))].count(True))
+""",
+    )
+    environ = {**here.environ, **updates.hooked(here.folder, None)}
+    ended = subprocess.run([PYTHON, "draws.py"], cwd=here.project, env=environ, capture_output=True, text=True)
+    assert ended.stdout.split() == ["0", "1", "1", "1"]
+
+
 def test_the_oldest_python_and_torch_are_recorded(here: Here, needs: Callable[[str], Path]) -> None:
     script = """\
 import torch
