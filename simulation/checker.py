@@ -145,8 +145,10 @@ class Checker:
         could_tell = not (self._was_troubled(script.name, "scancel") and self._was_troubled(script.name, "scontrol"))
         if word == states.REQUEUED and not is_held and could_tell and not self._is_being_cancelled(job):
             self.world.violate("what is REQUEUED has a start", f"{script.name}, when its job is {job.state}")
-        if word == states.STOPPED and waits and could_ask:
-            self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
+        known = read_text(job.folder / ".follow_up").strip()  # it is cancelled next
+        unknown = [one.id for one in waits if str(one.id) != known]
+        if word == states.STOPPED and unknown and could_ask:
+            self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {unknown[0]} waits")
         was_refused = any((event.who, event.what) == (script.name, "srun") for event in self.world.history)
         if job.step is None and was_refused and job.state == "RUNNING" and word == states.FAILED:
             self.world.violate("an srun that is refused is called again", f"{script.name} ended as {word}")
