@@ -72,7 +72,7 @@ class _Edits:
         return self.script.root.text or b""
 
     def take(self, node: Node, what: str, where: Where = Where.TRAINJOB) -> None:
-        if all(one is not node for one, _, _ in self.taken):
+        if not self.has_taken(node):
             self.taken.append((node, where, what))
 
     def has_taken(self, node: Node) -> bool:
@@ -228,7 +228,7 @@ def _ray(script: BatchScript) -> FoundRoles | None:
             )
         for one in found:
             _refuse_container(script, one, "Ray")
-            words = [word for word in one.command.words if word.text.startswith("--")] if _is_ray(one) else []
+            words = [word for word in one.command.words if word.text.startswith("--")] if one.name == "ray" else []
             for word in words:
                 name = word.text.removeprefix("--").partition("=")[0]
                 if not _OF_RAY.fullmatch(name) and one.srun is not None and name not in one.srun.options:
@@ -246,10 +246,6 @@ def _ray(script: BatchScript) -> FoundRoles | None:
     if nodes > 1 and not has_workers and len(started) == 1:
         changes.append(f"line {started[0][1][0].line}: only Ray's head is started; the job starts it on {nodes} nodes")
     return FoundRoles(script, edits.result(), edits.taken, nodes, {}, has_ray=True, lost=lost, changes=changes)
-
-
-def _is_ray(launch: LaunchedProgram) -> bool:
-    return launch.name == "ray"
 
 
 def _addresses_of_ray(script: BatchScript, launch: LaunchedProgram) -> dict[str, str]:
@@ -287,10 +283,9 @@ def _take_jobs(script: BatchScript, edits: _Edits, after: int) -> list[tuple[int
             lost.append(
                 (line, f"ray job submit --{name}", "the role's command is the driver itself, in the run's environment")
             )
-        edits.replaced.append((begin, end, re.sub(rb"[^\n]", b" ", edits.text[begin:end])))
-        # A line that went on goes on without its sign.
-        kept = edits.replaced.pop()
-        edits.replaced.append((kept[0], kept[1], kept[2].replace(b"\n", b"\\\n") if b"\n" in kept[2] else kept[2]))
+        # A line that went on still does.
+        blank = re.sub(rb"[^\n]", b" ", edits.text[begin:end]).replace(b"\n", b"\\\n")
+        edits.replaced.append((begin, end, blank))
     return lost
 
 
@@ -319,11 +314,9 @@ def _served(script: BatchScript) -> FoundRoles | None:
     if not servers:
         return None
     edits = _Edits(script)
-    for one in servers:
-        edits.take(one.node, f"role {one.name}")
     for at, one in enumerate(servers):
         one.name = f"{_SERVER}{at + 1}" if len(servers) > 1 else _SERVER
-    edits.taken = [(one.node, Where.JOB, f"roles: {one.name}") for one in servers]
+        edits.take(one.node, f"roles: {one.name}", Where.JOB)
     first = servers[0].node.start_byte
     waits = _take_waits(script, edits, first, "", of_servers=True)
     training = main_launch(edits.result())
