@@ -360,6 +360,8 @@ class ScriptProgress:
             is_cut = 0 < (counted.cut or 0) < (pace.total or 0)
             if pace.total is not None and is_of_all and is_known and not is_cut:
                 return pace.total, pace.label
+        if is_last and counted.per_pass and base + counted.updates == counted.per_pass * (counted.epochs or 0):
+            return base + counted.updates, "what its variables state, and it has made"
         if self._earlier is not None:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
         named = self._outputs[0][1].named_epochs
