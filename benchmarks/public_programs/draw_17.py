@@ -222,7 +222,11 @@ def frames_and_returns() -> None:
 
 
 def gathered() -> None:
-    args, policy, value = SimpleNamespace(max_iter_num=120, log_interval=1, min_batch_size=2048, num_threads=4), net(), net()
+    args, policy, value = (
+        SimpleNamespace(max_iter_num=120, log_interval=1, min_batch_size=2048, num_threads=4),
+        net(),
+        net(),
+    )
     optimizer_policy, optimizer_value = (torch.optim.Adam(one.parameters(), lr=0.01) for one in (policy, value))
     truth.update(total=120)
     for i_iter in range(args.max_iter_num):
@@ -267,7 +271,12 @@ def until_stopped() -> None:
 
 def endless_bars() -> None:
     """It breaks at an epoch that stands in its code."""
-    opt, model, dataloader, test = SimpleNamespace(epoch=5, plot_every=40, test_num=10000), net(), samples(), samples(160)
+    opt, model, dataloader, test = (
+        SimpleNamespace(epoch=5, plot_every=40, test_num=10000),
+        net(),
+        samples(),
+        samples(160),
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     truth.update(total=120, epochs=3)
     print("load data\nmodel construct completed")
@@ -324,7 +333,12 @@ def one_long_pass() -> None:
 
 
 def denoised() -> None:
-    p, model, train_loader, valid_loader = SimpleNamespace(nb_epochs=3, report_interval=10), net(), samples(), samples(160)
+    p, model, train_loader, valid_loader = (
+        SimpleNamespace(nb_epochs=3, report_interval=10),
+        net(),
+        samples(),
+        samples(160),
+    )
     optim = torch.optim.Adam(model.parameters(), lr=1e-3)
     truth.update(total=120, epochs=3)
     num_batches = len(train_loader)
@@ -428,7 +442,9 @@ def tagged() -> None:
         print(f"Dev: time: {0.1:.2f}s, speed: {900:.2f}st/s; acc: {0.9:.4f}, p: {0.5:.4f}, r: {0.4:.4f}, f: {0.44:.4f}")
         print("Exceed previous best f score:", best_dev)
         best_dev = 0.44 + idx
-        print(f"Test: time: {0.1:.2f}s, speed: {900:.2f}st/s; acc: {0.9:.4f}, p: {0.5:.4f}, r: {0.4:.4f}, f: {0.43:.4f}")
+        print(
+            f"Test: time: {0.1:.2f}s, speed: {900:.2f}st/s; acc: {0.9:.4f}, p: {0.5:.4f}, r: {0.4:.4f}, f: {0.43:.4f}"
+        )
 
 
 def styles() -> None:
@@ -699,7 +715,12 @@ def digits_and_houses() -> None:
 
 def slow_motion() -> None:
     """It evaluates in the middle of a pass, without eval()."""
-    args, model, loader, held = SimpleNamespace(epochs=3, progress_iter=10, checkpoint_epoch=5), net(), samples(), samples(160)
+    args, model, loader, held = (
+        SimpleNamespace(epochs=3, progress_iter=10, checkpoint_epoch=5),
+        net(),
+        samples(),
+        samples(160),
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     truth.update(total=120, epochs=3)
     for epoch in range(args.epochs):
@@ -748,7 +769,7 @@ class _Anomalies:
             print(f"Updating learning rate to {self.lr * 0.5**epoch}")
 
 
-def anomalies() -> None:
+def anomalous_series() -> None:
     truth.update(total=120, epochs=3)
     _Anomalies().train()
 

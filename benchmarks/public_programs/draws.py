@@ -379,7 +379,7 @@ DRAWS = {
         "triplets": "andreasveit/triplet-network-pytorch, train.py",
         "digits_and_houses": "yunjey/mnist-svhn-transfer, solver.py",
         "slow_motion": "avinashpaliwal/Super-SloMo, train.py",
-        "anomalies": "thuml/Anomaly-Transformer, solver.py",
+        "anomalous_series": "thuml/Anomaly-Transformer, solver.py",
         "compared": "floodsung/LearningToCompare_FSL, miniimagenet_train_one_shot.py",
         "spoken": "soobinseo/Transformer-TTS, train_transformer.py",
     },

@@ -20,6 +20,7 @@ class Counted(NamedTuple):
     began: Optional[int] = None  # updates that the optimizer's state had seen before
     per_pass: Optional[int] = None  # updates of a pass over its loader
     epochs: Optional[int] = None  # that its own variables state
+    steps: Optional[int] = None  # the same, of all epochs
     cut: Optional[int] = None  # updates after which its variables may end it; 0: something else may
     # Bytes of its log between which it made no update and may have evaluated: the newest, the last perhaps without an
     # end (-1), and how many were before. A beginning is -1 where it does not print into its log alone.
@@ -30,6 +31,10 @@ class Counted(NamedTuple):
         """Return the updates of so many epochs; None if that is unknown, or its variables say something else."""
         total = self.per_pass * epochs if self.per_pass and epochs and self.epochs in (None, epochs) else None
         return None if total is None or (self.cut is not None and self.cut < total) else total
+
+    def has_made(self, updates: int) -> bool:
+        """Return whether so many are all that its variables state."""
+        return updates in (self.steps, (self.per_pass or 0) * (self.epochs or 0))
 
     @property
     def evaluates(self) -> bool:
@@ -88,14 +93,14 @@ class Counts:
 def _parse(line: str) -> Tuple[Optional[Counted], str]:
     """Return what a process has counted, None before its first update, and why it counts no further."""
     fields = line.split()
-    if len(fields) < 8:
+    if len(fields) < 9:
         return None, ""
-    began, per_pass, epochs, cut = (None if one == "-1" else int(one) for one in fields[3:7])
+    began, per_pass, epochs, steps, cut = (None if one == "-1" else int(one) for one in fields[3:8])
     updates, first_at, last_at = int(fields[0]), float(fields[1]), float(fields[2])
-    before, _, newest = fields[7].partition(":")
+    before, _, newest = fields[8].partition(":")
     asides = tuple((int(begin), int(end)) for begin, _, end in (one.partition("_") for one in newest.split(",") if one))
-    counted = Counted(updates, first_at, last_at, began, per_pass, epochs, cut, asides, int(before))
-    return counted if counted.updates else None, " ".join(fields[8:])
+    counted = Counted(updates, first_at, last_at, began, per_pass, epochs, steps, cut, asides, int(before))
+    return counted if counted.updates else None, " ".join(fields[9:])
 
 
 def _together(found: List[Counted]) -> Counted:

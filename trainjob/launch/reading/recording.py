@@ -355,12 +355,13 @@ class ScriptProgress:
         has_epochs = (self._epoch is not None and not self._has_fractions) or (counted.epochs or epochs or 1) > 1
         for pace in self._paces.values():
             is_of_all = pace.total != counted.per_pass and (counted.per_pass is not None or not has_epochs)
+            is_of_all |= pace.total == counted.steps
             is_known = pace.is_ahead_by(base) or (is_last and pace.is_at(counted.updates))
             # A smaller number of updates among its variables may end it.
             is_cut = 0 < (counted.cut or 0) < (pace.total or 0)
             if pace.total is not None and is_of_all and is_known and not is_cut:
                 return pace.total, pace.label
-        if is_last and counted.per_pass and base + counted.updates == counted.per_pass * (counted.epochs or 0):
+        if is_last and counted.has_made(base + counted.updates):
             return base + counted.updates, "what its variables state, and it has made"
         if self._earlier is not None:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt

@@ -492,6 +492,14 @@ def test_a_total_that_a_smaller_number_among_the_variables_may_cut_is_unknown(tm
         assert {total for _, total in beside_counted(paths, clock, looks, cut=cut)} == totals
 
 
+def test_a_bar_is_of_all_epochs_if_a_variable_states_its_total(tmp_path: Path, clock: Clock) -> None:
+    looks = [(made, bar(made, 300)) for made in range(10, 121, 10)]
+    for steps, totals in ((None, {None}), (300, {None, 300}), (200, {None})):
+        paths = RunPaths(tmp_path / str(steps))
+        paths.folder.mkdir()
+        assert {total for _, total in beside_counted(paths, clock, looks, epochs=3, steps=steps)} == totals
+
+
 def test_a_loss_behind_a_bar_that_ends_no_line_may_be_of_an_evaluation(tmp_path: Path, clock: Clock) -> None:
     text = bar(40, 120) + "epoch 0: {'precision': 0.31, 'loss': 0.32}\n"
     begin = len(HEADER.encode()) + len(bar(40, 120).encode())
@@ -541,6 +549,9 @@ def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clo
     ("facts", "command", "total"),
     [
         ({"per_pass": 10, "epochs": 3}, [], None),  # nothing but a variable says it
+        ({"per_pass": 10, "epochs": 2, "cut": 0}, [], 20),  # nor did anything end it earlier
+        ({"epochs": 3, "steps": 20, "cut": 20}, [], 20),
+        ({"epochs": 3, "steps": 21, "cut": 21}, [], None),
         ({"per_pass": 10}, ["train.py", "--epochs", "3"], 30),
         ({"per_pass": 10, "epochs": 3}, ["train.py", "--epochs", "3"], 30),
         ({"per_pass": 10, "epochs": 4}, ["train.py", "--epochs", "3"], None),
@@ -557,7 +568,9 @@ def test_a_loader_and_epochs_give_a_total_that_nobody_prints(
     facts: dict[str, Any], command: list[str], total: int | None, tmp_path: Path, clock: Clock
 ) -> None:
     looks = [(made, "") for made in range(4, 21, 4)]
-    assert beside_counted(RunPaths(tmp_path), clock, looks, command, **facts)[-1] == (20, total)
+    shown = beside_counted(RunPaths(tmp_path), clock, looks, command, **facts)
+    assert shown[-1] == (20, total)
+    assert command or shown[-2][1] is None
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ _SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", 
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
+_CRITIC_STEPS = 5  # before an optimizer that has not stepped yet may be that of another model, not of a generator
 _MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES = 40, 400, 100, 4
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
@@ -39,6 +40,7 @@ _CUTS = re.compile(
     r"|(?:\w*_)?stop_(?:\w+_)?(?:step|iter|update)\w*\Z|(?:\w+_)?(?:step|iter|iteration|update)s?_stop\Z",
     re.IGNORECASE,
 )
+_STEPS = re.compile(r"(?:max|total)_(?:train_|training_)?steps\Z", re.IGNORECASE)  # of these, all that there are
 _OTHER_CUTS = re.compile(
     r"(?:dry_run|fast_dev_run|smoke_test|debug|limit_\w+|\w*patience|early_stop\w*)\Z", re.IGNORECASE
 )
@@ -57,6 +59,7 @@ class _Count:
         self.why_not = ""
         self.epochs: Optional[int] = None
         self.cuts: Set[int] = set()  # what may end the training earlier, in updates; 0: something else may
+        self.steps: Optional[int] = None  # that its own variables state
         self.skipped: Any = None  # on a GPU: updates that its optimizer has left out
         self.read_skipped_at = 0.0
         self._weights: Set[int] = set()  # the first one of each optimizer that has stepped in this update
@@ -86,7 +89,7 @@ class _Count:
         """Tell the launcher."""
         per_pass = self._updates_of_pass()
         cut = min((one for one in self.cuts if one != per_pass), default=-1)
-        known = [-1 if one is None else one for one in (self.began, per_pass, self.epochs)]
+        known = [-1 if one is None else one for one in (self.began, per_pass, self.epochs, self.steps)]
         line = "%d %.3f %.3f " % (self.updates, self.first_at, self.last_at)
         asides = ",".join("%d_%d" % aside for aside in self._asides)
         line += "%s %d %d:%s %s" % (" ".join(map(str, known)), cut, self._asides_before, asides, self.why_not)
@@ -101,7 +104,7 @@ class _Count:
             self._weights, self._newcomer = {weight}, 0
             self._note_loader()
         else:
-            is_new = weight not in self._have_stepped and self.updates >= 2
+            is_new = weight not in self._have_stepped and self.updates >= _CRITIC_STEPS
             self._newcomer = weight if is_new else 0
             self._weights.add(weight)
         self._have_stepped.add(weight)
@@ -110,7 +113,7 @@ class _Count:
             self._asides[-1], self._is_aside = (self._asides[-1][0], _size_of_log()), False
         if not self.first_at:
             self.first_at, self.began = self.last_at, _state_step(optimizer)
-            self.epochs, self.cuts = _stated_length()
+            self.epochs, self.steps, self.cuts = _stated_length()
 
     def left_out(self) -> None:
         """Take back an update whose step changed nothing."""
@@ -349,13 +352,16 @@ def _watch_evaluation(kind: Any) -> None:
     kind.eval = watched
 
 
-def _stated_length() -> Tuple[Optional[int], Set[int]]:
-    """Return the epochs that the program's own variables state, None unless it is one number, and what may cut them.
+def _stated_length() -> Tuple[Optional[int], Optional[int], Set[int]]:
+    """Return the epochs and steps that the program's own variables state, and what may cut the epochs.
+
+    None where they are not one number.
 
     Looked up among the variables of the functions at work, and the settings among them, outside of libraries.
     """
     frame: Any = sys._getframe(1)
     epochs: Set[int] = set()
+    steps: Set[int] = set()
     cuts: Set[int] = set()
     for _ in range(_MOST_FRAMES):
         if frame is None:
@@ -370,12 +376,14 @@ def _stated_length() -> Tuple[Optional[int], Set[int]]:
                     epochs.add(0 if is_counter or number != int(number) else int(number))
                 elif _CUTS.match(name):
                     cuts.add(int(number))
+                    steps.update([int(number)] if _STEPS.match(name) else [])
                 elif _OTHER_CUTS.match(name):
                     cuts.add(0)
             if _is_snapshot(frame):
                 variables.clear()
         frame = frame.f_back
-    return (epochs.pop() if len(epochs) == 1 else None) or None, cuts
+    first, second = (one.pop() if len(one) == 1 else None for one in (epochs, steps))
+    return first or None, second, cuts
 
 
 def _is_snapshot(frame: Any) -> bool:
@@ -417,6 +425,8 @@ def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:
     for name, value in list(variables.items())[:_MOST_NAMES]:
         is_searched = not isinstance(value, (type, type(sys))) and not type(value).__module__.startswith("torch")
         inner = value if isinstance(value, dict) else getattr(value, "__dict__", {}) if is_searched else {}
+        if isinstance(value, tuple):
+            inner = dict(zip(getattr(value, "_fields", ()), value))
         for one, number in [(name, value), *list(inner.items())[:_MOST_NAMES]]:
             if isinstance(one, str) and isinstance(number, (int, float)) and number > 0:
                 yield one, number
