@@ -109,6 +109,16 @@ PROGRAMS = {
         "for _ in range(5):\n    for at in (0, 0, 1): loss([model, other][at]).backward(); two[at].step()",
         *(10, None),
     ),
+    "a critic and a generator that step twice each": (
+        "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
+        "for _ in range(5):\n    for at in (0, 0, 1, 1): loss([model, other][at]).backward(); two[at].step()",
+        *(11, None),
+    ),
+    "a limit in a named tuple": (
+        "from collections import namedtuple\ncfg = namedtuple('Config', ['total_steps'])(20)\n"
+        f"epochs, accumulation = 3, 1\n{SGD}{TRAIN}",
+        *(30, None),
+    ),
     "a function that calls eval() of a model": (
         f"def main():\n    epochs = 3\n    {SGD}    for epoch in range(epochs):\n        model.train()\n"
         "        for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()\n"
@@ -178,6 +188,15 @@ def test_programs_that_follow_each_other_add_up_and_ranks_of_one_do_not(tmp_path
         "assert [one.wait() for one in both] == [0, 0]"
     )
     assert counted(side_by_side, tmp_path)[1].counted.updates == 4
+
+
+@pytest.mark.parametrize(
+    ("stated", "all_of_it"), [("epochs = 3", 30), ("epochs, max_steps = 9, 30", 30), ("epochs = 4", 40)]
+)
+def test_what_variables_state_is_all_that_is_made(stated: str, all_of_it: int, tmp_path: Path) -> None:
+    loop = "for _ in range(3):\n    for (batch,) in loader: loss().backward(); optimizer.step()"
+    known = counted(f"{BEGINS}{stated}\n{SGD}{loop}", tmp_path)[1].counted
+    assert [made for made in (10, 20, 30, 40) if known.has_made(made)] == [all_of_it]
 
 
 def test_the_state_that_an_optimizer_has_loaded_says_where_it_continues(tmp_path: Path) -> None:

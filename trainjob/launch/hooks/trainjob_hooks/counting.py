@@ -418,7 +418,7 @@ def _global_names(code: Any) -> Set[str]:
 
 
 def _numbers(variables: Any) -> Iterator[Tuple[str, float]]:
-    """Yield the names and values of variables, and in dictionaries and objects among them, that are numbers above 0.
+    """Yield the names and values of variables, also in dictionaries, objects and named tuples, that are above 0.
 
     Not in torch's own, such as a schedule of the learning rate, which has a number of steps of its own.
     """
