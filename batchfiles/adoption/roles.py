@@ -43,6 +43,7 @@ _OF_RAY = re.compile(
 _PORT = re.compile(r"--?(?:p|port|http[-_]port|server[-_]port)")
 _HOST = re.compile(r"--host|--bind|-H")
 _HERE = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\$\{?HOSTNAME\}?|\$\(hostname(?: -[a-zA-Z])?\))"
+_APART = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_HERE}['\"]?(?!\S)"
 _SHARES = r"--?(?:(?:tp|dp|pp|tensor[-_]parallel|data[-_]parallel|pipeline[-_]parallel)(?:[-_]size)?|num[-_]shard)"
 _ENDS = re.compile(
     r"(?:srun\s[^;&|]*\s)?ray\s+stop\b.*|(?:kill|pkill|killall)\b.*|redis-cli\b.*\bshutdown\b.*|(?:export\s+)?\w+=\"?\$!\"?",
@@ -390,6 +391,9 @@ def _served(found: FoundRoles) -> FoundRoles | None:
         _refuse_container(found, one.launch, "a server")
         one.read(found)
         found.take(one.node, f"roles: {one.name}", Where.JOB)
+    if len(servers) > 1 and (apart := re.search(_APART, main_launch(found.script).command.text)):
+        what = f"has the host of a server without its port, and there are {len(servers)} servers: {apart[0]}"
+        raise found.refused(servers[0].launch.line, what, "give the training each address as host:port")
     waits = [(_awaited_by(servers, node, text), node, text) for node, text in _waits(found)]
     for one in servers:
         ready = one.ready("\n".join(text for server, _, text in waits if server is one))
@@ -499,7 +503,7 @@ def _address(script: BatchScript, variable: str, figure: str, sources: Iterable[
     at_port = {
         rf"(?:{'|'.join(hosts)}):{of_number}": whole,
         rf"(--?[\w-]*port[= ]){of_number}": rf"\g<1>{number}",
-        rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_HERE}['\"]?(?!\S)": rf"\g<1>{host}",
+        _APART: rf"\g<1>{host}",
     }
     return _Address(variable, at_port | patterns, names)
 

@@ -168,6 +168,10 @@ def test_a_file_becomes_a_job_with_roles(name: str, tmp_path: Path) -> None:
             "source a/bin/activate\nCUDA_VISIBLE_DEVICES=0 vllm serve m &\nsleep 60\nsource b/bin/activate\npython train.py\n",
             "changes the environment behind the start of a server in line 6",
         ),
+        (
+            "CUDA_VISIBLE_DEVICES=0 vllm serve m &\nCUDA_VISIBLE_DEVICES=1 vllm serve n --port 81 &\nsleep 60\npython train.py --host localhost --port 81\n",
+            "the host of a server without its port, and there are 2 servers: --host localhost",
+        ),
         ('srun bash -c "ray start --head; python train.py"\n', "the driver in the same statement"),
     ],
 )
@@ -211,6 +215,15 @@ def test_a_server_that_its_client_awaits_is_a_role(tmp_path: Path) -> None:
         "command": ["trl", "vllm-serve", "--model", "m", *HAS_PORT],
         "ready": f"{HTTP}/health/",
     }
+
+
+def test_a_host_that_the_training_is_told_twice(tmp_path: Path) -> None:
+    text = "vllm serve m &\nsleep 60\npython train.py --reward-host localhost --host localhost --port 8000\n"
+    command = job_from_text(adopted(FOUR_GPUS + text, tmp_path).job, "job.yaml").command
+    assert command[-1].split("train.py ")[1].split() == [
+        *("--reward-host", "${TRAINJOB_ROLE_SERVER%:*}", "--host", "${TRAINJOB_ROLE_SERVER%:*}"),
+        *("--port", "${TRAINJOB_ROLE_SERVER##*:}"),
+    ]
 
 
 def test_what_runs_beside_and_is_not_awaited_is_no_role(tmp_path: Path) -> None:
