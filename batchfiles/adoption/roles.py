@@ -150,7 +150,7 @@ class FoundRoles:
         if self.exports:
             exports = [f'export {name}="{value}"' for name, value in sorted(self.exports.items())]
             main["command"] = with_lines(_words(main), exports)
-            per = start.per
+            per = "node" if start.per == "node" else per
         if per is not None and not self.has_ray:
             main["command_per"] = per
         if self.servers:

@@ -124,7 +124,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {  # the file, its roles, an
         "#!/bin/bash\n#SBATCH --cpus-per-task=8\nredis-server --port 6379 &\nuntil redis-cli -p 6379 ping; do sleep 1; done\nexport REDIS_HOST=localhost REDIS_PORT=6379\npython train.py\nredis-cli shutdown\n",
         {
             "server": {"hosts": 1, "command": ["redis-server", *HAS_PORT], "ready": "{host}:{port}"},
-            "train": {"hosts": 1, "command_per": "rank", "instances": 1, "needs": ["server"], "command": _shell('export REDIS_HOST="${TRAINJOB_ROLE_SERVER%:*}"', 'export REDIS_PORT="${TRAINJOB_ROLE_SERVER##*:}"', "exec python train.py", "")},
+            "train": {"hosts": 1, "instances": 1, "needs": ["server"], "command": _shell('export REDIS_HOST="${TRAINJOB_ROLE_SERVER%:*}"', 'export REDIS_PORT="${TRAINJOB_ROLE_SERVER##*:}"', "exec python train.py", "")},
         },
         2,
     ),
