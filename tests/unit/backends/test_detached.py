@@ -282,7 +282,7 @@ def test_without_a_scheduler_there_is_no_queue_and_no_name(tmp_path: Path) -> No
 def test_what_can_not_be_ended_before_a_new_start_leaves_the_run_as_it_was(world: World, tmp_path: Path) -> None:
     paths = run_on(tmp_path)
     world.left[None] = [[11]]
-    with pytest.raises(NotSubmittedError, match="11 on this machine survive KILL.*so nothing was submitted"):
+    with pytest.raises(NotSubmittedError, match=r"11 on this machine survive KILL.*so nothing was submitted"):
         detached.start(paths, of(paths, attempt=2))
 
 
