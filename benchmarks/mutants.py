@@ -12,7 +12,7 @@ Prints a line for each, and what was noticed in each place. What is known is kep
 digest of the code and its tests: a run that was stopped goes on. What survives is to be read: it stands in
 harmless_mutants.yaml with a reason, or a test is missing.
 
-    python -m benchmarks.mutants [COUNT] [--seed SEED] [--processes N] [--only TEXT]
+    python -m benchmarks.mutants [COUNT] [--seed SEED] [--processes N] [--only TEXT] [--without-scripts]
 """
 
 from __future__ import annotations
@@ -177,30 +177,51 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "copy"
         shutil.copytree(ROOT, self.folder, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
-        # Bytecode of a faulty module would outlive the fault, if the next is written in the same second.
-        self._environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)}
+        self._environment = {**os.environ, "TMPDIR": str(folder)}
+        # Bytecode that is kept goes by the text of its module: that of a faulty one is never written, nor mistaken.
+        compiled = ("trainjob", "simulation", "standins", "benchmarks", "tests/support")
+        self.run(["-m", "compileall", "-qq", "--invalidation-mode", "checked-hash", *compiled])
+        self._environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        self._trials = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.trials"],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
 
-    def run(self, words: list[str], limit_s: float | None = None, **environment: str) -> int | None:
-        """Return the exit code; None if the command took too long."""
-        try:
-            return subprocess.run(
-                [sys.executable, *words],
-                cwd=self.folder,
-                env={**self._environment, **environment},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=limit_s,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return None
+    def run(self, words: list[str], **environment: str) -> int:
+        """Run Python, and return its exit code."""
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env={**self._environment, **environment},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        ).returncode
 
-    def pytest(self, words: list[str], limit_s: float | None = None, **environment: str) -> int | None:
-        """Run tests, and return as `run` does."""
+    def options(self, tests: list[str]) -> list[str]:
+        """Return the arguments with which pytest runs tests."""
         listed = self.folder.parent / "tests"
-        listed.write_text("\n".join(words))
-        options = ["-q", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={self.folder.parent / 'temporary'}"]
-        return self.run(["-m", "pytest", *options, f"@{listed}"], limit_s, **environment)
+        listed.write_text("\n".join(tests))
+        temporary = self.folder.parent / "temporary"
+        return ["-q", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={temporary}", f"@{listed}"]
+
+    def tried(self, words: list[str], limit_s: float) -> int | None:
+        """Return the exit code of a trial; None if it took too long."""
+        assert self._trials.stdin is not None
+        assert self._trials.stdout is not None
+        print(json.dumps([words, limit_s]), file=self._trials.stdin, flush=True)
+        code: int | None = json.loads(self._trials.stdout.readline())
+        return code
+
+    def close(self) -> None:
+        """End what runs the trials."""
+        self._trials.kill()
+        self._trials.wait()
 
 
 class Reached:
@@ -212,7 +233,8 @@ class Reached:
         self._by_file: dict[str, set[str]] = {}
         tests, histories = kept / "tests.json", kept / "histories.json"
         if not tests.exists():
-            if copy.pytest([_UNIT, *_SCRIPTS], REACHED=f"{tests}.part", PYTEST_PLUGINS="benchmarks.reached") != 0:
+            words = ["-m", "pytest", *copy.options([_UNIT, *_SCRIPTS])]
+            if copy.run(words, REACHED=f"{tests}.part", PYTEST_PLUGINS="benchmarks.reached") != 0:
                 raise SystemExit("a test fails without a fault: mend that first")
             os.replace(f"{tests}.part", tests)
         if not histories.exists():
@@ -252,19 +274,17 @@ class Reached:
         return 60 + 5 * sum(self._seconds[one] for one in some)
 
 
-def noticed_by(mutant: Mutant, copy: Copy, reached: Reached) -> str | None:
+def noticed_by(mutant: Mutant, copy: Copy, reached: Reached, *, with_scripts: bool) -> str | None:
     """Return what notices a fault; None if nothing does."""
     path = copy.folder / mutant.file
     source, times = path.read_text(), path.stat()
     path.write_text(mutant.text(source))
     try:
         for kind, some in reached.by(mutant).items():
-            limit_s = reached.limit_s(some)
-            if kind == "histories":
-                code = copy.run(["-m", "benchmarks.reached", "run", *some], limit_s) if some else 0
-            else:
-                code = copy.pytest(["-x", *some], limit_s) if some else 0
-            if code != 0:
+            if not some or (kind == "scripts" and not with_scripts):
+                continue
+            words = ["reached", "run", *some] if kind == "histories" else ["pytest", "-x", *copy.options(some)]
+            if (code := copy.tried(words, reached.limit_s(some))) != 0:
                 return kind if code is not None else f"{kind}, which did not end"
     finally:
         path.write_text(source)
@@ -310,6 +330,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", help="in files whose path holds this text")
+    parser.add_argument(
+        "--without-scripts", action="store_true", help="leave out tests that start git, shells, engines"
+    )
     asked = parser.parse_args()
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "trainjob").rglob("*.py"))]
     named = [file for file in files if place_of(file) and asked.only in file]
@@ -336,7 +359,7 @@ def main() -> None:
             name = f"{mutant.file}:{mutant.begin}:{mutant.end}:{mutant.instead}"
             if name not in known:
                 copy, began = copies.get(), time.monotonic()
-                by = noticed_by(mutant, copy, reached)
+                by = noticed_by(mutant, copy, reached, with_scripts=not asked.without_scripts)
                 copies.put(copy)
                 known[name] = by
                 took_s = round(time.monotonic() - began)
@@ -349,6 +372,8 @@ def main() -> None:
 
         with ThreadPoolExecutor(asked.processes) as pool:
             found = list(zip(chosen, pool.map(try_it, chosen), strict=True))
+        while not copies.empty():
+            copies.get().close()
     for where in (*_PLACES, ""):
         print(_shares(where, [str(by) for mutant, by in found if mutant.file.startswith(where)]))
 

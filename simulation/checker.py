@@ -42,6 +42,7 @@ GOES_ON_WITHIN_S = 60.0
 ANSWERED_WITHIN_S = 2.0
 # A job script may be at work on srun's end, and a launcher asks by TERM what does not handle USR1.
 ASKED_WITHIN_S = 30.0
+SCANCELS = 4  # of a job script, where none is answered
 
 
 @dataclass
@@ -115,8 +116,10 @@ class Checker:
         job = self._job_of(script)
         if job is None or job.after is None or job.restarts or truth.word not in states.ENDED:
             return
-        # One that was killed, or was not answered, may have had no time to cancel its follow-up job.
-        has_dropped_it = self._has_returned(truth.word_of) and not self._was_ever_troubled(truth.word_of)
+        # One that was killed, or not answered, may not have cancelled its follow-up job; but it calls scancel again.
+        unanswered = [program for _, who, program in self.troubles if who == truth.word_of]
+        could_drop_it = len(unanswered) < SCANCELS and all("scancel" in program for program in unanswered)
+        has_dropped_it = self._has_returned(truth.word_of) and could_drop_it
         if truth.word == states.CANCELLED or has_dropped_it:
             self.world.violate("what has ended goes on by hand alone", f"{script.name} continues what is {truth.word}")
 
@@ -142,8 +145,10 @@ class Checker:
         could_tell = not (self._was_troubled(script.name, "scancel") and self._was_troubled(script.name, "scontrol"))
         if word == states.REQUEUED and not is_held and could_tell and not self._is_being_cancelled(job):
             self.world.violate("what is REQUEUED has a start", f"{script.name}, when its job is {job.state}")
-        if word == states.STOPPED and waits and could_ask:
-            self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {waits[0].id} waits")
+        known = read_text(job.folder / ".follow_up").strip()  # it is cancelled next
+        unknown = [one.id for one in waits if str(one.id) != known]
+        if word == states.STOPPED and unknown and could_ask:
+            self.world.violate("a follow-up job that waits is known", f"{script.name} stops, and {unknown[0]} waits")
         was_refused = any((event.who, event.what) == (script.name, "srun") for event in self.world.history)
         if job.step is None and was_refused and job.state == "RUNNING" and word == states.FAILED:
             self.world.violate("an srun that is refused is called again", f"{script.name} ended as {word}")
@@ -298,8 +303,11 @@ class Checker:
                 self.world.violate("one job continues a run", f"{job.id}, and {first.id}, which {name} has requeued")
 
     def _job_ended(self, job: Job, code: int) -> None:
-        """Note that what an administrator has cancelled is to stay so, if its script could see to it."""
-        name = f"script {job.id}.{job.starts}"
+        """See that a script which has returned said how its attempt ended, and note what is to stay cancelled."""
+        name, truth = f"script {job.id}.{job.starts}", self.truth(job.folder)
+        is_newest = name in self.attempt_of and self.attempt_of[name] == max(truth.claims)
+        if is_newest and self._has_returned(name) and truth.word_of != name:
+            self.world.violate("an attempt that ends says how", name)
         is_troubled = any(self._was_troubled(name, program) for program in ("scancel", "scontrol"))
         # Commands after the cancel report it.
         has_asked = any(at > job.ending_at and (who, what) == (name, "scontrol") for at, who, what in self.calls)
@@ -307,11 +315,11 @@ class Checker:
         if not self._was_ever_troubled(name):
             self.world.after(GOES_ON_WITHIN_S, lambda: self._goes_on(job, name))
         # Killed between its TERM and its word, a script leaves nothing by which the next one knows.
-        could_say_so = code != 143 and (self._has_returned(name) or self.truth(job.folder).word_of == name)
+        could_say_so = code != 143 and (self._has_returned(name) or truth.word_of == name)
         if job.is_cancelled_by_hand and could_say_so and is_in_time and not (is_troubled or self._is_being_resumed()):
             others = [one for one in self.slurm.of_run(job.folder) if one is not job and one.state == "RUNNING"]
             if not others:
-                self.truth(job.folder).cancelled_at = self.world.now
+                truth.cancelled_at = self.world.now
 
     def _goes_on(self, job: Job, script: str) -> None:
         """See that what a script has called REQUEUED goes on, if nobody has ended it since."""
@@ -344,6 +352,11 @@ class Checker:
         for one in shown if kind == "cancel" and error is None and not is_resumed else ():
             if one.state in states.ACTIVE and not one.is_stale:
                 self.world.violate("a cancel ends its run", f"{command.name} reported {one.state}")
+        if kind == "cancel" and isinstance(error, UserError) and not self._was_ever_troubled(command.name):
+            for job in self.slurm.jobs.values():
+                is_left = job.state in ("PENDING", "RUNNING") and job.submitted_at < command.began_at
+                if is_left and f"run {job.name}: Slurm was asked to cancel" in str(error):
+                    self.world.violate("a cancel ends its run", f"{command.name} leaves {job.id} {job.state}")
         if kind == "stop" and error is None and not (command.is_killed or self._is_being_resumed()):
             paths = RunPaths(Path(str(command.result)))
             self.truth(paths.folder).stopped_at = self.world.now if paths.stop.exists() else None

@@ -406,6 +406,10 @@ class Slurm:
         """Return what sinfo prints."""
         return self.programs.nodes()
 
+    def _out_of_reach(self, script: Script) -> Step | None:
+        """Return the ranks of a script whose node is cut off."""
+        return next((step for one, step in self.cut_off if one is script), None)
+
     def _srun(self, script: Script, job: Job | None, pid: int, words: Sequence[str]) -> None:
         def refuse(message: str) -> None:
             self.world.note(script.name, "srun", message)
@@ -443,7 +447,7 @@ class Slurm:
     def signalled(self, script: Script, pid: int, name: str) -> None:  # noqa: ARG002 - see Around
         """Hand a signal that srun got to its ranks."""
         job = self._job_of(script)
-        step = job.step if job is not None else next((step for one, step in self.cut_off if one is script), None)
+        step = job.step if job is not None else self._out_of_reach(script)
         if step is not None:
             step.usr1()
 
@@ -464,13 +468,14 @@ class Slurm:
             self.scripts.kill(script)
             if job is not None:
                 self._ends(job, job.ends_as or "FAILED", 137)
+            elif (step := self._out_of_reach(script)) is not None:
+                step.kill()
 
     def ended(self, script: Script, code: int) -> None:
         """End the job with its script."""
         job = self._job_of(script)
         if job is None:
-            step = next((step for one, step in self.cut_off if one is script), None)
-            if step is not None:
+            if (step := self._out_of_reach(script)) is not None:
                 step.kill()
         elif job.state == "PENDING" or job.has_ended:  # it was forgotten, and may have been cancelled since
             if job.step is not None:

@@ -17,6 +17,7 @@ from batchfiles.adoption.explanations import explained
 from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.places import place_of
+from batchfiles.adoption.roles import roles_of
 from batchfiles.adoption.setup import read_setup
 from batchfiles.adoption.start import (
     AdoptedStart,
@@ -28,6 +29,7 @@ from batchfiles.adoption.start import (
 )
 from batchfiles.rules.codes import Severity
 from batchfiles.rules.diagnosis import diagnosis_of
+from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.cluster.reading import job_from_text
@@ -61,6 +63,7 @@ _CURED = frozenset(
         *("addr-from-compressed-list", "addr-guessed-from-name", "sets-visible-devices", "world-size-fixed"),
         *("gpus-per-task-hides-peers", "cancels-itself", "cleanup-skipped-by-set-e", "nnodes-range-on-one-node"),
         *("tilde-in-output", "script-dir-is-spool", "job-never-ends", "wait-interrupted"),
+        *("ray-sleep-ready", "server-sleep-ready"),
     )
 )
 # For these, the job is asked before its limit and starts again; whether that saves anything is up to the script.
@@ -137,6 +140,9 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             f"{path} runs more than {_MOST_STATEMENTS:,} commands and assignments, which nobody can check one by one",
             "keep what starts the training in the file, and call the rest from it",
         )
+    original, found = script, roles_of(script)
+    if found is not None:
+        script = found.script
     launch = main_launch(script)
     # What only a run decides is no value of a variable, and no word of the command.
     undecided = script_of(path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
@@ -148,7 +154,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         )
     account, keys = Account(), Keys()
     note_from_outside(script, launch, account)
-    start = start_of(script, launch, account)
+    start = start_of(script, launch, account) if found is None else found.start_of(launch, account)
     read_directives(script, launch, start, keys, account)
     place = place_of(script, parts, folder, below_top)
     run = run_of(script, undecided, launch, start, account, place)
@@ -157,8 +163,8 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
         keys.job["name"] = path.name  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
-    found = launchers.find(run.words)
-    by_itself = found is not None and (found.launcher.starts_cpu_ranks or start.gpus > 0)
+    starter = launchers.find(run.words)
+    by_itself = starter is not None and (starter.launcher.starts_cpu_ranks or start.gpus > 0)
     if by_itself != (start.per == "node") and not (start.per == "node" and start.instances == 1 and start.gpus <= 1):
         keys.job["command_per"] = start.per
     if run.words[:2] == ["uv", "run"]:
@@ -175,26 +181,32 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    take_out(script, keys, account)
+    if found is not None:
+        found.fill(start, keys, account)
+    take_out(original, keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:
         _leave_to(known, keys, account)
-        if known.accelerators_per_host != start.gpus and start.nodes > 1:
+        if known.accelerators_per_host != start.gpus and start.nodes > 1 and found is None:
             keys.job["hosts"] = start.nodes
     job = files.job_text(keys, path.name)
     job_from_text(job, JOB_FILE)
     if cluster is not None:
         cluster_from_text(cluster, CLUSTER_FILE)
-    cured = _cured(script, " ".join(run.words), keys)
+    cured = _cured(original, launch, " ".join(run.words), keys)
     return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
 
 
-def _cured(script: BatchScript, command: str, keys: Keys) -> tuple[str, ...]:
+def _cured(script: BatchScript, launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
     faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
+    options = launch.launcher.options.values() if launch.launcher is not None else ()
+    empty = {source for value in options if value is not None for source in value.sources if source}
+    if any(one.code == "unset-variable" and empty.intersection(one.text.split()) for one in faults):
+        cured["unset-variable"] = None  # trainjob tells the launcher its figures
     if "gpus-per-task" in keys.of_cluster("srun"):
         cured.pop("gpus-per-task-hides-peers", None)
     return tuple(cured)

@@ -66,18 +66,18 @@ def read_directives(
     """Fill `keys` with what the directives and srun ask for."""
     keys.cluster["kind"] = "slurm"
     keys.cluster["nodes"] = _nodes(script, launch, start, keys)
+    names = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+    asks = any(script.header.value(name) for name in names) or option(launch.srun, *names) is not None
     if start.gpus_beyond_ranks:
         keys.cluster["request"] = "none"
-        if not any(script.header.value(name) for name in ("gres", "gpus-per-node")):
+        if asks and not any(script.header.value(name) for name in ("gres", "gpus-per-node")):
             keys.under("directives")["gres"] = f"gpu:{start.gpus}"
     elif script.header.value("gpus-per-node") is not None and not accelerator_gres(
         script.header, script.header.value("gres")
     ):
         keys.cluster["request"] = "gpus-per-node"
-    elif start.gpus:
-        names = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
-        if not any(script.header.value(name) for name in names) and option(launch.srun, *names) is None:
-            keys.cluster["request"] = "none"
+    elif start.gpus and not asks:
+        keys.cluster["request"] = "none"
     for one in script.header.directives:
         written = one.value if one.written is None else one.written
         text = f"{'#SBATCH' if one.line else 'sbatch'} --{one.name}{'' if written is None else f'={written}'}"

@@ -377,7 +377,7 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
         group, every = words[at:following], [one for one in launch.command.words if one.source == word.source]
         if any(not one.value.known for one in group):
             is_whole = len(every) == len(group)
-            if is_whole and len(group) > 1:
+            if is_whole and len(group) > 1 and not all(_is_given(one.value, word.source) for one in group):
                 texts.append(word.source)  # the first of its words may be known, and the others not
             else:
                 texts.extend(_shell_word(one.value, word.source if is_whole else HOLE) for one in group)
@@ -419,12 +419,18 @@ def _refuse(script: BatchScript, launch: LaunchedProgram, word: Word) -> None:
     )
 
 
+def _is_given(value: Value, source: str) -> bool:
+    """Return whether all is known of a word that only the file's arguments decide; the run decides its other pieces."""
+    return takes_arguments(source) and all(value.sources) and not any(map(takes_arguments, value.sources))
+
+
 def _shell_word(value: Value, source: str) -> str:
     if value.known:
         return shlex.quote(value.text)
-    if HOLE not in source and ("$" in source or "`" in source):
+    if HOLE not in source and ("$" in source or "`" in source) and not _is_given(value, source):
         return source
     if not all(value.sources):
         return HOLE
     first, *others = [shlex.quote(piece) if piece else "" for piece in value.text.split(HOLE)]
-    return first + "".join(source + piece for source, piece in zip(value.sources, others, strict=True))
+    holes = (f'"{name}"' if source[:1] == '"' and name[:1] == "$" else name for name in value.sources)
+    return first + "".join(hole + piece for hole, piece in zip(holes, others, strict=True))

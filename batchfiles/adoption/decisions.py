@@ -167,6 +167,8 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
     commands = _own(one)
     if (found := _of_branch(around, one, _NOTHING) or _never(around, one, _NOTHING)) is not None:
         return found
+    if (refused := _no_command(around, one, _NOTHING)) is not None:
+        return refused
     if one.kind == "function_definition":
         return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
@@ -210,14 +212,16 @@ def _never(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
     return Decision(Where.NOWHERE, "never reached in this job") if dead and all(dead) else None
 
 
-def _no_command(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+def _no_command(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     """Tell what bash refuses: options that begin a line, and a file to source that is not named."""
     own = _own(one)
     if own and all(two.name in ("source", ".") and len(two.words) == 1 for two in own):
         return Decision(Where.LOST, "bash refuses it: no file is named")
     if not own or not all(two.name.startswith("-") for two in own):
         return None
-    return Decision(Where.LOST, "bash finds no such command: an option needs #SBATCH")
+    is_behind = one.line > around.launch.place
+    why = "the training, which ends above it, never gets it" if is_behind else "an option needs #SBATCH"
+    return Decision(Where.LOST, f"bash finds no such command: {why}")
 
 
 def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -427,7 +431,7 @@ def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision
         return Decision(Where.JOB, _WORDS)
     if not all(_OF_CHECKS.fullmatch(option) for option in options):
         return None
-    if re.search(r"\s-\w*[eu]|pipefail", one.text):
+    if re.search(r"\s-\w*[eu]|-o\s+errexit|-o\s+nounset|pipefail", one.text):
         return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
     return Decision(Where.NOWHERE, "it only prints or checks")
 
@@ -449,7 +453,7 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     origins = target.value.origins if target is not None else frozenset()
     if (
         target is None
-        or "SLURM_SUBMIT_DIR" in origins
+        or not origins.isdisjoint(("SLURM_SUBMIT_DIR", "PWD", "$(pwd)"))
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
     ):
         return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit")
@@ -648,7 +652,8 @@ def may_be_unset(name: str) -> bool:
 
 
 _EVERYWHERE = re.compile(
-    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|CUDA_VISIBLE_DEVICES|IFS|\w"
+    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|"
+    r"CUDA_VISIBLE_DEVICES|RAY_ADDRESS|IFS|\w"
 )
 _BEFORE: tuple[Rule, ...] = (
     _of_branch,

@@ -21,6 +21,7 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
         ),
         (*_PLACES, "cpus", "threads"),
     ),
+    "unset-variable": (*_PLACES, "cpus", "threads", "failure of launchers"),
     "tasks-times-torchrun": (*_PLACES, "cpus", "threads", "meeting of launchers"),
     "rank-expanded-early": (
         *("rank", "world size", "local rank", "node", "command", "environment"),

@@ -16,8 +16,21 @@ _CLUSTER_ORDER = (
     *("kind", "nodes", "request", "directives", "plugin_options", "time_limit_signal", "srun", "login_environment"),
     *("container", "network", "prologue"),
 )
+_ROLE_ORDER = ("hosts", "gpus", "ray", "command", "command_per", "instances", "ready", "needs", "env")
 _JOB_ORDER = (
-    *("name", "command", "command_per", "instances", "hosts", "time_limit", "time_min", "array", "hint", "directives"),
+    *(
+        "name",
+        "command",
+        "roles",
+        "command_per",
+        "instances",
+        "hosts",
+        "time_limit",
+        "time_min",
+        "array",
+        "hint",
+        "directives",
+    ),
     "env",
 )
 
@@ -27,6 +40,11 @@ def job_text(keys: Keys, source: str) -> str:
     job = dict(keys.job)
     if isinstance(words := job.get("command"), list):
         job["command"] = _laid_out([str(word) for word in words])
+    if isinstance(roles := job.get("roles"), dict):
+        job["roles"] = {
+            name: {**role, "command": _laid_out([str(word) for word in role["command"]])}
+            for name, role in roles.items()
+        }
     return read_back([*commented(f"From {source}."), *_lines(job, _JOB_ORDER, keys.comments)], job)
 
 
@@ -43,7 +61,11 @@ def cluster_text(keys: Keys, source: str) -> str:
 
 
 def _lines(
-    values: Mapping[str, object], order: tuple[str, ...], comments: Mapping[tuple[str, ...], str]
+    values: Mapping[str, object],
+    order: tuple[str, ...],
+    comments: Mapping[tuple[str, ...], str],
+    *,
+    in_role: bool = False,
 ) -> Iterator[str]:
     for key in sorted(values, key=lambda name: order.index(name) if name in order else len(order)):
         value = values[key]
@@ -51,7 +73,12 @@ def _lines(
         if key == "prologue":
             yield from _prologue(value, comments)
         elif key == "command":
-            yield from _command(value)
+            yield from _command(value, as_written=not in_role)
+        elif key == "roles" and isinstance(value, Mapping):
+            yield "roles:"
+            for name, role in value.items():
+                yield f"  {name}:"
+                yield from (f"    {line}" if line else "" for line in _lines(role, _ROLE_ORDER, {}, in_role=True))
         elif isinstance(value, Mapping):
             yield from _mapping(key, value, comments)
         else:
@@ -108,14 +135,14 @@ def _wrapped(text: str) -> str:
     return before + newline + " \\\n".join(lines)
 
 
-def _command(words: object) -> Iterator[str]:
+def _command(words: object, *, as_written: bool) -> Iterator[str]:
     listed = words if isinstance(words, list) else []
     if listed[:2] == ["bash", "-c"] or any("\n" in word for word in listed):
         yield "command:"
         for word in listed:
             yield from item(word)
         return
-    shown = [_value(word, as_written=True) for word in listed]
+    shown = [_value(word, as_written=as_written) for word in listed]
     flow = f"command: [{', '.join(shown)}]"
     if len(flow) <= _WIDTH:
         yield flow
@@ -139,4 +166,8 @@ def _value(value: object, *, as_written: bool = False, in_line: bool = True) -> 
         return f"[{', '.join(_value(one) for one in value)}]"
     if as_written and re.fullmatch(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?", str(value)):
         return str(value)
-    return scalar(value, in_line=in_line)
+    text = scalar(value, in_line=in_line)
+    # 1e-6 is a text to a key that takes text, and elsewhere a figure.
+    return (
+        f'"{text}"' if isinstance(value, str) and text == value and re.fullmatch(r"[-+.\d][-+.\d_eE]*", text) else text
+    )

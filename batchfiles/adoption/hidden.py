@@ -40,7 +40,9 @@ def take_out(script: BatchScript, keys: Keys, account: Account) -> None:
         cure = "put them into a secrets_file of mode 0600"
         raise AdoptionError(f"{script.path} states more than {_MOST_SECRETS:,} secrets", cure)
     lines = text.split("\n")
-    if _holds(keys.job.get("command"), secrets):
+    roles = keys.job.get("roles")
+    servers = [role.get("command") for role in roles.values()] if isinstance(roles, dict) else []
+    if _holds([keys.job.get("command"), *servers], secrets):
         raise AdoptionError(
             "the training is started with a secret among its words, and others may read job files and run directories",
             f"have the script read it from its environment, and {SECRETS_FILE}",

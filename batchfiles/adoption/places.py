@@ -83,10 +83,10 @@ class PathOrigin:
 
 def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> PathOrigin:
     """Return the place of a file that is submitted in `folder`, which is `start` below the top of its project."""
-    base = str(folder)
+    targets = [script.header.value("chdir") or ""]
     for one in (command for part in parts.before for command in part.commands):
-        if one.name == "cd" and len(one.words) > 1 and one.words[1].value.known and one.words[1].text.startswith("/"):
-            base = one.words[1].text.rstrip("/")
+        targets += [word.text for word in one.words[1:2] if one.name == "cd" and word.value.known]
+    base = next((target.rstrip("/") for target in reversed(targets) if target.startswith("/")), str(folder))
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
     depth = len(Path(start).parts)
     moves = _Moves(folder, depth).of(parts)
@@ -97,6 +97,7 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
     return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known, moves, depth)
 
 
+_HERE = re.compile(r'"?(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`)"?((?:/[\w.-]+)*)/?"?')
 _IN_SUBMISSION = re.compile(r'"?\$\{?SLURM_SUBMIT_DIR(?::?[-=?][^}]*)?\}?"?((?:/[\w.-]+)*)/?"?')
 
 
@@ -128,6 +129,8 @@ class _Moves:
         written, text = _IN_SUBMISSION.fullmatch(target.source), target.text
         if written is not None:
             inside = written[1].lstrip("/") or "."
+        elif (here := _HERE.fullmatch(target.source)) is not None:
+            inside = os.path.join(self.stack[-1], here[1].lstrip("/"))
         elif not target.value.known or text[:1] in ("", "-", "~"):
             return None
         elif text.startswith("/"):

@@ -199,7 +199,7 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
         return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
     cpus = _cpus(script, launch, tasks, gpus)
     if not gpus and _has_gpus(script):
-        return AdoptedStart(nodes, tasks, "rank", tasks, cpus)
+        return AdoptedStart(nodes, tasks, "rank", max(tasks, _gpus_chosen(script, launch)), cpus)
     if 0 < gpus < tasks:
         account.changes.append(
             f"line {launch.line}: {tasks} processes share {quantity(gpus, 'GPU')} on each node; "
@@ -293,6 +293,14 @@ def _of_launcher(
 def _has_gpus(script: BatchScript) -> bool:
     """Return whether a file that asks for no GPUs is about them, as at sites that give whole nodes."""
     return any(_GPU.search(line) for line in script.lines)
+
+
+def _gpus_chosen(script: BatchScript, launch: LaunchedProgram) -> int:
+    """Return how many GPUs a variable of the file names."""
+    own = {**launch.command.settings, **launch.settings}
+    values = [*((one.name, one.value) for one in script.assignments), *own.items()]
+    named = [value.text for name, value in values if name.endswith("_VISIBLE_DEVICES")]
+    return max((text.count(",") + 1 for text in named if re.fullmatch(r"\d+(?:,\d+)*", text)), default=0)
 
 
 def _cpus(script: BatchScript, launch: LaunchedProgram, tasks: int, gpus: int) -> int | None:

@@ -14,7 +14,7 @@ from batchfiles.bash.values import HOLE, Value, arithmetic, joined, names_calcul
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_NAME = re.compile(rb"[A-Za-z_]\w*")
+_NAME = re.compile(rb"[A-Za-z_]\w*|[0-9@*#?!$-]")
 _MOST_CALLS = 4  # of functions and scripts inside one another
 _MOST_COMMANDS = 20_000
 

@@ -70,10 +70,12 @@ def make_placeholders(
         waiting.write_text(f"#!{python}\n{_WAITS}")
         waiting.chmod(0o755)
     wrapper = _WRAPPER.search(text)
-    for path, starts in ((words[0], shlex.quote(python)), (wrapper[1] if wrapper else "", "")):
+    for path in {words[0], wrapper[1] if wrapper else ""}:
         if "/" in path and not (here / path).exists() and path != name:
             starter = _put(made, place, path)
-            starter.write_text(f'#!/bin/sh\nexec {starts} "$@"\n')
+            starter.write_text(
+                f'#!/bin/sh\ncase $1 in -* | *.py) set -- {shlex.quote(python)} "$@" ;; esac\nexec "$@"\n'
+            )
             starter.chmod(0o755)
     for argument in arguments:
         is_path = re.fullmatch(r"[\w.][\w./-]*/[\w.-]+|[\w-]+\.\w{2,5}", argument)

@@ -296,11 +296,13 @@ def _why_no_ranks(what: str, seen: Recording) -> ProofDifference | None:
         found = ProofDifference("refusal", f"sbatch refuses {what}: {seen.refused}")
     elif seen.jobs and seen.ranks(seen.jobs[0].id):
         return None
-    elif seen.stopped is not None and seen.processes and all(one.is_launcher for one in seen.processes):
-        text = f"{started_none}its launchers wait for each other: {seen.stopped}"
-        found = ProofDifference("meeting of launchers", text)
     else:
         printed = seen.jobs[0].output.strip().splitlines() if seen.jobs else []
         text = started_none + (seen.stopped or (printed or ["it printed nothing"])[-1])
         found = ProofDifference("grammar of sh" if _OF_DASH.search(text) else "start", text)
+        if seen.processes and all(one.is_launcher for one in seen.processes):
+            found = found._replace(aspect="failure of launchers")
+            if seen.stopped is not None:
+                text = f"{started_none}its launchers wait for each other: {seen.stopped}"
+                found = ProofDifference("meeting of launchers", text)
     return found._replace(aspect="start") if what == _JOB else found

@@ -16,7 +16,7 @@ from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.placeholders import SubmissionFolder, make_placeholders
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, compared, files_written, logs_of
 from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
-from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, record
+from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, missing_programs, record
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import folder
@@ -56,7 +56,12 @@ def prove(
     script = script_of(path.absolute(), raw, SiteFacts(), tuple(arguments), options)
     with tempfile.TemporaryDirectory(prefix="trainjob-adopted-") as name:
         place = Path(name)
-        words, given = read_job(job).command or [], dict(_WAITING)
+        defined = re.findall(
+            r"(?m)^\s*(?:function\s+)?([\w-]+)\s*\(\)|^\s*function\s+([\w-]+)", "\n".join(script.lines)
+        )
+        # What bash does not find is passed over, but for these.
+        given = {**_WAITING, "TRAINJOB_SEEN_DEFINED": " ".join(["exit", *(one or other for one, other in defined)])}
+        words = read_job(job).command or []
         if (outside := program_from_outside(script)) is not None:
             say(f"${outside}, the program, is not set in {path.name}: {_PROGRAM} replaces it")
             words = [word.replace(f"${outside}", _PROGRAM) for word in words]
@@ -117,6 +122,9 @@ def _run_of_file(
     made = make_placeholders(script, words, here, place, python, arguments)
     if made is not None:
         say("the training program is missing here: a program that only waits replaces it")
+    missing = missing_programs(script, python)
+    for name in missing:
+        say(f"{name} is missing here, and stood in for")
     run = BatchRun(
         script=script,
         folder=here if made is None else made.folder,
@@ -125,6 +133,7 @@ def _run_of_file(
         arguments=arguments,
         maps={**({} if made is None else made.maps), **_to_project(maps, here, made)},
         programs=None if made is None else made.programs,
+        missing=missing,
         python=python,
         takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
         needs_log_folder=False,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from batchfiles.rehearsal import requested_cluster
-from batchfiles.rehearsal.running import BatchRun, record
+from batchfiles.rehearsal.running import BatchRun, missing_programs, record
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts, site_of
@@ -54,7 +54,7 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
     script = read_script(path, site) if options.raw is None else script_of(path, options.raw, site)
     if options.slurm != INSTALLED:
         releases.refuse_unknown(options.slurm)
-    folder = Path.cwd()
+    folder, python = Path.cwd(), options.python or python_of_file(script, cluster)
     run = BatchRun(
         script=script,
         folder=folder,
@@ -62,7 +62,8 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
         cluster=cluster or requested_cluster.cluster_from(script),
         arguments=options.arguments,
         maps=options.maps,
-        python=options.python or python_of_file(script, cluster),
+        missing=missing_programs(script, python),
+        python=python,
         has_gpus=options.has_gpus,
         takes_whole_nodes=cluster is None and requested_cluster.takes_whole_nodes(script),
         stop_after_s=options.stop_after_s,

@@ -13,6 +13,7 @@ from batchfiles.rehearsal import requested_cluster
 from batchfiles.rehearsal.following import follow
 from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import EndedJob, Recording, calls_in, processes_in
+from batchfiles.slurm.layers import starts_program
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
@@ -62,6 +63,7 @@ class BatchRun:
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
     programs: Path | None = None  # a folder of programs that PATH names last
+    missing: tuple[str, ...] = ()  # programs that are not here: missing_programs()
     writable: tuple[Path, ...] = ()  # folders in which jobs write, besides those of temporary files
     keep: Path | None = None  # a folder that gets what the job wrote
     say: Callable[[str], None] = lambda _line: None
@@ -112,6 +114,7 @@ def record(run: BatchRun) -> Recording:
                 slurm.run(["cp", "--recursive", "--preserve=timestamps", written, str(run.keep)], check=False)
         notes = [
             *(gpus.Usage.read(place).notes() if has_gpus else ()),
+            *(f"{name} does not exist here, and was stood in for" for name in run.missing),
             *(f"{path} does not exist here; an empty file was used instead" for path in files),
             *(f"{path} does not exist here; the folder of the submission was used instead" for path in folders),
             *([_READ_ONLY] if any("Read-only file system" in job.output for job in jobs) else ()),
@@ -161,6 +164,31 @@ def _set_by_login_shells(slurm: PrivateSlurm) -> frozenset[tuple[str, str]]:
     return frozenset((name, value) for name, equals, value in (text.partition("=") for text in variables) if equals)
 
 
+def missing_programs(script: BatchScript, python: str) -> tuple[str, ...]:
+    """Return the programs that are not here and are stood in for by name.
+
+    They are other versions of Python, programs that start others, as a site's own do (`site_wrapper exec python`),
+    `host`, and what the file looks for in any case (`which nvcc`).
+    """
+    outermost = [
+        next((layer.words for layer in one.layers if layer.name in ("wrapper", "container")), one.program)
+        for one in script.launches
+        if not one.command.is_call
+    ]
+    names = [words[0].text for words in outermost if any(starts_program(word) for word in words[1:])]
+    words = (word.text for one in script.commands for word in one.words)
+    names += [text for text in words if re.fullmatch(r"python\d+(?:\.\d+)?", text)]
+    names += [one.name for one in script.named("host")]
+    asked = (one for one in script.named("which") if "condition" not in one.within)
+    names += [word.text for one in asked for word in one.words[1:]]
+    path = process.search_path(python)
+    return tuple(
+        name
+        for name in dict.fromkeys(names)
+        if re.fullmatch(r"\w[\w.-]*", name) and name not in _PROGRAMS and shutil.which(name, path=path) is None
+    )
+
+
 def missing_here(run: BatchRun) -> tuple[list[str], list[str]]:
     """Return the files that sh reads, and the folders in which sbatch and sh start something, that are not here.
 
@@ -192,7 +220,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         found = gpus.environment(place, node.host_node.accelerators, node.accelerator_type, run.python, torch)
     programs = place / "programs"
     programs.mkdir()
-    for name in _PROGRAMS:
+    for name in (*_PROGRAMS, *run.missing):
         shutil.copyfile(_STANDINS / "program.sh", programs / name)
         (programs / name).chmod(0o755)
     shutil.copyfile(_STANDINS / "launcher.py", programs / ".launcher.py")
@@ -212,6 +240,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         "TRAINJOB_SEEN": str(seen),
         "TRAINJOB_SEEN_PATH": found["PATH"],
         "TRAINJOB_SEEN_PROGRAMS": str(programs),
+        "TRAINJOB_SEEN_MISSING": " ".join(run.missing),
         "TRAINJOB_SEEN_PYTHONPATH": python_path,
     }
 

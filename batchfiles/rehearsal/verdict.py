@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,13 +77,18 @@ def judge(recording: Recording, findings: Sequence[Finding] = (), inject: str | 
     parts = [part for job in recording.jobs for part in RehearsedAttempt(recording, job).parts]
     seen = _Seen(recording, parts, inject)
     confirmations = [Confirmation(one, _is_confirmed(one.code, seen)) for one in findings]
-    problems = [_with_line(problem, findings) for problem in _problems(seen)]
+    problems = _counted(_with_line(problem, findings) for problem in _problems(seen))
     interrupted = next((one for one in findings if one.code == "wait-interrupted"), None)
     if killed := _killed_while_saving(seen, interrupted is not None):
         where = f" (line {interrupted.line}: {interrupted.text})" if interrupted else ""
         ranks = quantity(len(killed), "rank")
         problems.append(f"the end of the batch shell killed {ranks} that had been asked to save{where}")
-    return BatchVerdict(problems, list(_facts(seen)), confirmations, recording)
+    return BatchVerdict(problems, _counted(_facts(seen)), confirmations, recording)
+
+
+def _counted(lines: Iterable[str]) -> list[str]:
+    """Return each line once: trainings one after another have much in common."""
+    return [f"{line} ({count} times)" if count > 1 else line for line, count in Counter(lines).items()]
 
 
 def _with_line(problem: str, findings: Sequence[Finding]) -> str:

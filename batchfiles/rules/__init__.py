@@ -74,6 +74,7 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     around.racing_installs,
     around.kills,
     around.ray,
+    around.servers,
     around.local_disks,
     around.hostfiles,
     around.activation,

@@ -10,6 +10,7 @@ from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.servers import awaited_by_sleep
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
 from trainjob.contract.programs.secrets_in_shell import secrets_in
 from trainjob.contract.programs.slurm_options import read_options
@@ -174,6 +175,13 @@ def ray(script: BatchScript) -> Iterator[Finding]:
         elif started and command.name == "sleep" and not checked:
             yield found("ray-sleep-ready", command, command.text.replace(HOLE, "…"))
             return
+
+
+def servers(script: BatchScript) -> Iterator[Finding]:
+    """Find servers that are awaited by a sleep."""
+    for sleep in awaited_by_sleep(script):
+        yield found("server-sleep-ready", sleep, sleep.text.replace(HOLE, "…"))
+        return
 
 
 _LOCAL_DISK = re.compile(

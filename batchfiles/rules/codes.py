@@ -236,7 +236,11 @@ _WARNINGS = {
     ),
     "ray-sleep-ready": (
         "A fixed sleep waits for Ray's start: on a slow day the workers or the training find no head.",
-        "Wait until it answers: until ray status; do sleep 1; done, with a limit.",
+        "A role with ray: true (trainjob adopt writes it) starts Ray and waits for its nodes; or: until ray status; do sleep 1; done, with a limit.",
+    ),
+    "server-sleep-ready": (
+        "A fixed sleep waits for a server's start: on a slow day the training finds nobody, and on others it waits for nothing.",
+        "A job with roles (trainjob adopt writes it) waits until the server is ready; or: until curl -sf http://localhost:$PORT/health; do sleep 1; done, with a limit.",
     ),
     "sets-visible-devices": (
         "GPUs are chosen by hand. Slurm has already chosen this job's, which may be others on a shared node.",

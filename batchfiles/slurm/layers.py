@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, Value
-from trainjob.contract.programs.helpers import CONTAINERS, RUNNERS
+from trainjob.contract.programs.helpers import CONTAINERS, RUNNERS, SHELLS, helps
 from trainjob.contract.programs.launchers import FIRST_WORDS, FLAGS, MPI_STARTERS
 from trainjob.contract.programs.slurm_options import read_options
 
@@ -71,6 +71,9 @@ def taken_apart(command: ShellCommand) -> tuple[list[Layer], list[Word], dict[st
             words = _wrapped(name, words, layers)
         elif len(words) > 1 and _is_undecided(words[0]) and _starts_another(words[1]):
             words = words[1:]  # a profiler perhaps, or nothing: only the run knows
+        elif at := _behind_wrapper(words):
+            layers.append(Layer("wrapper", words=words))
+            words = words[at:]
         else:
             break
     return layers, words, settings
@@ -85,6 +88,18 @@ def _is_undecided(word: Word) -> bool:
 def _starts_another(word: Word) -> bool:
     name = word.text.rpartition("/")[2]
     return name in FIRST_WORDS or name in CONTAINERS or _PYTHON.fullmatch(name) is not None
+
+
+def _behind_wrapper(words: Sequence[Word]) -> int:
+    """Return where the program is that a site's own wrapper starts (`site_wrapper exec python`); 0 if it is none."""
+    if helps(words[0].text.rpartition("/")[2]) or [word.text for word in words[1:2]] not in (["exec"], ["run"]):
+        return 0
+    return next((at for at, word in enumerate(words) if at > 1 and starts_program(word)), 0)
+
+
+def starts_program(word: Word) -> bool:
+    """Return whether a word is a program that starts others: a launcher, a container, Python or a shell."""
+    return _starts_another(word) or word.text.rpartition("/")[2] in SHELLS
 
 
 def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:

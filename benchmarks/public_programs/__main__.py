@@ -1,17 +1,20 @@
-"""Runs public programs in small, and compares what is shown of them with what they did.
+"""Runs public programs in small, each through `submit`, and compares what is shown of them with what they did.
 
     python -m benchmarks.public_programs [NAME or draw_N …]        # without: draw_1
 
-At each change of progress.json a total must be the planned one or unknown, and in the end the updates those that were
-made. Where a program prints nothing that could tell its updates, the epoch is what must be right. Each loss in
-metrics.jsonl must be one that the program printed of its training, or of an evaluation; so must each accuracy, and the
-epoch be the last one, where the program keeps account of them. `sources` must have each figure.
+At each change of progress.json, and in `status --json` in the middle and at the end, a total must be the planned one or
+unknown, and in the end the updates those that were made. Where a program prints nothing that could tell its updates,
+the epoch is what must be right. Each loss in metrics.jsonl must be one that the program printed of its training, and
+the epoch the last one; accuracies and figures of evaluations must be absent. What is quoted must stand in the log, and
+`sources` must have each figure.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.public_programs.draws import DRAWS, WITHOUT_TORCH
-from trainjob.contract.paths import CONTRACT
+from trainjob.contract import states
+from trainjob.contract.paths import RunPaths
+from trainjob.records import attempts
 
 
 def script_of(name: str) -> Path:
@@ -34,26 +39,37 @@ class Shown:
     """What was shown of one program, and what it did."""
 
     def __init__(self, name: str) -> None:
-        run = Path(tempfile.mkdtemp(prefix="public-"))
-        facts: dict[str, object] = {"job": {}, "cluster": {"file": {}}}
-        script = str(script_of(name))
-        job = {"contract": CONTRACT, "train": None, "command": [sys.executable, script, name], "asked": facts}
-        (run / "job.json").write_text(json.dumps(job))
-        (run / "code").mkdir()
-        words = [sys.executable, "-m", "trainjob.launch", "--launcher", "local", "--instances", "1", str(run), "--"]
-        environ = {**os.environ, "TRUTH": str(run / "truth.json"), "OMP_NUM_THREADS": "1"}
-        started = subprocess.Popen([*words, sys.executable, script, name], env=environ, stderr=subprocess.DEVNULL)
+        place = Path(tempfile.mkdtemp(prefix="public-"))
+        project, truth, script = place / "project", place / "truth.json", script_of(name)
+        project.mkdir()
+        for file in (script, *(script.with_name(f"{one}.py") for one in ("account", "toy"))):
+            shutil.copy(file, project)
+        self._environ = {**os.environ, **{f"XDG_{one}_HOME": str(place / one) for one in ("DATA", "CONFIG", "CACHE")}}
+        words = ["--cluster", "local", "--instances", "1", "--env", f"TRUTH={truth}", "--env", "OMP_NUM_THREADS=1"]
+        submitted = self._trainjob("submit", *words, "--", sys.executable, script.name, name, folder=project)
+        run = Path(submitted["folder"])
         self.seen: list[tuple[int | None, int | None]] = []
         self.epoch: int | None = None
         self.record: dict[str, Any] = {"sources": {}}
-        while started.poll() is None:
+        self.statuses: list[dict[str, Any]] = []
+        while attempts.state(RunPaths(run)) in (None, *states.ACTIVE):
             self._look(run)
+            if self.seen and not self.statuses:
+                self.statuses.append(self._trainjob("status", submitted["id"], folder=project))
             time.sleep(0.1)
         self._look(run)
-        self.truth: dict[str, Any] = json.loads((run / "truth.json").read_text())
+        self.statuses.append(self._trainjob("status", submitted["id"], folder=project))
+        if not truth.exists():
+            raise SystemExit(f"{name} did not end: {run}")
+        self.truth: dict[str, Any] = json.loads(truth.read_text())
         metrics = run / "metrics.jsonl"
         self.lines = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
         self.log = run / "logs" / "rank-0000.log"
+
+    def _trainjob(self, *words: str, folder: Path) -> Any:
+        command = [sys.executable, "-m", "trainjob", words[0], "--json", *words[1:]]
+        environ = {**self._environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        return json.loads(subprocess.run(command, cwd=folder, env=environ, check=True, capture_output=True).stdout)
 
     def _look(self, run: Path) -> None:
         if (run / "progress.json").exists():
@@ -72,6 +88,17 @@ class Shown:
             yield f"update {updates[-1]} of {self.truth['updates']}"
         for total in {total for _, total in self.seen} - {None, *planned}:
             yield f"total {total} of {self.truth['total']}"
+        for status in self.statuses:
+            if status["total_updates"] not in (None, *planned) or (status["update"] or 0) > max(
+                _listed(self.truth["updates"])
+            ):
+                yield f"status: update {status['update']} of {status['total_updates']}"
+        if self.statuses[-1]["update"] != self.record.get("update"):
+            yield f"status: update {self.statuses[-1]['update']} in the end"
+        log = _words(self.log.read_text())
+        for quoted in self.record.get("printed", []):
+            if _words(quoted) not in log:
+                yield f"quotes {quoted!r}"
         named = {name for name in ("update", "total_updates", "epoch") if self.record.get(name) is not None}
         for kind, before in (("train", ""), ("evaluation", "held_out_")):
             named |= {f"{before}{name}" for name in ("loss", "accuracy") if self._figures(kind, name)}
@@ -98,6 +125,11 @@ class Shown:
         if self.truth["updates"] is None:
             return "epoch {}, update {} of {}, loss {}, held-out {}".format(self.epoch, *shown)
         return "update {} of {}, loss {}, held-out {}".format(*shown)
+
+
+def _words(text: str) -> str:
+    """Return the letters and digits of a text, which a quotation shares with the log."""
+    return "".join(character for character in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text) if character.isalnum())
 
 
 def _listed(value: object) -> list[Any]:

@@ -150,7 +150,8 @@ class Run:
         """Wait for the state of the attempt submitted last: `resume` returns before its script begins."""
         submitted = json.loads((self.folder / "submission.json").read_text())["attempt"]
         until(lambda: int(self.word("attempt") or 0) >= submitted, f"attempt {submitted} of {self.id}")
-        until(lambda: self.word("state") == state, f"{self.id} {state}")
+        until(lambda: self.word("state") in {state, *ENDED}, f"{self.id} {state}")
+        assert self.word("state") == state, f"{self.id} is {self.word('state')}: {self._text('failure.json')}"
 
     def wait_until_ready(self, ranks: int = 2) -> None:
         until(lambda: all("ready" in self.log(rank) for rank in range(ranks)), f"{self.id} ready")

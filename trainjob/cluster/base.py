@@ -238,6 +238,10 @@ class Cluster(Strict):
         """Return the cluster with another margin between the request to stop and the time limit."""
         raise NotImplementedError
 
+    def takes_whole_nodes(self, _job: Job) -> bool:
+        """Return whether this file, and not the job, asks for devices beside those of a plan."""
+        return False
+
     def with_directives(self, options: Mapping[str, object]) -> Self | None:
         """Return the cluster with these options of sbatch over its own; None if it takes none."""
         del options

@@ -20,7 +20,7 @@ from typing import Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, S
 from trainjob.contract import exits, states
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
-from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, guarded
+from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, guarded, in_child
 from trainjob.records import attempts, events
 from trainjob.records.files import keep_others_from_writing, remove_if_there
 
@@ -100,7 +100,7 @@ class Packing:
             cwd=str(self._paths.folder),
             env={**self._environ, **own},
             stdin=subprocess.DEVNULL,
-            preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=lambda: in_child(usr1=signal.SIG_DFL),  # noqa: PLW1509 - this process has one thread
         )
         self._running[script.pid] = Begun(number, node, share, before, script)
 
@@ -174,13 +174,6 @@ class Packing:
     def _say(self, text: str) -> None:
         sys.stderr.write("trainjob: %s\n" % text)
         sys.stderr.flush()
-
-
-def _in_the_child() -> None:
-    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # bash traps no signal that it was started to ignore
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-    processes.end_with_parent()
 
 
 def _numbers(text: str) -> List[int]:

@@ -54,6 +54,10 @@ class Limit(NamedTuple):
     cluster: str | None = None  # runs on this cluster alone
     folder: str | None = None  # runs of projects in this folder alone
 
+    def counts(self, project: object) -> bool:
+        """Return whether it counts runs of the project in that folder."""
+        return self.folder is None or Path(str(project)).is_relative_to(self.folder)
+
     def __str__(self) -> str:
         """Return it in words: 200 GPU-hours a day (budget in config.yaml)."""
         per = f" a {self.per}" if self.per else ""
@@ -64,7 +68,7 @@ class Charge(NamedTuple):
     """What a run may cost, who pays, and the budgets that must hold it.
 
     `again`: of a run that has begun before, it or those of its elements that begin once more. `beside`: its directive
-    that asks for devices which are not counted.
+    that asks for devices which are not counted. `paid_by`: the project of the reservation that holds its nodes.
     """
 
     cost: Cost
@@ -73,6 +77,7 @@ class Charge(NamedTuple):
     limits: Sequence[Limit]
     again: Sequence[RunPaths] = ()
     beside: str | None = None
+    paid_by: str | None = None
 
 
 Row = dict[str, Any]
@@ -125,6 +130,7 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
             "folder": str(paths.folder),
             "cluster": charge.cluster,
             "project": charge.project,
+            **({} if charge.paid_by is None else {"paid_by": charge.paid_by}),
             "device": charge.cost.device,
             "attempts": {_part(one): _attempts(one) for one in charge.again} if charge.again else None,
             "before": _finite(held),
@@ -211,7 +217,8 @@ def _sum(limit: Limit, rows: Iterable[Row]) -> float:
         for row in rows
         if row.get("device") == limit.device
         and limit.cluster in (None, row.get("cluster"))
-        and (limit.folder is None or Path(str(row.get("project"))).is_relative_to(limit.folder))
+        and limit.counts(row.get("project"))
+        and not ("paid_by" in row and limit.counts(row["paid_by"]))
         and float(row.get("ended_at", math.inf)) >= earliest
     )
 
@@ -275,17 +282,15 @@ def _cost(row: Row, now: Snapshot) -> dict[str, float]:
 
 
 def _charged(now: Snapshot) -> Iterator[tuple[RunPaths, int]]:
-    """Yield the parts of a run that are charged, with their devices. A packed array holds its nodes as a whole."""
+    """Yield the parts of a run that are charged, with their devices. A packed array is charged as a whole."""
     from trainjob.kinds import table
     from trainjob.planning.pack import with_all_devices
     from trainjob.records import job as jobs
 
     record = jobs.read(now.paths.job)
-    if (job := table.recorded_job(record)).pack is not None:
-        yield now.paths, with_all_devices(table.recorded_cluster(record), job, record.plan.topology).devices
-        return
-    for one in now.parts:
-        yield one.paths, jobs.read(one.paths.job).plan.devices
+    job, cluster = table.recorded_job(record), table.recorded_cluster(record)
+    for paths in [now.paths] if job.pack is not None else [one.paths for one in now.parts]:
+        yield paths, with_all_devices(cluster, job, jobs.read(paths.job).plan.topology).devices
 
 
 def _part(paths: RunPaths) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from trainjob.backends import registry
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -14,8 +16,11 @@ LAST = "last"
 _WITHIN_S = 31 * 86_400.0
 
 
-def jobs(cluster: str) -> list[str]:
-    """Return the jobs of the reservations on a cluster that, as far as is known here, are left: the newest first."""
+def jobs(cluster: str) -> dict[str, Path]:
+    """Return the jobs of the reservations on a cluster that, as far as is known here, are left, the newest first.
+
+    Each has the folder of the project in which it was reserved.
+    """
     found = []
     for paths in index.recent(_WITHIN_S):
         one = submissions.read(paths)
@@ -23,8 +28,9 @@ def jobs(cluster: str) -> list[str]:
             continue
         state, _ = look(paths, one).state_with(None)
         if state in states.ACTIVE:
-            found.append((one.asked_at, registry.identify(one.backend, one.native)["job_id"]))
-    return [job_id for _, job_id in sorted(found, reverse=True)]
+            project = Path(str(one.project.get("top")), str(one.project.get("start") or ""))
+            found.append((one.asked_at, registry.identify(one.backend, one.native)["job_id"], project))
+    return {job_id: project for _, job_id, project in sorted(found, reverse=True)}
 
 
 def newest_job(cluster: str) -> str:
@@ -35,9 +41,4 @@ def newest_job(cluster: str) -> str:
             f"--in {LAST}: no reservation on cluster {cluster} is left",
             f"make one: trainjob reserve {cluster} --instances N --for 2h; `trainjob list` shows those that have ended",
         )
-    return found[0]
-
-
-def is_reserved(cluster: str, job_id: str) -> bool:
-    """Return whether a job is a reservation, which is charged to the budgets in place of the runs in it."""
-    return job_id in jobs(cluster)
+    return next(iter(found))

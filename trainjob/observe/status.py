@@ -64,6 +64,7 @@ class Snapshot:
     sources: dict[str, str] = field(
         default_factory=dict
     )  # of a command's progress and figures: what each was read from
+    printed: list[str] = field(default_factory=list)  # by a command: the newest lines that name figures, as they are
     damage: list[str] = field(default_factory=list)  # what its records hold that can't be: FILE: FIELD is VALUE
     excluded_nodes: list[dict[str, str]] = field(default_factory=list)  # node, attempt, why: what later attempts avoid
     retries: list[dict[str, str]] = field(default_factory=list)  # after attempt, what, option: what was asked more of
@@ -239,6 +240,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         passed_over=progress.passed_over,
         checkpoints_not_written=progress.checkpoints_not_written,
         sources=progress.sources,
+        printed=progress.printed,
         damage=damage,
         excluded_nodes=events.excluded_nodes(paths),
         retries=events.retries(noted),

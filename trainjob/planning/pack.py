@@ -61,10 +61,14 @@ def shares_of(cluster: Cluster, job: Job, topology: Topology) -> Shares:
 
 
 def with_all_devices(cluster: Cluster, job: Job, topology: Topology) -> Topology:
-    """Return the topology by which a job is charged: a packed one holds all devices of its nodes."""
-    if job.pack is None or not topology.devices:
+    """Return the topology by which a job is charged.
+
+    A packed one holds all devices of its nodes, and one whose cluster file asks for more than its share may.
+    """
+    nodes = job.pack or (topology.host_count if cluster.takes_whole_nodes(job) else 0)
+    held = nodes * (cluster.accelerators_per_host or 0)
+    if not topology.devices or held <= topology.devices:
         return topology
-    held = job.pack * (cluster.accelerators_per_host or 0)
     return dataclasses.replace(topology, replicas=held // topology.devices_per_replica)
 
 

@@ -33,6 +33,7 @@ class ProgressRecord:
     passed_over: List[str] = field(default_factory=list)  # checkpoints that the attempt did not resume from, and why
     checkpoints_not_written: int = 0  # by this attempt
     sources: Dict[str, str] = field(default_factory=dict)  # of a command: by value, what it was read from
+    printed: List[str] = field(default_factory=list)  # by a command: the newest lines that name figures
 
 
 def load(paths: RunPaths) -> Optional[ProgressRecord]:

@@ -76,9 +76,9 @@ def _read(file: Path) -> Optional[HostSoftware]:
 
 def difference(hosts: Iterable[HostSoftware]) -> Optional[Problem]:
     """Return a warning that names every package in which a host differs from the first; None if all agree."""
-    first, *others = list(hosts) or [HostSoftware(0, 0, "", {})]
-    clauses = []
-    for host in others:
+    listed, clauses = list(hosts), []
+    for host in listed[1:]:
+        first = listed[0]
         for name in sorted(set(first.packages) | set(host.packages)):
             one, other = (versions.get(name, "not installed") for versions in (first.packages, host.packages))
             if one != other:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from trainjob.cluster import preferences
@@ -12,26 +11,25 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.common import Budget
 from trainjob.cluster.reading import read_preferences
 from trainjob.cluster.slurm_text import seconds
+from trainjob.contract.programs.slurm_options import ASK_FOR_DEVICES
 from trainjob.contract.steps import parse_retry
 from trainjob.kinds.choice import project_settings
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle.ledger import Charge, Cost, Limit
 from trainjob.planning.pack import with_all_devices
+from trainjob.records.job import Topology
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
-
-# Options of sbatch by which a job may have more devices than its plan says.
-_DEVICES = {"exclusive", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "tres-per-task"}
 
 
 def charged(prepared: Prepared) -> Charge:
     """Return what a job may cost, and the budgets that must hold it."""
     request, project = prepared.request, prepared.project.top / prepared.project.start
-    cost = cost_of([request], None if prepared.inside is None else prepared.inside.allocation.left_s)
-    if prepared.inside is not None and prepared.inside.is_reserved:
-        cost = cost._replace(devices=0, hours=0.0)
+    inside = prepared.inside
+    cost = cost_of([request], None if inside is None else inside.allocation.left_s)
     beside, name = _beside(request), request.plan.cluster
-    charge = charge_of(cost, request.cluster, name, project)._replace(beside=beside)
+    paid_by = None if inside is None else inside.paid_by
+    charge = charge_of(cost, request.cluster, name, project, paid_by)._replace(beside=beside)
     if beside is not None and not request.plan.devices:
         charge = charge._replace(cost=cost._replace(device="GPU"), limits=limits(request.cluster, name, project))
     return charge
@@ -40,17 +38,24 @@ def charged(prepared: Prepared) -> Charge:
 def _beside(request: Request) -> str | None:
     """Return a directive by which a job may have more devices than its plan says; None without one."""
     stated, plan, cluster = request.job.directives, request.plan, request.cluster
-    found = sorted(_DEVICES.intersection(stated))
+    found = sorted(ASK_FOR_DEVICES.intersection(stated))
     if not plan.devices:  # of a job on CPUs, `exclusive` and other resources take none
         found = [name for name in found if cluster.has_scheduler and "gpu" in f"{name}={stated[name]}"]
-    elif cluster.packs or plan.devices >= plan.host_count * (cluster.accelerators_per_host or 0):
+    elif _held(request).devices >= plan.host_count * (cluster.accelerators_per_host or 0):
         found = []
     return found[0] if found else None
 
 
-def charge_of(cost: Cost, cluster: Cluster, name: str, project: Path) -> Charge:
-    """Return the charge of runs of this project on this cluster. Raises UserError for a file that can't be read."""
-    return Charge(cost, name, str(project), limits(cluster, name, project) if cost.devices else [])
+def charge_of(cost: Cost, cluster: Cluster, name: str, project: Path, paid_by: Path | None = None) -> Charge:
+    """Return the charge of runs of this project on this cluster. Raises UserError for a file that can't be read.
+
+    `paid_by`: the project of the reservation in which they run. What that is charged to is not charged for them.
+    """
+    found = limits(cluster, name, project) if cost.devices else []
+    if paid_by is not None:
+        found = [limit for limit in found if not limit.counts(paid_by)]
+        cost = cost if found else cost._replace(devices=0, hours=0.0)
+    return Charge(cost, name, str(project), found, paid_by=None if paid_by is None else str(paid_by))
 
 
 def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
@@ -61,13 +66,16 @@ def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
     every = [one for request in requests for one in (request.elements.values() if request.elements else [request])]
     cluster, device = requests[0].cluster, every[0].plan.topology.device
     if cluster.packs:  # one job, however many of its elements begin
-        whole = with_all_devices(cluster, requests[0].job, requests[0].plan.topology)
-        every = [replace(requests[0], plan=replace(requests[0].plan, topology=whole))]
-    devices = sum(one.plan.devices for one in every)
+        every = [requests[0]]
+    devices = sum(_held(one).devices for one in every)
     if not devices or cluster.trains_here:
         return Cost(device, 0, 0.0)
-    hours = sum(one.plan.devices * _longest_s(one, left_s) / 3600 for one in every)
+    hours = sum(_held(one).devices * _longest_s(one, left_s) / 3600 for one in every)
     return Cost(device, devices, hours, requests[0].job.max_attempts if cluster.has_scheduler else 1)
+
+
+def _held(request: Request) -> Topology:
+    return with_all_devices(request.cluster, request.job, request.plan.topology)
 
 
 def _longest_s(request: Request, left_s: int | None) -> float:

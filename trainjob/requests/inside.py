@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from trainjob.cluster.base import Cluster
@@ -31,7 +32,7 @@ class Held(NamedTuple):
 
     allocation: Allocation
     because: str = ""
-    is_reserved: bool = False  # by `trainjob reserve`, which is charged for it
+    paid_by: Path | None = None  # the project in which it was reserved, whose budgets are charged for all of it
 
     def __str__(self) -> str:
         """Return the job, and what it has."""
@@ -61,8 +62,7 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         return Held(_any(cluster))
     from trainjob.observe import reservations
 
-    is_last = job_id == reservations.LAST
-    if is_last:
+    if job_id == reservations.LAST:
         job_id = reservations.newest_job(name)
     if not _JOB_ID.fullmatch(job_id):
         where = f"{VARIABLE} is" if flag is None else "--in"
@@ -82,7 +82,7 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         because = (
             f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
         )
-    return Held(allocation, because, is_last or reservations.is_reserved(name, job_id))
+    return Held(allocation, because, reservations.jobs(name).get(job_id))
 
 
 def _any(cluster: Cluster) -> Allocation:

@@ -23,9 +23,8 @@ from trainjob.kinds.lookup import refuse_missing_facts
 from trainjob.lifecycle import ledger, start
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle.lock import locked
-from trainjob.observe import index, notify
+from trainjob.observe import index, notify, reservations
 from trainjob.observe.report.report import slowest_checkpoint_s
-from trainjob.observe.reservations import is_reserved
 from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
 from trainjob.planning.rules import Refusal
@@ -226,10 +225,11 @@ def charge_of_run(
     if not cost.devices or now.submission is None:
         return None
     inside = now.submission.inside
-    if inside is not None and is_reserved(now.submission.cluster, inside):
-        return None
+    paid_by = None if inside is None else reservations.jobs(now.submission.cluster).get(inside)
     project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
-    charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project)
+    charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project, paid_by)
+    if not charge.cost.devices:
+        return None
     return charge._replace(
         limits=() if over_budget else charge.limits,
         again=[now.paths.whole] if again[0].cluster.packs else [one.paths for one in begin],

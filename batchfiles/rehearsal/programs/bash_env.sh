@@ -47,6 +47,16 @@ cd() {
   builtin cd "$@" || return
 }
 
+# In a proof, functions and programs of the cluster's do nothing. An option that begins a line is no program anywhere,
+# and the file's own functions (TRAINJOB_SEEN_DEFINED) have to be in its job.
+if [[ -n ${TRAINJOB_SEEN_DEFINED-} ]]; then
+  command_not_found_handle() {
+    echo "$1: command not found" >&2
+    case $1 in -*) return 127 ;; esac
+    case " $TRAINJOB_SEEN_DEFINED " in *" $1 "*) return 127 ;; esac
+  }
+fi
+
 if [[ -n ${TRAINJOB_SEEN-} ]]; then
   # A login shell begins with the PATH of /etc/profile, which has none of the user's programs.
   if shopt -q login_shell; then PATH=$TRAINJOB_SEEN_PATH:$PATH; fi

@@ -23,6 +23,7 @@ become() {
     fi
   done
   case $called in accelerate | deepspeed | composer | tune) stand_in "$called" "$@" ;; esac
+  case " ${TRAINJOB_SEEN_MISSING-} " in *" $called "*) stand_in_for_missing "$@" ;; esac
   echo "$called: command not found" >&2
   exit 127
 }
@@ -32,6 +33,23 @@ stand_in() {
   name=stand-in
   note "$@"
   become python3 -S "$here/.launcher.py" "$@"
+}
+
+# Runs the Python of another version, or the program that a site's own wrapper would start; else does nothing.
+# Nodes of the cluster's are not here: this one's address is that of any.
+stand_in_for_missing() {
+  case $called in
+    python*) become python3 "$@" ;;
+    host) echo "${1-} has address $(become hostname -i)"; exit 0 ;;
+  esac
+  while [ $# -gt 0 ]; do
+    case ${1##*/} in
+      python* | torchrun | accelerate | deepspeed | composer | tune | bash | sh | zsh) exec "$@" ;;
+      apptainer | singularity | shifter) exec "$@" ;;
+    esac
+    shift
+  done
+  exit 0
 }
 
 # Runs what stands behind the options, the first of which may be a verb: `conda run -n torch python train.py`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -187,6 +188,37 @@ def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> No
 )
 def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, start: str) -> None:
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
+
+
+def test_what_a_missing_wrapper_of_a_site_starts_runs_without_it(seen: Path) -> None:
+    programs(seen, "site_wrapper")
+    words = ["site_wrapper", "--image", "x.sif", "exec", "bash", "-c", "exit 7"]
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="other site_wrapper"), code=7)
+    assert [one.words for one in calls_in(seen)] == [tuple(words)]
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="other"), code=127)
+
+
+def test_a_python_of_another_version_is_the_one_that_is_here(seen: Path) -> None:
+    programs(seen, "python2.9")
+    words = ["python2.9", "-c", "import sys; sys.exit(7)"]
+    ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="python2.9"), code=7)
+    assert len(processes_in(seen)) == 1
+
+
+@pytest.mark.skipif(shutil.which("host") is not None, reason="host is here, and is not stood in for")
+def test_a_node_of_the_cluster_has_the_address_of_this_one(seen: Path) -> None:
+    programs(seen, "host")
+    done = ran(
+        ["host", "node7"], environ=environ(seen, PATH=f"{seen.parent / 'programs'}:/bin", TRAINJOB_SEEN_MISSING="host")
+    )
+    assert done.stdout.startswith("node7 has address ")
+
+
+def test_what_bash_does_not_find_ends_no_file_of_a_proof_unless_the_file_defines_it(seen: Path) -> None:
+    script = "set -e; nowhere_load; echo on; {}; echo no"
+    for line, given, said in (("--lr 1", "exit", "on\n"), ("setup", "exit setup", "on\n"), ("--lr 1", "", "")):
+        environment = environ(seen, TRAINJOB_SEEN_DEFINED=given)
+        assert ran(["bash", "-c", script.format(line)], environ=environment, code=127).stdout == said
 
 
 def test_the_addresses_of_a_node_are_those_that_its_name_has(seen: Path) -> None:

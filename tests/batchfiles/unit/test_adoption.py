@@ -74,6 +74,34 @@ SHAPES = {
         {"command": ["accelerate", "launch", "--mixed_precision", "fp16", "train.py"], "instances": 8},
     ),
     "one-process-for-all-gpus": Shape(ONE_GPU.replace("gpu:1", "gpu:4") + "python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 4, "cpus": 8}, "request": "none", "directives": {"gres": "gpu:4"}}),
+    "an-argument-beside-what-only-the-run-knows": Shape(
+        ONE_GPU + 'name=$2\nsrun python train.py --data "${HOME}/data of_$1" --out $SCRATCH/$name-$1\n',
+        {"command": ["bash", "-c", "exec python train.py --data \"$HOME\"'/data of_a b' --out $SCRATCH/c-a b"], "instances": 1},
+        {"login_environment": True},  # which has SCRATCH
+        arguments=("a b", "c"),
+    ),
+    "a-wrapper-of-the-site": Shape(
+        TWO_NODES + HEAD + "srun site_wrapper exec bash -c \"" + TORCHRUN.removeprefix("srun ").strip() + '"\n',
+        {"command": ["bash", "-c", "exec site_wrapper exec torchrun train.py --lr 0.1"], "instances": 8, "command_per": "node"},
+    ),
+    "a-wrapper-of-the-site-without-srun": Shape(
+        ONE_GPU.replace("gpu:1", "gpu:4") + "site_wrapper exec deepspeed --num_gpus 4 train.py\n",
+        {"command": ["site_wrapper", "exec", "deepspeed", "train.py"], "instances": 4, "command_per": "node"},
+    ),
+    "gpus-by-a-variable-alone": Shape(
+        "#!/bin/bash\n#SBATCH --cpus-per-task=8\nexport CUDA_VISIBLE_DEVICES=0,1\nsrun python train.py\n",
+        {"command": ["python", "train.py"], "instances": 1},
+        {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 2, "cpus": 8}, "request": "none"},
+    ),
+    "an-image-below-chdir": Shape(
+        ONE_GPU + "#SBATCH --chdir=/site/code\nsrun apptainer exec --nv images/x.sif python train.py\n",
+        {"command": ["python", "train.py"], "instances": 1},
+        {"container": {"runtime": "apptainer", "image": "/site/code/images/x.sif"}},
+    ),
+    "moves-to-where-it-is": Shape(
+        ONE_GPU + 'cd $PWD\ncd "$(pwd)"/\ncd $PWD/sub\nsrun python train.py\n',
+        {"command": ["bash", "-c", 'cd "$TRAINJOB_RUN_DIR/code/project/sub"\nexec python train.py\n'], "instances": 1},
+    ),
     "one-gpu": Shape(ONE_GPU + "srun python train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"nodes": {"count": 1, "accelerator": "gpu", "accelerators": 1, "cpus": 8}}),
     "cpus": Shape("#!/bin/bash\n#SBATCH -N 2 -c 4 --ntasks-per-node=2\nsrun python train.py\n", {"command": ["python", "train.py"], "instances": 4, "hosts": 2}, {"nodes": {"count": 2, "cpus": 8}}),
     "whole-nodes-without-gres": Shape(
@@ -297,7 +325,7 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TWO_NODES + "ray start --head\npython train.py\n", "starts Ray by hand"),
+        (TWO_NODES + "up() {\n  ray start --head\n}\nup\npython train.py\n", "starts Ray by hand"),
         (TWO_NODES + "echo hello\n", "starts nothing that trains"),
         (ONE_GPU + "for lr in 1 2; do\n  srun python train.py --lr $lr\ndone\n", "in a loop"),
         (TWO_NODES + "mpirun -np 8 python train.py\n", "by mpirun"),

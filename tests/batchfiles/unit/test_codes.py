@@ -241,6 +241,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "addr-guessed-from-name": [(job("MASTER_ADDR=10.0.0.$(hostname | tr -dc 0-9)\n" + RIGHT), RIGHT_JOB)],
     "installs-in-job": [(job("srun -N2 bash <<EOF\npip install torch\nEOF\n" + RIGHT), job("cat <<EOF\npip install torch\nEOF\n" + RIGHT)), (job("pip install -q einops\n" + RIGHT), job("echo pip install einops\n" + RIGHT)), (job("uv sync\n" + RIGHT), job("uv run --no-sync python -V\n" + RIGHT))],
+    "server-sleep-ready": [(job("vllm serve m --port $P &\nsleep 60\n" + RIGHT), job("vllm serve m --port $P &\nuntil curl -sf localhost:$P; do sleep 1; done\n" + RIGHT)), (job("python serve.py &\nsleep 30\n" + RIGHT), job("python watch.py &\nsleep 30\n" + RIGHT))],
     "ray-sleep-ready": [(job("srun -N1 -n1 ray start --head &\nsleep 9\n" + RIGHT), job("srun -N1 -n1 ray start --head &\nuntil srun -N1 -n1 --overlap ray status; do sleep 1; done\n" + RIGHT)), (job("ray start --head --port=0\nsleep 20\n" + RIGHT), job("ray start --head --port=0\nuntil ray status; do sleep 1; done\n" + RIGHT))],
     "sets-visible-devices": [(job("export CUDA_VISIBLE_DEVICES=0,1\n" + RIGHT), job("echo $CUDA_VISIBLE_DEVICES\n" + RIGHT))],
     "secret-in-script": [

@@ -482,6 +482,11 @@ def test_an_option_without_a_comment_sign_is_told(tmp_path: Path) -> None:
     assert SlurmCluster.of(cluster_from_text(str(adoption.cluster), "cluster.yaml")).prologue == []
 
 
+def test_an_option_that_a_comment_cuts_off_is_told_as_no_command(tmp_path: Path) -> None:
+    cut = lost(adopted(ONE_GPU + "python train.py \\\n  --lr 1 \\\n  # --decay 2 \\\n  --epochs 3\n", tmp_path))
+    assert cut == {"--epochs 3": "bash finds no such command: the training, which ends above it, never gets it"}
+
+
 def test_what_only_the_submitting_shell_switches_on_is_told(tmp_path: Path) -> None:
     text = 'args=(--x 1)\nif [[ -n "${MORE:-}" ]]; then\n  args+=(--more "$MORE")\nfi\npython train.py "${args[@]}"\n'
     adoption = adopted(ONE_GPU + text, tmp_path)

@@ -31,7 +31,7 @@ def test_a_program_and_its_folders_are_made(tmp_path: Path) -> None:
     assert (made.folder / "src/train.py").is_file()
     assert (made.folder / "setup/env.sh").is_file()
     assert made.maps["/nowhere/project"] == made.folder
-    assert "exec /usr/bin/python3" in (made.maps["/nowhere/env/bin"] / "python").read_text()
+    assert "*.py) set -- /usr/bin/python3" in (made.maps["/nowhere/env/bin"] / "python").read_text()
 
 
 def test_a_module_of_a_shell_is_found(tmp_path: Path) -> None:
@@ -49,10 +49,19 @@ def test_what_wraps_the_program_starts_it_and_arguments_are_there(tmp_path: Path
         script("x\n"), words, tmp_path, tmp_path / "place", "python", ["data/m.csv", "data/tokens", "7", "-x"]
     )
     assert made is not None
-    assert 'exec  "$@"' in (made.folder / "scripts/with_env.sh").read_text()
+    assert (made.folder / "scripts/with_env.sh").read_text().endswith('*.py) set -- python "$@" ;; esac\nexec "$@"\n')
     assert (made.folder / "data/m.csv").is_file()
     assert (made.folder / "data/tokens").is_dir()
     assert not (made.folder / "7").exists()
+
+
+def test_a_script_that_starts_what_its_argument_names_starts_it(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    words = ["./tools/dist_train.sh", "configs/bev.py", "4"]
+    made = make_placeholders(script("x\n"), words, tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert "*.py) set -- python" in (made.folder / "tools/dist_train.sh").read_text()
+    assert (made.folder / "configs/bev.py").is_file()
 
 
 def test_what_the_file_names_is_as_it_is_here(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from batchfiles.adoption.adopt import adopt
 from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
 from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
@@ -176,6 +177,23 @@ def test_a_side_that_starts_nothing_proves_nothing() -> None:
     assert not Proof((), ()).is_equal
     alone = Proof((), [FIRST], ProofDifference("start", "train.sbatch started no rank: no such file"))
     assert differences(alone)[0].endswith("no such file; the job starts 1 rank on 1 node, each of a world of 2")
+
+
+def test_a_launcher_that_failed_is_explained_by_its_empty_option_alone(tmp_path: Path) -> None:
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:2\nsrun torchrun --nproc_per_node=$SLURM_GPUS_PER_NODE train.py\n"
+    path = tmp_path / "train.sbatch"
+    path.write_text(text)
+    adoption = adopt(path, tmp_path)
+    assert "unset-variable" in adoption.cured
+    failed, started = (rank_in("/p", words, 2) for words in ("torchrun --nproc_per_node= train.py", "python train.py"))
+    script = script_of(path, text.encode(), SiteFacts())
+    proof = proofs.compared(script, failed, started, None, ({}, {}), ("/p", "/p"), ())
+    assert [one.aspect for one in proof.differences()] == ["failure of launchers"]
+    assert proof.unexplained(adoption.explained) == []
+    assert proof.unexplained(explained(["nnodes-missing", "rank-expanded-early"], []))
+    given = path.with_name("given.sbatch")
+    given.write_text(text.replace("--gres=gpu:2", "--gpus-per-node=2"))
+    assert "unset-variable" not in adopt(given, tmp_path).cured
 
 
 def test_a_copy_proves_no_file_that_sbatch_refuses() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,3 +91,24 @@ def test_the_logs_of_slurm_are_for_what_slurm_does_wrong(of_job: dict[str, Any],
     job = EndedJob("7", exit_code=1, signal=0, nodes=("node1",), restarts=0, output_file="/p/log", **facts)
     assert running.is_slurms_fault([job]) is is_one
     assert running.is_slurms_fault([])
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("srun site_wrapper exec bash -c 'python train.py'", ("site_wrapper",)),
+        ("site_wrapper exec deepspeed train.py", ("site_wrapper",)),
+        ("srun site_wrapper --image x.sif torchrun train.py", ("site_wrapper",)),
+        ("srun env A=1 python train.py", ()),
+        ("srun ./wrapper.sh python train.py", ()),  # of the project
+        ("srun site_train --config python.yaml", ()),
+        ("apptainer exec x.sif python train.py", ()),
+        ("srun python2.9 train.py", ("python2.9",)),
+        *([] if shutil.which("host") else [("A=$(host node7 | cut -f 4)\npython train.py", ("host",))]),
+        ("which nowhere_cc bash\nif which nowhere_ld; then echo; fi\npython train.py", ("nowhere_cc",)),
+        ("run() { srun python $1; }\nrun python", ()),
+    ],
+)
+def test_a_program_that_starts_another_and_is_not_here_is_known(line: str, missing: tuple[str, ...]) -> None:
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n{line}\n".encode(), SiteFacts())
+    assert running.missing_programs(script, sys.executable) == missing

@@ -329,7 +329,10 @@ def test_trainings_one_after_another_are_no_worlds_apart() -> None:
         times: dict[str, Any] = {"began_at": began_at, "ended_at": began_at + 5, "has_ended": True}
         return [process(rank, world=world, pid=rank + int(began_at), **times) for rank in range(4)]
 
-    assert judged([*training("a", 0), *training("b", 6)], stopped=None, state="COMPLETED").problems == []
+    right = judged([*training("a", 0), *training("b", 6)], stopped=None, state="COMPLETED")
+    assert right.problems == []
+    assert right.facts[0].endswith(" (2 times)")
+    assert len(right.facts) == len(set(right.facts))
     together = judged([*training("a", 0), *training("b", 1)], stopped=None, state="COMPLETED").problems
     assert any("2 worlds" in problem for problem in together)
     failed = [*training("a", 0), *[replace(one, exit_code=3) for one in training("b", 6)]]

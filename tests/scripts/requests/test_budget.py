@@ -31,8 +31,8 @@ from trainjob.observe import reservations
 from trainjob.observe.status import status
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
+from trainjob.requests import budget, guardian, submission
 from trainjob.requests import elsewhere as moving
-from trainjob.requests import guardian, submission
 from trainjob.requests import reserve as reserving
 from trainjob.requests import workbench as of_workbench
 from trainjob.requests.options import JobOptions
@@ -116,6 +116,31 @@ def test_devices_beside_those_of_the_plan_are_not_had_within_a_budget(
     assert charged() == 1.0
     submit(hours=1.0, directives={"exclusive": True})  # the plan has all of both nodes
     assert charged() == 1.0 + GPUS
+
+
+def test_directives_of_a_cluster_file_that_take_whole_nodes_are_charged_as_such(slurm: StandinSlurm) -> None:
+    gives_gpus(slurm, "whole", directives={"partition": "gpu", "exclusive": True})
+    submit("whole", hours=1.0, instances=1)
+    assert charged() == 4.0
+    gives_gpus(slurm, "shared", directives={"partition": "gpu", "exclusive": False})
+    submit("shared", hours=1.0, instances=1)
+    assert charged() == 5.0
+
+
+def test_a_project_is_charged_for_runs_in_a_reservation_that_another_one_made(
+    slurm: StandinSlurm, tmp_path: Path
+) -> None:
+    (slurm.here / "trainjob.yaml").write_text("budget: {gpu_hours: 50}\n")
+    cluster = prepare(JobOptions("hpc", None, {"command": ["true"]})).request.cluster
+    cost = ledger.Cost("GPU", GPUS, 10.0)
+    own = budget.charge_of(cost, cluster, "hpc", slurm.here, paid_by=slurm.here)
+    assert (own.cost.devices, own.limits) == (0, [])
+    other = budget.charge_of(cost, cluster, "hpc", slurm.here, paid_by=tmp_path / "other")
+    assert [limit.hours for limit in other.limits] == [50]
+    with ledger.charged(RunPaths(tmp_path / "run"), other) as begins:
+        begins()
+    every = budget.limits(cluster, "hpc", slurm.here)
+    assert {limit.hours: hours for limit, hours in ledger.used(every)} == {50: 10.0, 100: 0.0}
 
 
 @pytest.mark.parametrize("directive", [{"gpus": "8"}, {"gres": "gpu:4"}, {"tres-per-task": "gres/gpu:1"}])

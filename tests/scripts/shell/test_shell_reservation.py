@@ -31,6 +31,13 @@ def idle(bash: Bash) -> list[str]:
     return [detail for _, _, what, detail in events if what == "idle"]
 
 
+def test_it_ends_complete_just_before_its_time_limit(bash: Bash) -> None:
+    bash.program("scontrol", 'echo "JobId=7 JobState=RUNNING Restarts=0 EndTime=$(date -d "+3 seconds" +%FT%T)"')
+    ended, _ = held(bash, *["echo 7.1"] * 9)
+    assert (ended.code, bash.word("state")) == (0, "COMPLETED"), ended.err
+    assert idle(bash) == ["its time has passed: its nodes are released"]
+
+
 def test_it_ends_when_no_step_runs_after_a_warning(bash: Bash) -> None:
     ended, _ = held(bash)
     assert (ended.code, bash.word("state")) == (0, "COMPLETED"), ended.err

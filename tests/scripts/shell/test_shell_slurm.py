@@ -162,6 +162,10 @@ def test_a_job_is_an_element_or_a_restart_only_if_the_controller_says_so(bash: B
     assert bash.run(shows, **reported).out == "none none\n"
     bash.program("scontrol", "echo JobId=7 ArrayJobId=5 ArrayTaskId=3 JobState=RUNNING Restarts=2 Reason=None")
     assert bash.run(shows, **reported).out == "3 2\n"
+    # The element that began last has its array's own number.
+    elements = [f"echo JobId={job} ArrayJobId=7 ArrayTaskId=3 Restarts={job - 6} BatchFlag=1" for job in (8, 7)]
+    bash.program("scontrol", "\n".join(elements))
+    assert bash.run(shows, **reported).out == "3 1\n"
     bash.program("scontrol", "echo slurm_load_jobs error >&2; exit 1")
     assert bash.run(shows, **reported).out == "3 4\n"
 

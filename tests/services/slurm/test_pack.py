@@ -60,6 +60,15 @@ def told(packs: Site, run: str) -> list[dict[str, Any]]:
     return [json.loads(log.read_text().splitlines()[-1]) for log in logs]
 
 
+def test_an_option_that_srun_refuses_costs_the_elements_and_no_node(packs: Site) -> None:
+    gpus = {"count": 2, "cpus": 8, "memory_gb": 16, "accelerator": "gpu", "accelerators": 4}
+    packs.write_cluster("odd", nodes=gpus, node_check=False, srun={"cpu-bind": "nonsense"})
+    run = submitted(packs, "0", place="odd", array="0-3")
+    until(lambda: states(packs, run) == ["FAILED"] * 4, "the end of all elements", WAIT_S)
+    assert not list((packs.runs / run).glob("tasks/*/excluded_nodes"))
+    assert attempts_of(packs, run) == [1] * 4
+
+
 def at_work(packs: Site, run: str, count: int) -> None:
     def is_so() -> bool:
         logs = (packs.runs / run).glob("tasks/*/logs/rank-0000.log")

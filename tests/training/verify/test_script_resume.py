@@ -132,6 +132,7 @@ for number in range(1, 7):
     subprocess.run([PYTHON, "micro.py"], cwd=here.project, env={**here.environ, **run}, check=True)
     ((log,),) = update_log.read(RunPaths(here.project))
     assert [one.divided for one in log.updates[1:]] == [is_divided] * 2
+    assert all(loss < 8.0 for loss in log.updates[0].losses)  # without the scaler's factor
 
 
 def test_weights_of_a_shorter_type_are_seen_at_the_first_update(here: Here) -> None:
@@ -150,6 +151,24 @@ for name in ("float32", "float16", "bfloat16"):
     environ = {**here.environ, **updates.hooked(here.folder, None)}
     ended = subprocess.run([PYTHON, "short.py"], cwd=here.project, env=environ, capture_output=True, text=True)
     assert ended.stdout.split() == ["none", "float16", "bfloat16"]
+
+
+def test_one_draw_is_seen_in_the_digests_of_random_numbers(here: Here) -> None:
+    here.write(
+        "draws.py",
+        """\
+import random
+import numpy, torch
+from trainjob_hooks import digests
+for draw in (lambda: None, lambda: torch.rand(1), random.random, lambda: numpy.random.randint(9)):
+    before = digests.of_random_numbers().split(".")
+    draw()
+    print([one != two for one, two in zip(before, digests.of_random_numbers().split("."))].count(True))
+""",
+    )
+    environ = {**here.environ, **updates.hooked(here.folder, None)}
+    ended = subprocess.run([PYTHON, "draws.py"], cwd=here.project, env=environ, capture_output=True, text=True)
+    assert ended.stdout.split() == ["0", "1", "1", "1"]
 
 
 def test_the_oldest_python_and_torch_are_recorded(here: Here, needs: Callable[[str], Path]) -> None:

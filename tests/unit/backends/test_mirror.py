@@ -267,3 +267,27 @@ def test_a_run_is_removed_there_with_what_was_being_sent_to_it(
     why = "denied" if said else "it is not a run directory"
     with pytest.raises(UserError, match=rf"/there/abcd on pod can't be removed: {why}"):
         mirror.remove(submission)
+
+
+# --- Copied.
+
+
+@pytest.mark.parametrize(("error", "shown"), [(OSError(28, "no space"), UserError), (KeyboardInterrupt(), None)])
+def test_a_copy_that_was_cut_short_leaves_nothing(
+    paths: RunPaths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    shown: type[UserError] | None,
+) -> None:
+    target = tmp_path / "elsewhere/new"
+
+    class Cut(ToldMachine):
+        def receive(self, _source: str, target: Path) -> None:
+            target.with_name(f".{target.name}.part").mkdir()
+            raise error
+
+    monkeypatch.setattr(mirror, "place_of", lambda *_: (Cut(), "/there/abcd"))
+    with pytest.raises(shown or type(error)):
+        mirror.copy(paths, run_of(paths), target)
+    assert os.listdir(target.parent) == []

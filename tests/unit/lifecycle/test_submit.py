@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +28,8 @@ from trainjob.lifecycle import start
 from trainjob.lifecycle.lock import locked
 from trainjob.lifecycle.start import Handover, refuse_redirects, submit, to_wait_for
 from trainjob.observe import index
+from trainjob.observe.status import status
+from trainjob.records import checkpoints
 from trainjob.records.submission import Remote, Submission
 
 
@@ -68,7 +71,7 @@ def test_a_run_is_whole_recorded_and_in_the_index_when_it_begins(told: Told, han
         "copied": 1,
         "left_out": [["big", "data"]],
     }
-    assert (now.remote, list(now.after)) == (None, [])
+    assert (now.remote, list(now.after), now.holds_nodes) == (None, [], False)
     assert datetime.fromisoformat(now.submitted_at).tzinfo is not None
     assert paths.submission.stat().st_mode & 0o777 == 0o644
 
@@ -348,3 +351,38 @@ def test_the_scheduler_is_not_asked_about_a_job_whose_id_is_known(
     monkeypatch.setattr(told, "look_for", Mock(side_effect=UserError("the controller is down")))
     with pytest.raises(UserError, match=r"the same job was submitted \d+ s ago"):
         submit(handover)
+
+
+# --- Elsewhere.
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have copies of run directories made here, and no job rendered into them."""
+    monkeypatch.setattr(mirror, "copy", lambda paths, _, target: shutil.copytree(paths.folder, target))
+    monkeypatch.setattr(folder, "write_again", lambda *_: None)
+    monkeypatch.setattr(checkpoints, "passed_over", lambda _: ["update-3 is damaged"])
+
+
+@pytest.mark.usefixtures("told", "copied")
+def test_a_run_that_goes_on_elsewhere_begins_there_as_one_that_nobody_has_cancelled(
+    handover: Handover, tmp_path: Path
+) -> None:
+    paths = made(tmp_path / "ended", "abcd", state="CANCELLED", native={"job_id": "7"}, is_cancelled=True)
+    said: list[str] = []
+    moved = recorded(start.go_on(status(paths), handover, said.append))
+    assert (moved.is_cancelled, moved.is_unknown, moved.continues) == (False, False, "abcd")
+    assert said == ["update-3 is damaged"]
+
+
+@pytest.mark.usefixtures("copied")
+def test_a_run_that_could_not_go_on_elsewhere_is_as_it_was(told: Told, handover: Handover, tmp_path: Path) -> None:
+    paths = made(tmp_path / "ended", "abcd", state="FAILED", native={"job_id": "7"})
+    before = paths.submission.read_text()
+    told.fail(NotSubmittedError("sbatch: no", "wait"))
+    with pytest.raises(NotSubmittedError):
+        start.go_on(status(paths), handover, print)
+    assert paths.submission.read_text() == before
+    paths.submission.unlink()
+    with pytest.raises(UserError, match="run abcd was started by hand"):
+        start.go_on(status(paths), handover, print)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainjob.records.own import NotOwnError, is_own_folder, make_own_folder, open_own
+from trainjob.records.own import NotOwnError, is_own_folder, make_own_folder, open_own, put_by_another
 from trainjob.rehearse.slurm import private
 
 
@@ -72,3 +72,7 @@ def test_what_lies_under_the_names_of_rehearsals_stops_none(tmp_path: Path, monk
     (tmp_path / "trainjob-slurm-left/lock").touch()
     (tmp_path / "trainjob-slurm-link").symlink_to(tmp_path / "trainjob-slurm-left")
     assert private.remove_leftovers() == [tmp_path / "trainjob-slurm-left"]
+
+
+def test_what_is_not_there_was_put_by_nobody(tmp_path: Path) -> None:
+    assert not put_by_another(tmp_path / "missing")

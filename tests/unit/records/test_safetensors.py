@@ -111,6 +111,13 @@ def test_pieces_are_in_the_order_of_their_rows_and_make_one_tensor(tmp_path: Pat
         pieces([second])
 
 
+def test_rows_that_are_in_two_files_are_not_passed_over(tmp_path: Path) -> None:
+    for name, rows in (("a", range(2)), ("b", range(1, 3)), ("c", range(2, 4))):
+        weights(tmp_path / name, 1, rows, 4)
+    with pytest.raises(BrokenFileError, match="w has 4 rows, and 2 of them are in its files"):
+        pieces([tmp_path / name for name in "abc"])
+
+
 def test_a_tensor_without_dimensions_is_one_piece(tmp_path: Path) -> None:
     beginning, _ = header({"step": ("I64", [])}, {})
     (tmp_path / "a").write_bytes(beginning + bytes(8))

@@ -222,6 +222,16 @@ def test_lines_that_can_not_be_read_are_damaged_once_and_a_missing_file_is_not(t
             assert lines.damaged == damaged
 
 
+def test_a_last_line_that_is_whole_without_its_end_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    lines = files.JsonLines(path)
+    for added, new in (('{"a": 1}\n{"a": 2}', [1, 2]), ("\n", []), ('{"a": 3', []), ('}\n{"a": 4}\n', [3, 4])):
+        with path.open("a") as stream:
+            stream.write(added)
+        assert [one["a"] for one in lines.new()] == new
+    assert lines.damaged == 0
+
+
 def test_what_is_refused_as_not_ours_stays_open_nowhere(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     before = len(os.listdir("/proc/self/fd"))

@@ -22,7 +22,7 @@ from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, Pl
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
-from trainjob.verify.scripts.interruptions import Interrupted, ScriptInterruption, drawn
+from trainjob.verify.scripts.interruptions import Interrupted, ScriptInterruption, TornSave, drawn
 from trainjob.verify.scripts.update_log import AttemptLog, LoadedBatch, ScriptEvent, ScriptUpdate, starts_at
 
 PASSES, LENGTH = 3, 4
@@ -76,6 +76,7 @@ def taken_from(number: int) -> dict[str, object]:
         (changed(6, scale=65536.0), "scaler"),
         (changed(6, state_before=""), "optimizer"),
         (changed(6, state_before="", rates=(0.1,)), "optimizer"),
+        (changed(6, rates=(0.1,), random_before="others"), "scheduler"),
         (changed(6, weights_before="others"), "weights"),
         (changed(0, state_before="state 6", random_before="random 6"), "not-resumed"),
         (changed(6), "unknown"),
@@ -83,6 +84,11 @@ def taken_from(number: int) -> dict[str, object]:
 )
 def test_what_the_first_update_has_lost_is_named(first: ScriptUpdate, code: str) -> None:
     assert lost([first]) == [code]
+
+
+def test_another_loss_is_of_random_numbers_whatever_the_step_has_lost() -> None:
+    assert lost([changed(6, rates=(0.1,), random_before="others", losses=(7.0,))]) == ["scheduler", "rng"]
+    assert lost([changed(6, random_before="others", losses=(7.0,), **taken_from(4))]) == ["sampler-position"]
 
 
 def test_updates_beyond_the_end_are_a_lost_count() -> None:
@@ -267,6 +273,7 @@ def test_an_attempt_that_had_nothing_to_load_is_no_right_resume() -> None:
         ({"rates": (0.7,)}, ["scheduler"]),
         ({"state_before": "", "scale": 1.0, **taken_from(0)}, ["optimizer", "scaler"]),
         ({"random_before": "others", "losses": (7.0,)}, ["rng"]),
+        ({"random_before": "others", "weights": "other 9"}, []),  # drawn, and used by nothing
         ({}, []),
     ],
 )
@@ -279,7 +286,7 @@ def test_what_a_later_resume_loses_is_named_beside_what_the_first_lost(
         for number in range(4, 10)
     ]
     there[0] = dataclasses.replace(there[0], weights_before="weights 4", **taken_from(6))  # type: ignore[arg-type] # by name
-    again = dataclasses.replace(there[4], weights="others" if resumed else "other 9", **resumed)
+    again = dataclasses.replace(there[4], **{"weights": "others" if resumed else "other 9", **resumed})
     assert after_a_lost_position(tmp_path, there, again) == ["sampler-position", *codes]
 
 
@@ -312,6 +319,65 @@ def test_a_schedule_that_begins_anew_shows_after_a_rate_that_was_saved_with_the_
     assert after_a_lost_position(tmp_path, [*there.values()], first, second) == codes
 
 
+@pytest.mark.parametrize(
+    ("rates", "codes"),
+    [
+        ((0.1, 0.1, 0.1, 0.01), ["sampler-position", "scheduler"]),  # counts from 0: three epochs until it changes
+        ((0.1, 0.1, 0.01, 0.01), ["sampler-position"]),  # repeats the epoch in which it was
+        ((0.1, 0.01, 0.01, 0.01), ["sampler-position"]),  # begins with the next
+        ((0.1, 0.1, 0.1, 0.1), ["sampler-position"]),  # follows something else
+    ],
+)
+def test_a_schedule_by_epochs_that_counts_from_0_again_is_named_beside_a_lost_position(
+    tmp_path: Path, rates: Sequence[float], codes: list[str]
+) -> None:
+    made = [
+        dataclasses.replace(update(at), rates=(0.1 if at < 3 * LENGTH else 0.01,), scale=None)
+        for at in range(6 * LENGTH)
+    ]
+    whole = AttemptLog(1, tuple(made), (ScriptEvent(updates.SAVED, 6, {"path": "last.pt"}),))
+    taken = [4, *range(100, 100 + 4 * LENGTH)]
+    again = [
+        dataclasses.replace(
+            made[6] if at == 0 else update(200 + at),
+            rates=(rates[at // LENGTH],),
+            batches=(LoadedBatch(at // LENGTH + 1, at % LENGTH, (f"sample {taken[at]}",)),),
+            weights=f"other {at}",
+            scale=None,
+        )
+        for at in range(4 * LENGTH)
+    ]
+    run = RunPaths(tmp_path)
+    attempts = [AttemptLog(1, whole.updates[:6]), AttemptLog(2, tuple(again))]
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
+    assert [one.code for one in evidence.findings()] == codes
+
+
+@pytest.mark.parametrize(
+    ("torn", "others", "cure"),
+    [
+        ("model_000004.pt", {"optim_000004.pt": {"state": "b", "param_groups": "c"}}, "Continue from the newest step"),
+        ("model.pt", {"opt.pt": {"state": "b", "param_groups": "c"}}, "(model.pt, opt.pt)"),
+        ("model.pt", {"best.pt": {"0.weight": "a"}}, "os.replace"),
+        ("model.pt", {}, "os.replace"),
+    ],
+)
+def test_a_torn_checkpoint_of_several_files_has_a_cure_of_its_own(
+    tmp_path: Path, torn: str, others: dict[str, dict[str, str]], cure: str
+) -> None:
+    saves = [
+        ScriptEvent(updates.SAVES, 4, {"path": f"out/{name}", "content": inside, "tensors": {}, "weights": ""})
+        for name, inside in {torn: {"0.weight": "a"}, **others}.items()
+    ]
+    whole = dataclasses.replace(WHOLE, events=(*saves, ScriptEvent(updates.SAVED, 4, {"path": f"out/{torn}"})))
+    run = RunPaths(tmp_path)
+    broken = Interrupted(run, (), None, (TornSave(2, tmp_path / "out" / torn, ("EOFError",)),))
+    evidence = script_resume.ResumeEvidence(run, broken, [[whole]], [[AttemptLog(1, WHOLE.updates)]])
+    found = next(evidence.findings())
+    assert found.code == "torn-checkpoint"
+    assert cure in found.cure
+
+
 def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
     later = [
         dataclasses.replace(update(number), batches=(LoadedBatch(epoch, place, update(taken).batches[0].samples),))
@@ -323,6 +389,14 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
     (found,) = lost_module.lost(first, WHOLE, longer=False)
     assert found.code == "sampler-position"
     assert "this epoch has 2 batches" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("a/last.pt", "last.pt"), ("a/last.pt.tmp", "last.pt"), (".tmp_last.pt", "last.pt"), ("x.new12", "x"), (".", "")],
+)
+def test_a_file_that_is_moved_to_its_place_has_its_last_name(path: str, name: str) -> None:
+    assert lost_module.name_of(path) == name
 
 
 def test_averaged_weights_in_a_checkpoint_are_reported() -> None:
@@ -489,9 +563,12 @@ def test_a_count_that_is_lost_without_a_seed_is_no_lost_schedule(tmp_path: Path)
     assert "scheduler" not in [one.code for one in evidence.findings()]
 
 
-@pytest.mark.parametrize(("made", "codes"), [(1, ["not-interrupted"]), (2, [])])
-def test_on_a_cluster_each_run_has_its_starts_and_every_stop_has_to_be_met(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: int, codes: list[str]
+@pytest.mark.parametrize(
+    ("is_on_cluster", "made", "codes"),
+    [(True, 1, ["not-interrupted"]), (True, 2, []), (False, 1, ["not-interrupted"]), (False, 2, [])],
+)
+def test_on_a_cluster_each_run_has_its_starts_and_every_stated_stop_has_to_be_met(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_on_cluster: bool, made: int, codes: list[str]
 ) -> None:
     run, starts = RunPaths(tmp_path), []
     whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
@@ -515,13 +592,13 @@ def test_on_a_cluster_each_run_has_its_starts_and_every_stop_has_to_be_met(
         vary=vary,
         run=runs,
         say=print,
-        is_on_cluster=True,
+        is_on_cluster=is_on_cluster,
         remote=object(),
         folder_of_ranks=str(tmp_path),
         request=SimpleNamespace(job=job),
     )
     plan = InterruptionPlan(len(stops), WAYS, stated=stops)
     verdict = script_resume.verify_script(cast(Any, bench), instances=1, plan=plan, profile="standard")
-    assert starts == [1, len(stops) + 2]
+    assert starts == [1, len(stops) + 2 if is_on_cluster else 1]
     assert [one.code for one in verdict.findings] == codes
     assert (verdict.equal, verdict.inconclusive) == (not codes, bool(codes))

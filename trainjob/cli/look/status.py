@@ -168,6 +168,8 @@ def _rows(now: Snapshot) -> Iterator[tuple[str, str]]:
         yield "progress", now.progress
     if now.heartbeat is not None:
         yield "last progress", f"{show.seconds(max(0.0, clock.time() - now.heartbeat))} ago"
+    for line in now.printed:
+        yield "as printed", line
     for name, server in now.roles.items():
         starts = f", start {server.starts}" if server.starts > 1 else ""
         code = f" with exit code {server.exit_code}" if server.exit_code is not None else ""

@@ -18,6 +18,7 @@ from trainjob.cluster.common import (
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity, Node, Nodes
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
+from trainjob.contract.programs.slurm_options import ASK_FOR_DEVICES
 
 Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
 
@@ -127,6 +128,11 @@ class SlurmCluster(IpuCluster):
                 f"is {self.runs_dir}, and Slurm replaces % in a path by a job's id or a node's name",
                 "choose another folder",
             )
+
+    def takes_whole_nodes(self, job: Job) -> bool:
+        """Return whether this file's directives, and not those of the job, ask for devices or for whole nodes."""
+        own = {name for name, value in self.directives.items() if value is not False and name not in job.directives}
+        return not own.isdisjoint(ASK_FOR_DEVICES)
 
     @property
     def node(self) -> Nodes:

@@ -18,7 +18,7 @@ from trainjob.contract.paths import RunPaths, with_home
 from trainjob.contract.steps import JOB, OnceStep
 from trainjob.launch import processes
 from trainjob.launch.host import own_name
-from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
+from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, in_child
 from trainjob.records import attempts
 from trainjob.records.failure import Failure, record_first, tail_of_attempt
 from trainjob.records.step_lock import POLL_S, Lock, LostError, Owner
@@ -150,7 +150,7 @@ class _Runner:
                     stdout=stream,
                     stderr=stream,
                     start_new_session=True,
-                    preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
+                    preexec_fn=lambda: in_child(signal.SIGKILL, signal.SIG_IGN),  # noqa: PLW1509 - this process has one thread
                 )
             except OSError as error:
                 stream.write(("can't start %s: %s\n" % (step.command[0], error.strerror)).encode())
@@ -192,14 +192,6 @@ class _Runner:
         except OSError as error:
             _say("failure.json can't be written: %s" % error)
         return code
-
-
-def _in_the_child() -> None:
-    # A background job of a shell starts with SIGINT ignored.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-    processes.end_with_parent(signal.SIGKILL)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> int:

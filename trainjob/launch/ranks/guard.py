@@ -28,6 +28,20 @@ PASSED_ON = {
 WATCHED = {signal.SIGCHLD, *PASSED_ON}
 
 
+def in_child(ends_by: int = signal.SIGTERM, usr1: Optional[signal.Handlers] = None) -> None:
+    """Give a new process the signals of a program that a shell starts, and have it end with its parent, by `ends_by`.
+
+    `usr1`: what USR1 does until it has a handler. A background job of a shell starts with SIGINT ignored, and would
+    pass that on to all its descendants; a shell can't trap what was ignored when it began.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    if usr1 is not None:
+        signal.signal(signal.SIGUSR1, usr1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+    processes.end_with_parent(ends_by)
+
+
 def guarded(
     work: Callable[[], int],
     requests: Optional[int] = None,

@@ -20,7 +20,7 @@ from trainjob.contract import clock, exits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import GRACE_S
-from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, guarded
+from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, guarded, in_child
 
 # The launcher kills a rank that has not ended after its grace period; mpirun needs a moment to notice.
 _MORE_S = 10.0
@@ -61,7 +61,7 @@ class Starter:
                 list(self._command),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=in_child,  # noqa: PLW1509 - this process has one thread
             )
             return self._wait(process)
         except OSError as error:
@@ -91,12 +91,6 @@ class Starter:
             self._end_at = self._end_at or clock.monotonic() + self._grace_s
             number = signal.SIGUSR2  # the launcher treats it as TERM
         os.kill(process.pid, number)  # Popen.send_signal would reap it and lose its exit code
-
-
-def _in_the_child() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-    processes.end_with_parent()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from trainjob.launch import host, processes
 from trainjob.launch.processes import Ended
 from trainjob.launch.rank_environment import Rank, Watched
 from trainjob.launch.ranks.asking import StopRequests, working_folders
-from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
+from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, in_child
 from trainjob.launch.ranks.saving import Save
 from trainjob.launch.witness.evidence import Witness
 from trainjob.records import attempts
@@ -291,12 +291,8 @@ def _start(rank: Rank, paths: RunPaths) -> "subprocess.Popen[bytes]":
 def _in_the_child(cpus: FrozenSet[int]) -> None:
     if cpus:
         os.sched_setaffinity(0, cpus)
-    # A background job of a shell starts with SIGINT ignored, and would pass that on to all its descendants.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # As srun starts it: libraries check whether it has a handler, and a shell can't trap what was ignored.
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-    processes.end_with_parent(signal.SIGKILL)
+    # As srun starts it: libraries check whether it has a handler.
+    in_child(signal.SIGKILL, signal.SIG_DFL)
 
 
 def _is_of_slurm(received: signal.struct_siginfo) -> bool:

@@ -111,6 +111,11 @@ class Counter:
         return self._stated_epochs or (self._epochs if self._first_epoch == 1 else None)
 
     @property
+    def named_epochs(self) -> Optional[int]:
+        """The number of epochs, or that of the last one, that the command states, or its output."""
+        return self._epochs
+
+    @property
     def stated_total(self) -> Optional[int]:
         """The number of updates that the command or its output states."""
         return self._total
@@ -234,7 +239,9 @@ class Pace:
 
     def is_ahead_by(self, offset: int) -> bool:
         """Return whether it is known to count updates, and may be ahead of those that are counted by so many."""
-        made = 0 if self._first is None else self._last[1] - self._first[1]
+        if self._first is None:
+            return False
+        made = min(last - first for first, last in zip(self._first, self._last))  # as printed, and as counted
         is_known = made >= _LEAST_UPDATES and self._most - self._least < made
         return is_known and self._least <= offset <= self._most
 

@@ -27,9 +27,8 @@ class Counted(NamedTuple):
     asides_before: int = 0
 
     def total(self, epochs: Optional[int]) -> Optional[int]:
-        """Return the updates of all epochs, `epochs` if its variables state none; None if unknown."""
-        number = self.epochs or epochs
-        total = self.per_pass * number if self.per_pass and number else None
+        """Return the updates of so many epochs; None if that is unknown, or its variables say something else."""
+        total = self.per_pass * epochs if self.per_pass and epochs and self.epochs in (None, epochs) else None
         return None if total is None or (self.cut is not None and self.cut < total) else total
 
     @property

@@ -1,4 +1,6 @@
-"""One printed line: the progress of a training, and its figures. A line is unchecked text.
+"""One printed line: the progress of a training, and its loss. A line is unchecked text.
+
+Everything else that a line may have, such as an accuracy or what an evaluation found, is quoted and not interpreted.
 
 Programs print progress in few shapes: a bar of tqdm, Rich or Keras; `name value` pairs such as `step 10/100 loss 2.3`,
 which also make up JSON and Python's dictionaries; and counts in brackets behind an epoch, as in `Epoch: [0][10/500]`.
@@ -26,7 +28,7 @@ _PAIR = re.compile(
     r"(?P<name>[A-Za-z][\w@/().-]{0,40}(?: [A-Za-z][\w@/().]{0,20}){0,3}(?: \([A-Za-z_ ]{1,20}\))?)"
     r"[\"']?(?:\s{0,12}[:=|]\s{0,20}|\s{1,12})[\"'\[(]{0,2}\s{0,8}"
     r"(?P<value>%s)(?!\w|[:.,]\d|\s{0,3}:?\s{1,8}[-+]?\d[\d.]{0,20}(?:[\s:]|\Z))"  # neither of two numbers
-    r"(?P<percent>\s?%%)?(?:(?:\s{0,8}/\s{0,8}| of )(?P<of>%s)(?![\w.]))?"
+    r"(?:\s?%%)?(?:(?:\s{0,8}/\s{0,8}| of )(?P<of>%s)(?![\w.]))?"
     r"(?:\s{1,8}\(\s{0,8}(?P<average>%s)\s{0,8}\))?" % (_NUMBER, _WHOLE, _NUMBER)
 )
 # As tqdm prints it: its description, percentage, blocks, count, total, times, rate and postfix.
@@ -89,8 +91,8 @@ _HELD_OUT = re.compile(
 _HELD_OUT_FIRST = re.compile(
     r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b|\s{0,8}\*\s{1,8}acc"
 )
-# Beside a loss or an accuracy: elsewhere it may be what a logger puts before each line.
-_TRAINING = re.compile(r"(?:\A|[^a-z])train\D{0,40}(?:loss|acc)|(?:loss|acc\w{0,10})[_ /]train")
+# In the name of a loss: elsewhere it may be what a logger puts before each line.
+_TRAINING = re.compile(r"(?:\A|[^a-z])train(?:ing)?(?![a-z])")
 # Bars that count something else than training.
 _ASIDE = re.compile(
     r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"
@@ -102,14 +104,10 @@ _LOSS_WORDS, _NO_LOSS = (
     {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
     {"scale", "scaler", "scaling", "weight", "std", "stdev", "var", "variance", "min", "max", "best", "norm"},
 )
-_OF_WHAT = re.compile(r"\A(?:train|training|val|valid|validation|eval|evaluation|test|dev)_(?=.)")
-_PLAIN_LOSS = {"loss", "train_loss", "training_loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
-_ACCURACY = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "top_1", "accuracy_top1", "accuracy_top_1"}
-_SAMPLES_PER_S = re.compile(
-    r"(?:img|imgs|images?|samples?|examples?)_(?:s|sec|second|per_s|per_sec|per_second)\Z"
-    r"|runningavgsamplespersec\Z"
-)
-_RATES = {"lr", "learning_rate"}
+_OF_TRAINING = re.compile(r"\A(?:train|training)_(?=.)")
+_PLAIN_LOSS = {"loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
+# What else makes a line worth quoting, and its count one of a training.
+_TELLING = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "lr", "learning", "f1", "auc", "bleu", "ppl"}
 
 
 class Reading(NamedTuple):
@@ -123,10 +121,10 @@ class Reading(NamedTuple):
     within_epoch: bool = False  # the count begins again with each epoch
     is_bar: bool = False
     is_weak: bool = False  # a count without anything that belongs to a training
-    figures: Mapping[str, float] = {}  # of training: loss, accuracy, learning_rate, samples_per_s
-    held_out: Mapping[str, float] = {}  # of an evaluation: loss, accuracy, samples, seconds
+    figures: Mapping[str, float] = {}  # of training: the loss, or what an expression of the job has found
+    is_telling: bool = False  # it names figures, perhaps those of an evaluation
     loss_name: str = ""  # of a loss that is not named as that of the training; others on other lines make it a part
-    names_training: bool = False  # a word of the line says that its figures are of the training
+    names_training: bool = False  # its name, or a held-out loss beside it, says that the loss is the training's
     at: Optional[float] = None  # in seconds since 1970; None: when it was read
 
 
@@ -146,11 +144,6 @@ def read(line: str) -> Optional[Reading]:
     text = plain(line)
     if not any(map(str.isdigit, text)):
         return None
-    reading = _read(text)
-    return reading if reading is None else reading._replace(names_training=_TRAINING.search(text.lower()) is not None)
-
-
-def _read(text: str) -> Optional[Reading]:
     for kind, shape in (("tqdm", _TQDM), ("tqdm", _ENDLESS), ("rich", _RICH), ("keras", _KERAS)):
         match = shape.match(text)
         if match is not None:
@@ -186,7 +179,7 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
     named = _NamedValues("%s , %s" % (before, rest))
     # Behind the training's loss, it is the name of another figure.
     if count is None or _HELD_OUT.search(lower.partition("loss")[0] if "loss" in named.figures else lower):
-        return Reading("aside")
+        return Reading("aside", is_telling=named.is_telling)
     epoch, epochs = named.epoch, named.epochs
     if kind == "rich" and epoch is not None and epochs is not None:
         # Lightning counts from 0, up to the number of the last epoch.
@@ -204,21 +197,19 @@ def _of_pairs(text: str) -> Optional[Reading]:
         match = shape.search(text)
         if match is not None:
             count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
-            return named.reading("words", count, None, epoch, None, epoch is not None)._replace(held_out={})
+            return named.reading("words", count, None, epoch, None, epoch is not None)
     head = text[: named.begins_at].lower()
     is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
     leading = _LEADING.match(text) if named.update is None and named.epoch is None and named.figures else None
     if leading is not None:
-        return named.reading("brackets", _whole(_number(leading["count"])))._replace(held_out={})
+        return named.reading("brackets", _whole(_number(leading["count"])))
     within_match = None
     if named.update is None and named.epoch is not None:
         within_match = _WITHIN.search(text, named.epoch_at)
     elif named.update is None and named.figures:
         within_match = _BRACKET.search(text)
     if is_held_out:
-        # An evaluation that goes on; its last line has no count, or all of it.
-        is_result = named.update is None and (within_match is None or within_match["count"] == within_match["of"])
-        return Reading("aside", held_out={**named.figures, **named.held_out} if is_result else {})
+        return Reading("aside", is_telling=named.is_telling)
     if named.is_of_train_word and within_match is None:
         named.epoch = None
     if within_match is not None:
@@ -227,10 +218,10 @@ def _of_pairs(text: str) -> Optional[Reading]:
     if named.is_batch and named.total is None and (named.epoch is None or not named.figures):
         named.update = None  # the size of a batch
     if named.update is not None:
-        is_weak = named.total is None and not named.figures and not named.held_out
+        is_weak = named.total is None and not named.is_telling
         counts = (named.update, named.total, named.epoch, named.epochs, named.is_within)
         return named.reading("line %s" % named.update_name, *counts)._replace(is_weak=is_weak)
-    if (named.total, named.epoch, named.epochs) == (None, None, None) and not (named.figures or named.held_out):
+    if (named.total, named.epoch, named.epochs) == (None, None, None) and not named.is_telling:
         return None
     source = "epoch" if named.epoch is not None else "figures"
     return named.reading(source, None, named.total, named.epoch, named.epochs)
@@ -247,13 +238,13 @@ class _NamedValues:
         self.epoch: Optional[float] = None
         self.epochs: Optional[int] = None
         self.figures: Dict[str, float] = {}
-        self.held_out: Dict[str, float] = {}
+        self.is_telling = False
         self.loss_name = ""
         self.epoch_at = 0
         self.begins_at = len(text)  # the first count or figure
         self._order = len(_UPDATES) + 1
         self._losses: Dict[str, float] = {}
-        self._held_out_losses: Dict[str, float] = {}
+        self._has_held_out_loss = self._names_training = False
         for match, name, value in _pairs(text):
             self._add(match, name, value)
 
@@ -279,11 +270,8 @@ class _NamedValues:
             self.is_of_train_word, self._is_whole_epoch = name == "train", "." not in match["value"]
             self.begins_at = min(self.begins_at, match.start("value"))
         else:
-            before = len(self.figures) + len(self.held_out)
             average = _number(match["average"])  # over the batches so far, behind the newest one's
-            value = average if average is not None else value
-            self.figure(name, value / of if of else value, is_share=bool(of), is_percent=bool(match["percent"]))
-            if len(self.figures) + len(self.held_out) > before:
+            if self.figure(name, value if average is None else average):
                 self.begins_at = min(self.begins_at, match.start())
 
     def reading(
@@ -297,35 +285,30 @@ class _NamedValues:
     ) -> Reading:
         """Return these figures with the counts to which they belong."""
         counts = (update, total, epoch, epochs, within_epoch)
-        return Reading(source, *counts, figures=self.figures, held_out=self.held_out, loss_name=self.loss_name)
+        # A loss beside one that is named as that of an evaluation is the training's, if it is no part of one.
+        is_beside = self._has_held_out_loss and not self.loss_name
+        told = (self.is_telling, self.loss_name, is_beside or self._names_training)
+        return Reading(source, *counts, False, False, self.figures, *told)
 
-    def figure(self, name: str, value: float, *, is_share: bool = False, is_percent: bool = False) -> None:
-        """Note a value, if its lower-case name is that of a figure."""
+    def figure(self, name: str, value: float) -> bool:
+        """Note a value, and return whether its lower-case name is that of a figure."""
         plain = re.sub(r"[ /.-]+", "_", name)
         tokens = set(plain.split("_"))
-        is_held_out = _HELD_OUT.search(name) is not None
-        figures = self.held_out if is_held_out else self.figures
-        if tokens & _LOSS_WORDS and not tokens & _NO_LOSS:
-            plain = _OF_WHAT.sub("", plain)
-            losses = self._held_out_losses if is_held_out else self._losses
-            losses.setdefault(plain, value)
+        is_loss = bool(tokens & _LOSS_WORDS) and not tokens & _NO_LOSS
+        is_figure = is_loss or bool(tokens & _TELLING)
+        self.is_telling |= is_figure
+        if is_loss and _HELD_OUT.search(name):
+            self._has_held_out_loss = True
+        elif is_loss:
+            self._names_training |= _TRAINING.search(name) is not None
+            plain = _OF_TRAINING.sub("", plain)
+            self._losses.setdefault(plain, value)
             # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
-            sums = [value for one, value in losses.items() if one in _PLAIN_LOSS]
-            found = sums or list(losses.values())
-            figures.pop("loss", None)
-            if sums or len(found) == 1:
-                figures["loss"] = found[0]
-                self.loss_name = self.loss_name if is_held_out else "" if sums else plain
-        elif (tokens & _ACCURACY or plain in _ACCURACY) and not tokens & (_NO_LOSS | {"cls", "class"}):
-            share = value / 100 if not is_share and (is_percent or value > 1) else value
-            if 0 <= share <= 1:
-                figures.setdefault("accuracy", share)
-        elif plain in _RATES or "lr" in tokens or {"learning", "rate"} <= tokens:
-            self.figures.setdefault("learning_rate", value)
-        elif _SAMPLES_PER_S.match(plain) and not is_held_out:
-            self.figures.setdefault("samples_per_s", value)
-        elif is_held_out and tokens & {"runtime", "seconds"}:
-            figures.setdefault("seconds", value)
+            sums = [value for one, value in self._losses.items() if one in _PLAIN_LOSS]
+            found = sums or list(self._losses.values())
+            self.figures = {"loss": found[0]} if sums or len(found) == 1 else {}
+            self.loss_name = "" if sums or len(found) > 1 else plain
+        return is_figure
 
 
 def _pairs(text: str) -> Iterator[Tuple["Match[str]", str, float]]:

@@ -2,8 +2,9 @@
 
 Updates are those that the hook in the Python of rank 0 has counted. Of a program without torch's optimizers they are
 what it prints; where it prints no count, what is in the files that it writes. What is printed beside counted updates
-gives the total, if it moves as they do, the epoch, and figures. progress.json says where each value comes from. All
-times are those at which something was seen, unless the hook or a file says when it happened.
+gives the total, if it moves as they do, and the loss of the training. The epoch of counted updates follows from them.
+Accuracies, what evaluations found and all else are quoted as printed. progress.json says where each value comes from.
+All times are those at which something was seen, unless the hook or a file says when it happened.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import re
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Deque, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.contract import clock
 from trainjob.contract.forms import parse_pattern
@@ -37,6 +38,8 @@ _SEARCH_AFTER_S, _SEARCH_EVERY_S, _MOST_OF_TIME = 10.0, 10.0, 0.005
 _MOST_FILES = 8
 _LEAST_GAPS, _MOST_GAPS, _MOST_MADE = 3, 50, 2000
 _LONGEST_PATH, _MOST_WORDS, _LONGEST_LABEL = 500, 50, 60
+_MOST_QUOTES, _LONGEST_QUOTE = 3, 120
+_BLOCKS = re.compile("[\u2500-\u25ff]+")  # of which bars are made
 _WITH_PATHS = (".py", ".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", ".conf")
 _MANY_TIMES = 1.5
 _COUNTED = "counted"  # the source of positions that the hook has counted
@@ -92,13 +95,14 @@ class ScriptProgress:
         self._asides_seen = 0  # of what may have been evaluations, those that were known in the look before
         self._base: Optional[int] = None  # updates before those that are counted
         self._paces: Dict[str, Pace] = {}  # by source
-        self._epoch: Optional[int] = None
+        self._epoch: Optional[int] = None  # the newest that is printed
+        self._epochs_differ = False  # what is printed, from the passes over the loader
+        self._quotes: Dict[str, str] = {}  # the newest line of each wording that names figures
         self._sources: Dict[str, str] = {}  # where each value comes from
         self._heading = ""  # the line before, if it says that the next one is of an evaluation
-        self._names_held_out = self._has_fractions = False  # in what is printed of evaluations, and of epochs
+        self._has_fractions = False  # of epochs, in what is printed
         self._figures: Dict[str, float] = {}
         self._losses: Set[str] = set()  # the names under which lines have a loss
-        self._held_out: Dict[str, float] = {}
         self._output_counts = self._output_has_loss = False
         self._gaps: Deque[float] = deque(maxlen=_MOST_GAPS)  # seconds between two counts
         self._longest_gap_s = 0.0
@@ -108,7 +112,6 @@ class ScriptProgress:
         self._kept_at: Optional[float] = None  # when it wrote its newest checkpoint, while no update is known
         self._aside_s = 0.0
         self._points: List[_Point] = []  # not yet written
-        self._evaluations: List[Tuple[float, Dict[str, Any]]] = []  # not yet written
         self._last: Optional[_Point] = None  # the newest one that was written
         self._began_at: Optional[int] = None
         self._is_changed = False
@@ -154,21 +157,15 @@ class ScriptProgress:
         for number, (output, counter) in enumerate(self._outputs):
             printed: List[Tuple[Reading, str, Optional[Tuple[int, int]]]] = []
             for line, at in output.new(is_last=is_last):
-                reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
-                if reading is not None and self._heading:
-                    reading = Reading("aside", held_out={**reading.figures, **reading.held_out})
+                reading, label = self._read(line)
                 if reading is not None:
                     place = (at, at + len(line.encode())) if output is self._log_of_counts else None
-                    printed.append((reading, self._heading + line, place))
-                self._heading = line if lines.is_held_out_heading(line) else ""
+                    printed.append((reading, label, place))
             self._known = self._counts() if printed else self._known
-            for reading, line, place in printed:
+            for reading, label, place in printed:
                 if reading.update is not None and self._files is not None and not self._output_counts:
                     # Without a terminal, a bar may be drawn once, at the end, when a file has reported everything.
                     self._look_at_files(self._files, now)
-                # Without numbers and colours, a line says where a value comes from.
-                wording = re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", lines.plain(line))
-                label = "printed: %s" % " ".join(wording.split())[:_LONGEST_LABEL]
                 known = reading if self._pattern else self._of_training(reading, place)
                 self._output_counts |= self._take(known, counter, now, label, before)
                 self._output_has_loss = "" in self._losses or len(self._losses) == 1
@@ -207,13 +204,15 @@ class ScriptProgress:
                 reading = lines.of_values(str(key), logged)
                 if self._output_counts:
                     # The count of the output wins. A file only adds figures that nothing else had around that time.
-                    reading = Reading("figures", figures=reading.figures, held_out=reading.held_out)
+                    reading = Reading("figures", figures=reading.figures)
                 elif self._position is not None and (logged.step or 0) > self._position.update:
                     # With all that was logged before this step. Rows without a time come many at once.
                     self._add_point(reading.at or now, forced=reading.at is None)
-                self._take(
-                    reading, self._counter_of_files, reading.at or now, "file: %s" % file.path.name[:_LONGEST_LABEL]
-                )
+                label = "file: %s" % file.path.name[:_LONGEST_LABEL]
+                if reading.is_telling:
+                    values = ", ".join("%s %.6g" % one for one in logged.values.items())
+                    self._quote(label + " ".join(logged.values), "%s: %s" % (file.path.name, values))
+                self._take(reading, self._counter_of_files, reading.at or now, label)
         if not self._output_counts:
             self._add_point(now, forced=True)
         self._search_at = now + max(_SEARCH_EVERY_S, (clock.monotonic() - began) / _MOST_OF_TIME)
@@ -224,7 +223,6 @@ class ScriptProgress:
         if reading.source == "aside" and (counted is None or counted.updates == counted_before):
             self._aside_s += max(0.0, at - self._beat_at)
         self._beat_at, self._is_changed = at, True
-        self._names_held_out |= bool(reading.held_out) or reading.source == "aside"
         figures = dict(reading.figures)
         if "loss" in figures and not self._is_the_loss(reading.loss_name):
             del figures["loss"]
@@ -233,6 +231,7 @@ class ScriptProgress:
         if reading.epoch is not None:
             self._epoch, self._sources["epoch"] = int(reading.epoch), label
             self._has_fractions |= reading.epoch != int(reading.epoch)
+            self._compare_epochs(self._epoch, counted_before)
         if counted is not None and not is_stated:
             own = counter.of(reading)
             if own is not None:
@@ -244,26 +243,42 @@ class ScriptProgress:
         elif position is not None and (is_stated or not self._is_of_something_else(reading)):
             self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
             self._move(position, at)
-        held_out = {name: value for name, value in reading.held_out.items() if name != "seconds"}
-        # A bar shows the newest evaluation again each time that it is drawn.
-        if held_out and held_out != self._held_out:
-            self._held_out = held_out
-            self._sources.update({"held_out_%s" % name: label for name in held_out})
-            seconds = reading.held_out.get("seconds", self._aside_s)
-            self._evaluations.append((at, {**held_out, "samples": None, "seconds": round(seconds, 3)}))
         return position is not None
+
+    def _read(self, line: str) -> Tuple[Optional[Reading], str]:
+        """Return what a line says, and how it is named as a source; keep it if it names figures."""
+        reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
+        text = " ".join(_BLOCKS.sub("", lines.plain(self._heading + line)).split())
+        if reading is not None and self._heading:
+            reading = Reading("aside", is_telling=reading.is_telling)
+        # Without numbers and colours, a line says where a value comes from.
+        label = "printed: %s" % re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", text)[:_LONGEST_LABEL]
+        if reading is not None and reading.is_telling:
+            self._quote(label, text)
+        self._heading = line if lines.is_held_out_heading(line) else ""
+        return reading, label
 
     def _of_training(self, reading: Reading, place: Optional[Tuple[int, int]]) -> Reading:
         """Return the reading of a line without the figures that may be those of an evaluation."""
         counted, is_unknown = self._known.counted, self._known.has_optimizer
         if counted is not None:
             told = counted.may_be_of_evaluation(place, self._asides_seen)
-            is_unknown = counted.evaluates and not self._names_held_out if told is None else told
-        if not is_unknown or reading.names_training:
-            return reading
-        # A loss beside one that is named as that of an evaluation is the training's, if it is no part of one.
-        named = {"learning_rate", *(["loss"] if "loss" in reading.held_out and not reading.loss_name else [])}
-        return reading._replace(figures={name: value for name, value in reading.figures.items() if name in named})
+            is_unknown = counted.evaluates if told is None else told
+        return reading._replace(figures={}) if is_unknown and not reading.names_training else reading
+
+    def _quote(self, wording: str, text: str) -> None:
+        """Keep a line as the newest of its wording, for people to read."""
+        self._quotes.pop(wording, None)
+        self._quotes[wording] = text[:_LONGEST_QUOTE]
+        for oldest in [*self._quotes][:-_MOST_QUOTES]:
+            del self._quotes[oldest]
+
+    def _compare_epochs(self, printed: int, counted_before: int) -> None:
+        """Note if an epoch that is printed, from 0 or from 1, is not the pass over the loader that was then made."""
+        counted = self._known.counted
+        if counted is not None and counted.per_pass and self._base is not None:
+            first, last = ((self._base + made) // counted.per_pass for made in (counted_before, counted.updates))
+            self._epochs_differ |= not first - 1 <= printed <= last + 1
 
     def _is_of_something_else(self, reading: Reading) -> bool:
         """Return whether a count is none of updates: before the first one, it is of data or micro batches."""
@@ -312,12 +327,16 @@ class ScriptProgress:
             pace.may_be_of_epoch for pace in self._paces.values() if pace.total == total
         )
         self._sources["update"] = "counted at Optimizer.step"
+        epoch = None
+        if counted.per_pass and not self._epochs_differ:
+            epoch = -(-update // counted.per_pass)
+            self._sources["epoch"] = "updates, by those of a pass over the loader"
         if self._position is None or self._position.source != _COUNTED:
             self._position = None
-            self._move(Position(_COUNTED, self._base + 1, total, self._epoch, may_be_of_epoch), counted.first_at)
+            self._move(Position(_COUNTED, self._base + 1, total, epoch, may_be_of_epoch), counted.first_at)
         self._beat_at = max(self._beat_at, counted.last_at)
         self._is_changed |= self._position is None or update != self._position.update
-        self._move(Position(_COUNTED, update, total, self._epoch, may_be_of_epoch), counted.last_at)
+        self._move(Position(_COUNTED, update, total, epoch, may_be_of_epoch), counted.last_at)
 
     def _continued_from(self, counted: Counted, earlier: ProgressRecord) -> Optional[int]:
         """Return the update from which this attempt has continued; None while it is unknown."""
@@ -343,13 +362,14 @@ class ScriptProgress:
                 return pace.total, pace.label
         if self._earlier is not None:
             return self._earlier.total_updates, "attempt %d" % self._earlier.attempt
-        total = counted.total(epochs)
+        named = self._outputs[0][1].named_epochs
+        total = None if self._epochs_differ else counted.total(named if named == counted.epochs else epochs)
         if total is not None:
             for other, label in self._other_totals():
                 if other not in (total, counted.per_pass):
                     text = "unknown: %d by the loader's length and the epochs, %d by what is printed (%s)"
                     return None, text % (total, other, label)
-            return total, "updates of a pass over the loader, times epochs"
+            return total, "updates of a pass over the loader, times the epochs that are printed or stated"
         for pace in self._paces.values():
             if pace.times is not None and pace.times > _MANY_TIMES:
                 text = "unknown: what is printed (%s) rises %.3g times as fast as updates are made: samples?"
@@ -438,27 +458,25 @@ class ScriptProgress:
 
     def _flush(self) -> None:
         points, self._points = self._points, []
-        evaluations, self._evaluations = self._evaluations, []
         for point in points:
-            before = self._last
+            before, counts = self._last, (point.position.epoch, point.position.update)
             if before is not None and point.position.update > before.position.update:
                 seconds = max(0.0, point.at - before.at - point.aside_s)
                 figures = {name: point.figures.get(name) for name in metrics.TRAINING}
                 values = {**figures, "seconds": {_UNDIVIDED: round(seconds, 6)}}
-                self._lines.append("train", point.position.epoch, point.position.update, values)
+                if point.aside_s:
+                    values_of_it = {"loss": None, "accuracy": None, "samples": None, "seconds": round(point.aside_s, 3)}
+                    self._lines.append("evaluation", *counts, values_of_it)
+                self._lines.append("train", *counts, values)
             self._last = point
-        for _, values in evaluations:
-            position = self._last.position if self._last is not None else None
-            if position is not None:
-                update = self._position.update if self._position is not None else position.update
-                self._lines.append("evaluation", position.epoch, update, values)
 
     def _record(self) -> ProgressRecord:
         position = self._position
         timed_from, timed_since = self._timed or (None, None)
+        epoch = position.epoch if position else self._epoch
         return ProgressRecord(
             attempt=self._attempt,
-            epoch=position.epoch if position else self._epoch,
+            epoch=epoch,
             update=position.update if position else None,
             total_updates=position.total if position else None,
             may_be_of_epoch=position is not None and position.may_be_of_epoch,
@@ -469,7 +487,12 @@ class ScriptProgress:
             durable_update=self._durable_update,
             checkpoint_at=self._kept_at,
             trouble=self._trouble,
-            sources={name: text for name, text in self._sources.items() if position is not None or name == "epoch"},
+            sources={
+                name: text
+                for name, text in self._sources.items()
+                if (position is not None or name == "epoch") and (epoch is not None or name != "epoch")
+            },
+            printed=[*self._quotes.values()],
         )
 
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Dict, List, Optional
 
@@ -27,7 +28,7 @@ if __name__ == "__main__":  # by `python -I`: neither the user's modules nor thi
 from trainjob.contract import clock, environment, exits
 from trainjob.launch import network, processes
 from trainjob.launch.rank_environment import OPENMP, Rank, free_port
-from trainjob.launch.ranks.guard import PASSED_ON
+from trainjob.launch.ranks.guard import PASSED_ON, in_child
 
 _NODES = str(Path(__file__).with_name("ray_nodes.py"))
 # USR1, which asks for a checkpoint, is the driver's: the launcher finds that below this process, which ignores it.
@@ -178,7 +179,8 @@ class _Node:
         raise OSError("no Python of the job has it. Install ray where the command runs")
 
     def _start(self, words: List[str]) -> int:
-        return subprocess.Popen(words, env=self._environment, preexec_fn=_in_the_child).pid  # noqa: PLW1509 - one thread
+        as_child = partial(in_child, signal.SIGKILL, signal.SIG_DFL)
+        return subprocess.Popen(words, env=self._environment, preexec_fn=as_child).pid  # noqa: PLW1509 - one thread
 
     def _wait(self, timeout_s: float) -> Dict[Optional[int], int]:
         """Return the exit codes of children that have ended, after a moment at most. TERM goes to the driver."""
@@ -204,12 +206,6 @@ def _early(code: int) -> int:
 def _say(text: str) -> None:
     sys.stderr.write("trainjob: %s\n" % text)
     sys.stderr.flush()
-
-
-def _in_the_child() -> None:
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
-    processes.end_with_parent(signal.SIGKILL)
 
 
 def main(arguments: List[str]) -> int:

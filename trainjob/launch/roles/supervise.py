@@ -14,7 +14,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.roles import Server
 from trainjob.launch import host, processes
-from trainjob.launch.ranks.guard import PASSED_ON, WATCHED
+from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, in_child
 from trainjob.launch.roles import ready, rules
 from trainjob.launch.roles.rules import Action, RoleFacts
 from trainjob.records import job as jobs
@@ -156,7 +156,8 @@ class Supervision:
                 env=environ,
                 # What a job script asks of its own ranks comes by their input.
                 stdin=None if part.role is None else subprocess.DEVNULL,
-                preexec_fn=_in_the_child,  # noqa: PLW1509 - this process has one thread
+                # A launcher handles USR1 once it can: until then it must not end that.
+                preexec_fn=lambda: in_child(usr1=signal.SIG_IGN),  # noqa: PLW1509 - this process has one thread
             )
         except OSError as error:
             sys.stderr.write("trainjob: can't start %s: %s\n" % (part.words[0], error.strerror))
@@ -278,13 +279,6 @@ class Supervision:
         while any(part.process is not None for part in parts) and clock.monotonic() < deadline:
             signal.sigtimedwait(WATCHED, _LOOK_S)
             self._reap()
-
-
-def _in_the_child() -> None:
-    # A launcher handles it once it can: until then it must not end that.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-    processes.end_with_parent()
 
 
 def _steps(names: Sequence[str]) -> Dict[str, str]:

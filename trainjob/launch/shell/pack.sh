@@ -50,8 +50,14 @@ if [[ -n "$element" ]]; then
   # begun does not answer.
   node_is_lost() {
     if [[ -n "$cancelled" || "$2" == *' JobState='@(PENDING|COMPLETING|CANCELLED)* ]] || all_ranks_have_ended; then return 1; fi
-    if (($1 != 0)) && step_has_begun && has_node "$2" && [[ -z "$(failed_nodes "$element_node")" ]]; then return 1; fi
+    if (($1 != 0)) && has_node "$2" && [[ -z "$(failed_nodes "$element_node")" ]] && { step_has_begun || node_answers; }; then return 1; fi
     exclude_node "$element_node" failed
+  }
+
+  # node_answers: whether a step without options of the user's begins there. Then srun has refused the element's, and others
+  # would be refused anywhere.
+  node_answers() {
+    within_limit srun --overlap --mem=0 --nodes=1 --ntasks=1 --nodelist="$element_node" true </dev/null &>/dev/null
   }
 
   # has_node SHOWN: whether the job still has this element's node, as far as the controller says.

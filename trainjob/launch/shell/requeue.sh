@@ -58,12 +58,10 @@ name_job() {
   if [[ -n "${SLURM_ARRAY_JOB_ID:-}" ]]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
 }
 
-# How often Slurm itself says that it has started this job again. The count in the environment may be that of another job,
-# in whose shell sbatch was called: only the controller knows, if it answers.
+# How often Slurm itself says that it has started this job again: see forget_another_jobs_numbers.
 count_restarts() {
   restarts=0
   if [[ "${SLURM_RESTART_COUNT:-0}" =~ ^[0-9]{1,9}$ ]]; then restarts=$((10#${SLURM_RESTART_COUNT:-0})); fi
-  if ((restarts > 0)) && [[ "$(show_job)" =~ Restarts=([0-9]{1,9}) ]]; then restarts=$((10#${BASH_REMATCH[1]})); fi
 }
 
 # What the controller shows of a job, or of this one; nothing where it does not answer.

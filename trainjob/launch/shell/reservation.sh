@@ -14,7 +14,8 @@ when_told() {
   kill_group TERM
 }
 
-# hold_nodes IDLE_S WARN_S LOOK_S: returns when no step has run for IDLE_S seconds; it warns WARN_S before that.
+# hold_nodes IDLE_S WARN_S LOOK_S: returns when no step has run for IDLE_S seconds, of which it warns WARN_S before, and just
+# before its time limit, by when its runs have ended: for who asked for two hours, that is no failure.
 hold_nodes() {
   local idle_s=$1 warn_s=$2 look_s=$3 clock_s unused_s=0 last='' used until
   cd -- "$TRAINJOB_RUN_DIR" || exit 1
@@ -25,7 +26,11 @@ hold_nodes() {
     # Counted: a clock that is set forward must end nothing.
     unused_s=$((unused_s + look_s))
     used=$(stat -c %y .used 2>/dev/null) || used=$last
-    if [[ "$used" != "$last" ]] || has_steps; then
+    if is_over "$look_s"; then
+      tell_idle 'its time has passed: its nodes are released'
+      : >"done"
+      return 0
+    elif [[ "$used" != "$last" ]] || has_steps; then
       last=$used unused_s=0
       tell_idle ''
     elif ((unused_s >= idle_s)); then
@@ -37,6 +42,14 @@ hold_nodes() {
       tell_idle "idle: its nodes are released at $until unless a run begins in it"
     fi
   done
+}
+
+# is_over LOOK_S: whether its time limit comes before the look after the next one.
+is_over() {
+  local ends clock_s
+  [[ "$(show_job)" =~ \ EndTime=([0-9T:-]+) ]] && ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
+  read_clock
+  ((ends - ${clock_s%.*} <= 2 * $1 + 2))
 }
 
 # Whether a step runs in this job, by srun of anybody; also where the controller does not say, or a proxy's error page does.

@@ -55,15 +55,17 @@ gather_groups() {
   done
 }
 
-# Slurm sets these for some jobs only, and the controller knows for which. Where it does not answer, they are believed.
+# Slurm sets these for some jobs only, and the controller knows for which. Where it does not answer, they are believed. Of the
+# element that has its array's own number it shows all elements, a line each.
 forget_another_jobs_numbers() {
   local TRAINJOB_SHOWN
   if [[ -z "${SLURM_ARRAY_TASK_ID:-}${SLURM_RESTART_COUNT:-}" || -z "${SLURM_JOB_ID:-}" ]]; then return 0; fi
   TRAINJOB_SHOWN=$(scontrol show job -o "$SLURM_JOB_ID" 2>/dev/null) || return 0
   if [[ "$TRAINJOB_SHOWN" != *JobId=* ]]; then return 0; fi
   if [[ "$TRAINJOB_SHOWN" != *' ArrayJobId='* ]]; then unset "${!SLURM_ARRAY_@}"; fi
-  if [[ "$TRAINJOB_SHOWN" =~ \ Restarts=([0-9]+) ]]; then
-    if ((BASH_REMATCH[1] > 0)); then export SLURM_RESTART_COUNT=${BASH_REMATCH[1]}; else unset SLURM_RESTART_COUNT; fi
+  if [[ $'\n'$TRAINJOB_SHOWN =~ $'\n'"JobId=$SLURM_JOB_ID "[^$'\n']*' Restarts='([0-9]{1,9})' ' ]]; then
+    export SLURM_RESTART_COUNT=$((10#${BASH_REMATCH[1]}))
+    if ((SLURM_RESTART_COUNT == 0)); then unset SLURM_RESTART_COUNT; fi
   fi
 }
 

@@ -65,6 +65,7 @@ class Report:
     checkpoints_written: int = 0  # over all attempts
     checkpoint_durable_s: float | None = None  # the longest time until one was on disk
     slowest_rank: Slowest | None = None  # of several ranks that have recorded their times
+    printed: Sequence[str] = ()  # by a command: the newest lines that name figures, as they are
     damaged_lines: int = 0  # of metrics.jsonl, which are left out
 
     def as_json(self) -> dict[str, Any]:
@@ -129,6 +130,7 @@ def report(paths: RunPaths, submission: Submission | None, curves: Series | None
         goodput=goodput(facts, state),
         startups=startups(noted, figures.startups, submission, has_image),
         events=noted,
+        printed=seen.printed,
         damaged_lines=lines.damaged,
         slowest_rank=slowest(ranks(paths, record.plan.topology.instances)),
         checkpoint_bytes=None if files is None else sum(file.bytes for file in files.values()),

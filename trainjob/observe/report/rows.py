@@ -26,6 +26,7 @@ def figures(report: Report) -> Iterator[Row]:
     if report.held_out_accuracy is not None:
         of = "" if report.held_out_samples is None else f" of {report.held_out_samples} samples"
         yield "held-out accuracy", f"{100 * report.held_out_accuracy:.2f} %{of}"
+    yield from (("as printed", line) for line in report.printed)
     if report.samples_per_s is not None:
         yield "samples/s", f"{report.samples_per_s:,.0f}"
     if report.peak_memory_bytes is not None:

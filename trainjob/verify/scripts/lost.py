@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -130,6 +132,8 @@ OF_STATES = {
     final_states.AVERAGE: "ema",
     final_states.COUNTER: "step-counter",
 }
+_BESIDE = re.compile(r"^\.?(tmp|temp)[._-]|[._-](tmp|temp|new|part)\d*$")
+_OF_STEP = {"optimizer", "scheduler", "scaler"}
 # How far apart losses may be that follow from the same weights, samples and random numbers, relative.
 PROFILES = {"strict": 0.0, "standard": 1e-3, "relaxed": 1e-2}
 
@@ -224,12 +228,14 @@ def lost(
     found += _other_samples(first, expected, whole)
     if not found and longer:
         found.append(finding("step-counter", f"{where}, and more updates than the uninterrupted run's"))
-    if not found and (not ours.draws_as(expected) or not ours.same_losses(expected)):
-        losses = f"loss {_shown(ours.losses)}, {first.other} {_shown(expected.losses)}"
-        draws = not ours.draws_as(expected)
-        seen = "the same weights and samples" if ours.batches else "the same weights (its samples aren't seen)"
-        code = "rng" if draws or ours.batches else "samples-unseen"
-        found.append(finding(code, f"{where}: {seen}, and {losses}"))
+    draws, is_other_loss = not ours.draws_as(expected), not ours.same_losses(expected)
+    losses = f"loss {_shown(ours.losses)}, {first.other} {_shown(expected.losses)}"
+    seen = "the same weights and samples" if ours.batches else "the same weights (its samples aren't seen)"
+    if not found and (draws or is_other_loss):
+        found.append(finding("rng" if draws or ours.batches else "samples-unseen", f"{where}: {seen}, and {losses}"))
+    elif draws and is_other_loss and ours.batches and {one.code for one in found} <= _OF_STEP:
+        # The loss comes before the step, so what that has lost has no part in it.
+        found.append(finding("rng", f"{where}: {seen}, and {losses}"))
     yield from found or [finding("unknown", where)]
 
 
@@ -240,7 +246,8 @@ def lost_later(resumed: Sequence[Resumption], after: int, whole: AttemptLog) -> 
             continue
         ours, expected = one.attempt.updates[0], one.expected[0]
         first = FirstApart(one.attempt, 0, (one.start or 0) + 1, ours, expected, other="before the interruption")
-        for found in lost(first, AttemptLog(0, one.way, whole.events), longer=False):
+        is_same = ours.ends_as(expected)  # another random state may have changed nothing
+        for found in () if is_same else lost(first, AttemptLog(0, one.way, whole.events), longer=False):
             # Other samples may bring another rate with them.
             if found.code in ("optimizer", "scaler", "rng") or (
                 found.code == "scheduler" and ours.samples == expected.samples
@@ -266,20 +273,66 @@ def _begun_anew(first: FirstApart, one: Resumption, whole: AttemptLog) -> Iterat
             return
 
 
+def lost_by_epochs(resumed: Sequence[Resumption], whole: AttemptLog) -> Iterator[LikelyCause]:
+    """Yield the cause, if the rate changes after as many epochs of an attempt as it did after the first ones of all.
+
+    It is for samples that are others already, so that only epochs, and not updates, have something in common.
+    """
+    expected = _rates_by_epoch(whole)
+    changes = _changes(expected)
+    if not changes or any(len(rates) > 1 for rates in expected):
+        return
+    for one in resumed:
+        ours = _rates_by_epoch(one.attempt)
+        if not one.start or not ours:
+            continue
+        here = len(_rates_by_epoch(AttemptLog(0, whole.updates[: one.start + 1]))) - 1
+        # It may repeat the epoch in which it was, or the one that had just ended, or begin with the next.
+        had_ended = len(_rates_by_epoch(AttemptLog(0, whole.updates[: one.start]))) == here
+        begins = range(here - had_ended, here + 2)
+        if any(all(map(operator.eq, ours, expected[begin:])) for begin in begins):
+            continue
+        if _changes(ours) == [place for place in changes if place < len(ours)]:
+            number, mine, other = next(
+                (here + place, mine, other)
+                for place, (mine, other) in enumerate(zip(ours, expected[here:], strict=False))
+                if mine != other
+            )
+            rates = f"epoch {number + 1} has learning rate {_shown(mine[0])}, uninterrupted {_shown(other[0])}"
+            yield finding("scheduler", f"attempt {one.attempt.number}: {rates}; it counts epochs from 0 again")
+            return
+
+
+def _rates_by_epoch(log: AttemptLog) -> list[list[tuple[float, ...]]]:
+    """Return the different rates of each pass over the loader, in order."""
+    passes = itertools.groupby(log.updates, lambda one: one.batches[-1].loader_pass if one.batches else 0)
+    return [list(dict.fromkeys(one.rates for one in made)) for _, made in passes]
+
+
+def _changes(rates: Sequence[object]) -> list[int]:
+    return [place for place, (one, two) in enumerate(itertools.pairwise(rates), start=1) if one != two]
+
+
 def _averaged(where: str, ours: ScriptUpdate, saves: Sequence[ScriptEvent]) -> LikelyCause | None:
     """Return the cause, if the weights are those that were saved under the name of an average."""
     for event in reversed(saves):
-        tensors, path = event.fields["tensors"], Path(str(event.fields["path"]))
+        tensors, name = event.fields["tensors"], name_of(event.fields["path"])
         for key, digest in tensors.items():
-            is_average = final_states.kind_of(path.name, (key,), is_tensor=True) == final_states.AVERAGE
+            is_average = final_states.kind_of(name, (key,), is_tensor=True) == final_states.AVERAGE
             if digest == ours.weights_before and is_average and digest != event.fields["weights"]:
                 return LikelyCause(
                     "weights",
                     "the weights are the averaged ones: they were saved while the average was in the model",
-                    f"{where} began with what {path.name} has as {key!r}, saved after update {event.update}",
+                    f"{where} began with what {name} has as {key!r}, saved after update {event.update}",
                     "Save before the average is put into the model, or after the trained weights are back in it",
                 )
     return None
+
+
+def name_of(path: object) -> str:
+    """Return the name of a saved file, as it is once one that was written beside its place has been moved there."""
+    name = Path(str(path)).name
+    return _BESIDE.sub("", name) or name
 
 
 def _rounded(where: str, ours: ScriptUpdate, whole: AttemptLog) -> LikelyCause | None:
@@ -419,7 +472,7 @@ def first_saved_apart(logs: Sequence[tuple[AttemptLog, int]], until: int | None)
     for log, start in logs:
         mine: dict[tuple[str, int, str], set[object]] = {}
         for event in log.named(updates.SAVES):
-            update, name = start + event.update, Path(str(event.fields["path"])).name
+            update, name = start + event.update, name_of(event.fields["path"])
             if event.update and (until is None or update < until):
                 for key, digest in event.fields["content"].items():
                     mine.setdefault((name, update, key), set()).add(digest)
@@ -449,7 +502,7 @@ def lost_counts(whole: AttemptLog, logs: Sequence[tuple[AttemptLog, int]]) -> It
             for key, offset in steady.items():
                 value, update = event.fields["content"].get(key), start + event.update
                 if type(value) is int and value != update + offset:
-                    name = Path(str(event.fields["path"])).name
+                    name = name_of(event.fields["path"])
                     text = f"{name}: {key!r} is {value} after update {update}, uninterrupted {update + offset}"
                     yield finding("step-counter", f"{text} (attempt {log.number})")
                     return

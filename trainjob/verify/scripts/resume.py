@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,8 +35,10 @@ from trainjob.verify.scripts.lost import (
     first_apart_from_itself,
     first_saved_apart,
     lost,
+    lost_by_epochs,
     lost_counts,
     lost_later,
+    name_of,
     seen_twice,
 )
 from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
@@ -130,7 +133,8 @@ def verify_script(
             if not evidence.overlap and all(one.code in _OF_SIGNALS for one in found):
                 found.append(noise)
     made = len(broken.interruptions)
-    if workbench.is_on_cluster and made < len(asked) and not found:
+    is_short = made < len(asked) and not found
+    if is_short and (workbench.is_on_cluster or plan.stated is not None):
         found.append(finding(NOT_INTERRUPTED, f"{made} of {len(asked)}, before the run ended"))
     shrunk = list(asked)
     if plan.stated is None and not workbench.is_on_cluster and found and found[0].code not in (NOISE, "no-checkpoint"):
@@ -160,6 +164,7 @@ def verify_script(
         notes=[
             *(f"{one.text} ({one.evidence}). {one.cure}" for one in mistaken),
             *evidence.notes(),
+            *([f"{made} of {len(asked)} interruptions came before the run ended"] if is_short and not found else []),
             *_notes_of_states(compared, explained=bool(found)),
             *([] if are_here else ["final states stay on the cluster: updates and saves are compared"]),
         ],
@@ -267,6 +272,8 @@ class ResumeEvidence:
                 if one.code not in known and not (one.code == "scheduler" and "step-counter" in known):
                     found.append(one)
                     known.add(one.code)
+            if not known & {"scheduler", "step-counter", "optimizer"}:
+                found += lost_by_epochs(self._resumed, self._whole)
         elif self.first is None and self._is_alone and not shards:
             found += seen_twice(self._resumed, self._whole)
         elif self.first is None and not self._broken.crashed and not shards:
@@ -327,16 +334,33 @@ class ResumeEvidence:
         elif self.first is None:
             yield finding("crashed", last)
 
-    @staticmethod
-    def _torn(path: Path | None, evidence: str) -> LikelyCause:
+    def _torn(self, path: Path | None, evidence: str) -> LikelyCause:
         found = finding("torn-checkpoint", evidence)
-        if path is None or not is_of_one_step(path.parent):
+        if path is not None and is_of_one_step(path.parent):
+            cure = (
+                f"Continue from the newest folder that is complete: {path.parent.name} lacks files that the others "
+                "have. A file that is written last says so"
+            )
+            return replace(found, cure=cure)
+        files = self._parts_of_checkpoint(path) if path is not None else []
+        if path is None or not files:
             return found
-        cure = (
-            f"Continue from the newest folder that is complete: {path.parent.name} lacks files that the others have. A "
-            "file that is written last says so"
-        )
-        return replace(found, cure=cure)
+        cure = f"continue from the newest step whose files are all complete ({', '.join(files)})"
+        if not re.search(r"\d", path.name):
+            cure = f"name the files of a checkpoint by their step, as a kill may come between them, and {cure}"
+        return replace(found, cure=f"{cure[0].upper()}{cure[1:]}. A file that is written last says so")
+
+    def _parts_of_checkpoint(self, path: Path) -> list[str]:
+        """Return the files that are saved together, this one among them; none where it has all that the others have."""
+        kinds: dict[int, dict[str, set[str]]] = {}  # update: file: the kinds of its values
+        for event in self._whole.named(updates.SAVES):
+            name, keys = Path(str(event.fields["path"])).name, {*event.fields["content"]}
+            inside = {final_states.kind_of(name, (key,), is_tensor=True) for key in keys}
+            is_optimizer = keys == {"state", "param_groups"}  # under whatever name
+            kinds.setdefault(event.update, {})[name] = {final_states.OPTIMIZER} if is_optimizer else inside
+        together = next((files for files in kinds.values() if path.name in files), {})
+        is_part = any(inside - together[path.name] for inside in together.values())
+        return list(together) if is_part else []
 
     def _not_resumed(self) -> Iterator[LikelyCause]:
         saved: dict[str, int] = {}  # path: after so many updates
@@ -376,8 +400,8 @@ class ResumeEvidence:
         return found
 
     def _shown(self, path: str) -> str:
-        project = self._broken.paths.project
-        return str(Path(path).relative_to(project)) if Path(path).is_relative_to(project) else path
+        place, project = Path(path).parent / name_of(path), self._broken.paths.project
+        return str(place.relative_to(project) if place.is_relative_to(project) else place)
 
     def _shards(self) -> Iterator[LikelyCause]:
         """Look at what the other ranks of a sharded model began with."""

@@ -35,7 +35,6 @@ class Script:
     update: int
     total: int | None = None
     loss: float | None = None
-    held_out_loss: float | None = None
     epoch: int | None = None
     command: Sequence[str] = ("python", "train.py")
 
@@ -55,7 +54,7 @@ def hugging_face() -> Script:
             look += f"{{'eval_loss': {2.5 - step / 100:.4f}, 'eval_runtime': 0.5, 'epoch': {step / 40}}}\n"
         looks.append(look)
     looks.append("{'train_runtime': 60.1, 'train_samples_per_second': 16.0, 'train_loss': 2.4, 'epoch': 3.0}\n")
-    return Script("transformers run_clm", looks, 120, 120, 1.8, 1.3, 3)
+    return Script("transformers run_clm", looks, 120, 120, 1.8, 3)
 
 
 def lightning() -> Script:
@@ -66,7 +65,7 @@ def lightning() -> Script:
         looks.append(bar(5, 5, "Validation DataLoader 0: ") + "\x1b[A")
         held_out = f", v_num=0, train_loss={2 - epoch / 4:.3f}, val_loss={2.5 - epoch / 4:.3f}"
         looks.append(bar(40, 40, f"Epoch {epoch}: ", held_out))
-    return Script(*("Lightning with tqdm", looks, 120, 120, 1.5, 2.0, 2), ["python", "fit.py", "--max_epochs", "3"])
+    return Script(*("Lightning with tqdm", looks, 120, 120, 1.5, 2), ["python", "fit.py", "--max_epochs", "3"])
 
 
 def lightning_rich() -> Script:
@@ -89,7 +88,7 @@ def keras(version: int) -> Script:
                 else f"{step:>2}/60 [====>.........] - ETA: 5s - loss: 1.2000 - accuracy: 0.9000" + "\b" * 60
             )
         looks.append(" - val_accuracy: 0.8 - val_loss: 1.4\n")
-    return Script(f"Keras {version}", looks, 120, 120, 1.2, 1.4, 2)
+    return Script(f"Keras {version}", looks, 120, 120, 1.2, 2)
 
 
 def counted(name: str, form: str, steps: Sequence[int], looks: Sequence[str] = (), **expected: object) -> Script:
@@ -124,7 +123,6 @@ SCRIPTS = [
         after="\nTest set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
         size=600,
         total=1200,
-        held_out_loss=0.0512,
         command=["python", "main.py", "--epochs=2"],
     ),
     by_epoch(
@@ -156,7 +154,6 @@ SCRIPTS = [
         "iter {step}: loss {loss}, time 123.45ms, mfu 12.34%",
         STEPS,
         ["step 0: train loss 4.2, val loss 4.1\n"],
-        held_out_loss=4.1,
     ),
     counted(
         "nanochat",
@@ -254,8 +251,7 @@ def test_progress_is_seen_without_configuration(script: Script, tmp_path: Path, 
     assert updates[-1] == script.update
     if script.loss is not None:
         assert train[-1].loss == pytest.approx(script.loss)
-    held_out = [line for line in lines if line.kind == "evaluation"]
-    assert (held_out[-1].loss if held_out else None) == script.held_out_loss
+    assert {(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"} <= {(None, None)}
 
 
 def test_hostile_text_is_no_progress_and_takes_no_time(tmp_path: Path, clock: Clock) -> None:
@@ -350,7 +346,7 @@ def test_a_silent_script_is_read_by_the_files_that_it_writes(tmp_path: Path, clo
     lines = list(metrics.read(paths))
     assert (progress.read(paths).update, progress.read(paths).total_updates) == (40, 40)
     assert lines[-1].loss == -1.0
-    assert [line.loss for line in lines if line.kind == "evaluation"] == [2.5]
+    assert progress.read(paths).printed[0] == "trainer_state.json: step 20, eval_loss 2.5, epoch 1"
 
 
 def test_a_bar_that_is_drawn_once_in_the_end_completes_what_a_file_has_reported(tmp_path: Path, clock: Clock) -> None:
@@ -496,14 +492,14 @@ def test_a_total_that_a_smaller_number_among_the_variables_may_cut_is_unknown(tm
         assert {total for _, total in beside_counted(paths, clock, looks, cut=cut)} == totals
 
 
-def test_an_accuracy_behind_a_bar_that_ends_no_line_may_be_of_an_evaluation(tmp_path: Path, clock: Clock) -> None:
-    text = bar(40, 120) + "epoch 0: {'precision': 0.31, 'accuracy': 0.32}\n"
+def test_a_loss_behind_a_bar_that_ends_no_line_may_be_of_an_evaluation(tmp_path: Path, clock: Clock) -> None:
+    text = bar(40, 120) + "epoch 0: {'precision': 0.31, 'loss': 0.32}\n"
     begin = len(HEADER.encode()) + len(bar(40, 120).encode())
     for name, asides, shown in (("evaluates", ((begin, -1),), set()), ("trains", (), {0.32})):
         paths = RunPaths(tmp_path / name)
         paths.folder.mkdir()
         beside_counted(paths, clock, [(41, text), (50, "x\n")], asides=asides)
-        assert {line.accuracy for line in metrics.read(paths)} - {None} == shown
+        assert {line.loss for line in metrics.read(paths)} - {None} == shown
 
 
 def test_a_bar_of_each_epoch_gives_no_total(tmp_path: Path, clock: Clock) -> None:
@@ -511,7 +507,7 @@ def test_a_bar_of_each_epoch_gives_no_total(tmp_path: Path, clock: Clock) -> Non
     looks = [(made, bar(made % 40 or 40, 40) + "\n" * (made % 40 == 0)) for made in range(5, 81, 5)]
     assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, looks, per_pass=40)} == {None}
     (tmp_path / "stated").mkdir()
-    shown = beside_counted(RunPaths(tmp_path / "stated"), clock, looks, per_pass=40, epochs=2)
+    shown = beside_counted(RunPaths(tmp_path / "stated"), clock, looks, ["train.py", "--epochs", "2"], per_pass=40)
     assert {total for _, total in shown} == {80}
 
 
@@ -525,6 +521,15 @@ def test_samples_epochs_and_bars_of_something_else_are_no_updates(tmp_path: Path
     assert shown == [(update, None) for update in (*range(10, 71, 10), 70)]
 
 
+def test_a_count_that_stands_still_is_none_of_updates(tmp_path: Path, clock: Clock) -> None:
+    """A bar of samples without its description yet, at the begin of each epoch."""
+    looks = [
+        (made, (bar(0, 640) if made in (1, 41) else bar(made * 16, 640, "epoch: ")) + "\n")
+        for made in (1, 20, 39, 41, 50)
+    ]
+    assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, looks)} == {None}
+
+
 def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clock) -> None:
     looks = [(0, bar(0, 16, "Map: ")), (0, bar(8, 16)), (0, bar(16, 16) + "\n"), (5, "loss 2.5\n"), (9, "loss 2.25\n")]
     shown = beside_counted(RunPaths(tmp_path), clock, looks)
@@ -535,14 +540,17 @@ def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clo
 @pytest.mark.parametrize(
     ("facts", "command", "total"),
     [
-        ({"per_pass": 10, "epochs": 3}, [], 30),
+        ({"per_pass": 10, "epochs": 3}, [], None),  # nothing but a variable says it
         ({"per_pass": 10}, ["train.py", "--epochs", "3"], 30),
+        ({"per_pass": 10, "epochs": 3}, ["train.py", "--epochs", "3"], 30),
+        ({"per_pass": 10, "epochs": 4}, ["train.py", "--epochs", "3"], None),
         ({"per_pass": 10}, ["train.py"], None),
         ({"epochs": 3}, ["train.py", "--epochs", "3"], None),
-        ({"per_pass": 10, "epochs": 3, "cut": 20}, [], None),
-        ({"per_pass": 10, "epochs": 3, "cut": 30}, [], 30),
-        ({"per_pass": 5, "epochs": 3}, [], None),  # more have been made
-        ({"per_pass": 10, "epochs": 3}, ["train.py", "--max_steps", "25"], None),  # which of them is not known
+        ({"per_pass": 10, "cut": 20}, ["train.py", "--epochs", "3"], None),
+        ({"per_pass": 10, "cut": 30}, ["train.py", "--epochs", "3"], 30),
+        ({"per_pass": 5}, ["train.py", "--epochs", "3"], None),  # more have been made
+        # Which of them is not known.
+        ({"per_pass": 10}, ["train.py", "--epochs", "3", "--max_steps", "25"], None),
     ],
 )
 def test_a_loader_and_epochs_give_a_total_that_nobody_prints(
@@ -584,8 +592,9 @@ def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_ow
     beside_counted(RunPaths(tmp_path), clock, looks)
     lines = list(metrics.read(RunPaths(tmp_path)))
     assert [line.loss for line in lines if line.kind == "train"] == [None, 2.25, 2.2, None]
-    assert [(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"] == [(1.5, 0.5), (1.25, 0.6)]
-    assert progress.read(RunPaths(tmp_path)).sources["held_out_loss"] == "printed: * Acc@# # loss #"
+    assert {(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"} <= {(None, None)}
+    quoted = ["Test Error: Accuracy: 50.0%, Avg loss: 1.5", "* Acc@1 60.0 loss 1.25", "Loss_D: 0.5 Loss_G: 1.5"]
+    assert progress.read(RunPaths(tmp_path)).printed == quoted
 
 
 def test_micro_batches_before_the_first_update_are_no_updates(tmp_path: Path, clock: Clock) -> None:
@@ -632,47 +641,70 @@ def test_a_loss_that_may_be_of_an_evaluation_is_not_shown(tmp_path: Path, clock:
 
 
 @pytest.mark.parametrize(
-    ("line", "accuracy"),
+    ("line", "loss"),
     [
-        ("Training: 2026-11-27 14:00:00,123-[lfw][40]Accuracy-Flip: 0.38750+-0.01200\n", None),
-        ("training best accuracy: 0.41 train cls_acc: 35.00%\n", None),
-        ("Test Instance Accuracy: 0.3875, Class Accuracy: 0.3000\n", None),
-        ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", 0.3875),
-        ("train_acc: 0.3875\n", 0.3875),
-        ("LOSS train 1.105 ACC train 0.3875\n", 0.3875),
+        ("Training: 2026-11-27 14:00:00,123-[lfw][40]Loss-Flip: 0.38750+-0.01200\n", None),
+        ("11/27/2026 14:00:00 - INFO - trainer -   loss = 1.105\n", None),
+        ("INFO - train - loss = 1.105\n", None),
+        ("- Train metrics: accuracy: 0.3875 ; loss: 1.105\n", None),
+        ("train_loss: 0.3875\n", 0.3875),
+        ("LOSS train 1.105 ACC train 0.3875\n", 1.105),
+        ("loss: 1.105 val_loss: 0.9\n", 1.105),
+        ("loss: 1.105\n", None),
     ],
 )
-def test_what_a_logger_puts_before_each_line_does_not_name_a_figure(
-    line: str, accuracy: float | None, tmp_path: Path, clock: Clock
+def test_where_a_program_may_evaluate_a_loss_is_shown_if_a_word_beside_it_says_that_it_is_of_the_training(
+    line: str, loss: float | None, tmp_path: Path, clock: Clock
 ) -> None:
-    """Printed where the program may evaluate, a figure is shown if a word beside it says that it is of the training."""
+    """What a logger puts before each line does not name a figure."""
     looks = [(10 * n, line) for n in range(1, 5)]
     beside_counted(RunPaths(tmp_path), clock, looks, asides=((len(HEADER), -1),))
     shown = [line for line in metrics.read(RunPaths(tmp_path)) if line.update > 1 and line.kind == "train"]
-    assert {line.accuracy for line in shown} == {accuracy}
+    assert {line.loss for line in shown} == {loss}
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("form", "is_shown"),
     [
-        "Stop training because you reached max_epochs = 4 with best_epoch = 2\n",
-        "best valid epoch: 2\n",
-        "Median time per epoch: 2s\n",
-        ": num_epoch                2\n",
+        ("INFO Epoch {0}: loss 2.5\n", True),  # from 1
+        ("INFO Epoch {1}: loss 2.5\n", True),  # from 0
+        ("loss 2.5\n", True),
+        ("INFO Epoch {0}: loss 2.5\nStop training because you reached max_epochs = 4 with best_epoch = 2\n", True),
+        ("epoch {2}: loss 2.5\n", False),  # of each fold
+        ("epoch 40: loss 2.5\n", False),
     ],
 )
-def test_the_best_epoch_and_how_many_there_are_is_not_the_epoch(line: str, tmp_path: Path, clock: Clock) -> None:
-    looks = [(10 * n, f"INFO Epoch {n}: loss 2.5\n{line}") for n in range(1, 5)]
-    beside_counted(RunPaths(tmp_path), clock, looks)
-    assert progress.read(RunPaths(tmp_path)).epoch == 4
+def test_the_epoch_is_the_pass_over_the_loader_unless_another_is_printed(
+    form: str, is_shown: bool, tmp_path: Path, clock: Clock
+) -> None:
+    looks = [(10 * n, form.format(n, n - 1, 1 + (n - 1) % 3)) for n in range(1, 7)]
+    beside_counted(RunPaths(tmp_path), clock, looks, per_pass=10)
+    record = progress.read(RunPaths(tmp_path))
+    assert record.epoch == (6 if is_shown else None)
+    assert record.sources.get("epoch") == ("updates, by those of a pass over the loader" if is_shown else None)
+    assert {line.epoch for line in metrics.read(RunPaths(tmp_path)) if line.update > 50} == {record.epoch}
 
 
-def test_an_epoch_beside_any_number_is_the_newest(tmp_path: Path, clock: Clock) -> None:
-    text = "[GPU0] Epoch {0} | Batchsize: 16 | Steps: 40\n"
-    saved = "Epoch {0} | Training checkpoint saved at checkpoint.pt\n"
-    looks = [(10 * n + 1, text.format(n) + saved.format(n) * (n % 2 == 0)) for n in range(4)]
+def test_an_epoch_that_is_printed_beside_counted_updates_is_not_shown_without_a_loader(
+    tmp_path: Path, clock: Clock
+) -> None:
+    beside_counted(RunPaths(tmp_path), clock, [(10 * n, f"Epoch {n}: loss 2.5\n") for n in range(1, 5)])
+    assert progress.read(RunPaths(tmp_path)).epoch is None
+
+
+def test_the_newest_lines_that_name_figures_are_quoted(tmp_path: Path, clock: Clock) -> None:
+    """One of each wording, three at most, without bars and what a terminal acts on."""
+    looks = [
+        (10, "\x1b[31mEpoch 1\x1b[0m acc: 0.25\nsaving\n"),
+        (20, "Epoch 2 acc: 0.5\nppl: 9\n" + bar(20, 40, "Test: ", ", val_acc=0.6")),
+        (30, bar(40, 40, "Test: ", ", val_acc=0.7") + "\nEpoch 3 acc: 0.75\nf1 = 0.5\n"),
+    ]
     beside_counted(RunPaths(tmp_path), clock, looks)
-    assert progress.read(RunPaths(tmp_path)).epoch == 3
+    assert progress.read(RunPaths(tmp_path)).printed == [
+        "Test: 100%|| 40/40 [00:05<08:15, 2.00it/s, val_acc=0.7]",
+        "Epoch 3 acc: 0.75",
+        "f1 = 0.5",
+    ]
 
 
 def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tmp_path: Path, clock: Clock) -> None:
@@ -689,7 +721,7 @@ def test_a_bar_that_names_an_accuracy_of_tests_behind_the_loss_counts_updates(tm
     seen.look(is_last=True)
     assert (progress.read(paths).update, progress.read(paths).total_updates) == (60, 60)
     assert {line.loss for line in metrics.read(paths) if line.kind == "train"} == {1.09}
-    assert {line.accuracy for line in metrics.read(paths) if line.kind == "evaluation"} == {0.919}
+    assert "test_accuracy: 91.90%" in progress.read(paths).printed[0]
 
 
 def test_a_count_that_begins_again_goes_on_from_the_phase_before(tmp_path: Path, clock: Clock) -> None:
@@ -734,18 +766,17 @@ def test_a_part_of_the_loss_alone_is_not_the_loss(tmp_path: Path, clock: Clock) 
 
 
 @pytest.mark.parametrize(
-    ("line", "loss"),
+    ("line", "figures"),
     [
-        ("[Epoch 1] total_loss = 1.1 ---- val_forecast_loss = 0.3, val_recon_loss = 0.7, val_total_loss = 1.0", 1.0),
-        ("epoch 1 loss: 1.1 val_forecast_loss: 0.3 val_recon_loss: 0.7", None),
-        ("Epoch: 0, Validation Loss: 1.2, Validation Regression Loss 0.4, Validation Classification Loss: 0.8", 1.2),
-        ("epoch 1 train_loss: 1.1 val_nll: 1.3", 1.3),
+        ("[Epoch 1] total_loss = 1.1 ---- val_forecast_loss = 0.3, val_total_loss = 1.0", {"loss": 1.1}),
+        ("Epoch: 0, Validation Loss: 1.2, Validation Regression Loss 0.4", {}),
+        ("epoch 1 train_loss: 1.1 val_nll: 1.3 train_acc: 0.5 lr: 0.1", {"loss": 1.1}),
     ],
 )
-def test_of_parts_of_a_held_out_loss_the_sum_is_shown(line: str, loss: float | None) -> None:
+def test_of_a_line_only_the_loss_of_the_training_is_interpreted(line: str, figures: dict[str, float]) -> None:
     reading = lines.read(line)
     assert reading is not None
-    assert reading.held_out.get("loss") == loss
+    assert (reading.figures, reading.is_telling) == (figures, True)
 
 
 def test_losses_of_several_names_on_lines_of_their_own_are_parts(tmp_path: Path, clock: Clock) -> None:

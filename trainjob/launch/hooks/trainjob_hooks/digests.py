@@ -125,7 +125,7 @@ def of_random_numbers() -> str:
     states = [sys.modules["torch"].get_rng_state(), repr(random.getstate())]
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
-        states.append(numpy.random.get_state()[1])
+        states.append(numpy.random.get_state())  # its words change only once in 624 draws, its place with each
     return ".".join(map(_digest, states))
 
 

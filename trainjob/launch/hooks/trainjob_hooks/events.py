@@ -140,9 +140,10 @@ def record_loss(recorder: UpdateRecorder, loss: Any) -> None:
     if not recorder.losses and recorder.update and len(recorder.steppers) == 1:
         recorder.kept = bool(_norm_of_watched(recorder))
     if loss.numel() == 1:
+        loss = getattr(loss, "_trainjob_unscaled", loss)  # a gradient scaler has multiplied it
         recorder.losses.append(loss.detach().clone())
         # What was done to it last, or to a term of its sum.
-        last = getattr(loss, "_trainjob_unscaled", loss).grad_fn
+        last = loss.grad_fn
         nodes = [] if last is None else [last, *(node for node, _ in last.next_functions if node is not None)]
         recorder.divided |= any(type(node).__name__.startswith(("Div", "Mul")) for node in nodes)
 
