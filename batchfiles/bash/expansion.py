@@ -269,12 +269,15 @@ class Expander:
         at = node.start_byte + quote
         whole = node.text or b""
         for child in node.named_children:
+            if child.type == "heredoc_content":
+                continue
             text = child.text or b""
             space = 0 if child.type == "string_content" else len(text) - len(text.lstrip())
-            yield self._literal(_plain(whole[at - node.start_byte : child.start_byte - node.start_byte + space]), at)
+            before = whole[at - node.start_byte : child.start_byte - node.start_byte + space]
+            yield self._literal(_plain(before, quote), at)
             yield self.value(child, depth + 1)
             at = child.end_byte
-        yield self._literal(_plain(whole[at - node.start_byte : len(whole) - quote]), at)
+        yield self._literal(_plain(whole[at - node.start_byte : len(whole) - quote], quote), at)
 
     def _output(self, node: Node) -> Value:
         self._run(node)
@@ -384,8 +387,10 @@ def _is_below_home(node: Node) -> bool:
     return node.type == "word" and is_first and re.match(r"~(?:/|$)", text_of(node)) is not None
 
 
-def _plain(text: bytes) -> str:
-    return re.sub(r"\\([$`\"\\]|\n)", lambda match: match[1].strip("\n"), text.decode(errors="replace"))
+def _plain(text: bytes, quote: int = 1) -> str:
+    """Return a text without the backslashes that bash takes away; in a here-document those before quotes stay."""
+    escaped = r"\\([$`\"\\]|\n)" if quote else r"\\([$`\\]|\n)"
+    return re.sub(escaped, lambda match: match[1].strip("\n"), text.decode(errors="replace"))
 
 
 _ESCAPES = {"a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
