@@ -279,7 +279,9 @@ def test_hostile_text_is_no_progress_and_takes_no_time(tmp_path: Path, clock: Cl
 def test_an_expression_of_the_job_is_all_that_counts(tmp_path: Path, clock: Clock) -> None:
     paths = RunPaths(tmp_path)
     paths.logs.mkdir()
-    paths.rank_log(0).write_text(HEADER + "step 999/1000 loss 9.9\nat=10 of 50 cost 2.5\nTest:\nat=20 of 50 cost 2.25\n")
+    paths.rank_log(0).write_text(
+        HEADER + "step 999/1000 loss 9.9\nat=10 of 50 cost 2.5\nTest:\nat=20 of 50 cost 2.25\n"
+    )
     pattern = r"at=(?P<update>\d+) of (?P<total>\d+) cost (?P<loss>[\d.]+)"
     ScriptProgress(paths, 1, [paths.rank_log(0)], pattern=pattern).look(is_last=True)
     assert (progress.read(paths).update, progress.read(paths).total_updates) == (20, 50)
