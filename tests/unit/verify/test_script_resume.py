@@ -393,7 +393,15 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("a/last.pt", "last.pt"), ("a/last.pt.tmp", "last.pt"), (".tmp_last.pt", "last.pt"), ("x.new12", "x"), (".", "")],
+    [
+        ("a/last.pt", "last.pt"),
+        ("a/last.pt.tmp", "last.pt"),
+        (".tmp_last.pt", "last.pt"),
+        ("x.new12", "x"),
+        (".", ""),
+        ("a/model_part2", "model_part2"),  # one of several that stay
+        ("state-new", "state-new"),
+    ],
 )
 def test_a_file_that_is_moved_to_its_place_has_its_last_name(path: str, name: str) -> None:
     assert lost_module.name_of(path) == name
