@@ -23,6 +23,8 @@ _FROM_OUTSIDE = re.compile(
 _MOST_DEPTH = 60
 # Elements of arrays that are looked at in one file: each statement could double them.
 _MOST_SPREAD = 200_000
+# Characters by which expansions make the words of one file longer than they are written.
+_MOST_GROWN, _SHORT = 1_000_000, 100
 
 
 @dataclass
@@ -145,7 +147,7 @@ class Expander:
         self.variables, self._run, self._calculate, self._give = variables, run, calculate, give
         self._written = b""
         self._holes: tuple[str, ...] = ()
-        self._spread = 0
+        self._spread = self._grown = 0
 
     def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
         """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
@@ -163,6 +165,14 @@ class Expander:
         """Return the value of a word, before it is split."""
         if node is None:
             return Value()
+        value = self._value(node, depth)
+        if depth == 0:
+            self._grown += max(0, len(value.text) - (node.end_byte - node.start_byte))
+            if self._grown > _MOST_GROWN and len(value.text) > _SHORT:
+                return unknown(*value.origins)
+        return value
+
+    def _value(self, node: Node, depth: int) -> Value:
         if depth > _MOST_DEPTH or node.type == "brace_expression":
             return unknown()
         if node.type == "ansi_c_string":
@@ -259,12 +269,15 @@ class Expander:
         at = node.start_byte + quote
         whole = node.text or b""
         for child in node.named_children:
+            if child.type == "heredoc_content":
+                continue
             text = child.text or b""
             space = 0 if child.type == "string_content" else len(text) - len(text.lstrip())
-            yield self._literal(_plain(whole[at - node.start_byte : child.start_byte - node.start_byte + space]), at)
+            before = whole[at - node.start_byte : child.start_byte - node.start_byte + space]
+            yield self._literal(_plain(before, quote), at)
             yield self.value(child, depth + 1)
             at = child.end_byte
-        yield self._literal(_plain(whole[at - node.start_byte : len(whole) - quote]), at)
+        yield self._literal(_plain(whole[at - node.start_byte : len(whole) - quote], quote), at)
 
     def _output(self, node: Node) -> Value:
         self._run(node)
@@ -374,8 +387,10 @@ def _is_below_home(node: Node) -> bool:
     return node.type == "word" and is_first and re.match(r"~(?:/|$)", text_of(node)) is not None
 
 
-def _plain(text: bytes) -> str:
-    return re.sub(r"\\([$`\"\\]|\n)", lambda match: match[1].strip("\n"), text.decode(errors="replace"))
+def _plain(text: bytes, quote: int = 1) -> str:
+    """Return a text without the backslashes that bash takes away; in a here-document those before quotes stay."""
+    escaped = r"\\([$`\"\\]|\n)" if quote else r"\\([$`\\]|\n)"
+    return re.sub(escaped, lambda match: match[1].strip("\n"), text.decode(errors="replace"))
 
 
 _ESCAPES = {"a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}

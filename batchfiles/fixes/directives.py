@@ -20,7 +20,9 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
         return with_line(script, one.line, line.replace(directive.spelled, f"-{directive.spelled}", 1))
     refused = refusal(directive.spelled)
     if refused is not None and refused[1]:
-        return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{refused[1]}", 1))
+        value = directive.spelled.removeprefix(refused[1]) if directive.spelled.startswith(refused[1]) else ""
+        meant = f"{refused[1]}={value}" if re.search(r"[A-Z0-9]", value) else refused[1]
+        return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{meant}", 1))
     of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
     alone = sum(other.line == one.line for other in script.header.directives) == 1
     if not of_srun or not alone or not any(launch.srun for launch in script.training):
@@ -58,7 +60,7 @@ def _value(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     stray = next((other.value or "" for other in script.header.strays if other.line == one.line), None)
     if stray is not None:
-        listed = re.sub(r",[ \t]+(?=[\w\[])", ",", line)
+        listed = re.sub(r"([,=])[ \t]+(?=[\w\[])", r"\1", line)
         joined = re.sub(r"(--mem\S*[=\s]\s*[0-9]+) ([GM])B?\b", r"\1\2", listed)
         return with_line(script, one.line, joined)
     directive = directive_of(script, one)
@@ -213,6 +215,7 @@ UNSAFE: dict[str, Edit] = {
     "tilde-in-output": _from_home,
     "log-folder-must-exist": _log_folder,
     "threads-unset": _threads,
+    "nodelist-pinned": _off,
     "gpus-per-task-hides-peers": lambda script, _one: directive_added(script, "--gpu-bind=none"),
     "time-in-minutes": replaced(r"((?:--time|-t)[=\s]\s*[0-9]+:00)\b", r"\1:00"),
 }

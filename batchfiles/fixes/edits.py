@@ -18,6 +18,5 @@ UNSAFE: dict[str, Edit] = {
     "signal-kills-batch": time_limit.with_recipe,
     "signal-never-arrives": time_limit.to_batch_shell,
     "requeue-without-signal": time_limit.with_recipe,
-    "signal-without-requeue": time_limit.with_recipe,
     "trap-deferred": time_limit.in_background,
 }

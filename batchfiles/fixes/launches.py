@@ -32,6 +32,12 @@ def _with_srun_option(option: str) -> Edit:
     return lambda script, _one: with_srun_option(script, option)
 
 
+def _cpus(script: BatchScript, _one: Finding) -> str | None:
+    is_unset = any(re.match(r"\s*unset\b.*\bSLURM_CPUS_PER_TASK\b", line) for line in script.lines)
+    cpus = str(script.request.cpus_per_task) if is_unset else '"$SLURM_CPUS_PER_TASK"'
+    return with_srun_option(script, f"--cpus-per-task={cpus}")
+
+
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
     """Let the rank's own shell expand its number: escape it in bash -c "…", put around a program that has none."""
     line = script.lines[one.line - 1]
@@ -85,7 +91,8 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     """Return the text with bash -c around the program that srun starts."""
     node = next((each for each in nodes_of(script.root, "command") if each.start_point.row + 1 == launch.line), None)
     text = script.root.text or b""
-    program = next((layer.words[0] for layer in launch.layers if layer.name not in ("srun",) and layer.words), None)
+    layers = [layer.words[0] for layer in launch.layers if layer.name != "srun" and layer.words]
+    program = next(iter((*layers, *launch.program)), None)
     if node is None or "'" in text_of(node):
         return None
     command = text_of(node)
@@ -141,7 +148,7 @@ SAFE: dict[str, Edit] = {
     "nnodes-missing": _nnodes,
     "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),
-    "srun-loses-cpus": _with_srun_option('--cpus-per-task="$SLURM_CPUS_PER_TASK"'),
+    "srun-loses-cpus": _cpus,
     "tasks-times-torchrun": lambda script, _one: with_srun_option(script, "--ntasks-per-node=1", of_launchers=True),
     "rank-expanded-early": _for_each_rank,
     "variable-in-quotes": _with_values,

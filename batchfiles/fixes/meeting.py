@@ -34,6 +34,9 @@ def _port(script: BatchScript, one: Finding) -> str | None:
     match = re.search(r"always ([0-9]+)$", one.text)
     if match is None:
         return None
+    stated = re.compile(rf"^(?!\s*(?:#|echo|printf)).*(?<![\w.]){match[1]}(?![\w.])")
+    if sum(stated.match(line) is not None for line in script.lines) > 1:
+        return None  # who meets there reads it in several places
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
         return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={_PORT}", line))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from batchfiles.bash.syntax import syntax_fault
 from batchfiles.fixes.edits import SAFE, UNSAFE
 from batchfiles.fixes.lines import Edit
-from batchfiles.rules.codes import Finding
+from batchfiles.rules.codes import Finding, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
@@ -64,13 +64,17 @@ def mended(
     for _ in range(_MOST_FIXES):
         script = script_of(path, current, site)
         every = [one for one in diagnosis_of(script, ()).findings if not one.path]
-        # A recipe around a command that ends too early would part it from its other lines.
-        findings = sorted(every, key=lambda one: one.code not in _HIDING)
+        # A recipe around a command that ends too early would part it from its other lines, and one around a training
+        # that has still to be started on its nodes would not fit it.
+        findings = sorted(every, key=lambda one: (one.code not in _HIDING, one.severity is not Severity.ERROR))
         step = next(_steps(script, findings, current, failed, chosen), None)
         if step is None:
             break
         finding, text = step
         better = _followed_up(path, text, site, Counter(one.code for one in findings), finding, fixers)
+        starts = len(script.training)
+        if better is not None and starts > len(script_of(path, better, site).training):
+            better = None  # what the file starts is in a comment, or behind the end of a command
         if better is not None and (not readable or grammar(better) is None):
             current = better
             codes.append(finding.code)

@@ -45,6 +45,8 @@ def _command(script: BatchScript, one: Finding) -> str | None:
     near = re.fullmatch(r"(\S+): (\S+)\?", one.text)
     if near is not None:
         return replaced(rf"\b{re.escape(near[1])}\b", near[2])(script, one)
+    if one.text.endswith("is no program"):
+        return with_line(script, one.line, None)
     return _joined(script, one.line - 1) if one.text.startswith("-") and "begins a line" in one.text else None
 
 
@@ -56,7 +58,7 @@ def _joined(script: BatchScript, at: int) -> str | None:
     start = end - 1
     while start > 0 and script.lines[start - 1].endswith("\\"):
         start -= 1
-    if end == 0 or not script.lines[end - 1].strip():
+    if end == 0 or not script.lines[end - 1].strip() or script.lines[end - 1].endswith("\\\\"):
         return None
     last = re.sub(r"\s*\\?\s*$", " \\\\", script.lines[end - 1], count=1)
     lines, comments = script.lines, script.lines[end:at]
@@ -107,13 +109,21 @@ def _beside(script: BatchScript, one: Finding) -> str | None:
     if one.text.startswith("what stands below"):
         alone = re.sub(r"\s--block\b", "", line)
         return with_line(script, one.line, f"{line} &" if alone == line and not line.endswith("\\") else alone)
-    in_foreground = script.training and not any(launch.outermost.command.background for launch in script.training)
-    return with_line(script, one.line, None) if in_foreground and line.strip() == "wait" else None
+    served = re.search(r"wait waits for line ([0-9]+)", one.text)
+    others = [launch for launch in script.training if served is None or str(launch.outermost.line) != served[1]]
+    has_ended = not any(launch.outermost.command.background for launch in others) or any(
+        len(each.words) > 1 and each.line < one.line for each in script.named("wait")
+    )
+    return with_line(script, one.line, None) if others and has_ended and line.strip() == "wait" else None
+
+
+# Asks for the code of a command that set -e would not let fail.
+_ASKS_FOR_CODE = re.compile(r"^(?!\s*#)(?!.*(?:\|\||&&)).*\$\?")
 
 
 def _set_e(script: BatchScript, _one: Finding) -> str | None:
     at = script.header.first_command
-    if at is None:
+    if at is None or any(_ASKS_FOR_CODE.match(line) for line in script.lines):
         return None
     lines = list(script.lines[: at - 1])
     return "\n".join([*lines, "set -eo pipefail", *script.lines[at - 1 :]])
@@ -197,18 +207,37 @@ def _slots(script: BatchScript, one: Finding) -> str | None:
     return with_line(script, stated.line, line.replace(stated.value or "", str(-(-wanted // nodes)), 1))
 
 
-def _switched_off(script: BatchScript, one: Finding) -> str | None:
-    line = script.lines[one.line - 1]
-    return with_line(script, one.line, f"#{line}" if line.startswith("#SBATCH") else f"# {line}")
+def _unset(script: BatchScript, one: Finding) -> str | None:
+    """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
+    name = one.text.partition("=")[0]
+    setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
+    for number in range(one.line, len(script.lines) + 1):
+        line = script.lines[number - 1]
+        rest = setting.sub("", line, count=1)
+        if rest != line:
+            is_whole = rest.partition(" #")[0].strip("# \t") in ("", "export", "\\")
+            in_text = any(
+                node.start_point.row < number - 1 <= node.end_point.row
+                for node in nodes_of(script.root, "string", "raw_string", "heredoc_redirect")
+            )
+            return with_line(script, number, rest if not is_whole else None if in_text or "\\" in rest else f"# {line}")
+        if number >= one.line and not line.endswith("\\"):
+            return None
+    return None
 
 
 def _with_srun(script: BatchScript, one: Finding) -> str | None:
+    launch = launch_at(script, one)
+    if launch is not None and launch.launcher is not None and launch.launcher.name != "torchrun":
+        return None  # each node would start a world of its own
     return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
 
 
 def _on_each_node(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --ntasks-per-node=1 ")(script, one)
 
+
+_UNTIL_RAY_ANSWERS = "for _ in {1..300}; do if ray status >/dev/null 2>&1; then break; fi; sleep 1; done"
 
 SAFE: dict[str, Edit] = {
     "crlf": _line_ends,
@@ -231,14 +260,13 @@ UNSAFE: dict[str, Edit] = {
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
-    "sets-visible-devices": _switched_off,
-    "nccl-slow-path": _switched_off,
-    "nodelist-pinned": _switched_off,
-    "debug-left-on": _switched_off,
+    "sets-visible-devices": _unset,
+    "nccl-slow-path": _unset,
+    "debug-left-on": _unset,
     "workdir-on-first-node-only": replaced(
         r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", r"\1srun --ntasks-per-node=1 "
     ),
-    "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", r"\1until ray status >/dev/null 2>&1; do sleep 1; done"),
+    "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}"),
     "no-srun": _with_srun,
     "script-dir-is-spool": replaced(
         r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}",

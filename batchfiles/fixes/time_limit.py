@@ -30,6 +30,9 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
         return None
     if launch.srun is None and launch.launcher is not None and _has_parent(launch):
         return None  # neither the parent nor its child, the launcher, passes the signal on
+    mpi = launch.layer("mpirun")
+    if mpi is not None and mpi.words[0].text.endswith("horovodrun"):
+        return None  # nor does what reaches ranks of other nodes by ssh
     first, last = rows
     lines = list(script.lines)
     if lines[last - 1].rstrip().endswith("&"):
@@ -107,6 +110,8 @@ def _in_background(last: str) -> str:
 def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
     if launch.srun is not None:
         passes_on = 'scancel --signal=USR1 "$SLURM_JOB_ID"'  # to all steps, and not to the batch shell
+    elif launch.layers and launch.layers[0].name == "mpirun":
+        passes_on = 'kill -USR1 "$training"'  # it passes the signal on to all ranks
     elif launch.launcher is not None or _has_parent(launch):
         passes_on = 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
     else:

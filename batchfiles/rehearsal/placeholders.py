@@ -46,23 +46,12 @@ def make_placeholders(
     program = found[1] if found is not None else f"{modules[0].replace('.', '/')}.py" if modules else None
     script_of_shell = _SHELL.search(text) if program is None else None
     if script_of_shell is not None and not (here / script_of_shell[1]).exists():
-        return _with_shell_script(script_of_shell[1], place, python)
+        return _with_shell_script(script, script_of_shell[1], place, python)
     own = _OWN.match(text) if program is None else None
     name = own[1] if own is not None else ""
     if (here / program).exists() if program is not None else not name or _is_found(name, here):
         return None
-    made = SubmissionFolder(place / "project", {}, place / "programs")
-    made.folder.mkdir()
-    made.programs.mkdir()
-    moved = [one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known]
-    for target in (script.header.value("chdir") or "", *moved):
-        if target.startswith("/") and not Path(target).exists():
-            made.maps[target.rstrip("/")] = made.folder
-        elif re.match(r"\w", target):
-            _put(made, place, f"{target}/placeholder").touch()  # no copy of a project has an empty folder
-    written = {path.text.rpartition("/")[0] for one in script.commands for _, path in one.writes_to}
-    for written_below in sorted(one for one in written if re.match(r"\w", one) and HOLE not in one):
-        _put(made, place, f"{written_below}/placeholder").touch()
+    made = _submission_folder(script, place)
     if program is not None:
         _put(made, place, program).write_text(_WAITS)
     else:
@@ -95,11 +84,26 @@ def _is_found(name: str, here: Path) -> bool:
     return (here / name).exists() if "/" in name else shutil.which(name) is not None
 
 
-def _with_shell_script(name: str, place: Path, python: str) -> SubmissionFolder:
-    """Return placeholders with a script of the shell that waits."""
+def _submission_folder(script: BatchScript, place: Path) -> SubmissionFolder:
+    """Return the folder of the submission, to which the file moves, with those into which it writes."""
     made = SubmissionFolder(place / "project", {}, place / "programs")
     made.folder.mkdir()
     made.programs.mkdir()
+    moved = [one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known]
+    for target in (script.header.value("chdir") or "", *moved):
+        if target.startswith("/") and not Path(target).exists():
+            made.maps[target.rstrip("/")] = made.folder
+        elif re.match(r"\w", target):
+            _put(made, place, f"{target}/placeholder").touch()  # no copy of a project has an empty folder
+    written = {path.text.rpartition("/")[0] for one in script.commands for _, path in one.writes_to}
+    for written_below in sorted(one for one in written if re.match(r"\w", one) and HOLE not in one):
+        _put(made, place, f"{written_below}/placeholder").touch()
+    return made
+
+
+def _with_shell_script(script: BatchScript, name: str, place: Path, python: str) -> SubmissionFolder:
+    """Return placeholders with a script of the shell that waits."""
+    made = _submission_folder(script, place)
     waits = made.programs / "waits.py"
     waits.write_text(_WAITS)
     target = _put(made, place, name)

@@ -41,6 +41,7 @@ _READ_ONLY = "it writes outside of its project, the home and /tmp, which a rehea
 _ELEMENTS = 2  # of an array
 _RANKS = 64  # that two cores start in some minutes
 _GB_PER_RANK = 0.3  # with torch
+_LOGIN_WITHIN_S = 300.0  # profiles that start pyenv or conda take a minute on a busy machine
 
 
 @dataclass(frozen=True)
@@ -157,8 +158,8 @@ def _set_by_login_shells(slurm: PrivateSlurm) -> frozenset[tuple[str, str]]:
     user = root.our_user()
     who = [f"HOME={user.pw_dir}", f"USER={user.pw_name}", f"LOGNAME={user.pw_name}", f"SHELL={user.pw_shell}"]
     shown = (
-        slurm.run_as_root(["su", "-", user.pw_name, "-c", _SHOW], check=False),
-        slurm.run(["env", "-i", *who, "bash", "-lc", _SHOW], check=False),
+        slurm.run_as_root(["su", "-", user.pw_name, "-c", _SHOW], timeout_s=_LOGIN_WITHIN_S, check=False),
+        slurm.run(["env", "-i", *who, "bash", "-lc", _SHOW], timeout_s=_LOGIN_WITHIN_S, check=False),
     )
     variables = [text for one in shown for text in one.stdout.decode(errors="replace").split("\0")[1:]]
     return frozenset((name, value) for name, equals, value in (text.partition("=") for text in variables) if equals)

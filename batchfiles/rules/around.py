@@ -36,8 +36,11 @@ def secrets(script: BatchScript) -> Iterator[Finding]:
 
 
 def devices(script: BatchScript) -> Iterator[Finding]:
-    """Find GPUs that are chosen by hand."""
-    for one in script.assigned(_VISIBLE):
+    """Find GPUs that are chosen by hand; several choices divide the job's own among programs."""
+    chosen = [one for one in script.assigned(_VISIBLE) if not one.dead]
+    if len({one.value.text for one in chosen}) > 1:
+        return
+    for one in chosen:
         if one.value.text and not one.value.comes_from(
             "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"
         ):

@@ -13,7 +13,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
-from trainjob.contract.programs.helpers import PRINTERS
+from trainjob.contract.programs.helpers import PRINTERS, SHELLS
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -125,8 +125,14 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
 
 
 def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
-    last = next((launch for launch in reversed(script.training) if not launch.command.dead), None)
-    if last is None or any(launch.outermost.command.background for launch in script.training):
+    # Without a training of its own a file may end with a script that trains.
+    started = script.training or [
+        launch
+        for launch in script.launches
+        if launch.name in SHELLS and launch.program[1:] and not launch.command.within
+    ]
+    last = next((launch for launch in reversed(started) if not launch.command.dead), None)
+    if last is None or any(launch.outermost.command.background for launch in started):
         return
     command = last.outermost.command
     if not command.text.startswith("exec "):
@@ -318,7 +324,7 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
     if last_work < 0:  # it serves until its time limit, as it is meant to
         return
     last_wait = _last(script, lambda one: one.name == "wait" and len(one.words) == 1 and not one.within)
-    last_end = _last(script, lambda one: one.name in ("kill", "pkill", "killall", "scancel") or "ray stop" in one.text)
+    last_end = _last(script, _ends_others)
     for at, daemon in served:
         if not daemon.background and at < last_work and not {"if", "loop", "endless"} & set(daemon.within):
             yield found("job-never-ends", daemon, f"what stands below never runs: {daemon.text[:40]} …")
@@ -327,6 +333,12 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
             text = f"wait waits for line {daemon.line} too: {daemon.name} …"
             yield found("job-never-ends", script.commands[last_wait], text)
             return
+
+
+def _ends_others(command: ShellCommand) -> bool:
+    """Return whether a command ends processes, and does not only ask for them or pass a signal on."""
+    asks = re.search(r"\s(?:-0|-(?:s |-signal[= ])?(?:SIG)?(?:USR[12]|CONT))\b", command.text)
+    return (command.name in ("kill", "pkill", "killall", "scancel") and asks is None) or "ray stop" in command.text
 
 
 def _last(script: BatchScript, fits: Callable[[ShellCommand], bool]) -> int:

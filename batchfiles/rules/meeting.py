@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from batchfiles.bash.commands import Assignment
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.rules.codes import Finding, Severity, found
@@ -44,8 +45,9 @@ class StatedEndpoint(NamedTuple):
 
 def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
     """Yield the addresses where ranks meet, in order of their lines."""
-    for one in script.assigned(_ADDRESS_NAMES):
-        if not one.dead:
+    assigned = [one for one in script.assigned(_ADDRESS_NAMES) if not one.dead]
+    for at, one in enumerate(assigned):
+        if not any(_replaces(script, later, one) for later in assigned[at + 1 :]):
             yield StatedEndpoint(
                 one.name, one.value, one.line, source=one.source, open_ended=script.shell.variables.open_ended
             )
@@ -61,6 +63,14 @@ def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
                     launch.command.source,
                     launch.command.variables.open_ended,
                 )
+
+
+def _replaces(script: BatchScript, later: Assignment, one: Assignment) -> bool:
+    """Return whether a variable has another value before anything reads the one that it was given."""
+    if later.name != one.name or later.conditions or later.within or later.source or one.source:
+        return False
+    between = "\n".join(script.lines[one.line : later.line])
+    return one.line < later.line and re.search(rf"\$\{{?{one.name}\b|\bexport\s+{one.name}\b", between) is None
 
 
 def _stands_alone(script: BatchScript) -> bool:

@@ -113,6 +113,11 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
 def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
     """Find one-rank-a-task launches with more tasks than GPUs, or fewer."""
     per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
+    mpi = launch.layer("mpirun") if launch.srun is None else None
+    if mpi is not None and launch.is_python and available and (ranks := number_of(mpi, "n", "np", "c")):
+        every = available * (script.request.nodes or 1)
+        if 1 < ranks < every and every % ranks:
+            yield found("gpus-unused", launch, f"{ranks} processes, and {every} GPUs")
     own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
     if not (launch.srun and launch.is_python and per_node and available and not own):
         return
@@ -186,6 +191,8 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
     sites = " ".join(header.value(name) or "" for name in ("partition", "constraint", "qos", "account", "reservation"))
     if not header.directives or any(header.value(name) is not None for name in names) or _GPU_NODES.search(sites):
         return
+    if any(one.spelled.startswith(("gpu", "gres")) for one in header.directives):
+        return  # no-such-option says so
     if any("sbatch" in comment and re.search(r"--g(?:res|pus)", comment) for _, comment in script.comments):
         return  # its command line has them
     for launch in _living(script):

@@ -268,6 +268,8 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
         and not command.words[1].quoted
     ):
         return f"{name} {following} …: no spaces around = in bash"
+    if name in ("null", "None", "EOF") and not following:
+        return f"{name} is no program"
     if "```" in script.lines[min(command.line, len(script.lines)) - 1]:
         return "``` is Markdown"
     if name[0].isalpha() and not name[0].isascii():

@@ -160,6 +160,10 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("ray start --head --block &\nray job submit --no-wait -- python train.py\nwait\n"), job("ray start --head --block &\nray job submit -- python train.py\n")),
         (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
         (job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT + "wait\n"), job("while true; do nvidia-smi; sleep 60; done &\n" + RIGHT)),
+        (
+            job("trl vllm-serve --model m &\npython train.py &\npid=$!\nwhile kill -0 $pid; do wait $pid; done\nwait\n"),
+            job("trl vllm-serve --model m &\nserver=$!\npython train.py\nkill -TERM $server\nwait\n"),
+        ),
         (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
     ],
     "command-not-found": [
@@ -167,6 +171,10 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 torchrun \\\n  --nnodes=2 \\\n  --nproc-per-node=4 train.py\n  --lr 1\n"), RIGHT_JOB),
         (job("LR = 1\n" + RIGHT), job("LR=1\n" + RIGHT)),
         (job("modul load cuda\n" + RIGHT), job("module load cuda\n" + RIGHT)),
+        (
+            job(RIGHT + "EOF\n"),
+            job('name=a\ncat > run.sh <<END\npython train.py \\\\\n  --name "$name" \\\\\n  --say "\\"\\$HOME\\"" \\\\\n  --lr 1\nEND\nsrun -K1 bash run.sh\n'),
+        ),
     ],
     "unset-variable": [
         (without(job("torchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", "#SBATCH --gres=gpu:4", nodes=1), "gpus-per"), job("torchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1)),
@@ -231,7 +239,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("python train.py &\nwait\n", nodes=1), job("python train.py &\nwait $!\n", nodes=1)),
         (job(RIGHT.strip() + " || true\n"), job(RIGHT.strip() + " || exit 1\n")),
     ],
-    "addr-hostname-ip": [(job("head_ip=$(hostname -i)\ntorchrun --nproc-per-node=4 --rdzv-endpoint=$head_ip:0 train.py\n", nodes=1), job("head_ip=$(hostname -i)\ntorchrun --standalone --nproc-per-node=4 --rdzv-endpoint=$head_ip:0 train.py\n", nodes=1)), (job("HEAD_IP=$(hostname -i)\n" + RIGHT.replace("MASTER_ADDR", "HEAD_IP")), job("HEAD_IP=$(hostname -i)\necho $HEAD_IP\n" + RIGHT)), (job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
+    "addr-hostname-ip": [(job("head_ip=$(hostname -i)\necho $head_ip\nhead_ip=$(hostname)\nexport head_ip\n" + RIGHT), job("head_ip=$(hostname -i)\nhead_ip=$(hostname)\nexport head_ip\n" + RIGHT)), (job("head_ip=$(hostname -i)\ntorchrun --nproc-per-node=4 --rdzv-endpoint=$head_ip:0 train.py\n", nodes=1), job("head_ip=$(hostname -i)\ntorchrun --standalone --nproc-per-node=4 --rdzv-endpoint=$head_ip:0 train.py\n", nodes=1)), (job("HEAD_IP=$(hostname -i)\n" + RIGHT.replace("MASTER_ADDR", "HEAD_IP")), job("HEAD_IP=$(hostname -i)\necho $HEAD_IP\n" + RIGHT)), (job("export MASTER_ADDR=$(hostname -I | cut -d' ' -f1)\n" + RIGHT), RIGHT_JOB), (job("head_node_ip=$(srun -N1 -n1 hostname --ip-address)\n" + RIGHT.replace("MASTER_ADDR", "head_node_ip")), RIGHT_JOB)],
     "output-overwritten": [(without(job(RIGHT, "#SBATCH -o train.log"), "append"), without(job(RIGHT, "#SBATCH -o %x.%A_%a.log"), "append"))],
     "requeue-truncates-log": [(without(RIGHT_JOB, "append"), RIGHT_JOB)],
     "requeue-without-signal": [(without(RIGHT_JOB, "signal"), RIGHT_JOB)],
@@ -243,7 +251,10 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "installs-in-job": [(job("srun -N2 bash <<EOF\npip install torch\nEOF\n" + RIGHT), job("cat <<EOF\npip install torch\nEOF\n" + RIGHT)), (job("pip install -q einops\n" + RIGHT), job("echo pip install einops\n" + RIGHT)), (job("uv sync\n" + RIGHT), job("uv run --no-sync python -V\n" + RIGHT))],
     "server-sleep-ready": [(job("vllm serve m --port $P &\nsleep 60\n" + RIGHT), job("vllm serve m --port $P &\nuntil curl -sf localhost:$P; do sleep 1; done\n" + RIGHT)), (job("python serve.py &\nsleep 30\n" + RIGHT), job("python watch.py &\nsleep 30\n" + RIGHT))],
     "ray-sleep-ready": [(job("srun -N1 -n1 ray start --head &\nsleep 9\n" + RIGHT), job("srun -N1 -n1 ray start --head &\nuntil srun -N1 -n1 --overlap ray status; do sleep 1; done\n" + RIGHT)), (job("ray start --head --port=0\nsleep 20\n" + RIGHT), job("ray start --head --port=0\nuntil ray status; do sleep 1; done\n" + RIGHT))],
-    "sets-visible-devices": [(job("export CUDA_VISIBLE_DEVICES=0,1\n" + RIGHT), job("echo $CUDA_VISIBLE_DEVICES\n" + RIGHT))],
+    "sets-visible-devices": [(
+        job("CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model m &\nCUDA_VISIBLE_DEVICES=0 python train.py\n", nodes=1),
+        job("CUDA_VISIBLE_DEVICES=0 trl vllm-serve --model m &\nCUDA_VISIBLE_DEVICES=1 python train.py\n", nodes=1),
+    ), (job("export CUDA_VISIBLE_DEVICES=0,1\n" + RIGHT), job("echo $CUDA_VISIBLE_DEVICES\n" + RIGHT))],
     "secret-in-script": [
         (job("export WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n" + RIGHT), job("export WANDB_API_KEY=$(cat ~/.key)\n" + RIGHT)),
         (job("export HF_TOKEN=hf_abcdefghijABCDEFGHIJ0123\n" + RIGHT), job("export HF_TOKEN=your_token_here\n" + RIGHT)),
@@ -307,7 +318,10 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 bash -c 'python train.py --run \\$SLURM_JOB_ID'\n"), job('srun -K1 bash -c "python train.py --run \\$SLURM_JOB_ID"\n')),
     ],
     "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
-    "no-gpus": [(without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "exclusive", "gpus-per"), without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "gpus-per")), (without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
+    "no-gpus": [(
+        without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", nodes=1), "exclusive", "gpus-per"),
+        without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", "#SBATCH --gpus-per-nodes=2", nodes=1), "exclusive", "gpus-per-node="),
+    ), (without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "exclusive", "gpus-per"), without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "gpus-per")), (without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
     "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=500 # memory"), job(RIGHT, "#SBATCH --mem=500 # in MB")), (job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
     "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
     "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
@@ -597,3 +611,16 @@ def test_tasks_that_may_share_all_gpus_evenly_are_no_error(tasks: int, severity:
 
 def test_a_signal_that_never_arrives_is_told_once() -> None:
     assert [one.code for one in found(job(ALONE, nodes=1)) if "signal" in one.code] == ["signal-never-arrives"]
+
+
+def test_a_script_that_the_batch_shell_runs_in_the_foreground_defers_its_traps() -> None:
+    text = job("trap 'scontrol requeue $SLURM_JOB_ID' USR1\nbash ${1}\n", BATCH_SIGNAL, nodes=1)
+    assert "trap-deferred" in {one.code for one in found(without(text, "=USR1"))}
+    assert "trap-deferred" not in {one.code for one in found(without(text.replace("${1}", "${1} &\nwait"), "=USR1"))}
+
+
+def test_ranks_of_mpirun_and_gpus_of_all_nodes_agree() -> None:
+    text = job("mpirun -n 3 --oversubscribe python train.py\n")
+    assert "gpus-unused" in {one.code for one in found(text)}
+    for right in ("4", "8"):  # a rank may use two
+        assert "gpus-unused" not in {one.code for one in found(text.replace("-n 3", f"-n {right}"))}

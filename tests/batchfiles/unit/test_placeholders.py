@@ -103,6 +103,11 @@ def test_folders_that_the_file_needs_are_there(tmp_path: Path) -> None:
     made = make_placeholders(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python")
     assert made is not None
     assert (made.maps["/nowhere/project"], (made.folder / "results").is_dir()) == (made.folder, True)
+    made.programs.rmdir()
+    made.folder.rename(tmp_path / "other")
+    of_shell = make_placeholders(script(text), ["sh", "tools/run.sh"], tmp_path, tmp_path / "place", "python")
+    assert of_shell is not None
+    assert of_shell.maps == {"/nowhere/project": of_shell.folder}
 
 
 def test_what_climbs_out_of_the_project_is_made_nowhere(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ class PrivateSlurm:
         environ = {**root.our_environment(), **(environment or {})}
         return self._run(arguments, folder, environ, timeout_s, check=check, is_root=False)
 
-    def run_as_root(self, arguments: Sequence[str], *, check: bool = True) -> Completed:
+    def run_as_root(self, arguments: Sequence[str], *, timeout_s: float = 60.0, check: bool = True) -> Completed:
         """Return the result of a command run as root: the administrator's commands, and those that inject faults."""
-        return self._run(arguments, None, {}, 60.0, check=check, is_root=True)
+        return self._run(arguments, None, {}, timeout_s, check=check, is_root=True)
 
     def _run(
         self,
