@@ -177,7 +177,9 @@ class FoundRoles:
         gone = {one.name for one in self.original.assignments} - {one.name for one in self.script.assignments}
         kept = keys.cluster.get("prologue")
         servers = [word for one in self.servers.values() for word in _words(one)]
-        for text in [*(kept if isinstance(kept, list) else []), *servers]:
+        of_job = keys.job.get("env")
+        env = [f"{name}={value}" for name, value in of_job.items()] if isinstance(of_job, dict) else []
+        for text in [*(kept if isinstance(kept, list) else []), *env, *servers]:
             names = sorted(gone & names_in(text))
             if names or _TOLD.search(self.told(text)):
                 line = next((at for at, one in enumerate(self.original.lines, 1) if text.split("\n")[0] in one), 0)
@@ -535,7 +537,8 @@ def _tell(found: FoundRoles, addresses: list[_Address]) -> str:
                 if told(value) != value and "$(" not in value:
                     known.setdefault(one.name, told(value))
         is_export = re.match(r"export\s|declare -\w*x", text) is not None
-        bare = re.findall(r"(?<=\s)\w+(?=\s|$)", text) if is_export else []
+        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "''", text)
+        bare = re.findall(r"(?<=\s)\w+(?=\s|$)", unquoted) if is_export else []
         names = {*(one.name for one in assigned), *bare}
         all_told = known.keys() | given
         if node.end_byte <= at and names & all_told and (names <= all_told or node.type == "if_statement"):

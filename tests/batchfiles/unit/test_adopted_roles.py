@@ -165,6 +165,10 @@ def test_a_file_becomes_a_job_with_roles(name: str, tmp_path: Path) -> None:
             "reads an address, and a role's address.*make_data.py",
         ),
         (
+            "CUDA_VISIBLE_DEVICES=0 vllm serve m &\nsleep 60\nexport A=1 URL=http://localhost:8000/v1\nsrun python train.py\n",
+            "reads an address, and a role's address.*URL=http://localhost:8000",
+        ),
+        (
             "source a/bin/activate\nCUDA_VISIBLE_DEVICES=0 vllm serve m &\nsleep 60\nsource b/bin/activate\npython train.py\n",
             "changes the environment behind the start of a server in line 6",
         ),
@@ -224,6 +228,12 @@ def test_a_host_that_the_training_is_told_twice(tmp_path: Path) -> None:
         *("--reward-host", "${TRAINJOB_ROLE_SERVER%:*}", "--host", "${TRAINJOB_ROLE_SERVER%:*}"),
         *("--port", "${TRAINJOB_ROLE_SERVER##*:}"),
     ]
+
+
+def test_a_variable_of_several_words_is_told_the_address(tmp_path: Path) -> None:
+    text = 'vllm serve m &\nsleep 60\nexport ARGS="--model x --url http://localhost:8000/v1"\npython train.py\n'
+    command = job_from_text(adopted(FOUR_GPUS + text, tmp_path).job, "job.yaml").command
+    assert 'export ARGS="--model x --url http://$TRAINJOB_ROLE_SERVER/v1"\n' in command[-1]
 
 
 def test_what_runs_beside_and_is_not_awaited_is_no_role(tmp_path: Path) -> None:
