@@ -571,6 +571,16 @@ def test_a_count_that_is_lost_without_a_seed_is_no_lost_schedule(tmp_path: Path)
     assert "scheduler" not in [one.code for one in evidence.findings()]
 
 
+def test_the_rates_that_a_lost_schedule_leaves_in_the_optimizer_are_no_lost_optimizer(tmp_path: Path) -> None:
+    before = (saving(4, optimizer="1"), saving(6, optimizer="2"))
+    again = AttemptLog(2, (update(4), changed(5, rates=(0.1,))), (saving(1, optimizer="9"),))
+    whole = dataclasses.replace(WHOLE, events=(*before, saving(5, optimizer="3")))
+    run = RunPaths(tmp_path)
+    attempts = [AttemptLog(1, WHOLE.updates[:4], before[:1]), again]
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
+    assert [one.code for one in evidence.findings()] == ["scheduler"]
+
+
 @pytest.mark.parametrize(
     ("is_on_cluster", "made", "codes"),
     [(True, 1, ["not-interrupted"]), (True, 2, []), (False, 1, ["not-interrupted"]), (False, 2, [])],
