@@ -40,6 +40,8 @@ REHEARSALS = {
     "TRAINJOB_STANDIN_MPIRUN": "the mpirun that stands behind poprun",
     "TRAINJOB_STANDIN_ARITHMETIC": "float64: what is float32 on an IPU is computed in float64, for proofs",
     "TRAINJOB_SEEN": "the folder to which a rehearsed batch file's programs write what they were called with",
+    "TRAINJOB_SEEN_DEFINED": "functions of the batch file and of its shell, which its job has to define",
+    "TRAINJOB_SEEN_MISSING": "programs that are not here, and are stood in for by name",
     "TRAINJOB_SEEN_PATH": "PATH without those programs",
     "TRAINJOB_SEEN_PROGRAMS": "the folder of those programs",
     "TRAINJOB_SEEN_PYTHONPATH": "PYTHONPATH without theirs",

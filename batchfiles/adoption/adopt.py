@@ -182,7 +182,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
     if found is not None:
-        found.fill(start, keys, account)
+        found.fill(start, keys, account, place)
     take_out(original, keys, account)
     cluster = None if known is not None else files.cluster_text(keys, path.name)
     if known is not None:

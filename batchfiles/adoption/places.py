@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,12 @@ _OWN_FOLDER = re.compile(
 # Jobs have only what Slurm tells every job.
 _OTHERS_OF_SLURM = re.compile(r"SLURM_(?:JOB_ACCOUNT|JOB_QOS|GPUS\w*|NTASKS_PER_\w+)")
 _WITH_DEFAULT = re.compile(r"\$\{(\w+)(?::?[-=?].*)?\}", re.DOTALL)
+
+
+def with_lines(words: list[str], lines: list[str]) -> list[str]:
+    """Return a command that runs lines of shell before it."""
+    text = words[2] if words[:2] == ["bash", "-c"] and len(words) == 3 else f"exec {shlex.join(words)}"
+    return ["bash", "-c", "\n".join((*lines, text))]
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,11 @@ class PathOrigin:
     def move(self, inside: str) -> str:
         """Return what moves a shell of the job to a folder of the copy."""
         return f'cd "{self.copy}"' if inside == "." else f'cd "{self.copy}/{inside}"'
+
+    def from_folder(self, words: list[str], at: int) -> list[str]:
+        """Return a command that runs in the folder in which the file starts it, at this byte."""
+        inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
+        return words if inside == "." else with_lines(words, [self.move(inside)])
 
     def in_copy(self, text: str, at: int = 0) -> str:
         """Return a text of shell for the job: paths below the folder of the submission are in the copy.

@@ -1,21 +1,24 @@
 """A batch file that brings up Ray, or a server beside its training: the roles of a job in place of these lines.
 
 Two shapes are known: a server in the background and then the training, and Ray's head, its workers and the driver.
-Their lines are taken out of the file, and what is left of it is adopted as any other.
+Their lines are taken out of the file, and what is left of it is adopted as any other. A kept line that reads an
+address is refused, for a role's address is known only when its command starts.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Entry, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.parts import names_in
+from batchfiles.adoption.places import PathOrigin, with_lines
 from batchfiles.adoption.start import AdoptedStart, AdoptionError, main_launch, start_of
-from batchfiles.bash.expansion import Word, text_of
+from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript, nodes_of, script_of
@@ -29,16 +32,26 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _MAIN, _SERVER = "train", "server"
-_TOLD = rf"\$\{{?(?:{contract.variable('')}|RAY_ADDRESS)"
+_TOLD = re.compile(rf"\$\{{?(?:{contract.variable('')}|RAY_ADDRESS)")
 _RAY_START = re.compile(r"\bray\s+start\b")
 _RAY_JOB = re.compile(r"ray\s+job\s+submit\b.*?\s--\s+", re.DOTALL)
-_ADDRESS = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\$\{?HOSTNAME\}?|\$\(hostname(?: -[a-zA-Z])?\))"
 # Options of `ray start` that a role with ray: true decides.
 _OF_RAY = re.compile(
     r"head|address|block|(?:[\w-]+-)?port(?:-list)?|node-ip-address|num-(?:cpus|gpus)|(?:include-)?dashboard(?:-host)?|"
     r"disable-usage-stats|temp-dir|redis-password|verbose|log-\w+|autoscaling-config"
 )
+_PORT = re.compile(r"--?(?:p|port|http[-_]port|server[-_]port)")
+_HOST = re.compile(r"--host|--bind|-H")
+_HERE = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\$\{?HOSTNAME\}?|\$\(hostname(?: -[a-zA-Z])?\))"
+_APART = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_HERE}['\"]?(?!\S)"
 _SHARES = r"--?(?:(?:tp|dp|pp|tensor[-_]parallel|data[-_]parallel|pipeline[-_]parallel)(?:[-_]size)?|num[-_]shard)"
+_ENDS = re.compile(
+    r"(?:srun\s[^;&|]*\s)?ray\s+stop\b.*|(?:kill|pkill|killall)\b.*|redis-cli\b.*\bshutdown\b.*|(?:export\s+)?\w+=\"?\$!\"?",
+    re.DOTALL,
+)
+_SWITCHES = re.compile(
+    r"(?:source|\.|conda|mamba|micromamba|module|ml|spack|deactivate)\s|deactivate$|eval\b.*\bhook\b"
+)
 
 
 @dataclass(frozen=True)
@@ -60,50 +73,51 @@ _KNOWN = {
 
 
 @dataclass
-class _Edits:
-    """What is taken out of a file and put in: lines stay where they are."""
-
-    script: BatchScript
-    taken: list[tuple[Node, Where, str]] = field(default_factory=list)
-    replaced: list[tuple[int, int, bytes]] = field(default_factory=list)
-
-    @property
-    def text(self) -> bytes:
-        return self.script.root.text or b""
-
-    def take(self, node: Node, what: str, where: Where = Where.TRAINJOB) -> None:
-        if not self.has_taken(node):
-            self.taken.append((node, where, what))
-
-    def has_taken(self, node: Node) -> bool:
-        return any(one == node for one, _, _ in self.taken)
-
-    def result(self) -> BatchScript:
-        text = self.text
-        edits = list(self.replaced)
-        for node, _, _ in self.taken:
-            end = node.end_byte
-            if node.next_sibling is not None and node.next_sibling.type in ("&", ";"):
-                end = node.next_sibling.end_byte
-            edits.append((node.start_byte, end, re.sub(rb"[^\n]", b" ", text[node.start_byte : end])))
-        for start, end, put in sorted(edits, reverse=True):
-            text = text[:start] + put + text[end:]
-        script = self.script
-        return script_of(script.path, text, script.site, script.arguments, script.options)
-
-
-@dataclass
 class FoundRoles:
-    """The roles of a file: `script` is what is left of it, and `servers` are the keys of the others."""
+    """The roles of a file: `text` is what is left of it, and `servers` are the keys of the others.
+
+    What is taken out leaves blanks, so that all else stays where it is.
+    """
 
     original: BatchScript
-    script: BatchScript
-    taken: list[tuple[Node, Where, str]]
-    nodes: int  # of the training
-    servers: dict[str, dict[str, object]]
-    has_ray: bool = False
+    text: bytearray
+    has_ray: bool
+    nodes: int = 1  # of the training
+    servers: dict[str, dict[str, object]] = field(default_factory=dict)
+    taken: list[tuple[Node, Where, str]] = field(default_factory=list)
     lost: list[tuple[int, str, str]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    told: Callable[[str], str] = str  # a text of the file with what trainjob tells in place of addresses
+    exports: dict[str, str] = field(default_factory=dict)  # the training's, which hold addresses
+    _script: BatchScript | None = None
+
+    def take(self, node: Node, what: str, where: Where = Where.TRAINJOB) -> None:
+        """Take a statement out of the file."""
+        behind = node.next_sibling
+        end = behind.end_byte if behind and behind.type in ("&", ";") else node.end_byte
+        self.write(node.start_byte, end, re.sub(rb"[^\n]", b" ", self.text[node.start_byte : end]))
+        self.taken.append((node, where, what))
+
+    def write(self, start: int, end: int, text: bytes) -> None:
+        """Put a text in the place of another."""
+        self.text[start:end] = text
+        self._script = None
+
+    @property
+    def script(self) -> BatchScript:
+        """What is left of the file."""
+        if self._script is None:
+            one = self.original
+            self._script = script_of(one.path, bytes(self.text), one.site, one.arguments, one.options)
+        return self._script
+
+    def left(self) -> list[Node]:
+        """Return the statements that were not taken."""
+        return [node for node in _statements(self.original) if not any(node == one for one, _, _ in self.taken)]
+
+    def refused(self, line: int, what: str, cure: str) -> AdoptionError:
+        """Return the error of a line that no role can be made of."""
+        return AdoptionError(f"{self.original.path}:{line} {what}", cure)
 
     @property
     def _shared(self) -> int:
@@ -122,60 +136,88 @@ class FoundRoles:
         gpus = _gpus_of_node(self.script) or found.gpus
         return AdoptedStart(self.nodes, gpus or 1, "node", gpus, found.cpus)
 
-    def fill(self, start: AdoptedStart, keys: Keys, account: Account) -> None:
+    def fill(self, start: AdoptedStart, keys: Keys, account: Account, place: PathOrigin) -> None:
         """Turn the job's command into the role that needs the others, and say what became of the lines taken out."""
-        kept = keys.cluster.get("prologue")
-        gone = {one.name for one in self.original.assignments} - {one.name for one in self.script.assignments}
-        for name in sorted(gone & names_in("\n".join(kept) if isinstance(kept, list) else "")):
-            line = next(number for number, text in enumerate(self.script.lines, 1) if name in names_in(text))
-            raise AdoptionError(
-                f"{self.script.path}:{line} reads {name}, and a role's address is known only when its command starts",
-                "have the training itself do what that line does",
-            )
+        self._refuse_kept(keys, account)
+        at = {what: node.start_byte for node, where, what in self.taken if where is Where.JOB}
+        for name, server in self.servers.items():
+            server["command"] = place.from_folder(_words(server), at[f"roles: {name}"])
         job = keys.job
-        main: dict[str, object] = {"hosts": start.nodes}
-        if self.has_ray:
-            main["ray"] = True
+        main: dict[str, object] = {"hosts": start.nodes, "ray": True} if self.has_ray else {"hosts": start.nodes}
         main["command"] = job.pop("command")
         main["instances"] = start.nodes * (start.ranks - self._shared)
         per = job.pop("command_per", None)
+        if self.exports:
+            exports = [f'export {name}="{value}"' for name, value in sorted(self.exports.items())]
+            main["command"] = with_lines(_words(main), exports)
+            per = "node" if start.per == "node" else per
         if per is not None and not self.has_ray:
             main["command_per"] = per
         if self.servers:
             main["needs"] = list(self.servers)
-        for key in ("instances", "hosts"):
-            job.pop(key, None)
+        job.pop("instances", None)
+        job.pop("hosts", None)
         job["roles"] = {**self.servers, _MAIN: main}
         if ("command",) in keys.comments:
             keys.comments["roles",] = keys.comments.pop(("command",))
         nodes = keys.of_cluster("nodes")
         if nodes and self._apart:
             nodes["count"] = start.nodes + self._apart
-        lines = self.original.lines
-        account.entries = [self._as_it_stood(one, start, lines) for one in account.entries]
+        account.entries = [self._as_it_stood(one, start) for one in account.entries]
         for node, where, what in self.taken:
             first, last = node.start_point.row + 1, node.end_point.row + (1 if node.end_point.column else 0)
-            account.note(
-                where, first, text_of(node).split("\n")[0], what, max(first, last), (node.start_byte, node.end_byte)
-            )
+            span = (node.start_byte, node.end_byte)
+            account.note(where, first, text_of(node).split("\n")[0], what, max(first, last), span)
         for line, text, what in self.lost:
-            account.note(Where.LOST, line, text, what)
+            account.note(Where.LOST, line, text.replace(HOLE, "…"), what)
         account.changes += self.changes
 
-    def _as_it_stood(self, entry: Entry, start: AdoptedStart, lines: Sequence[str]) -> Entry:
+    def _refuse_kept(self, keys: Keys, account: Account) -> None:
+        """Raise AdoptionError for what reads an address beside the training, or gives it another environment."""
+        gone = {one.name for one in self.original.assignments} - {one.name for one in self.script.assignments}
+        kept = keys.cluster.get("prologue")
+        servers = [word for one in self.servers.values() for word in _words(one)]
+        of_job = keys.job.get("env")
+        env = [f"{name}={value}" for name, value in of_job.items()] if isinstance(of_job, dict) else []
+        for text in [*(kept if isinstance(kept, list) else []), *env, *servers]:
+            names = sorted(gone & names_in(text))
+            if names or _TOLD.search(self.told(text)):
+                line = next((at for at, one in enumerate(self.original.lines, 1) if text.split("\n")[0] in one), 0)
+                raise self.refused(
+                    line,
+                    f"reads {names[0] if names else 'an address'}, and a role's address is known only when its command "
+                    f"starts: {text}",
+                    "have the training itself do what that line does",
+                )
+        first = min((node.start_point.row + 1 for node, where, _ in self.taken if where is Where.JOB), default=None)
+        for one in account.entries:
+            if first is not None and one.line > first and one.what == "prologue" and _SWITCHES.match(one.text):
+                raise self.refused(
+                    one.line,
+                    f"changes the environment behind the start of a server in line {first}, and the roles of a job "
+                    f"have one: {one.text}",
+                    "start the server by its whole path (/envs/server/bin/vllm), and set up the training's above it",
+                )
+
+    def _as_it_stood(self, entry: Entry, start: AdoptedStart) -> Entry:
         """Return an entry with the file's own text, and with the role in the place of the number of instances."""
         what = f"roles: {_MAIN}: hosts" if entry.what == f"instances: {start.instances}" else entry.what
         if self._apart and re.match(r"srun --(?:exclude|nodelist)", entry.text):
             return entry._replace(where=Where.TRAINJOB, what="servers have nodes of their own")
-        is_told = entry.span is not None and re.search(_TOLD, entry.text) is not None
-        return entry._replace(what=what, text=lines[entry.line - 1].strip() if is_told else entry.text)
+        is_told = entry.span is not None and _TOLD.search(entry.text) is not None
+        return entry._replace(what=what, text=self.original.lines[entry.line - 1].strip() if is_told else entry.text)
 
 
 def roles_of(script: BatchScript) -> FoundRoles | None:
     """Return the roles of a file; None if it is of neither shape. Raises AdoptionError for one that is nearly so."""
-    if any(_RAY_START.search(one.text) and not one.dead for one in script.commands):
-        return _ray(script)
-    return _served(script)
+    has_ray = any(_RAY_START.search(one.text) and not one.dead for one in script.commands)
+    found = FoundRoles(script, bytearray(script.root.text or b""), has_ray)
+    return _ray(found) if has_ray else _served(found)
+
+
+def _words(server: Mapping[str, object]) -> list[str]:
+    words = server["command"]
+    return words if isinstance(words, list) else []
 
 
 def _statements(script: BatchScript) -> list[Node]:
@@ -183,17 +225,15 @@ def _statements(script: BatchScript) -> list[Node]:
 
 
 def _launches_in(script: BatchScript, node: Node) -> list[LaunchedProgram]:
-    return [
-        one
-        for one in script.launches
-        if node.start_byte <= one.command.at < node.end_byte and not one.source and not one.command.dead
-    ]
+    inside = [one for one in script.launches if node.start_byte <= one.command.at < node.end_byte]
+    return [one for one in inside if not one.source and not one.command.dead]
 
 
-def _refuse_container(script: BatchScript, launch: LaunchedProgram, what: str) -> None:
+def _refuse_container(found: FoundRoles, launch: LaunchedProgram, what: str) -> None:
     if launch.layer("container") is not None or option(launch.srun, "container-image", "container-name") is not None:
-        raise AdoptionError(
-            f"{script.path}:{launch.line} starts {what} in a container, and roles run outside of containers",
+        raise found.refused(
+            launch.line,
+            f"starts {what} in a container, and roles run outside of containers",
             "keep this file, or take an environment that needs no container",
         )
 
@@ -206,163 +246,191 @@ def _gpus_of_node(script: BatchScript) -> int:
     return request.gpus_per_node or per_task or in_all
 
 
-# Ray
-
-
-def _ray(script: BatchScript) -> FoundRoles | None:
-    edits, nodes = _Edits(script), script.request.nodes or 1
-    started = [
-        (node, found)
-        for node in _statements(script)
-        if (found := [one for one in _launches_in(script, node) if _RAY_START.search(one.command.text)])
-    ]
-    if not started:
-        return None  # in a function, or a script of its own
-    lost, addresses = [], dict[str, str]()
-    for node, found in started:
-        others = [one for one in _launches_in(script, node) if one.is_python or one.launcher is not None]
-        if others:
-            raise AdoptionError(
-                f"{script.path}:{others[0].line} starts the driver in the same statement as Ray",
+def _ray(found: FoundRoles) -> FoundRoles | None:
+    script = found.original
+    words: list[tuple[str, str]] = []
+    started: list[LaunchedProgram] = []
+    for node in _statements(script):
+        inside = _launches_in(script, node)
+        starts = [one for one in inside if _RAY_START.search(one.command.text)]
+        if not starts:
+            continue
+        if others := [one for one in inside if one.is_python or one.launcher is not None]:
+            raise found.refused(
+                others[0].line,
+                "starts the driver in the same statement as Ray",
                 "write a job file whose role has ray: true, which starts Ray and then its command (docs/jobs.md)",
             )
-        for one in found:
-            _refuse_container(script, one, "Ray")
-            words = [word for word in one.command.words if word.text.startswith("--")] if one.name == "ray" else []
-            for word in words:
+        for one in starts:
+            _refuse_container(found, one, "Ray")
+            for word in one.command.words if one.name == "ray" else ():
                 name = word.text.removeprefix("--").partition("=")[0]
-                if not _OF_RAY.fullmatch(name) and one.srun is not None and name not in one.srun.options:
-                    lost.append((one.line, word.text.replace(HOLE, "…"), "Ray is started without it"))
-            addresses |= _addresses_of_ray(script, one)
-        edits.take(node, f"ray: true of role {_MAIN} starts Ray")
-    first, last = started[0][0].start_byte, started[-1][0].end_byte
-    lost += _take_jobs(script, edits, last)
-    _take_waits(script, edits, first, "Ray's own list of nodes says when all are in")
-    rest = edits.result()
-    driver = main_launch(rest)
-    _use(script, edits, driver, addresses, frozenset({"RAY_ADDRESS"}), "RAY_ADDRESS is set for the command")
-    has_workers = any("--head" not in one.command.text for _, found in started for one in found)
-    changes = []
-    if nodes > 1 and not has_workers and len(started) == 1:
-        changes.append(f"line {started[0][1][0].line}: only Ray's head is started; the job starts it on {nodes} nodes")
-    return FoundRoles(script, edits.result(), edits.taken, nodes, {}, has_ray=True, lost=lost, changes=changes)
+                is_own = word.text.startswith("--") and (one.srun is None or name not in one.srun.options)
+                if is_own and not _OF_RAY.fullmatch(name):
+                    found.lost.append((one.line, word.text, "Ray is started without it"))
+            for text in (" ".join(word.source for word in one.command.words), one.command.text):
+                words += re.findall(r"--(address|node-ip-address|port)[= ]['\"]?([^\s'\"]+)", text)
+        found.take(node, f"ray: true of role {_MAIN} starts Ray")
+        started += starts
+    if not started:
+        return None  # in a function, or a script of its own
+    found.nodes = script.request.nodes or 1
+    if found.nodes > 1 and len(found.taken) == 1 and all("--head" in one.command.text for one in started):
+        found.changes.append(
+            f"line {started[0].line}: only Ray's head is started; the job starts it on {found.nodes} nodes"
+        )
+    for node, _ in _waits(found):
+        found.take(node, "Ray's own list of nodes says when all are in")
+    _take_jobs(found)
+    figure = next((value for name, value in words if name == "port" and value.isdigit()), "6379")
+    _tell(found, [_address(script, "RAY_ADDRESS", figure, words)])
+    return found
 
 
-def _addresses_of_ray(script: BatchScript, launch: LaunchedProgram) -> dict[str, str]:
-    """Return the variables that hold the head's address or a part of it, and what stands for them in a role."""
-    whole, host, port = "$RAY_ADDRESS", "${RAY_ADDRESS%:*}", "${RAY_ADDRESS##*:}"
-    found: dict[str, str] = {}
-    waiting = []
-    for text in (" ".join(word.source for word in launch.command.words), launch.command.text):
-        for name, value in re.findall(r"--(address|node-ip-address|port)[= ]['\"]?([^\s'\"]+)", text):
-            waiting.append((value, {"address": whole, "node-ip-address": host, "port": port}[name]))
-    while waiting:
-        value, stands = waiting.pop()
-        match = re.fullmatch(r"\$\{?(\w+)\}?", value)
-        if match is None and stands == whole and ":" in value:
-            waiting += list(zip(value.rsplit(":", 1), (host, port), strict=True))
-        elif match is not None and match[1] not in found:
-            found[match[1]] = stands
-            given = {one.text.partition("=")[2].strip("'\"") for one in script.assignments if one.name == match[1]}
-            waiting += [(text, stands) for text in given]
-    return {name: stands for name, stands in found.items() if not name.startswith("SLURM")}
-
-
-def _take_jobs(script: BatchScript, edits: _Edits, after: int) -> list[tuple[int, str, str]]:
+def _take_jobs(found: FoundRoles) -> None:
     """Let the words behind `ray job submit … --` be the driver."""
-    lost = []
-    for node in nodes_of(script.root, "command"):
-        match = _RAY_JOB.search(text_of(node)) if node.start_byte >= after else None
-        if match is None:
-            continue
+    for node in nodes_of(found.original.root, "command"):
         text = text_of(node)
+        match = _RAY_JOB.search(text)
+        if match is None or node.start_byte < found.taken[0][0].start_byte:
+            continue
         begin = node.start_byte + len(text[: match.start()].encode())
-        end = node.start_byte + len(text[: match.end()].encode())
-        line = node.start_point.row + 1
+        end = begin + len(match[0].encode())
+        blank = re.sub(rb"[^\n]", b" ", found.text[begin:end])
+        found.write(begin, end, blank.replace(b" \n", b"\\\n"))  # the command goes on
         for name in re.findall(r"--(runtime-env[\w-]*|working-dir|entrypoint[\w-]*)", match[0]):
-            lost.append(
-                (line, f"ray job submit --{name}", "the role's command is the driver itself, in the run's environment")
-            )
-        # A line that went on still does.
-        blank = re.sub(rb"[^\n]", b" ", edits.text[begin:end]).replace(b"\n", b"\\\n")
-        edits.replaced.append((begin, end, blank))
-    return lost
-
-
-# Servers
+            what = "the role's command is the driver itself, in the run's environment"
+            found.lost.append((node.start_point.row + 1, f"ray job submit --{name}", what))
 
 
 @dataclass
 class _Server:
+    """A server: the words of its role, and its port: as the file's figure, and as its source."""
+
     node: Node
     launch: LaunchedProgram
     known: _Known | None
     name: str = _SERVER
+    words: list[str] = field(default_factory=list)
+    port: str = ""
+    source: str = ""
+
+    def read(self, found: FoundRoles) -> None:
+        """Read the words of the command. Raises AdoptionError for one that only a run knows."""
+        own, srun = list(self.launch.command.words), self.launch.srun
+        own = own[len(own) - srun.left :] if srun is not None else own
+        while own and (own[0].text in ("exec", "nohup", "env") or re.match(r"[A-Za-z_]\w*=", own[0].source)):
+            own = own[1:]
+        before = ""
+        for word in own:
+            name, equals, value = word.text.partition("=") if word.text.startswith("-") else ("", "", word.text)
+            asked = name if equals else before
+            text, before = word.text, "" if equals else name
+            if _PORT.fullmatch(asked) and value:
+                self.port, self.source = value, word.source.removeprefix(f"{name}=")
+                text = f"{name}{equals}{{port}}"
+            elif _HOST.fullmatch(asked) and (value in ("localhost", "127.0.0.1") or HOLE in value):
+                text = f"{name}{equals}{{host}}"
+            elif HOLE in text:
+                what = f"starts a server with {word.source}, which is known only when it runs"
+                raise found.refused(self.launch.line, what, "write its value there")
+            self.words.append(text)
+        if self.known is not None and not self.port:
+            self.port = self.source = str(self.known.port)
+            self.words += ["--port", "{port}"]
+        if self.known is not None and self.known.listens and self.known.listens[0] not in self.words:
+            self.words += self.known.listens
+        if not self.port:
+            what = f"starts {self.launch.name}, and none of its words is its port"
+            cure = "give it the port as --port NUMBER, for trainjob chooses a free one"
+            raise found.refused(self.launch.line, what, cure)
+
+    def ready(self, looked: str) -> str:
+        """Return how the role is ready; `looked` is what waits for it in the file."""
+        asked = re.search(r"(?:://[^\s'\"/]+|:(?:\d+|\$\{?\w+\}?))(/[\w./-]*)", looked)
+        is_http = re.search(r"\bcurl\b|\bwget\b", looked) is not None
+        by_default = self.known.health if self.known is not None else "/" if is_http else None
+        path = asked[1] if asked is not None else by_default
+        return "{host}:{port}" if path is None else f"http://{{host}}:{{port}}{path}"
+
+    def env(self, lost: list[tuple[int, str, str]]) -> dict[str, str]:
+        """Return the variables set before the command; those that no job may state are `lost`."""
+        found = {}
+        for name, setting in self.launch.settings.items():
+            if is_secret_variable(name):
+                lost.append((self.launch.line, f"{name}=…", HOLDS_SECRET))
+            elif not setting.known:
+                lost.append((self.launch.line, f"{name}=…", f"the value of {name} is known only when it runs"))
+            elif name != "CUDA_VISIBLE_DEVICES":
+                found[name] = setting.text
+        return found
 
     @property
-    def words(self) -> list[Word]:
-        words, srun = list(self.launch.command.words), self.launch.srun
-        if srun is not None:
-            words = words[len(words) - srun.left :]
-        while words and (words[0].text in ("exec", "nohup", "env") or re.match(r"[A-Za-z_]\w*=", words[0].source)):
-            words = words[1:]
-        return words
+    def gpus(self) -> int:
+        """The GPUs that it takes as far as the file says; 0 if it does not."""
+        visible = self.launch.settings.get("CUDA_VISIBLE_DEVICES")
+        if visible is not None and visible.known and visible.text:
+            return visible.text.count(",") + 1
+        asked = number_of(self.launch.srun, "gpus", "gpus-per-task", "gpus-per-node")
+        counts = re.findall(rf"(?<!\S){_SHARES}[= ](\d+)", " ".join(self.words))
+        by_default = 1 if counts or (self.known is not None and self.known.has_gpus) else 0
+        return asked if asked is not None else math.prod(map(int, counts)) * by_default
+
+    @property
+    def sources(self) -> list[tuple[str, str]]:
+        """What the file has for parts of its address."""
+        words = " ".join(word.source for word in self.launch.command.words)
+        named = re.findall(r"(?:-w|--nodelist|--host)[= ]?\s*['\"]?(\$[^\s'\"]+)", words)
+        return [("port", self.source), *(("node-ip-address", text) for text in named)]
 
 
-def _served(script: BatchScript) -> FoundRoles | None:
-    servers = list(_servers(script))
+def _served(found: FoundRoles) -> FoundRoles | None:
+    script, servers = found.original, list(_servers(found.original))
     if not servers:
         return None
-    edits = _Edits(script)
     for at, one in enumerate(servers):
         one.name = f"{_SERVER}{at + 1}" if len(servers) > 1 else _SERVER
-        edits.take(one.node, f"roles: {one.name}", Where.JOB)
-    first = servers[0].node.start_byte
-    waits = _take_waits(script, edits, first, "", of_servers=True)
-    training = main_launch(edits.result())
-    looked = " ".join(text_of(node) for node in waits)
-    functions = {text_of(name): text_of(node) for node, name in _functions(script)}
-    looked += " ".join(body for name, body in functions.items() if re.search(rf"\b{name}\b", looked))
-    stated, ports = dict[str, dict[str, object]](), dict[str, tuple[str, str]]()
-    lost: list[tuple[int, str, str]] = []
+        _refuse_container(found, one.launch, "a server")
+        one.read(found)
+        found.take(one.node, f"roles: {one.name}", Where.JOB)
+    if len(servers) > 1 and (apart := re.search(_APART, main_launch(found.script).command.text)):
+        what = f"has the host of a server without its port, and there are {len(servers)} servers: {apart[0]}"
+        raise found.refused(servers[0].launch.line, what, "give the training each address as host:port")
+    waits = [(_awaited_by(servers, node, text), node, text) for node, text in _waits(found)]
     for one in servers:
-        _refuse_container(script, one.launch, "a server")
-        stated[one.name], ports[one.name] = _keys_of(script, one, looked, lost)
-    edits.taken = [
-        (node, where, what or f"ready: {stated[_nearest(servers, node).name]['ready']}")
-        for node, where, what in edits.taken
-    ]
+        ready = one.ready("\n".join(text for server, _, text in waits if server is one))
+        found.servers[one.name] = {"command": one.words, "ready": ready}
+        if env := one.env(found.lost):
+            found.servers[one.name]["env"] = env
+        for _, node, _ in (wait for wait in waits if wait[0] is one):
+            found.take(node, f"ready: {ready}")
+    told = _tell(found, [_address(script, contract.variable(one.name), one.port, one.sources) for one in servers])
     for one in servers:
-        _address(script, edits, training, one, ports[one.name], lost)
-    changes: list[str] = []
-    rest = edits.result()
-    nodes = _placed(script, rest, servers, stated, changes)
-    return FoundRoles(script, rest, edits.taken, nodes, stated, lost=lost, changes=changes)
+        variable = contract.variable(one.name)
+        if not re.search(rf"\$(?:{variable}(?!\w)|\{{{variable}##)", told):
+            what = f"what asks the server for its port must read {variable}: host:port"
+            found.lost.append((one.launch.line, f"port {one.port}", what))
+    _place(found, servers)
+    return found
 
 
-def _nearest(servers: list[_Server], node: Node) -> _Server:
-    return next((one for one in reversed(servers) if one.node.start_byte <= node.start_byte), servers[0])
-
-
-def _functions(script: BatchScript) -> Iterator[tuple[Node, Node]]:
-    for node in nodes_of(script.root, "function_definition"):
-        name = node.child_by_field_name("name")
-        if name is not None:
-            yield node, name
+def _awaited_by(servers: list[_Server], node: Node, text: str) -> _Server:
+    """Return the server whose port a wait names, or the last one that was started before it."""
+    before = [one for one in servers if one.node.start_byte < node.start_byte]
+    named = [one for one in servers if re.search(rf"(?:{re.escape(one.port)}|{re.escape(one.source)})(?!\w)", text)]
+    return (named or before[-1:])[0]
 
 
 def _servers(script: BatchScript) -> Iterator[_Server]:
     """Yield the servers: what starts in the background and is awaited before the training starts."""
     statements = _statements(script)
     for at, node in enumerate(statements):
-        found = [
-            one
-            for one in _launches_in(script, node)
-            if one.command.background and one.outer is None and "substitution" not in one.command.within
-        ]
-        if len(found) != 1 or node.type not in ("command", "redirected_statement", "pipeline"):
+        inside = _launches_in(script, node) if node.type in ("command", "redirected_statement", "pipeline") else []
+        inside = [one for one in inside if one.outer is None and "substitution" not in one.command.within]
+        started = [one for one in inside if one.command.background]
+        if len(started) != 1:
             continue
-        launch, text = found[0], found[0].command.text
+        launch, text = started[0], started[0].command.text
         if not launch.program or launch.name in WATCHES | PRINTERS or launch.launcher is not None:
             continue
         asked = _awaited(script, statements[at + 1 :])
@@ -385,259 +453,132 @@ def _awaited(script: BatchScript, behind: list[Node]) -> str:
     return asked
 
 
-def _take_waits(script: BatchScript, edits: _Edits, first: int, what: str, *, of_servers: bool = False) -> list[Node]:
-    """Take out what waits for the start, keeps a process number, or ends what was started."""
-    found = []
-    for node in _statements(script):
-        if node.start_byte <= first or edits.has_taken(node):
-            continue
+def _waits(found: FoundRoles) -> list[tuple[Node, str]]:
+    """Return what waits for the start, with the functions that it calls; take what ends what was started."""
+    script, first = found.original, found.taken[0][0].start_byte
+    functions = {text_of(one.named_children[0]): text_of(one) for one in nodes_of(script.root, "function_definition")}
+    waits = []
+    for node in (one for one in found.left() if one.start_byte > first):
         text = text_of(node)
-        if looks_for_server(script, node.start_byte, node.end_byte):
-            found.append(node)
-            edits.take(node, what)
-        elif re.fullmatch(r"(?:export\s+)?\w+=\"?\$!\"?", text):
-            edits.take(node, "trainjob ends servers when the training has ended", Where.TRAINJOB)
-        elif re.match(r"(?:srun\s[^;&|]*\s)?ray\s+(?:stop|status|health-check)\b", text):
-            edits.take(node, "Ray ends with the command" if "stop" in text else what, Where.TRAINJOB)
-        elif of_servers and re.match(r"(?:kill|pkill|killall)\b", text):
-            edits.take(node, "trainjob ends servers when the training has ended", Where.TRAINJOB)
-    return found
+        if _ENDS.fullmatch(text):
+            found.take(node, "trainjob ends it when the training has ended")
+        elif looks_for_server(script, node.start_byte, node.end_byte):
+            called = (body for name, body in functions.items() if re.search(rf"\b{re.escape(name)}\b", text))
+            waits.append((node, " ".join((text, *called))))
+    return waits
 
 
-_PORT = re.compile(r"--?(?:p|port|http[-_]port|server[-_]port)")
+class _Address(NamedTuple):
+    """An address: what the file has in its place, as patterns, and its variables, each with what the job has there."""
+
+    variable: str
+    patterns: dict[str, str]
+    names: dict[str, str]
 
 
-def _keys_of(
-    script: BatchScript, one: _Server, looked: str, lost: list[tuple[int, str, str]]
-) -> tuple[dict[str, object], tuple[str, str]]:
-    """Return the keys of a server's role, and its port: as the file's figure, and as its source."""
-    launch, words = one.launch, one.words
-    texts = [_text(script, launch, word) for word in words]
-    port, source = "", ""
-    for at, word in enumerate(words):
-        name, equals, value = word.text.partition("=")
-        if _PORT.fullmatch(name) and equals:
-            port, source, texts[at] = value, word.source.partition("=")[2], f"{name}={{port}}"
-        elif _PORT.fullmatch(name) and at + 1 < len(words):
-            port, source, texts[at + 1] = words[at + 1].text, words[at + 1].source, "{port}"
-        elif (
-            name in ("--host", "--bind", "-H")
-            and at + 1 < len(words)
-            and words[at + 1].text in ("localhost", "127.0.0.1")
-        ):
-            texts[at + 1] = "{host}"
-    if not port and one.known is not None:
-        port = source = str(one.known.port)
-        texts += ["--port", "{port}"]
-    if not port:
-        raise AdoptionError(
-            f"{script.path}:{launch.line} starts {launch.name}, and none of its words is its port",
-            "give it the port as --port NUMBER, for trainjob chooses a free one",
-        )
-    if one.known is not None and one.known.listens and one.known.listens[0] not in texts:
-        texts += one.known.listens
-    env = {}
-    for name, setting in launch.settings.items():
-        if name == "CUDA_VISIBLE_DEVICES":
-            continue
-        if is_secret_variable(name):
-            lost.append((launch.line, f"{name}=…", HOLDS_SECRET))
-        elif setting.known:
-            env[name] = setting.text
-        else:
-            lost.append((launch.line, f"{name}=…", f"the value of {name} is known only when it runs"))
-    asked = re.search(r"https?://[^\s'\"/]+(/[\w./-]*)", looked)
-    is_http = asked is not None or re.search(r"\bcurl\b|\bwget\b", looked) is not None
-    path = asked[1] if asked is not None else one.known.health if one.known is not None else "/" if is_http else None
-    ready = "{host}:{port}" if path is None else f"http://{{host}}:{{port}}{path}"
-    keys: dict[str, object] = {"command": texts, "ready": ready}
-    if env:
-        keys["env"] = env
-    return keys, (port, source)
+def _address(script: BatchScript, variable: str, figure: str, sources: Iterable[tuple[str, str]]) -> _Address:
+    """Find an address in the file. `sources` are words that hold it, or its host or port."""
+    whole, host, number = f"${variable}", f"${{{variable}%:*}}", f"${{{variable}##*:}}"
+    parts = {"address": whole, "node-ip-address": host, "port": number}
+    waiting = [(source, parts[name]) for name, source in sources]
+    for one in script.assignments:
+        value = one.text.partition("=")[2].strip("'\"")
+        is_host = re.search(r"(?i)host|addr|ip$", one.name) and "MASTER" not in one.name and re.fullmatch(_HERE, value)
+        if is_host or ("port" in one.name.lower() and one.value.known and one.value.text == figure):
+            waiting.append((f"${one.name}", host if is_host else number))
+    names, patterns = dict[str, str](), dict[str, str]()
+    while waiting:
+        source, stands = waiting.pop()
+        name = re.fullmatch(r"\$\{?(\w+)\}?", source)
+        if name is not None and name[1] not in names and not name[1].startswith("SLURM"):
+            names[name[1]] = stands
+            given = (one for one in script.assignments if one.name == name[1])
+            waiting += [(one.text.partition("=")[2].strip("'\""), stands) for one in given]
+        elif name is None and stands == whole and ":" in source:
+            waiting += zip(source.rsplit(":", 1), (host, number), strict=True)
+        elif re.fullmatch(r"\$\{\w+\[[^]]+\]\}", source):
+            patterns[re.escape(source)] = stands
+    hosts = [_HERE, *patterns, *(rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == host)]
+    numbers = [rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == number]
+    numbers += [figure if figure.isdigit() else "(?!)"]
+    of_number = rf"(?:{'|'.join(numbers)})(?![\w.])"
+    at_port = {
+        rf"(?:{'|'.join(hosts)}):{of_number}": whole,
+        rf"(--?[\w-]*port[= ]){of_number}": rf"\g<1>{number}",
+        _APART: rf"\g<1>{host}",
+    }
+    return _Address(variable, at_port | patterns, names)
 
 
-def _text(script: BatchScript, launch: LaunchedProgram, word: Word) -> str:
-    if HOLE in word.text and not _PORT.match(word.text):
-        before = next((one for one in launch.command.words if _PORT.fullmatch(one.text)), None)
-        at = launch.command.words.index(word)
-        if before is None or launch.command.words[at - 1] is not before:
-            raise AdoptionError(
-                f"{script.path}:{launch.line} starts a server with {word.source}, which is known only when it runs",
-                "write its value there",
-            )
-    return word.text
-
-
-def _address(
-    script: BatchScript,
-    edits: _Edits,
-    training: LaunchedProgram,
-    one: _Server,
-    port: tuple[str, str],
-    lost: list[tuple[int, str, str]],
-) -> None:
-    """Put the server's address, as trainjob tells it, where the file has it."""
-    whole = f"${contract.variable(one.name)}"
-    host, number = f"${{{whole[1:]}%:*}}", f"${{{whole[1:]}##*:}}"
-    names: dict[str, str] = {}
-    own = re.fullmatch(r"['\"]?\$\{?(\w+)\}?['\"]?", port[1])
-    if own is not None:
-        names[own[1]] = number
-    for given in script.assignments:
-        if given.value.known and given.value.text == port[0] and "port" in given.name.lower():
-            names[given.name] = number
-        elif _names(script, one, given.name):
-            names[given.name] = host
-    figures = [re.escape(port[0])] if HOLE not in port[0] else []
-    figures += [rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == number]
-    hosts = [_ADDRESS, *(rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == host)]
-    at_port = rf"(?:{'|'.join(hosts)}):(?:{'|'.join(figures)})(?![\w.])"
-    apart = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_ADDRESS}['\"]?(?=\s)"
-    figure = rf"(--?[\w-]*port[= ])(?:{'|'.join(figures)})(?![\w.])"
-    told = _use(
-        script, edits, training, names, frozenset(), f"{contract.variable(one.name)} has its address",
-        patterns={at_port: whole, apart: rf"\g<1>{host}", figure: rf"\g<1>{number}"},
-    )  # fmt: skip
-    if number not in told and re.search(rf"\{whole}(?!\w)", told) is None:
-        what = f"what asks the server for its port must read {contract.variable(one.name)}: host:port"
-        lost.append((one.launch.line, f"port {port[0]}".replace(HOLE, "…"), what))
-
-
-def _names(script: BatchScript, one: _Server, name: str) -> bool:
-    """Return whether a variable holds the node on which srun starts the server."""
-    if option(one.launch.srun, "nodelist") is None:
-        return False
-    sources = " ".join(word.source for word in one.launch.command.words)
-    given = {one.text.partition("=")[2].strip("'\"") for one in script.assignments if one.name == name}
-    is_named = re.search(rf"(?:-w|--nodelist)[= ]?\s*['\"]?\$\{{?{re.escape(name)}\b", sources) is not None
-    return is_named or any(text.startswith("$") and text in sources for text in given)
-
-
-def _use(
-    script: BatchScript,
-    edits: _Edits,
-    training: LaunchedProgram,
-    names: Mapping[str, str],
-    given: frozenset[str],
-    what: str,
-    *,
-    patterns: Mapping[str, str] = {},
-) -> str:
+def _tell(found: FoundRoles, addresses: list[_Address]) -> str:
     """Put what trainjob tells in place of addresses in the training's statement, and of variables made of them.
 
-    `given` are variables that trainjob sets by itself. Return the statement, if the training is told.
+    Return the new text of the statement.
     """
-    of_training = next(
-        (node for node in _statements(script) if node.start_byte <= training.command.at < node.end_byte), None
-    )
-    known, exported = dict(names), set[str]()
-    declared = {
-        name
-        for node in nodes_of(script.root, "declaration_command")
-        if text_of(node).startswith(("export", "declare -x"))
-        for name in re.findall(r"(?<=\s)([A-Za-z_]\w*)(?==|\s|$)", text_of(node))
-    }
+    script, at = found.original, main_launch(found.script).command.at
+    known = {name: stands for one in addresses for name, stands in one.names.items()}
+    given = {one.variable for one in addresses}
 
     def told(text: str) -> str:
-        for pattern, stands in patterns.items():
-            text = re.sub(pattern, stands, text)
+        for one in addresses:
+            for pattern, stands in one.patterns.items():
+                text = re.sub(pattern, stands, text)
         for name, stands in known.items():
-            text = re.sub(rf"\$\{{{name}\}}|\${name}\b", stands, text)
+            text = re.sub(rf"\$\{{{name}\}}|\${name}\b", stands.replace("\\", r"\\"), text)
         return text
 
-    for node in _statements(script):
-        if node is of_training or edits.has_taken(node) or node.start_byte >= training.command.at:
-            continue
+    training = None
+    for node in (one for one in found.left() if one.start_byte <= at):
+        training, text = node, text_of(node)
         assigned = [one for one in script.assignments if node.start_byte <= one.at < node.end_byte and not one.source]
-        mine = {one.name for one in assigned}
-        bare = set(re.findall(r"(?<=\s)\w+", text_of(node))) if text_of(node).startswith("export ") else set()
-        for one in (
-            assigned if node.type in ("variable_assignment", "declaration_command", "variable_assignments") else ()
-        ):
-            value = one.text.partition("=")[2].strip("'\"")
-            if one.name not in known and told(value) != value and "$(" not in value:
-                known[one.name] = told(value)
-        if (mine and (mine & (known.keys() | given))) or (bare and bare <= (known.keys() | given)):
-            exported |= (mine | bare) & declared & known.keys()
-            if mine <= known.keys() | given or node.type == "if_statement":
-                edits.take(node, what)
-    if of_training is None:
+        if node.type in ("variable_assignment", "declaration_command", "variable_assignments"):
+            for one in assigned:
+                value = one.text.partition("=")[2].strip("'\"")
+                if told(value) != value and "$(" not in value:
+                    known.setdefault(one.name, told(value))
+        is_export = re.match(r"export\s|declare -\w*x", text) is not None
+        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "''", text)
+        bare = re.findall(r"(?<=\s)\w+(?=\s|$)", unquoted) if is_export else []
+        names = {*(one.name for one in assigned), *bare}
+        all_told = known.keys() | given
+        if node.end_byte <= at and names & all_told and (names <= all_told or node.type == "if_statement"):
+            found.take(node, f"{addresses[0].variable} has its address")
+            found.exports |= {name: known[name] for name in names - given if is_export}
+    found.told = told
+    if training is None or training.end_byte <= at:
         return ""
-    start = training.command.at
-    text = edits.text[start : of_training.end_byte].decode()
-    new = told(text)
-    prefix = "".join(f'{name}="{known[name]}" ' for name in sorted(exported - given))
-    new = re.sub(rf"\b(?:{'|'.join(given)})=\S+\s+", "", new) if given else new
-    if prefix + new == text:
-        return ""
-    overlapping = [one for one in edits.replaced if one[0] >= start]
-    for begin, end, put in sorted(overlapping, reverse=True):
-        raw = edits.text[start : of_training.end_byte]
-        raw = raw[: begin - start] + put + raw[end - start :]
-        new = told(raw.decode())
-    edits.replaced = [one for one in edits.replaced if one[0] < start]
-    edits.replaced.append((start, of_training.end_byte, (prefix + new).encode()))
-    return prefix + new
+    statement = bytes(found.text[at : training.end_byte]).decode()
+    new = told(re.sub(r"\bRAY_ADDRESS=\S+\s+", "", statement) if found.has_ray else statement)
+    found.write(at, training.end_byte, new.encode())
+    return " ".join((new, *found.exports.values()))
 
 
-def _placed(
-    script: BatchScript,
-    rest: BatchScript,
-    servers: list[_Server],
-    stated: dict[str, dict[str, object]],
-    changes: list[str],
-) -> int:
-    """Say on which hosts, or on how many GPUs of the training's, each server runs; return the training's nodes."""
-    training = main_launch(rest)
-    total, gpus = script.request.nodes or 1, _gpus_of_node(script)
-    nodes = rest.nodes_of(training) or total
+def _place(found: FoundRoles, servers: list[_Server]) -> None:
+    """Say on which hosts, or on how many GPUs of the training's, each server runs."""
+    script, training = found.original, main_launch(found.script)
+    total, gpus, line = script.request.nodes or 1, _gpus_of_node(script), servers[0].launch.line
+    found.nodes = found.script.nodes_of(training) or total
     own = {one.name: script.nodes_of(one.launch) or 1 for one in servers}
-    if nodes + sum(own.values()) <= total or not gpus:
-        for name, hosts in own.items():
-            stated[name] = {"hosts": hosts, **stated[name]}
-        if nodes + sum(own.values()) > total:
-            changes.append(
-                f"line {servers[0].launch.line}: the server shares the CPUs of {quantity(total, 'node')} with the "
+    is_short = found.nodes + sum(own.values()) > total
+    if not is_short or not gpus:
+        found.servers |= {name: {"hosts": hosts, **found.servers[name]} for name, hosts in own.items()}
+        if is_short:
+            found.changes.append(
+                f"line {line}: the server shares the CPUs of {quantity(total, 'node')} with the "
                 f"training; in the job it has {quantity(sum(own.values()), 'node')} of its own"
             )
-        return nodes
-    if nodes > 1:
-        raise AdoptionError(
-            f"{script.path}:{servers[0].launch.line} starts a server on one of the {nodes} nodes of the training",
-            "start the training on the other nodes, or give the job a node more: a server has nodes of its own, or "
-            "shares all of the training's",
-        )
+        return
     visible = training.settings.get("CUDA_VISIBLE_DEVICES")
-    of_training = visible.text.count(",") + 1 if visible is not None and visible.known and visible.text else 0
-    for one in servers:
-        taken = _gpus_of(one) or (gpus - of_training if of_training and len(servers) == 1 else 0)
-        if not taken:
-            raise AdoptionError(
-                f"{script.path}:{one.launch.line} does not say how many of {quantity(gpus, 'GPU')} the server takes",
-                "write CUDA_VISIBLE_DEVICES=0 before it, with those that it takes",
-            )
-        stated[one.name] = {"gpus": taken, **stated[one.name]}
-    sum_taken = sum(int(str(keys["gpus"])) for keys in stated.values())
-    if sum_taken >= gpus:
-        raise AdoptionError(
-            f"{script.path}:{servers[0].launch.line} gives the server {sum_taken} of {quantity(gpus, 'GPU')}, and "
-            "leaves none to the training",
-            "ask for more GPUs, or write a job file whose server has hosts: 1, a node of its own (docs/jobs.md)",
-        )
-    return nodes
-
-
-def _gpus_of(one: _Server) -> int:
-    visible = one.launch.settings.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.known and visible.text:
-        return visible.text.count(",") + 1
-    if (asked := number_of(one.launch.srun, "gpus", "gpus-per-task", "gpus-per-node")) is not None:
-        return asked
-    texts = [word.text for word in one.words]
-    counts = [int(value) for value in re.findall(rf"(?<!\S){_SHARES}[= ](\d+)", " ".join(texts))]
-    product = 1
-    for count in counts:
-        product *= count
-    if counts:
-        return product
-    return 1 if one.known is not None and one.known.has_gpus else 0
+    of_training = visible.text.count(",") + 1 if visible is not None and visible.known and visible.text else gpus
+    taken = {one.name: one.gpus or (gpus - of_training if len(servers) == 1 else 0) for one in servers}
+    if found.nodes > 1:
+        what = f"starts a server on one of the {found.nodes} nodes of the training"
+        raise found.refused(line, what, "start the training on the other nodes, or give the job a node more")
+    if not all(taken.values()):
+        what = f"does not say how many of {quantity(gpus, 'GPU')} the server takes"
+        raise found.refused(line, what, "write CUDA_VISIBLE_DEVICES=0 before it, with those that it takes")
+    if sum(taken.values()) >= gpus:
+        what = f"gives the server {sum(taken.values())} of {quantity(gpus, 'GPU')}, and leaves none to the training"
+        cure = "ask for more GPUs, or write a job file whose server has hosts: 1, a node of its own (docs/jobs.md)"
+        raise found.refused(line, what, cure)
+    found.servers |= {name: {"gpus": count, **found.servers[name]} for name, count in taken.items()}

@@ -23,6 +23,8 @@ _FROM_OUTSIDE = re.compile(
 _MOST_DEPTH = 60
 # Elements of arrays that are looked at in one file: each statement could double them.
 _MOST_SPREAD = 200_000
+# Characters by which expansions make the words of one file longer than they are written.
+_MOST_GROWN, _SHORT = 1_000_000, 100
 
 
 @dataclass
@@ -145,7 +147,7 @@ class Expander:
         self.variables, self._run, self._calculate, self._give = variables, run, calculate, give
         self._written = b""
         self._holes: tuple[str, ...] = ()
-        self._spread = 0
+        self._spread = self._grown = 0
 
     def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
         """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
@@ -163,6 +165,14 @@ class Expander:
         """Return the value of a word, before it is split."""
         if node is None:
             return Value()
+        value = self._value(node, depth)
+        if depth == 0:
+            self._grown += max(0, len(value.text) - (node.end_byte - node.start_byte))
+            if self._grown > _MOST_GROWN and len(value.text) > _SHORT:
+                return unknown(*value.origins)
+        return value
+
+    def _value(self, node: Node, depth: int) -> Value:
         if depth > _MOST_DEPTH or node.type == "brace_expression":
             return unknown()
         if node.type == "ansi_c_string":

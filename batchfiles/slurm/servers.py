@@ -15,7 +15,7 @@ SERVES = re.compile(
     r"\bgunicorn\b|(?:^|[\s/._-])(?:serve|server)(?:[_-]\w+)?\.(?:py|sh)\b|[_-](?:serve|server)\.(?:py|sh)\b|"
     r"-m\s+[\w.]*\b(?:serve|server)\b"
 )
-_LOOKS = re.compile(r"curl|wget|nc|ncat|netcat|lsof|ss|netstat")
+_LOOKS = re.compile(r"curl|wget|nc|ncat|netcat|lsof|ss|netstat|redis-cli|pg_isready")
 _BY_PYTHON = re.compile(r"urllib|requests\.get|socket|httpx")
 _BESIDE = re.compile(
     r"echo|printf|test|\[\[?|exit|break|continue|return|date|tail|head|cat|grep|true|false|:|kill|wait|ps|seq|timeout|"

@@ -86,6 +86,26 @@ def test_every_folder_above_the_runs_counts_and_where_links_lead(tmp_path: Path)
         assert texts(tmp_path, {"runs_dir": str(tmp_path / name)}) == []
 
 
+def test_another_users_link_in_a_folder_where_everybody_may_write_is_not_followed(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make another user's link")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (tmp_path / "mine").mkdir()
+    for target in ("mine", "mine/not-there"):
+        link = shared / target.replace("/", "-")
+        link.symlink_to(tmp_path / target)
+        assert texts(tmp_path, {"runs_dir": str(link)}) == []
+        os.chown(link, 65534, 65534, follow_symlinks=False)
+        for runs in (link, link / "deep"):
+            ((code, text),) = texts(tmp_path, {"runs_dir": str(runs)})
+            assert (code, f"{link} is another user's link in a folder where everybody may" in text) == (
+                "runs-dir-open",
+                True,
+            )
+
+
 def test_the_program_may_lie_beside_our_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", only_tools(tmp_path / "bin"))
     name = Path(sys.executable).name

@@ -53,9 +53,9 @@ def test_a_server_that_is_killed_is_started_again_or_fails_the_job(here: Here, s
     drawn = random.Random(seed)
     restarts, number = drawn.choice((0, 1)), drawn.choice(KILLS)
     run = submitted(here, {"roles": roles(restarts=restarts)})
-    if restarts:  # the trainer asks its server once, as it begins, and a refusal would be its own end
-        log = run.folder / "logs" / "rank-0000.log"
-        until(lambda: log.exists() and "step" in log.read_text(), "the trainer to begin", 120)
+    # The trainer asks its server once, as it begins, and a refusal would be its own end.
+    log = run.folder / "logs" / "rank-0000.log"
+    until(lambda: log.exists() and "step" in log.read_text(), "the trainer to begin", 120)
     end_by(number, lambda: run.find("python", "server.py"), drawn)
     if not restarts:
         assert f"role server ended with exit code {128 + number}, and train needs it" in cause(run)

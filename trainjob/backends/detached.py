@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from trainjob.backends import containers
-from trainjob.backends.base import Answer, Liveness, place_of
+from trainjob.backends.base import Answer, Liveness, NotSubmittedError, place_of
 from trainjob.cluster import slurm_text
 from trainjob.contract import clock, states
 from trainjob.contract.errors import UserError
@@ -60,7 +60,10 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     machine, folder = place_of(paths, submission)
     if submission.attempt > 1:
         # A killed script could not end its ranks, which would write at the same time as the new ones.
-        _kill_all(paths, submission, only_here=attempts.state(paths) in states.ENDED)
+        try:
+            _kill_all(paths, submission, only_here=attempts.state(paths) in states.ENDED)
+        except UserError as error:
+            raise NotSubmittedError(f"{error.text}, so nothing was submitted", error.cure) from None
     search_path = ""  # the machine's own, except that of ranks under `kind: local`
     if machine is HERE:
         try:
@@ -232,7 +235,8 @@ def _kill_on(
         return None
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        answers = zip(hosts, pool.map(why_some_are_left, hosts), strict=True)
+        # A single host needs no thread, which a limit may refuse.
+        answers = zip(hosts, (map if len(hosts) == 1 else pool.map)(why_some_are_left, hosts), strict=True)
         return {host or machine.name: why for host, why in answers if why is not None}
 
 

@@ -84,6 +84,15 @@ look_at_disk() {
   fi
 }
 
+# A link in a folder where everybody may write, such as /tmp, leads where its owner wants.
+look_at_link() {
+  # shellcheck disable=SC2012 # stat has other options on every system
+  case $(ls -ldL -- "$(dirname -- "$1")" | cut -c 1-10) in d???????w?) ;; *) return 0 ;; esac
+  if [ -n "$(find "$1" -prune \( -user 0 -o -user "$(id -u)" \))" ]; then return 0; fi
+  fact runs-dir-link "$1"
+  return 1
+}
+
 # Others may rename what is in a folder that they may write in, unless it has the sticky bit: every folder above counts,
 # and those above each link on the way.
 find_open_folder() {
@@ -94,6 +103,7 @@ find_open_folder() {
       d???????w[!tT]) fact runs-dir-open "$at"; return 1 ;;
     esac
     if [ -L "$at" ]; then
+      look_at_link "$at" || return 1
       to=$(readlink "$at")
       case $to in /*) ;; *) to=$(dirname -- "$at")/$to ;; esac
       (find_open_folder "$to") || return 1
@@ -111,7 +121,10 @@ look_at_runs_dir() {
     *) fact runs-dir relative; return ;;
   esac
   above=$1
-  while [ ! -e "$above" ]; do above=$(dirname -- "$above"); done
+  while [ ! -e "$above" ]; do
+    if [ -L "$above" ]; then look_at_link "$above" || :; fi
+    above=$(dirname -- "$above")
+  done
   find_open_folder "$above" || :
   fact runs-mb "$(free_mb "$above")"
   if [ ! -d "$above" ]; then

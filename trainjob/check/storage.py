@@ -126,6 +126,9 @@ def open_runs_dir(context: Context) -> Iterator[Problem]:
         yield Problem(
             "runs-dir-open", text, f"Run: chmod +t {at} (or o-w), or set runs_dir to a folder that only you can write"
         )
+    for link, where in context.by_value("runs-dir-link"):
+        text = f"runs_dir {context.request.cluster.runs_folder} on {where}: {link} is another user's link in a folder"
+        yield Problem("runs-dir-open", f"{text} where everybody may write", "Set runs_dir to a folder of your own")
 
 
 def secrets(context: Context) -> Iterator[Problem]:

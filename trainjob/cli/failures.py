@@ -79,6 +79,10 @@ def _refused(error: Exception) -> UserError | None:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO):
         file = error.filename or "a file"
         return UserError(f"{file} can't be read or written ({error.strerror})", "ask whoever owns it", "permission")
+    if error.errno in (errno.ESTALE, errno.EREMOTEIO, errno.ENOLCK, errno.ETIMEDOUT, errno.ENODEV, errno.ENOTCONN):
+        file = error.filename or "a file"
+        cure = "its file server or mount has gone: look at it with ls, and call this again once it answers"
+        return UserError(f"{file} can't be reached ({error.strerror})", cure, "storage")
     if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
         return UserError(
             f"this machine has run out of processes, memory or open files ({error.strerror})",

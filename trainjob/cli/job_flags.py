@@ -28,7 +28,7 @@ _FRACTION = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 # Of the commands that write a script to stay.
 AllowSecretEnv = Annotated[
     bool,
-    typer.Option("--allow-secret-env", help="Let the environment have variables whose names look like secrets'."),
+    typer.Option("--allow-secret-env", help="Let environment, command and steps hold what looks like a secret."),
 ]
 
 _HOST_COUNT = "host-count"

@@ -284,13 +284,14 @@ def _cost(row: Row, now: Snapshot) -> dict[str, float]:
 def _charged(now: Snapshot) -> Iterator[tuple[RunPaths, int]]:
     """Yield the parts of a run that are charged, with their devices. A packed array is charged as a whole."""
     from trainjob.kinds import table
-    from trainjob.planning.pack import with_all_devices
+    from trainjob.planning.pack import devices_held
     from trainjob.records import job as jobs
 
     record = jobs.read(now.paths.job)
     job, cluster = table.recorded_job(record), table.recorded_cluster(record)
     for paths in [now.paths] if job.pack is not None else [one.paths for one in now.parts]:
-        yield paths, with_all_devices(cluster, job, jobs.read(paths.job).plan.topology).devices
+        plan = jobs.read(paths.job).plan
+        yield paths, devices_held(cluster, job, plan.topology, plan.servers)
 
 
 def _part(paths: RunPaths) -> str:

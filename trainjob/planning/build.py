@@ -66,7 +66,9 @@ def plan(cluster_name: str, cluster: Cluster, job: Job) -> Plan:
             {**cluster.env, **job.env},
             work.threads(job, topology.device),
         ),
-        *rows.cost(pack.with_all_devices(cluster, job, topology), servers, times, cluster.price_per_device_hour),
+        *rows.cost(
+            pack.devices_held(cluster, job, topology, servers), topology.device, times, cluster.price_per_device_hour
+        ),
         *limits.checkpoint_rows(cluster, job, count),
         *limits.array_rows(job),
         *pack.rows(cluster, shares),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from trainjob.cluster import slurm_text
@@ -60,16 +59,16 @@ def shares_of(cluster: Cluster, job: Job, topology: Topology) -> Shares:
     return Shares(nodes, of_node, min(nodes * of_node, len(array.numbers), array.at_once or nodes * of_node))
 
 
-def with_all_devices(cluster: Cluster, job: Job, topology: Topology) -> Topology:
-    """Return the topology by which a job is charged.
+def devices_held(cluster: Cluster, job: Job, topology: Topology, servers: Mapping[str, Topology]) -> int:
+    """Return the devices for which a job is charged, its servers' with them.
 
     A packed one holds all devices of its nodes, and one whose cluster file asks for more than its share may.
     """
-    nodes = job.pack or (topology.host_count if cluster.takes_whole_nodes(job) else 0)
-    held = nodes * (cluster.accelerators_per_host or 0)
-    if not topology.devices or held <= topology.devices:
-        return topology
-    return dataclasses.replace(topology, replicas=held // topology.devices_per_replica)
+    parts = [topology, *servers.values()]
+    asked = sum(one.devices for one in parts)
+    hosts = sum(one.host_count for one in parts if one.first_shared_device is None)
+    nodes = job.pack or (hosts if cluster.takes_whole_nodes(job) else 0)
+    return max(asked, nodes * (cluster.accelerators_per_host or 0)) if asked else 0
 
 
 def rows(cluster: Cluster, found: Shares | None) -> Iterator[tuple[str, str]]:

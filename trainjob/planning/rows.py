@@ -78,15 +78,12 @@ def threads(
     return "threads", f"CPUs of a host ÷ {quantity(topology.instances_per_host, 'instance')}, {LATER}"
 
 
-def cost(
-    topology: Topology, servers: Mapping[str, Topology], times: TimeLimits, price: float | None
-) -> Iterator[tuple[str, str]]:
+def cost(devices: int, device: str, times: TimeLimits, price: float | None) -> Iterator[tuple[str, str]]:
     """Yield the row of device-hours, and the price if the cluster file has one."""
-    devices = topology.devices + sum(server.devices for server in servers.values())
     if not devices:
         return
     all_hours = None if times.limit_s is None else devices * times.limit_s / 3600
-    word = f"{topology.device}-hour"
+    word = f"{device}-hour"
     most = "" if all_hours is None else f", at most {all_hours:,.1f} by the time limit {times.limit}"
     yield "device-hours", f"{quantity(devices, word)} for each hour of training{most}"
     if price is not None:

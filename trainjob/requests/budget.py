@@ -16,8 +16,7 @@ from trainjob.contract.steps import parse_retry
 from trainjob.kinds.choice import project_settings
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle.ledger import Charge, Cost, Limit
-from trainjob.planning.pack import with_all_devices
-from trainjob.records.job import Topology
+from trainjob.planning.pack import devices_held
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
 
@@ -41,7 +40,7 @@ def _beside(request: Request) -> str | None:
     found = sorted(ASK_FOR_DEVICES.intersection(stated))
     if not plan.devices:  # of a job on CPUs, `exclusive` and other resources take none
         found = [name for name in found if cluster.has_scheduler and "gpu" in f"{name}={stated[name]}"]
-    elif _held(request).devices >= plan.host_count * (cluster.accelerators_per_host or 0):
+    elif _held(request) >= plan.host_count * (cluster.accelerators_per_host or 0):
         found = []
     return found[0] if found else None
 
@@ -67,15 +66,15 @@ def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
     cluster, device = requests[0].cluster, every[0].plan.topology.device
     if cluster.packs:  # one job, however many of its elements begin
         every = [requests[0]]
-    devices = sum(_held(one).devices for one in every)
+    devices = sum(_held(one) for one in every)
     if not devices or cluster.trains_here:
         return Cost(device, 0, 0.0)
-    hours = sum(_held(one).devices * _longest_s(one, left_s) / 3600 for one in every)
+    hours = sum(_held(one) * _longest_s(one, left_s) / 3600 for one in every)
     return Cost(device, devices, hours, requests[0].job.max_attempts if cluster.has_scheduler else 1)
 
 
-def _held(request: Request) -> Topology:
-    return with_all_devices(request.cluster, request.job, request.plan.topology)
+def _held(request: Request) -> int:
+    return devices_held(request.cluster, request.job, request.plan.topology, request.plan.servers)
 
 
 def _longest_s(request: Request, left_s: int | None) -> float:

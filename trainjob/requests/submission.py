@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from trainjob.backends.folder import write_again
 from trainjob.check.checks import OUT_OF_REACH, problems
 from trainjob.check.context import Context, Depth
-from trainjob.contract import roles
+from trainjob.contract import roles, steps
 from trainjob.contract.errors import Problem, ProblemsError, UserError, of_error
 from trainjob.contract.paths import RunPaths
 from trainjob.contract.programs.secret_names import is_secret_variable
+from trainjob.contract.programs.secrets_in_shell import secrets_in
 from trainjob.contract.quoting import QuotingError
 from trainjob.kinds import table
 from trainjob.kinds.lookup import refuse_missing_facts
@@ -127,10 +129,11 @@ def submit(
 
 
 def refuse_secrets(prepared: Prepared, allowed: Collection[str] = ()) -> None:
-    """Raise UserError for a variable whose name looks like a secret's: the script would contain its value."""
+    """Raise UserError for a secret, by its name or by its value: the run's script or job.json would contain it."""
     job, cluster = prepared.request.job, prepared.request.cluster
-    stated = {name: f"env.{name} in the file of cluster {prepared.request.plan.cluster}" for name in cluster.env}
-    stated |= {name: f"roles.{one.name}.env.{name}" for one in roles.parse(job.roles).servers for name in one.env}
+    of_cluster, servers = f"in the file of cluster {prepared.request.plan.cluster}", roles.parse(job.roles).servers
+    stated = {name: f"env.{name} {of_cluster}" for name in cluster.env}
+    stated |= {name: f"roles.{one.name}.env.{name}" for one in servers for name in one.env}
     stated |= {name: f"--env {name}" for name in job.env}
     named = next((name for name in stated if is_secret_variable(name) and name not in allowed), None)
     if named is not None:
@@ -138,6 +141,21 @@ def refuse_secrets(prepared: Prepared, allowed: Collection[str] = ()) -> None:
             f"{stated[named]}: the name looks like a secret's, and its value would be in the run's script or job.json",
             f"write {named}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
             "--allow-secret-env if it is no secret",
+            "secret-env",
+        )
+    written = [(f"env.{name} {of_cluster}", value) for name, value in cluster.env.items()]
+    written += [(f"prologue {of_cluster}", line) for line in cluster.prologue]
+    written += [(f"roles.{one.name}.env.{name}", value) for one in servers for name, value in one.env.items()]
+    written += [(f"roles.{one.name}.command", shlex.join(one.command)) for one in servers]
+    written += [(f"once.{one.scope}, {one.name}", shlex.join(one.command)) for one in steps.parse(job.once)]
+    written += [(f"--env {name}", value) for name, value in job.env.items() if name not in allowed]
+    written += [("the command", shlex.join(job.command or ()))]
+    where = next((where for where, text in written if secrets_in(str(text))), None)
+    if where is not None:
+        raise UserError(
+            f"{where}: a password or key is written there, and it would be in the run's script or job.json",
+            "write it as NAME=… into the file that secrets_file in the cluster file names (mode 0600), and read NAME "
+            "from the environment; or give --allow-secret-env if it is no secret",
             "secret-env",
         )
 

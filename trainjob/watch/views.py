@@ -42,11 +42,12 @@ def all_runs(listed: Sequence[Snapshot], chosen: int) -> RenderableType:
 
 def one_run(now: Snapshot, series: Series, ranks: Sequence[tuple[str, str]], lines: Sequence[str]) -> RenderableType:
     """Return one run: its state, how far it is, its curves, its ranks, and the last lines that they printed."""
+    printed = [("as printed", line) for line in now.printed]
     rows: list[RenderableType] = [
         Text(now.id, style="bold"),
         _plain(" · ".join(facts(now))),
         Padding(_bar(now), 0),  # a bar alone ends no line
-        *(_plain(f"{title:<18}{text}") for title, text in (*curves(series), *ranks)),
+        *(_plain(f"{title:<18}{text}") for title, text in (*curves(series), *printed, *ranks)),
         *map(_plain, notes(now)),
         Text(""),
         *(_plain(line) for line in lines),

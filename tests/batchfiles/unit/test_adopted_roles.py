@@ -38,6 +38,7 @@ done
 """
 HAS_PORT = ["--port", "{port}"]
 HTTP = "http://{host}:{port}"
+SERVING = 'cd "$TRAINJOB_RUN_DIR/code/project/serving"'
 
 
 def adopted(text: str, folder: Path) -> Adoption:
@@ -57,7 +58,7 @@ def _shell(*lines: str) -> list[str]:
 CASES: dict[str, tuple[str, dict[str, Any], int]] = {  # the file, its roles, and the nodes of the cluster file
     "ray-head-and-workers": (
         FOUR_NODES + HEAD + WORKERS + 'python -u train.py --address "$ip_head" --lr 1e-6\nray stop\n',
-        {"train": {"hosts": 4, "ray": True, "instances": 8, "command": _shell("export ip_head=$RAY_ADDRESS", 'exec python -u train.py --address "$RAY_ADDRESS" --lr 1e-6', "")}},
+        {"train": {"hosts": 4, "ray": True, "instances": 8, "command": _shell('export ip_head="$RAY_ADDRESS"', 'exec python -u train.py --address "$RAY_ADDRESS" --lr 1e-6', "")}},
         4,
     ),
     "ray-job-submit": (
@@ -74,7 +75,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {  # the file, its roles, an
         FOUR_GPUS + "PORT=8000\nCUDA_VISIBLE_DEVICES=0 vllm serve m --port $PORT > v.log 2>&1 &\nV=$!\nsleep 90\nexport URL=\"http://localhost:${PORT}/v1\"\nCUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc-per-node=3 train.py --server_port $PORT\nkill $V\n",
         {
             "server": {"gpus": 1, "command": ["vllm", "serve", "m", *HAS_PORT], "ready": f"{HTTP}/health"},
-            "train": {"hosts": 1, "command_per": "node", "instances": 3, "needs": ["server"], "command": _shell("export URL=http://$TRAINJOB_ROLE_SERVER/v1", "exec torchrun train.py --server_port ${TRAINJOB_ROLE_SERVER##*:}", "")},
+            "train": {"hosts": 1, "command_per": "node", "instances": 3, "needs": ["server"], "command": _shell('export URL="http://$TRAINJOB_ROLE_SERVER/v1"', "exec torchrun train.py --server_port ${TRAINJOB_ROLE_SERVER##*:}", "")},
         },
         1,
     ),
@@ -91,6 +92,39 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {  # the file, its roles, an
         {
             "server": {"hosts": 1, "command": ["python", "reward_server.py", *HAS_PORT, "--workers", "4"], "ready": f"{HTTP}/ok"},
             "train": {"hosts": 1, "instances": 1, "needs": ["server"], "command": _shell("exec python train.py --reward http://$TRAINJOB_ROLE_SERVER")},
+        },
+        2,
+    ),
+    "two-servers-each-with-its-wait": (
+        FOUR_GPUS + "CUDA_VISIBLE_DEVICES=0 vllm serve m --port 8000 &\nCUDA_VISIBLE_DEVICES=1 python serve.py --port 9000 &\nuntil curl -sf localhost:9000/up; do sleep 2; done\nuntil curl -sf localhost:8000/health; do sleep 2; done\nCUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py --m http://localhost:8000/v1 --reward localhost:9000\n",
+        {
+            "server1": {"gpus": 1, "command": ["vllm", "serve", "m", *HAS_PORT], "ready": f"{HTTP}/health"},
+            "server2": {"gpus": 1, "command": ["python", "serve.py", *HAS_PORT], "ready": f"{HTTP}/up"},
+            "train": {"hosts": 1, "command_per": "node", "instances": 2, "needs": ["server1", "server2"], "command": _shell("exec torchrun train.py --m http://$TRAINJOB_ROLE_SERVER1/v1 --reward $TRAINJOB_ROLE_SERVER2")},
+        },
+        1,
+    ),
+    "server-in-a-folder": (
+        FOUR_GPUS + "cd serving\nCUDA_VISIBLE_DEVICES=0 python serve.py --port 8000 &\nsleep 60\nCUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc-per-node=3 train.py --port 8000\n",
+        {
+            "server": {"gpus": 1, "command": _shell(SERVING, "exec python serve.py --port '{port}'", ""), "ready": "{host}:{port}"},
+            "train": {"hosts": 1, "command_per": "node", "instances": 3, "needs": ["server"], "command": _shell(SERVING, "exec torchrun train.py --port ${TRAINJOB_ROLE_SERVER##*:}", "")},
+        },
+        1,
+    ),
+    "server-on-a-node-that-only-a-run-knows": (
+        FOUR_NODES + "export P=8000\nH=$(scontrol show hostnames | head -n 1)\nsrun -N1 -n1 -w $H vllm serve m --host $H --port $P &\nwhile ! curl -s $H:$P/v1/models; do sleep 9; done\nsrun -N3 -n3 -x $H torchrun --nnodes=3 --nproc-per-node=2 train.py --url http://$H:$P\n",
+        {
+            "server": {"hosts": 1, "command": ["vllm", "serve", "m", "--host", "{host}", *HAS_PORT], "ready": f"{HTTP}/v1/models"},
+            "train": {"hosts": 3, "command_per": "node", "instances": 6, "needs": ["server"], "command": _shell('export P="${TRAINJOB_ROLE_SERVER##*:}"', "exec torchrun train.py --url http://$TRAINJOB_ROLE_SERVER", "")},
+        },
+        4,
+    ),
+    "redis-whose-host-and-port-are-variables": (
+        "#!/bin/bash\n#SBATCH --cpus-per-task=8\nredis-server --port 6379 &\nuntil redis-cli -p 6379 ping; do sleep 1; done\nexport REDIS_HOST=localhost REDIS_PORT=6379\npython train.py\nredis-cli shutdown\n",
+        {
+            "server": {"hosts": 1, "command": ["redis-server", *HAS_PORT], "ready": "{host}:{port}"},
+            "train": {"hosts": 1, "instances": 1, "needs": ["server"], "command": _shell('export REDIS_HOST="${TRAINJOB_ROLE_SERVER%:*}"', 'export REDIS_PORT="${TRAINJOB_ROLE_SERVER##*:}"', "exec python train.py", "")},
         },
         2,
     ),
@@ -125,6 +159,22 @@ def test_a_file_becomes_a_job_with_roles(name: str, tmp_path: Path) -> None:
         (
             "H=$(hostname)\nray start --head --node-ip-address=$H &\nsleep 9\nP=$(free $H)\nexport P\npython train.py\n",
             "reads H, and a role's address",
+        ),
+        (
+            "CUDA_VISIBLE_DEVICES=0 vllm serve m &\nsleep 60\npython make_data.py --url http://localhost:8000/v1\nsrun python train.py\n",
+            "reads an address, and a role's address.*make_data.py",
+        ),
+        (
+            "CUDA_VISIBLE_DEVICES=0 vllm serve m &\nsleep 60\nexport A=1 URL=http://localhost:8000/v1\nsrun python train.py\n",
+            "reads an address, and a role's address.*URL=http://localhost:8000",
+        ),
+        (
+            "source a/bin/activate\nCUDA_VISIBLE_DEVICES=0 vllm serve m &\nsleep 60\nsource b/bin/activate\npython train.py\n",
+            "changes the environment behind the start of a server in line 6",
+        ),
+        (
+            "CUDA_VISIBLE_DEVICES=0 vllm serve m &\nCUDA_VISIBLE_DEVICES=1 vllm serve n --port 81 &\nsleep 60\npython train.py --host localhost --port 81\n",
+            "the host of a server without its port, and there are 2 servers: --host localhost",
         ),
         ('srun bash -c "ray start --head; python train.py"\n', "the driver in the same statement"),
     ],
@@ -169,6 +219,21 @@ def test_a_server_that_its_client_awaits_is_a_role(tmp_path: Path) -> None:
         "command": ["trl", "vllm-serve", "--model", "m", *HAS_PORT],
         "ready": f"{HTTP}/health/",
     }
+
+
+def test_a_host_that_the_training_is_told_twice(tmp_path: Path) -> None:
+    text = "vllm serve m &\nsleep 60\npython train.py --reward-host localhost --host localhost --port 8000\n"
+    command = job_from_text(adopted(FOUR_GPUS + text, tmp_path).job, "job.yaml").command
+    assert command[-1].split("train.py ")[1].split() == [
+        *("--reward-host", "${TRAINJOB_ROLE_SERVER%:*}", "--host", "${TRAINJOB_ROLE_SERVER%:*}"),
+        *("--port", "${TRAINJOB_ROLE_SERVER##*:}"),
+    ]
+
+
+def test_a_variable_of_several_words_is_told_the_address(tmp_path: Path) -> None:
+    text = 'vllm serve m &\nsleep 60\nexport ARGS="--model x --url http://localhost:8000/v1"\npython train.py\n'
+    command = job_from_text(adopted(FOUR_GPUS + text, tmp_path).job, "job.yaml").command
+    assert 'export ARGS="--model x --url http://$TRAINJOB_ROLE_SERVER/v1"\n' in command[-1]
 
 
 def test_what_runs_beside_and_is_not_awaited_is_no_role(tmp_path: Path) -> None:

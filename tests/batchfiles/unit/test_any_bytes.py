@@ -58,6 +58,7 @@ def test_any_pieces_of_shell(pieces: list[str]) -> None:
         "{ " * 3000 + "x",
         "a && " * 3000 + "b",
         "f() { f; f; }\nf\n",
+        "A=x\n" + "A=$A$A\n" * 300 + "echo $A\n" * 300,
         "x=$((1" + "+1" * 5000 + "))",
         "x=y\n" + 'x="$x$x"\n' * 60,
         "x=(y)\n" + 'x=("${x[@]}" "${x[@]}")\n' * 60 + 'srun "${x[@]}"',

@@ -127,6 +127,31 @@ def test_directives_of_a_cluster_file_that_take_whole_nodes_are_charged_as_such(
     assert charged() == 5.0
 
 
+@pytest.mark.parametrize(
+    ("server", "directives", "gpus"),
+    [
+        ({}, {}, 2),  # a host of its own, of which Slurm gives the job as many GPUs as of the ranks'
+        ({"gpus": 2}, {}, 3),
+        ({"gpus": 2}, {"exclusive": True}, 4),
+        ({}, {"exclusive": True}, 8),
+    ],
+)
+def test_the_gpus_of_servers_are_charged_as_well(
+    slurm: StandinSlurm, server: dict[str, object], directives: dict[str, object], gpus: int
+) -> None:
+    gives_gpus(slurm, directives={"partition": "gpu", **directives})
+    roles = {
+        "server": {"command": ["true"], "ready": "file:up", **server},
+        "train": {"command": ["true"], "needs": ["server"]},
+    }
+    job = trainjob.plan("hpc", roles=roles, instances=1, max_attempts=1, time_limit="01:00:00")
+    assert f"{gpus} GPU-hours" in job.plan.facts["device-hours"]
+    run = job.submit(check=False, again=True)
+    assert charged() == gpus
+    ends(run, after_hours=0.5)
+    assert charged() == pytest.approx(gpus / 2, abs=0.01)
+
+
 def test_a_project_is_charged_for_runs_in_a_reservation_that_another_one_made(
     slurm: StandinSlurm, tmp_path: Path
 ) -> None:

@@ -66,6 +66,37 @@ def test_a_server_of_a_job_with_roles_holds_no_secret(tmp_path: Path, capsys: py
     command_line(*words, "--allow-secret-env")
 
 
+_WRITTEN = "9fK2mQx7Lp4Rt8Wz3Vb6"
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"env": {"SOURCE": f"https://user:{_WRITTEN}@data.example.org/set"}},
+        {"env": {"SOURCE": f"https://store.example.org/set?sv=1&sig={_WRITTEN}"}},
+        {"env": {"MODEL": f"hf_{_WRITTEN}"}},
+        {"command": ["python", "train.py", "--api-key", _WRITTEN]},
+        {"command": ["python", "train.py", f"--data=postgres://u:{_WRITTEN}@db/x"]},
+        {"command": ["bash", "-c", f"export WANDB_API_KEY={_WRITTEN}; python train.py"]},
+        {"command": ["python", "train.py", "--tell", f"https://hooks.slack.com/services/T0/B0/{_WRITTEN}"]},
+        {"once": {"job": [{"shell": f"curl -u me:{_WRITTEN} https://h/x"}]}},
+    ],
+)
+def test_a_secret_is_known_by_its_value_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], job: dict[str, object]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps({"command": ["python", "train.py", "--pad-token", "<pad>", "--max-tokens=4096"], **job}))
+    words = ["render", "--cluster", "slurm-gpu", "--job", str(file), "-o", str(tmp_path / "job")]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    refused = capsys.readouterr().err
+    assert (ended.value.code, "a password or key is written there" in refused) == (1, True), refused
+    assert _WRITTEN not in refused
+    assert not (tmp_path / "job").exists()
+    command_line(*words, "--allow-secret-env")
+
+
 def test_a_command_of_ones_own_and_a_job_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("instances: 3\nmicro_batch: 2\n")

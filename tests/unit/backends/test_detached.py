@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tests.support.records import record
 from tests.support.run_folders import made, recorded
 from tests.support.told_machine import ToldMachine
 from trainjob.backends import containers, detached
-from trainjob.backends.base import Liveness
+from trainjob.backends.base import Liveness, NotSubmittedError
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import process, processes
@@ -276,3 +277,22 @@ def test_without_a_scheduler_there_is_no_queue_and_no_name(tmp_path: Path) -> No
     with pytest.raises(UserError, match="has a line break in its path"):
         detached.refuse_folder(tmp_path / "a\nb")
     assert os.listdir(tmp_path) == []
+
+
+def test_what_can_not_be_ended_before_a_new_start_leaves_the_run_as_it_was(world: World, tmp_path: Path) -> None:
+    paths = run_on(tmp_path)
+    world.left[None] = [[11]]
+    with pytest.raises(NotSubmittedError, match=r"11 on this machine survive KILL.*so nothing was submitted"):
+        detached.start(paths, of(paths, attempt=2))
+
+
+def test_the_processes_of_one_host_are_ended_where_no_further_thread_can_be_started(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    paths = run_on(tmp_path)
+    detached.cancel(paths, of(paths, native=None), 3.0)
+    assert world.killed() == [(None, None)]

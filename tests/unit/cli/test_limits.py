@@ -31,6 +31,13 @@ def test_a_limit_of_the_machine_is_no_bug(capsys: pytest.CaptureFixture[str], er
     assert text in capsys.readouterr().err
 
 
+def test_a_file_server_that_has_gone_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, handled(["list"]):
+        raise OSError(errno.ESTALE, "Stale file handle", "/shared/job.yaml")
+    assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
+    assert "/shared/job.yaml can't be reached (Stale file handle)" in capsys.readouterr().err
+
+
 def test_another_runtime_error_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, handled(["list"]):
         raise RuntimeError("odd")

@@ -60,8 +60,17 @@ def test_all_runs_are_rows_with_state_cluster_and_progress() -> None:
 def test_one_run_has_curves_cause_and_last_lines() -> None:
     losses = series({"kind": "train", "attempt": 1, "update": n, "loss": 8.0 / n} for n in (1, 2, 4, 8))
     now = changed(scheduler={"job_id": "17", "time_left": "1:02:03"}, note="preempted soon")
+    now = dataclasses.replace(now, printed=["acc: 0.5"])
     text = text_of(views.one_run(now, losses, [("rank 0", "n1")], ["epoch 1", "epoch 2"]))
-    for shown in ("8 █▄▂▁ 1", "job_id 17", "(limit 1:02:03)", "preempted soon", "epoch 2", "rank 0            n1"):
+    for shown in (
+        "8 █▄▂▁ 1",
+        "job_id 17",
+        "(limit 1:02:03)",
+        "preempted soon",
+        "epoch 2",
+        "rank 0            n1",
+        "as printed        acc: 0.5",
+    ):
         assert shown in text, shown
     assert "held-out" not in text
     assert any(line.startswith("loss ") for line in text.splitlines())  # not behind the bar

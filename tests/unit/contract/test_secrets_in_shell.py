@@ -16,6 +16,8 @@ KEY = "0123456789abcdef0123456789abcdef01234567"
         "wandb login\ntorchrun train.py",
         "#!/bin/bash --login\ntorchrun train.py",
         "python train.py --use_auth_token\naccelerate launch train.py",
+        "ray start --head --redis-password=5241590000000000",
+        "python train.py --token_budget 100000000 --group_key=site_2024 --tokenizer tok/spm_32000.model",
         "# login required",
         "# login credentials are in ~/.netrc",
         "# --wandb_api_key STRING",

@@ -65,6 +65,12 @@ def test_the_last_evaluation_counts(tmp_path: Path) -> None:
     assert (found.held_out_accuracy, found.held_out_samples, found.epochs) == (0.98, 360, 2)
 
 
+def test_a_run_that_trains_on_has_the_epoch_of_its_last_update(tmp_path: Path) -> None:
+    """A command may evaluate once and then no more."""
+    found = reported(tmp_path, line("evaluation", 2, epoch=1), line("train", 2, epoch=1), line("train", 9, epoch=4))
+    assert (found.updates, found.epochs) == (9, 4)
+
+
 def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
     found = reported(tmp_path, line("train", 1), line("train", 2)[:-9])
     assert found.updates == 1

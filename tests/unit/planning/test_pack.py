@@ -11,7 +11,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
 from trainjob.kinds.table import as_packed
-from trainjob.planning.pack import refuse_in_allocation, shares_of, with_all_devices
+from trainjob.planning.pack import devices_held, refuse_in_allocation, shares_of
 
 CASES: list[tuple[Cluster, dict[str, Any], tuple[int, int, int]]] = [
     (slurm(), {"pack": 2, "array": "0-63", "instances": 1}, (2, 4, 8)),
@@ -49,7 +49,7 @@ def test_a_packed_job_is_charged_all_devices_of_its_nodes() -> None:
     job: dict[str, Any] = {"pack": 2, "array": "0-63", "instances": 3, "command": ["x"], "time_limit": "02:00:00"}
     packed = as_packed("here", slurm(accelerators=8), 2)
     plan = planned(packed, **job)
-    assert with_all_devices(packed, Job(**job), plan.topology).devices == 16
+    assert devices_held(packed, Job(**job), plan.topology, {}) == 16
     assert "16 GPU-hours for each hour of training, at most 32.0" in str(plan.facts["device-hours"])
 
 

@@ -393,7 +393,15 @@ def test_an_epoch_after_the_resumed_one_that_is_short_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("path", "name"),
-    [("a/last.pt", "last.pt"), ("a/last.pt.tmp", "last.pt"), (".tmp_last.pt", "last.pt"), ("x.new12", "x"), (".", "")],
+    [
+        ("a/last.pt", "last.pt"),
+        ("a/last.pt.tmp", "last.pt"),
+        (".tmp_last.pt", "last.pt"),
+        ("x.new12", "x"),
+        (".", ""),
+        ("a/model_part2", "model_part2"),  # one of several that stay
+        ("state-new", "state-new"),
+    ],
 )
 def test_a_file_that_is_moved_to_its_place_has_its_last_name(path: str, name: str) -> None:
     assert lost_module.name_of(path) == name
@@ -561,6 +569,16 @@ def test_a_count_that_is_lost_without_a_seed_is_no_lost_schedule(tmp_path: Path)
     )
     assert "step-counter" in [one.code for one in evidence.findings()]
     assert "scheduler" not in [one.code for one in evidence.findings()]
+
+
+def test_the_rates_that_a_lost_schedule_leaves_in_the_optimizer_are_no_lost_optimizer(tmp_path: Path) -> None:
+    before = (saving(4, optimizer="1"), saving(6, optimizer="2"))
+    again = AttemptLog(2, (update(4), changed(5, rates=(0.1,))), (saving(1, optimizer="9"),))
+    whole = dataclasses.replace(WHOLE, events=(*before, saving(5, optimizer="3")))
+    run = RunPaths(tmp_path)
+    attempts = [AttemptLog(1, WHOLE.updates[:4], before[:1]), again]
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
+    assert [one.code for one in evidence.findings()] == ["scheduler"]
 
 
 @pytest.mark.parametrize(

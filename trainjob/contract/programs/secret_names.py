@@ -98,9 +98,10 @@ _KEYS = (
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|"
     r"AKIA[A-Z0-9]{12,}|wandb_v\d_\w{16,}|glpat-[\w-]{16,}|xox[abp]-[\w-]{10,})"
 )
+# The long number is what `ray start` takes where it is given no password of Redis's.
 _PLACEHOLDERS = (
     r"(?i)(?:/|~|\./|file:|\$).*|.*(?:<|\.\.\.|\*\*\*|x{4,}|changeme|placeholder|dummy|example).*|none|null|empty|"
-    r"false|true|basic|(?:your|my|insert|replace|fill|todo|put)[-_ ].*|.*[-_ ]here|.{0,4}"
+    r"false|true|basic|5241590000000000|(?:your|my|insert|replace|fill|todo|put)[-_ ].*|.*[-_ ]here|.{0,4}"
 )
 
 

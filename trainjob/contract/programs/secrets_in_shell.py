@@ -51,6 +51,11 @@ _LOGIN_INPUT = re.compile(
 )
 _NETRC = re.compile(r"""\blogin\s+\S+\s+(?:account\s+\S+\s+)?(?:password|passwd)\s+([^\s'"]+)""")
 _IN_ADDRESS = re.compile(r"\b\w+://((?:[^\s/:@'\"]*:[^\s/@'\"$]+|[0-9a-f]{32})@)")
+# What opens an address to everybody who has it.
+_SIGNED = re.compile(
+    r"\bhttps?://[^\s'\"]{1,2000}?[?&](?:sig|X-(?:Amz|Goog)-Signature)=([^\s'\"&$]{16,})|"
+    r"\bhttps://hooks\.slack\.com/services/([^\s'\"$]{16,})"
+)
 
 _NAME_OF_ADDRESS = re.compile(r"(?i)(?:dsn|(?<!webhook)_ur[il])(?:_|\Z)")
 _NAME_OF_PASSWORD = re.compile(r"(?i)pass|secret(?!.*key)|(?:^|_)pw(?:_|\Z)")
@@ -83,6 +88,7 @@ def _found(text: str) -> Iterator[str]:
     yield from (word for word in given if not is_placeholder(word))
     yield from (word for words in _PASSWORD_OPTION.findall(text) for word in words if word)
     yield from _IN_ADDRESS.findall(text)
+    yield from (word for words in _SIGNED.findall(text) for word in words if word)
     yield from keys_in(text)
 
 

@@ -211,11 +211,11 @@ def _read(line: str) -> SlurmOption:
 
 
 OPTIONS: Dict[str, SlurmOption] = {row.name: row for row in map(_read, _TABLE.strip().split("\n"))}
-# Where a job states what its plan or its run directory decides.
 # By these, a job may have more devices than its plan counts.
 ASK_FOR_DEVICES = frozenset(
     ("exclusive", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "tres-per-task")
 )
+# Where a job states what its plan or its run directory decides.
 STATED_BY = {
     "nodes": "--hosts of the job",
     "ntasks": "--instances of the job",

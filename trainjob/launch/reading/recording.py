@@ -249,7 +249,7 @@ class ScriptProgress:
         """Return what a line says, and how it is named as a source; keep it if it names figures."""
         reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
         text = " ".join(_BLOCKS.sub("", lines.plain(self._heading + line)).split())
-        if reading is not None and self._heading:
+        if reading is not None and self._heading and self._pattern is None:
             reading = Reading("aside", is_telling=reading.is_telling)
         # Without numbers and colours, a line says where a value comes from.
         label = "printed: %s" % re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", text)[:_LONGEST_LABEL]
@@ -406,6 +406,8 @@ class ScriptProgress:
                 self._begin()
             if self._began_at is not None:
                 self._flush()
+                if is_last:  # of the evaluation behind the last update
+                    self._append_evaluation(position, self._aside_s)
             progress_records.write(self._paths, self._record())
         self._is_changed = False
 
@@ -467,11 +469,14 @@ class ScriptProgress:
                 seconds = max(0.0, point.at - before.at - point.aside_s)
                 figures = {name: point.figures.get(name) for name in metrics.TRAINING}
                 values = {**figures, "seconds": {_UNDIVIDED: round(seconds, 6)}}
-                if point.aside_s:
-                    values_of_it = {"loss": None, "accuracy": None, "samples": None, "seconds": round(point.aside_s, 3)}
-                    self._lines.append("evaluation", *counts, values_of_it)
+                self._append_evaluation(point.position, point.aside_s)
                 self._lines.append("train", *counts, values)
             self._last = point
+
+    def _append_evaluation(self, position: Position, seconds: float) -> None:
+        if seconds:
+            values = {"loss": None, "accuracy": None, "samples": None, "seconds": round(seconds, 3)}
+            self._lines.append("evaluation", position.epoch, position.update, values)
 
     def _record(self) -> ProgressRecord:
         position = self._position

@@ -90,7 +90,7 @@ def report(paths: RunPaths, submission: Submission | None, curves: Series | None
     lines.feed(*([figures] if curves is None else [figures, curves]))
     state, differing = attempts.state(paths), software.difference(software.recorded(paths))
     last, held_out, end = figures.last, figures.held_out, figures.end
-    epochs = held_out or last
+    epochs = max((one for one in (held_out, last) if one), key=lambda line: line.update, default=None)
     noted, newest = events.read(paths), checkpoints.newest(paths)
     files = None if newest is None else checkpoints.files_of(newest)
     container = record.request.cluster.file.get("container")

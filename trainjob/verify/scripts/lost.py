@@ -132,7 +132,7 @@ OF_STATES = {
     final_states.AVERAGE: "ema",
     final_states.COUNTER: "step-counter",
 }
-_BESIDE = re.compile(r"^\.?(tmp|temp)[._-]|[._-](tmp|temp|new|part)\d*$")
+_BESIDE = re.compile(r"^\.?(tmp|temp)[._-]|[._-](tmp|temp)\d*$|\.(new|part)\d*$")
 _OF_STEP = {"optimizer", "scheduler", "scaler"}
 # How far apart losses may be that follow from the same weights, samples and random numbers, relative.
 PROFILES = {"strict": 0.0, "standard": 1e-3, "relaxed": 1e-2}

@@ -280,6 +280,8 @@ class ResumeEvidence:
             found += self._too_short()
         yield from (one for one in found if not (begun_again and one.code == "not-resumed"))
         codes = {one.code for one in found}
+        if "scheduler" in codes:
+            codes.add("optimizer")  # it holds the rates that the schedule sets
         yield from (one for one in self._saved_apart() if one.code not in codes and not shards)
         yield from self._of_signals()
 

@@ -279,7 +279,9 @@ def test_hostile_text_is_no_progress_and_takes_no_time(tmp_path: Path, clock: Cl
 def test_an_expression_of_the_job_is_all_that_counts(tmp_path: Path, clock: Clock) -> None:
     paths = RunPaths(tmp_path)
     paths.logs.mkdir()
-    paths.rank_log(0).write_text(HEADER + "step 999/1000 loss 9.9\nat=10 of 50 cost 2.5\nat=20 of 50 cost 2.25\n")
+    paths.rank_log(0).write_text(
+        HEADER + "step 999/1000 loss 9.9\nat=10 of 50 cost 2.5\nTest:\nat=20 of 50 cost 2.25\n"
+    )
     pattern = r"at=(?P<update>\d+) of (?P<total>\d+) cost (?P<loss>[\d.]+)"
     ScriptProgress(paths, 1, [paths.rank_log(0)], pattern=pattern).look(is_last=True)
     assert (progress.read(paths).update, progress.read(paths).total_updates) == (20, 50)
@@ -608,6 +610,14 @@ def test_losses_are_the_last_ones_printed_and_those_of_evaluations_have_their_ow
     assert {(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"} <= {(None, None)}
     quoted = ["Test Error: Accuracy: 50.0%, Avg loss: 1.5", "* Acc@1 60.0 loss 1.25", "Loss_D: 0.5 Loss_G: 1.5"]
     assert progress.read(RunPaths(tmp_path)).printed == quoted
+
+
+def test_the_time_of_each_evaluation_is_told_that_behind_the_last_update_too(tmp_path: Path, clock: Clock) -> None:
+    tested = "Test set: Average loss: 1.5, Accuracy: 50/100\n"
+    looks = [(10, "loss: 2.5\n"), (10, tested), (20, "loss: 2.25\n"), (20, tested)]
+    beside_counted(RunPaths(tmp_path), clock, looks)
+    lines = [line for line in metrics.read(RunPaths(tmp_path)) if line.kind == "evaluation"]
+    assert [(line.update, line.seconds) for line in lines] == [(20, 1.0), (20, 1.0)]
 
 
 def test_micro_batches_before_the_first_update_are_no_updates(tmp_path: Path, clock: Clock) -> None:
