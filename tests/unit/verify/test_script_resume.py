@@ -18,7 +18,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.records import updates
 from trainjob.records.updates import UpdatePaths
-from trainjob.verify.interruptions import TIME_LIMIT, WAYS, InterruptionPlan, PlannedStop, parse_stops
+from trainjob.verify.interruptions import PREEMPTION, TIME_LIMIT, WAYS, InterruptionPlan, PlannedStop, parse_stops
 from trainjob.verify.scripts import final_states, update_log
 from trainjob.verify.scripts import lost as lost_module
 from trainjob.verify.scripts import resume as script_resume
@@ -134,6 +134,31 @@ def test_a_script_that_handles_term_alone_is_said_to_save_late(
     evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[WHOLE]], [[attempt]])
     (note,) = [one for one in evidence.notes() if "USR1" in one]
     assert words in note
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Terminated.\n", "killed by signal: Terminated"),
+        (
+            '  File "reductions.py", line 538, in rebuild_storage_fd\n    fd = df.detach()\n'
+            "ConnectionResetError: [Errno 104] Connection reset by peer\n",
+            "ConnectionResetError: [Errno 104] Connection reset by peer, from a worker",
+        ),
+        ("ConnectionResetError: [Errno 104] Connection reset by peer\n", ""),
+    ],
+)
+def test_a_loader_whose_workers_the_signal_ended_is_named(tmp_path: Path, output: str, words: str) -> None:
+    run = RunPaths(tmp_path)
+    run.rank_log(0).parent.mkdir(parents=True)
+    run.rank_log(0).write_text(f"--- attempt 1 \n{output}--- attempt 2 \n")
+    attempt = AttemptLog(1, WHOLE.updates[:6], (ScriptEvent(updates.PAUSED, 6, {}),))
+    asked = ScriptInterruption(PREEMPTION, updates.AT_UPDATE, 1, 6, ("TERM",), states.CANCELLED)
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
+    attempts = [attempt, AttemptLog(2, WHOLE.updates[4:])]
+    evidence = script_resume.ResumeEvidence(run, Interrupted(run, (asked,), None), [[whole]], [attempts])
+    found = [one.evidence for one in evidence.findings() if one.code == "workers-killed"]
+    assert [words in one for one in found] == [True] * bool(words)
 
 
 @pytest.mark.parametrize(
@@ -579,6 +604,22 @@ def test_the_rates_that_a_lost_schedule_leaves_in_the_optimizer_are_no_lost_opti
     attempts = [AttemptLog(1, WHOLE.updates[:4], before[:1]), again]
     evidence = script_resume.ResumeEvidence(run, Interrupted(run, (), None), [[whole]], [attempts])
     assert [one.code for one in evidence.findings()] == ["scheduler"]
+
+
+@pytest.mark.parametrize(
+    ("content", "codes"), [({"scheduler": "9"}, ["scheduler"]), ({"scheduler": "1"}, ["optimizer"])]
+)
+def test_a_save_in_which_the_schedule_is_another_has_its_rates_in_the_optimizer(
+    tmp_path: Path, content: dict[str, object], codes: list[str]
+) -> None:
+    before = AttemptLog(1, WHOLE.updates[:8], (saving(8, optimizer="1", scheduler="1"),))
+    again = AttemptLog(2, WHOLE.updates[4:], (saving(4, optimizer="9", **content),))
+    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
+    run = RunPaths(tmp_path)
+    evidence = script_resume.ResumeEvidence(
+        run, Interrupted(run, (), None), [[whole]], [[before, again]], tolerance=lost_module.PROFILES["standard"]
+    )
+    assert [one.code for one in evidence.findings()] == codes
 
 
 @pytest.mark.parametrize(

@@ -280,9 +280,10 @@ class ResumeEvidence:
             found += self._too_short()
         yield from (one for one in found if not (begun_again and one.code == "not-resumed"))
         codes = {one.code for one in found}
-        if "scheduler" in codes:
-            codes.add("optimizer")  # it holds the rates that the schedule sets
-        yield from (one for one in self._saved_apart() if one.code not in codes and not shards)
+        apart = [one for one in self._saved_apart() if one.code not in codes and not shards]
+        if "scheduler" in codes | {one.code for one in apart}:
+            codes.add("optimizer")  # its state holds the rates that the schedule sets
+        yield from (one for one in apart if one.code not in codes)
         yield from self._of_signals()
 
     def _way(self) -> Sequence[ScriptUpdate]:
@@ -468,9 +469,13 @@ class ResumeEvidence:
         return len(passes) == 2
 
     def _death_of_worker(self, attempt: int) -> str | None:
-        for line in self._log_lines(attempt):
+        lines = self._log_lines(attempt)
+        for number, line in enumerate(lines):
             if "DataLoader worker" in line and ("killed by signal" in line or "exited unexpectedly" in line):
                 return line.strip()
+            if ", in rebuild_storage_f" in line:  # of a batch whose worker is no longer there
+                error = next((one for one in lines[number:] if one[:1].isalpha()), "the loader died")
+                return f"{error}, from a worker of the DataLoader"
         return None
 
     def _log_lines(self, attempt: int) -> list[str]:
