@@ -621,22 +621,6 @@ def test_a_save_in_which_the_schedule_is_another_has_its_rates_in_the_optimizer(
 
 
 @pytest.mark.parametrize(
-    ("content", "codes"), [({"scheduler": "9"}, ["scheduler"]), ({"scheduler": "1"}, ["optimizer"])]
-)
-def test_a_save_in_which_the_schedule_is_another_has_its_rates_in_the_optimizer(
-    tmp_path: Path, content: dict[str, object], codes: list[str]
-) -> None:
-    before = AttemptLog(1, WHOLE.updates[:8], (saving(8, optimizer="1", scheduler="1"),))
-    again = AttemptLog(2, WHOLE.updates[4:], (saving(4, optimizer="9", **content),))
-    whole = dataclasses.replace(WHOLE, events=(ScriptEvent(updates.SAVED, 4, {"path": "last.pt"}),))
-    run = RunPaths(tmp_path)
-    evidence = script_resume.ResumeEvidence(
-        run, Interrupted(run, (), None), [[whole]], [[before, again]], tolerance=lost_module.PROFILES["standard"]
-    )
-    assert [one.code for one in evidence.findings()] == codes
-
-
-@pytest.mark.parametrize(
     ("is_on_cluster", "made", "codes"),
     [(True, 1, ["not-interrupted"]), (True, 2, []), (False, 1, ["not-interrupted"]), (False, 2, [])],
 )
