@@ -139,6 +139,8 @@ class Packing:
             for name in asked:
                 remove_if_there(self._paths.cancels / name)
         for pid, begun in self._running.items():
+            if not begun.node:  # it only records that its element was cancelled
+                continue
             if self._is_told or begun.number in self._cancelled:
                 self._tell(pid, begun, signal.SIGTERM)
             elif self._is_asked:
