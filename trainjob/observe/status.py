@@ -123,8 +123,8 @@ def status(paths: RunPaths, asking: StatusQueries | None = None) -> Snapshot:
         return now
     with contextlib.suppress(UserError):
         mirror.refresh_output(paths, now.submission)
-    printed = tail_of_attempt(paths.scheduler_log)
-    return replace(now, script_tail=printed, cause=causes.of_run(paths, now.note, printed))
+    tail = tail_of_attempt(paths.scheduler_log)
+    return replace(now, script_tail=tail, cause=causes.of_run(paths, now.note, tail))
 
 
 def statuses(
@@ -197,8 +197,8 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
     damage = seen.damage
     state, note = seen.state_with(answer)
     failed = unless_damaged(lambda: failure.load(paths), damage, None) if state not in states.ACTIVE else None
-    printed = tail_of_attempt(paths.scheduler_log) if state in _UNEXPLAINED else []
-    cause = causes.of_run(paths, note, printed) if state in _UNEXPLAINED else None
+    tail = tail_of_attempt(paths.scheduler_log) if state in _UNEXPLAINED else []
+    cause = causes.of_run(paths, note, tail) if state in _UNEXPLAINED else None
     if state == states.LOST and cause is not None and cause.code == "disk-full":
         state, note = states.FAILED, _DISK_FULL
     is_unanswered = answer is not None and answer.liveness is Liveness.UNKNOWN
@@ -228,7 +228,7 @@ def _snapshot(seen: Seen, answer: Answer | None) -> Snapshot:
         total_updates=progress.total_updates,
         heartbeat=progress.heartbeat,
         failure=failed,
-        script_tail=printed if failed is None else [],
+        script_tail=tail if failed is None else [],
         note=note,
         is_stale=is_unanswered and (state in states.ACTIVE or seen.may_be_held),
         is_held=answer is not None and answer.liveness is Liveness.ALIVE and not seen.is_open,

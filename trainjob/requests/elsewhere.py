@@ -53,7 +53,7 @@ def resume(
         prepared = _prepared(now, named, instances, warn)
         record = jobs.read(now.paths.job)
         servers = roles.parse(record.request.job.get("roles", {})).servers
-        refuse_secrets(prepared, allowed={*record.environment, *(name for one in servers for name in one.env)})
+        refuse_secrets(prepared, passed={*record.environment, *(name for one in servers for name in one.env)})
         files = prepared.render()
         refuse_missing_facts(named.name, named.cluster, named.path)
         refuse_problems(prepared, over_budget=over_budget)

@@ -70,8 +70,8 @@ class PlannedJob:
         """Return the run, which has begun or waits in a queue.
 
         Under Slurm the run starts once the runs named in `after` are COMPLETED. `again` allows the same job a second
-        time within a minute. `check=False` skips all checks. `allow_secret_env` permits variables whose names look like
-        those of secrets. Raises UserError.
+        time within a minute. `check=False` skips all checks. `allow_secret_env` lets environment,
+        command and steps hold what looks like a secret. Raises UserError.
         """
         from trainjob.requests import submission
 

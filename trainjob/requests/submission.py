@@ -128,32 +128,35 @@ def submit(
     return paths
 
 
-def refuse_secrets(prepared: Prepared, allowed: Collection[str] = ()) -> None:
-    """Raise UserError for a secret, by its name or by its value: the run's script or job.json would contain it."""
+def refuse_secrets(prepared: Prepared, passed: Collection[str] | None = None) -> None:
+    """Raise UserError for a secret, by its name or by its value: the run's script or job.json would contain it.
+
+    `passed`: the variables of a run that goes on, whose job was let pass when it was submitted.
+    """
     job, cluster = prepared.request.job, prepared.request.cluster
     of_cluster, servers = f"in the file of cluster {prepared.request.plan.cluster}", roles.parse(job.roles).servers
-    stated = {name: f"env.{name} {of_cluster}" for name in cluster.env}
-    stated |= {name: f"roles.{one.name}.env.{name}" for one in servers for name in one.env}
-    stated |= {name: f"--env {name}" for name in job.env}
-    named = next((name for name in stated if is_secret_variable(name) and name not in allowed), None)
-    if named is not None:
+    given = [(f"env.{name} {of_cluster}", name, value) for name, value in cluster.env.items()]
+    own = [(f"roles.{one.name}.env.{name}", name, value) for one in servers for name, value in one.env.items()]
+    own += [(f"--env {name}", name, value) for name, value in job.env.items()]
+    for where, name, _ in [*given, *own]:
+        if is_secret_variable(name) and name not in (passed or ()):
+            raise UserError(
+                f"{where}: the name looks like a secret's, and its value would be in the run's script or job.json",
+                f"write {name}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
+                "--allow-secret-env if it is no secret",
+                "secret-env",
+            )
+    texts = [(where, value) for where, _, value in given]
+    texts += [(f"prologue {of_cluster}", line) for line in cluster.prologue]
+    if passed is None:
+        texts += [(where, value) for where, _, value in own]
+        texts += [(f"roles.{one.name}.command", shlex.join(one.command)) for one in servers]
+        texts += [(f"once.{one.scope}, {one.name}", shlex.join(one.command)) for one in steps.parse(job.once)]
+        texts += [("the command", shlex.join(job.command or ()))]
+    written = next((where for where, text in texts if secrets_in(str(text))), None)
+    if written is not None:
         raise UserError(
-            f"{stated[named]}: the name looks like a secret's, and its value would be in the run's script or job.json",
-            f"write {named}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
-            "--allow-secret-env if it is no secret",
-            "secret-env",
-        )
-    written = [(f"env.{name} {of_cluster}", value) for name, value in cluster.env.items()]
-    written += [(f"prologue {of_cluster}", line) for line in cluster.prologue]
-    written += [(f"roles.{one.name}.env.{name}", value) for one in servers for name, value in one.env.items()]
-    written += [(f"roles.{one.name}.command", shlex.join(one.command)) for one in servers]
-    written += [(f"once.{one.scope}, {one.name}", shlex.join(one.command)) for one in steps.parse(job.once)]
-    written += [(f"--env {name}", value) for name, value in job.env.items() if name not in allowed]
-    written += [("the command", shlex.join(job.command or ()))]
-    where = next((where for where, text in written if secrets_in(str(text))), None)
-    if where is not None:
-        raise UserError(
-            f"{where}: a password or key is written there, and it would be in the run's script or job.json",
+            f"{written}: a password or key is written there, and it would be in the run's script or job.json",
             "write it as NAME=… into the file that secrets_file in the cluster file names (mode 0600), and read NAME "
             "from the environment; or give --allow-secret-env if it is no secret",
             "secret-env",

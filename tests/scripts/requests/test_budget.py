@@ -118,6 +118,18 @@ def test_devices_beside_those_of_the_plan_are_not_had_within_a_budget(
     assert charged() == 1.0 + GPUS
 
 
+def test_a_directive_of_a_job_with_a_server_is_of_all_its_nodes(slurm: StandinSlurm) -> None:
+    roles = {
+        "server": {"command": ["true"], "ready": "file:up", "hosts": 1},
+        "train": {"command": ["true"], "needs": ["server"]},
+    }
+    job = trainjob.plan(
+        "hpc", roles=roles, instances=2, max_attempts=1, time_limit="01:00:00", directives={"exclusive": True}
+    )
+    with pytest.raises(UserError, match="may take GPUs beside"):  # four of eight, as many as one node has
+        job.submit(check=False, again=True)
+
+
 def test_directives_of_a_cluster_file_that_take_whole_nodes_are_charged_as_such(slurm: StandinSlurm) -> None:
     gives_gpus(slurm, "whole", directives={"partition": "gpu", "exclusive": True})
     submit("whole", hours=1.0, instances=1)

@@ -128,6 +128,21 @@ def test_a_refusal_loses_nothing(
     assert not (tmp_path / "elsewhere").exists() or os.listdir(tmp_path / "elsewhere") == []
 
 
+def test_a_command_that_was_let_pass_once_may_go_on_and_a_new_prologue_has_to_be_clean(
+    run: RunPaths, tmp_path: Path
+) -> None:
+    command = ["python", "train.py", "--api-key", "0123456789abcdef0123"]
+    asked = RequestRecord(ClusterRecord("local", {"kind": "local"}, "catalog local"), {"command": command})
+    run.job.write_text(record(2, name="it", command=command, request=asked).to_json())
+    file = Path("clusters/other.yaml")
+    clean = file.read_text()
+    file.write_text(f"{clean}env: {{TOOL: 'x --password=Sup3rS3cret99'}}\n")
+    with pytest.raises(UserError, match=r"env\.TOOL in the file of cluster other: a password or key"):
+        elsewhere.resume(run, "other", warn=ignored)
+    file.write_text(clean)
+    assert elsewhere.resume(run, "other", warn=ignored).folder.is_relative_to(tmp_path / "elsewhere")
+
+
 def test_a_job_that_is_not_taken_leaves_no_copy_and_the_run_may_go_on(told: Told, run: RunPaths) -> None:
     told.fail(NotSubmittedError("sbatch: no", "wait"))
     with pytest.raises(NotSubmittedError):

@@ -247,15 +247,17 @@ class ScriptProgress:
 
     def _read(self, line: str) -> Tuple[Optional[Reading], str]:
         """Return what a line says, and how it is named as a source; keep it if it names figures."""
+        heading, self._heading = self._heading, line if lines.is_held_out_heading(line) else ""
         reading = lines.read_by(self._pattern, line) if self._pattern else lines.read(line)
-        text = " ".join(_BLOCKS.sub("", lines.plain(self._heading + line)).split())
-        if reading is not None and self._heading and self._pattern is None:
+        if reading is None:
+            return None, ""
+        if heading and self._pattern is None:
             reading = Reading("aside", is_telling=reading.is_telling)
+        text = " ".join(_BLOCKS.sub("", lines.plain(heading + line)).split())
         # Without numbers and colours, a line says where a value comes from.
         label = "printed: %s" % re.sub(r"[-+]?\d[\d.,:eE+-]*", "#", text)[:_LONGEST_LABEL]
-        if reading is not None and reading.is_telling:
+        if reading.is_telling:
             self._quote(label, text)
-        self._heading = line if lines.is_held_out_heading(line) else ""
         return reading, label
 
     def _of_training(self, reading: Reading, place: Optional[Tuple[int, int]]) -> Reading:
