@@ -1,27 +1,25 @@
 """A batch file that brings up Ray, or a server beside its training: the roles of a job in place of these lines.
 
 Two shapes are known: a server in the background and then the training, and Ray's head, its workers and the driver.
-Their lines are taken out of the file, and what is left of it is adopted as any other. A kept line that reads an
-address is refused, for a role's address is known only when its command starts.
+Their lines are taken out of the file, and what is left of it is adopted as any other.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from batchfiles.adoption.account import HOLDS_SECRET, Account, Entry, Where
-from batchfiles.adoption.asked import Keys
-from batchfiles.adoption.parts import names_in
-from batchfiles.adoption.places import PathOrigin, with_lines
-from batchfiles.adoption.start import AdoptedStart, AdoptionError, main_launch, start_of
+from batchfiles.adoption.account import HOLDS_SECRET, Where
+from batchfiles.adoption.addresses import APART, address_in, tell
+from batchfiles.adoption.found_roles import MAIN, FoundRoles, statements_of
+from batchfiles.adoption.start import gpus_of_node, main_launch
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.script import BatchScript, nodes_of, script_of
+from batchfiles.slurm.script import BatchScript, nodes_of
 from batchfiles.slurm.servers import SERVES, looks_for_server
 from trainjob.contract import roles as contract
 from trainjob.contract.programs.helpers import PRINTERS, WATCHES
@@ -31,8 +29,7 @@ from trainjob.planning.words import quantity
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_MAIN, _SERVER = "train", "server"
-_TOLD = re.compile(rf"\$\{{?(?:{contract.variable('')}|RAY_ADDRESS)")
+_SERVER = "server"
 _RAY_START = re.compile(r"\bray\s+start\b")
 _RAY_JOB = re.compile(r"ray\s+job\s+submit\b.*?\s--\s+", re.DOTALL)
 # Options of `ray start` that a role with ray: true decides.
@@ -42,15 +39,10 @@ _OF_RAY = re.compile(
 )
 _PORT = re.compile(r"--?(?:p|port|http[-_]port|server[-_]port)")
 _HOST = re.compile(r"--host|--bind|-H")
-_HERE = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\$\{?HOSTNAME\}?|\$\(hostname(?: -[a-zA-Z])?\))"
-_APART = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_HERE}['\"]?(?!\S)"
 _SHARES = r"--?(?:(?:tp|dp|pp|tensor[-_]parallel|data[-_]parallel|pipeline[-_]parallel)(?:[-_]size)?|num[-_]shard)"
 _ENDS = re.compile(
     r"(?:srun\s[^;&|]*\s)?ray\s+stop\b.*|(?:kill|pkill|killall)\b.*|redis-cli\b.*\bshutdown\b.*|(?:export\s+)?\w+=\"?\$!\"?",
     re.DOTALL,
-)
-_SWITCHES = re.compile(
-    r"(?:source|\.|conda|mamba|micromamba|module|ml|spack|deactivate)\s|deactivate$|eval\b.*\bhook\b"
 )
 
 
@@ -72,156 +64,11 @@ _KNOWN = {
 }
 
 
-@dataclass
-class FoundRoles:
-    """The roles of a file: `text` is what is left of it, and `servers` are the keys of the others.
-
-    What is taken out leaves blanks, so that all else stays where it is.
-    """
-
-    original: BatchScript
-    text: bytearray
-    has_ray: bool
-    nodes: int = 1  # of the training
-    servers: dict[str, dict[str, object]] = field(default_factory=dict)
-    taken: list[tuple[Node, Where, str]] = field(default_factory=list)
-    lost: list[tuple[int, str, str]] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)
-    told: Callable[[str], str] = str  # a text of the file with what trainjob tells in place of addresses
-    exports: dict[str, str] = field(default_factory=dict)  # the training's, which hold addresses
-    _script: BatchScript | None = None
-
-    def take(self, node: Node, what: str, where: Where = Where.TRAINJOB) -> None:
-        """Take a statement out of the file."""
-        behind = node.next_sibling
-        end = behind.end_byte if behind and behind.type in ("&", ";") else node.end_byte
-        self.write(node.start_byte, end, re.sub(rb"[^\n]", b" ", self.text[node.start_byte : end]))
-        self.taken.append((node, where, what))
-
-    def write(self, start: int, end: int, text: bytes) -> None:
-        """Put a text in the place of another."""
-        self.text[start:end] = text
-        self._script = None
-
-    @property
-    def script(self) -> BatchScript:
-        """What is left of the file."""
-        if self._script is None:
-            one = self.original
-            self._script = script_of(one.path, bytes(self.text), one.site, one.arguments, one.options)
-        return self._script
-
-    def left(self) -> list[Node]:
-        """Return the statements that were not taken."""
-        return [node for node in _statements(self.original) if not any(node == one for one, _, _ in self.taken)]
-
-    def refused(self, line: int, what: str, cure: str) -> AdoptionError:
-        """Return the error of a line that no role can be made of."""
-        return AdoptionError(f"{self.original.path}:{line} {what}", cure)
-
-    @property
-    def _shared(self) -> int:
-        return sum(int(str(server.get("gpus", 0))) for server in self.servers.values())
-
-    @property
-    def _apart(self) -> int:
-        return sum(int(str(server["hosts"])) for server in self.servers.values() if "gpus" not in server)
-
-    def start_of(self, launch: LaunchedProgram, account: Account) -> AdoptedStart:
-        """Return what the training starts: with Ray or beside a server, one program on each node, or its ranks."""
-        is_alike = not self.has_ray and not self._shared
-        found = start_of(self.script, launch, account if is_alike and launch.srun is not None else Account())
-        if is_alike:
-            return found._replace(nodes=self.nodes)
-        gpus = _gpus_of_node(self.script) or found.gpus
-        return AdoptedStart(self.nodes, gpus or 1, "node", gpus, found.cpus)
-
-    def fill(self, start: AdoptedStart, keys: Keys, account: Account, place: PathOrigin) -> None:
-        """Turn the job's command into the role that needs the others, and say what became of the lines taken out."""
-        self._refuse_kept(keys, account)
-        at = {what: node.start_byte for node, where, what in self.taken if where is Where.JOB}
-        for name, server in self.servers.items():
-            server["command"] = place.from_folder(_words(server), at[f"roles: {name}"])
-        job = keys.job
-        main: dict[str, object] = {"hosts": start.nodes, "ray": True} if self.has_ray else {"hosts": start.nodes}
-        main["command"] = job.pop("command")
-        main["instances"] = start.nodes * (start.ranks - self._shared)
-        per = job.pop("command_per", None)
-        if self.exports:
-            exports = [f'export {name}="{value}"' for name, value in sorted(self.exports.items())]
-            main["command"] = with_lines(_words(main), exports)
-            per = "node" if start.per == "node" else per
-        if per is not None and not self.has_ray:
-            main["command_per"] = per
-        if self.servers:
-            main["needs"] = list(self.servers)
-        job.pop("instances", None)
-        job.pop("hosts", None)
-        job["roles"] = {**self.servers, _MAIN: main}
-        if ("command",) in keys.comments:
-            keys.comments["roles",] = keys.comments.pop(("command",))
-        nodes = keys.of_cluster("nodes")
-        if nodes and self._apart:
-            nodes["count"] = start.nodes + self._apart
-        account.entries = [self._as_it_stood(one, start) for one in account.entries]
-        for node, where, what in self.taken:
-            first, last = node.start_point.row + 1, node.end_point.row + (1 if node.end_point.column else 0)
-            span = (node.start_byte, node.end_byte)
-            account.note(where, first, text_of(node).split("\n")[0], what, max(first, last), span)
-        for line, text, what in self.lost:
-            account.note(Where.LOST, line, text.replace(HOLE, "…"), what)
-        account.changes += self.changes
-
-    def _refuse_kept(self, keys: Keys, account: Account) -> None:
-        """Raise AdoptionError for what reads an address beside the training, or gives it another environment."""
-        gone = {one.name for one in self.original.assignments} - {one.name for one in self.script.assignments}
-        kept = keys.cluster.get("prologue")
-        servers = [word for one in self.servers.values() for word in _words(one)]
-        of_job = keys.job.get("env")
-        env = [f"{name}={value}" for name, value in of_job.items()] if isinstance(of_job, dict) else []
-        for text in [*(kept if isinstance(kept, list) else []), *env, *servers]:
-            names = sorted(gone & names_in(text))
-            if names or _TOLD.search(self.told(text)):
-                line = next((at for at, one in enumerate(self.original.lines, 1) if text.split("\n")[0] in one), 0)
-                raise self.refused(
-                    line,
-                    f"reads {names[0] if names else 'an address'}, and a role's address is known only when its command "
-                    f"starts: {text}",
-                    "have the training itself do what that line does",
-                )
-        first = min((node.start_point.row + 1 for node, where, _ in self.taken if where is Where.JOB), default=None)
-        for one in account.entries:
-            if first is not None and one.line > first and one.what == "prologue" and _SWITCHES.match(one.text):
-                raise self.refused(
-                    one.line,
-                    f"changes the environment behind the start of a server in line {first}, and the roles of a job "
-                    f"have one: {one.text}",
-                    "start the server by its whole path (/envs/server/bin/vllm), and set up the training's above it",
-                )
-
-    def _as_it_stood(self, entry: Entry, start: AdoptedStart) -> Entry:
-        """Return an entry with the file's own text, and with the role in the place of the number of instances."""
-        what = f"roles: {_MAIN}: hosts" if entry.what == f"instances: {start.instances}" else entry.what
-        if self._apart and re.match(r"srun --(?:exclude|nodelist)", entry.text):
-            return entry._replace(where=Where.TRAINJOB, what="servers have nodes of their own")
-        is_told = entry.span is not None and _TOLD.search(entry.text) is not None
-        return entry._replace(what=what, text=self.original.lines[entry.line - 1].strip() if is_told else entry.text)
-
-
 def roles_of(script: BatchScript) -> FoundRoles | None:
     """Return the roles of a file; None if it is of neither shape. Raises AdoptionError for one that is nearly so."""
     has_ray = any(_RAY_START.search(one.text) and not one.dead for one in script.commands)
     found = FoundRoles(script, bytearray(script.root.text or b""), has_ray)
     return _ray(found) if has_ray else _served(found)
-
-
-def _words(server: Mapping[str, object]) -> list[str]:
-    words = server["command"]
-    return words if isinstance(words, list) else []
-
-
-def _statements(script: BatchScript) -> list[Node]:
-    return [one for one in script.root.named_children if one.type not in ("comment", "function_definition")]
 
 
 def _launches_in(script: BatchScript, node: Node) -> list[LaunchedProgram]:
@@ -238,19 +85,11 @@ def _refuse_container(found: FoundRoles, launch: LaunchedProgram, what: str) -> 
         )
 
 
-def _gpus_of_node(script: BatchScript) -> int:
-    request = script.request
-    per_task = (request.gpus_per_task or 0) * (request.tasks_per_node or 1)
-    total = re.search(r"(?:^|:)(\d{1,6})$", script.header.value("gpus") or "")
-    in_all = -(-int(total[1]) // (request.nodes or 1)) if total is not None else 0
-    return request.gpus_per_node or per_task or in_all
-
-
 def _ray(found: FoundRoles) -> FoundRoles | None:
     script = found.original
     words: list[tuple[str, str]] = []
     started: list[LaunchedProgram] = []
-    for node in _statements(script):
+    for node in statements_of(script):
         inside = _launches_in(script, node)
         starts = [one for one in inside if _RAY_START.search(one.command.text)]
         if not starts:
@@ -270,7 +109,7 @@ def _ray(found: FoundRoles) -> FoundRoles | None:
                     found.lost.append((one.line, word.text, "Ray is started without it"))
             for text in (" ".join(word.source for word in one.command.words), one.command.text):
                 words += re.findall(r"--(address|node-ip-address|port)[= ]['\"]?([^\s'\"]+)", text)
-        found.take(node, f"ray: true of role {_MAIN} starts Ray")
+        found.take(node, f"ray: true of role {MAIN} starts Ray")
         started += starts
     if not started:
         return None  # in a function, or a script of its own
@@ -283,7 +122,7 @@ def _ray(found: FoundRoles) -> FoundRoles | None:
         found.take(node, "Ray's own list of nodes says when all are in")
     _take_jobs(found)
     figure = next((value for name, value in words if name == "port" and value.isdigit()), "6379")
-    _tell(found, [_address(script, "RAY_ADDRESS", figure, words)])
+    tell(found, [address_in(script, "RAY_ADDRESS", figure, words)])
     return found
 
 
@@ -393,7 +232,7 @@ def _served(found: FoundRoles) -> FoundRoles | None:
         _refuse_container(found, one.launch, "a server")
         one.read(found)
         found.take(one.node, f"roles: {one.name}", Where.JOB)
-    if len(servers) > 1 and (apart := re.search(_APART, main_launch(found.script).command.text)):
+    if len(servers) > 1 and (apart := re.search(APART, main_launch(found.script).command.text)):
         what = f"has the host of a server without its port, and there are {len(servers)} servers: {apart[0]}"
         raise found.refused(servers[0].launch.line, what, "give the training each address as host:port")
     waits = [(_awaited_by(servers, node, text), node, text) for node, text in _waits(found)]
@@ -404,7 +243,7 @@ def _served(found: FoundRoles) -> FoundRoles | None:
             found.servers[one.name]["env"] = env
         for _, node, _ in (wait for wait in waits if wait[0] is one):
             found.take(node, f"ready: {ready}")
-    told = _tell(found, [_address(script, contract.variable(one.name), one.port, one.sources) for one in servers])
+    told = tell(found, [address_in(script, contract.variable(one.name), one.port, one.sources) for one in servers])
     for one in servers:
         variable = contract.variable(one.name)
         if not re.search(rf"\$(?:{variable}(?!\w)|\{{{variable}##)", told):
@@ -423,7 +262,7 @@ def _awaited_by(servers: list[_Server], node: Node, text: str) -> _Server:
 
 def _servers(script: BatchScript) -> Iterator[_Server]:
     """Yield the servers: what starts in the background and is awaited before the training starts."""
-    statements = _statements(script)
+    statements = statements_of(script)
     for at, node in enumerate(statements):
         inside = _launches_in(script, node) if node.type in ("command", "redirected_statement", "pipeline") else []
         inside = [one for one in inside if one.outer is None and "substitution" not in one.command.within]
@@ -468,95 +307,11 @@ def _waits(found: FoundRoles) -> list[tuple[Node, str]]:
     return waits
 
 
-class _Address(NamedTuple):
-    """An address: what the file has in its place, as patterns, and its variables, each with what the job has there."""
-
-    variable: str
-    patterns: dict[str, str]
-    names: dict[str, str]
-
-
-def _address(script: BatchScript, variable: str, figure: str, sources: Iterable[tuple[str, str]]) -> _Address:
-    """Find an address in the file. `sources` are words that hold it, or its host or port."""
-    whole, host, number = f"${variable}", f"${{{variable}%:*}}", f"${{{variable}##*:}}"
-    parts = {"address": whole, "node-ip-address": host, "port": number}
-    waiting = [(source, parts[name]) for name, source in sources]
-    for one in script.assignments:
-        value = one.text.partition("=")[2].strip("'\"")
-        is_host = re.search(r"(?i)host|addr|ip$", one.name) and "MASTER" not in one.name and re.fullmatch(_HERE, value)
-        if is_host or ("port" in one.name.lower() and one.value.known and one.value.text == figure):
-            waiting.append((f"${one.name}", host if is_host else number))
-    names, patterns = dict[str, str](), dict[str, str]()
-    while waiting:
-        source, stands = waiting.pop()
-        name = re.fullmatch(r"\$\{?(\w+)\}?", source)
-        if name is not None and name[1] not in names and not name[1].startswith("SLURM"):
-            names[name[1]] = stands
-            given = (one for one in script.assignments if one.name == name[1])
-            waiting += [(one.text.partition("=")[2].strip("'\""), stands) for one in given]
-        elif name is None and stands == whole and ":" in source:
-            waiting += zip(source.rsplit(":", 1), (host, number), strict=True)
-        elif re.fullmatch(r"\$\{\w+\[[^]]+\]\}", source):
-            patterns[re.escape(source)] = stands
-    hosts = [_HERE, *patterns, *(rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == host)]
-    numbers = [rf"\$\{{?{name}\}}?" for name, stands in names.items() if stands == number]
-    numbers += [figure if figure.isdigit() else "(?!)"]
-    of_number = rf"(?:{'|'.join(numbers)})(?![\w.])"
-    at_port = {
-        rf"(?:{'|'.join(hosts)}):{of_number}": whole,
-        rf"(--?[\w-]*port[= ]){of_number}": rf"\g<1>{number}",
-        _APART: rf"\g<1>{host}",
-    }
-    return _Address(variable, at_port | patterns, names)
-
-
-def _tell(found: FoundRoles, addresses: list[_Address]) -> str:
-    """Put what trainjob tells in place of addresses in the training's statement, and of variables made of them.
-
-    Return the new text of the statement.
-    """
-    script, at = found.original, main_launch(found.script).command.at
-    known = {name: stands for one in addresses for name, stands in one.names.items()}
-    given = {one.variable for one in addresses}
-
-    def told(text: str) -> str:
-        for one in addresses:
-            for pattern, stands in one.patterns.items():
-                text = re.sub(pattern, stands, text)
-        for name, stands in known.items():
-            text = re.sub(rf"\$\{{{name}\}}|\${name}\b", stands.replace("\\", r"\\"), text)
-        return text
-
-    training = None
-    for node in (one for one in found.left() if one.start_byte <= at):
-        training, text = node, text_of(node)
-        assigned = [one for one in script.assignments if node.start_byte <= one.at < node.end_byte and not one.source]
-        if node.type in ("variable_assignment", "declaration_command", "variable_assignments"):
-            for one in assigned:
-                value = one.text.partition("=")[2].strip("'\"")
-                if told(value) != value and "$(" not in value:
-                    known.setdefault(one.name, told(value))
-        is_export = re.match(r"export\s|declare -\w*x", text) is not None
-        unquoted = re.sub(r"'[^']*'|\"[^\"]*\"", "''", text)
-        bare = re.findall(r"(?<=\s)\w+(?=\s|$)", unquoted) if is_export else []
-        names = {*(one.name for one in assigned), *bare}
-        all_told = known.keys() | given
-        if node.end_byte <= at and names & all_told and (names <= all_told or node.type == "if_statement"):
-            found.take(node, f"{addresses[0].variable} has its address")
-            found.exports |= {name: known[name] for name in names - given if is_export}
-    found.told = told
-    if training is None or training.end_byte <= at:
-        return ""
-    statement = bytes(found.text[at : training.end_byte]).decode()
-    new = told(re.sub(r"\bRAY_ADDRESS=\S+\s+", "", statement) if found.has_ray else statement)
-    found.write(at, training.end_byte, new.encode())
-    return " ".join((new, *found.exports.values()))
-
-
 def _place(found: FoundRoles, servers: list[_Server]) -> None:
     """Say on which hosts, or on how many GPUs of the training's, each server runs."""
     script, training = found.original, main_launch(found.script)
-    total, gpus, line = script.request.nodes or 1, _gpus_of_node(script), servers[0].launch.line
+    total, line = script.request.nodes or 1, servers[0].launch.line
+    gpus = gpus_of_node(script, total)
     found.nodes = found.script.nodes_of(training) or total
     own = {one.name: script.nodes_of(one.launch) or 1 for one in servers}
     is_short = found.nodes + sum(own.values()) > total

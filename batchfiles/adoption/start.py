@@ -254,9 +254,14 @@ def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, 
     per_task = (number_of(srun, "gpus-per-task") if srun is not None else None) or request.gpus_per_task
     if per_task is not None and srun is not None:
         return per_task * tasks
+    return script.gpus_of(launch) or gpus_of_node(script, nodes)
+
+
+def gpus_of_node(script: BatchScript, nodes: int) -> int:
+    """Return the GPUs that a file asks for on each of so many nodes; 0 if it names none."""
     total = re.search(r"(?:^|:)(\d{1,6})$", script.header.value("gpus") or "")
     in_all = -(-int(total[1]) // nodes) if total else 0
-    return script.gpus_of(launch) or request.gpus_per_node or in_all
+    return script.request.gpus_per_node or in_all
 
 
 def _of_launcher(
