@@ -12,7 +12,7 @@ from batchfiles.adoption.start import AdoptedStart, is_once_per_node
 from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.request import accelerator_gres
+from batchfiles.slurm.request import GPU_NAMES, accelerator_gres
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
@@ -346,6 +346,10 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
         if name in _OF_PYXIS:
             account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), _OF_PYXIS[name])
             continue
+        if name == "gres" and text != script.header.value(name):
+            entries = (entry for entry in text.split(",") if entry.partition(":")[0].lower() not in (*GPU_NAMES, ""))
+            for entry in entries:
+                account.note(Where.LOST, launch.line, f"srun --gres={entry}", "ranks are started without it")
         if kept_by in ("decided", "replaced", "container") or (name == "export" and text in ("", "ALL")):
             continue
         if name == "nodelist" and is_once_per_node(launch):

@@ -22,6 +22,7 @@ from batchfiles.rehearsal.environments import below
 from batchfiles.rehearsal.observations import (
     RankObservation,
     cpus_asked,
+    made_of,
     observe_ranks,
     requested,
     with_cpus_of_a_node,
@@ -222,6 +223,11 @@ def compared(
     theirs = observe_ranks(original, names, asked, folders, asked or 0, program, bases[0], elsewhere)
     ours = observe_ranks(
         adopted, names, asked, {*folders, *elements}, 0, program, bases[1], elsewhere=(*elements, *elsewhere)
+    )
+    words = made_of(script)
+    theirs, ours = (
+        [one._replace(environment=tuple(given for given in one.environment if given[0] not in words)) for one in of]
+        for of in (theirs, ours)
     )
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)

@@ -11,7 +11,7 @@ import pytest
 from batchfiles.adoption.adopt import adopt
 from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
-from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
+from batchfiles.rehearsal.observations import RankObservation, made_of, observe_ranks, requested, with_cpus_of_a_node
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, ProofDifference
 from batchfiles.rehearsal.proving import program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
@@ -235,6 +235,11 @@ def test_what_tells_a_rank_its_place_is_not_requested() -> None:
     text = "export A=1 MASTER_PORT=2 RANK=0 CMD='python -u train.py'\nB=3\nC=4 srun python train.py\n"
     text += "srun bash -c 'export LOCAL_RANK=1 D=5; python train.py'\n"
     assert requested(script_of(Path("x"), text.encode(), SiteFacts())) == {"A", "C"}
+
+
+def test_a_variable_that_is_the_training_itself_is_compared_as_its_command() -> None:
+    text = "export A='--lr 1' RUN='torchrun train.py'\nsrun bash -c \"$RUN\"\n"
+    assert made_of(script_of(Path("x"), text.encode(), SiteFacts())) == {"RUN"}
 
 
 def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording:
