@@ -669,3 +669,15 @@ def test_a_line_of_assignments_is_no_part_of_the_command_below_it(tmp_path: Path
     assert command(adoption)[2] == "export -n N\nexec python train.py --data=/a/set --workers $N\n"
     assert prologue(adoption) == ["export N=$(nproc)"]
     assert job_from_text(adoption.job, "job.yaml").env == {}
+
+
+def test_a_signal_before_the_job_begins_comes_within_its_limit(tmp_path: Path) -> None:
+    head = ONE_GPU + "#SBATCH --time=00:00:40\n#SBATCH --signal=USR1@90\n"
+    adoption = adopted(head + "srun python train.py\n", tmp_path)
+    assert "time_limit_signal: {margin_s: 10}" in (adoption.cluster or "")
+    assert lost(adoption) == {"--signal=USR1@90": "the limit is 40 s: ranks get USR1 10 s before it"}
+
+
+def test_the_mounts_of_a_container_that_only_a_run_knows_are_named(tmp_path: Path) -> None:
+    text = "srun --container-image=$IMAGE --container-mounts=/a:/b,/c python train.py\n"
+    assert {"/a:/b", "/c"} <= lost(adopted(ONE_GPU + text, tmp_path)).keys()
