@@ -45,7 +45,7 @@ class ProofDifference(NamedTuple):
 
     aspect: str
     text: str
-    pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, or variables
+    pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, variables, or calls
 
 
 class InterruptedEnd(NamedTuple):
@@ -105,7 +105,7 @@ class Proof:
                     found.append(ProofDifference(what, text, _pairs(one, other)))
         found += _differences_of_files(*self.files)
         if list(self.setup[0]) != list(self.setup[1]):
-            found.append(ProofDifference("setup", f"the file calls {_only_calls(*self.setup)}"))
+            found.append(ProofDifference("setup", f"the file calls {_only_calls(*self.setup)}", _unpaired(*self.setup)))
         if self.ends is not None:
             one, other = self.ends
             if (one.state, one.starts) != (other.state, other.starts):
@@ -164,6 +164,12 @@ def _only_calls(theirs: Sequence[str], ours: Sequence[str]) -> str:
     if one or other:
         return f"{one or 'nothing else'}, and the job {other or 'does not'}"
     return f"{'; '.join(theirs)}, and the job {'; '.join(ours)}"
+
+
+def _unpaired(theirs: Sequence[str], ours: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the calls that only one of them has, each beside nothing; if both have all, their orders."""
+    only = [*((call, "") for call in theirs if call not in ours), *(("", call) for call in ours if call not in theirs)]
+    return tuple(only) or ((shlex.join(theirs), shlex.join(ours)),)
 
 
 def _pairs(one: object, other: object) -> tuple[tuple[str, str], ...]:

@@ -89,6 +89,14 @@ def test_a_difference_is_excused_by_what_explains_it_alone() -> None:
     assert refused.unexplained(explained(["nnodes-missing"], []))
 
 
+def test_a_call_that_sh_does_not_know_is_excused_and_no_other() -> None:
+    proof = Proof([FIRST], [FIRST], setup=(["module load x"], ["module load x", "source activate y"]))
+    assert not proof.unexplained(explained(["bash-under-sh"], []))
+    assert proof.unexplained(explained(["port-fixed"], []))
+    assert replace(proof, setup=(["a"], ["source activate y"])).unexplained(explained(["bash-under-sh"], []))
+    assert replace(proof, setup=(["a", "b"], ["b", "a"])).unexplained(explained(["bash-under-sh"], []))
+
+
 @pytest.mark.parametrize(
     ("code", "theirs", "ours", "other"),
     [
