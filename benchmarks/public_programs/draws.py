@@ -383,6 +383,21 @@ DRAWS = {
         "compared": "floodsung/LearningToCompare_FSL, miniimagenet_train_one_shot.py",
         "spoken": "soobinseo/Transformer-TTS, train_transformer.py",
     },
+    # A rehearsal of stricter totals.
+    "draw_18": {
+        "five_critics": "eriklindernoren/PyTorch-GAN, wgan_gp.py",
+        "proximal_in_turns": "openai/spinningup, ppo.py",
+        "forward_layers": "pytorch/examples, mnist_forward_forward",
+        "improved_diffusion": "openai/improved-diffusion, train_util.py",
+        "networks_of_numpy": "mnielsen/neural-networks-and-deep-learning, network.py",
+        "sage": "dmlc/dgl, examples/pytorch/graphsage",
+        "deep_speech_meters": "SeanNaren/deepspeech.pytorch, train.py",
+        "lazy_regularization": "NVlabs/stylegan2-ada-pytorch, training_loop.py",
+        "cycles": "junyanz/pytorch-CycleGAN-and-pix2pix, train.py",
+        "patient_graph": "gordicaleksa/pytorch-GAT, training_script_cora.py",
+        "clients": "pliang279/LG-FedAvg, its local updates",
+        "stopped_bar": "several that end a long bar early",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {
