@@ -30,7 +30,6 @@ from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts
 
-
 _FRAMEWORKS = os.environ.get("TRAINJOB_FRAMEWORKS_VENV")
 PYTHON = f"{_FRAMEWORKS}/bin/python" if _FRAMEWORKS else sys.executable
 
@@ -95,9 +94,8 @@ class Shown:
         for total in {total for _, total in self.seen} - {None, *planned}:
             yield f"total {total} of {self.truth['total']}"
         for status in self.statuses:
-            if status["total_updates"] not in (None, *planned) or (status["update"] or 0) > max(
-                _listed(self.truth["updates"])
-            ):
+            most = max((one for one in _listed(self.truth["updates"]) if one is not None), default=0)
+            if status["total_updates"] not in (None, *planned) or (status["update"] or 0) > most:
                 yield f"status: update {status['update']} of {status['total_updates']}"
         if self.statuses[-1]["update"] != self.record.get("update"):
             yield f"status: update {self.statuses[-1]['update']} in the end"
