@@ -319,6 +319,6 @@ def test_a_copy_is_what_was_there_or_is_not_kept(
         mirror.copy(paths, run_of(paths), target)
         assert (target / "model").read_text() == arrives
     else:
-        with pytest.raises(UserError, match="model in /there/abcd on .* is not what arrived here"):
+        with pytest.raises(UserError, match="model in /there/abcd on"):
             mirror.copy(paths, run_of(paths), target)
         assert not target.exists()
