@@ -17,6 +17,7 @@ from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import remote_files
+from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
 from trainjob.machines.process import Completed
 from trainjob.machines.remote_files import Grown
@@ -314,7 +315,7 @@ def test_a_copy_is_what_was_there_or_is_not_kept(
         return Completed((), 0, f"1  job.json\n{digest}  model\n".encode(), "")
 
     monkeypatch.setattr(mirror, "place_of", lambda *_: (Copies(), "/there/abcd"))
-    monkeypatch.setattr(type(mirror.HERE), "run", here)
+    monkeypatch.setattr(type(HERE), "run", here)
     if arrives == "weights":
         mirror.copy(paths, run_of(paths), target)
         assert (target / "model").read_text() == arrives

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.run_folders import GONE, made, recorded
 from trainjob.backends import detached
+from trainjob.backends.base import Answer, Liveness
 from trainjob.backends.slurm import asking, backend, packs, steps
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
@@ -137,8 +138,8 @@ def test_ranks_on_this_machine_get_a_signal_and_the_script_term_as_well(
 def test_what_is_said_of_a_waiting_job_is_not_said_of_an_element_that_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = asking.Answer(asking.Liveness.ALIVE, "PENDING")
-    gone = asking.Answer(asking.Liveness.GONE, "FAILED")
+    said = Answer(Liveness.ALIVE, "PENDING")
+    gone = Answer(Liveness.GONE, "FAILED")
     monkeypatch.setattr(asking, "ask", lambda natives: [said, said, gone])
     whole, waits, ended = packs.ask([NATIVE, ELEMENT, ELEMENT])
     assert (whole.state, waits.state, ended.state) == ("PENDING", None, "FAILED")
