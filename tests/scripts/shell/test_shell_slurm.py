@@ -380,6 +380,7 @@ def test_a_job_that_was_cancelled_a_moment_ago_is_not_brought_back(bash: Bash) -
 )
 def test_only_the_controller_knows_why_term_came(bash: Bash, shown: str, marker: bool, state: str) -> None:
     bash.program("scontrol", f"echo 'JobId=7 {shown}'")
+    bash.program("sleep", "exec /bin/sleep 0.02")
     leaves = "touch requeue ready" if marker else "touch ready"
     ranks = f"trap 'exit 143' TERM\n{leaves}\nwhile [ ! -e go ]; do sleep 0.05; done"
     process = bash.start(page(ranks), **JOB)
