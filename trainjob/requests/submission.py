@@ -60,10 +60,13 @@ def context_of(prepared: Prepared) -> Context:
 
 
 def refuse_problems(prepared: Prepared, *, over_budget: bool = False) -> None:
-    """Raise ProblemsError with every problem of a job. Does not read whole data sets."""
+    """Raise ProblemsError with every problem of a job. Does not read whole data sets.
+
+    In an allocation nothing waits in a queue: what its nodes lack shows as soon as a look at them would tell.
+    """
     all_problems = [
         problem
-        for problem in find_problems(prepared, Depth(scheduler=True))
+        for problem in find_problems(prepared, Depth(scheduler=True, hosts=prepared.inside is None))
         if not (over_budget and problem.code == ledger.OverBudgetError.code)
     ]
     if all_problems:
