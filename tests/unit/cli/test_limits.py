@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sys
 from pathlib import Path
 
@@ -29,6 +30,16 @@ def test_a_limit_of_the_machine_is_no_bug(capsys: pytest.CaptureFixture[str], er
         raise error
     assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
     assert text in capsys.readouterr().err
+
+
+def test_exit_codes_of_programs_are_known_where_the_caller_ignores_its_children() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit):
+            main(["--version"])
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_file_server_that_has_gone_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
