@@ -526,7 +526,7 @@ def test_a_bar_is_of_all_epochs_if_a_variable_states_its_total(tmp_path: Path, c
     ],
 )
 def test_a_printed_total_is_shown_if_it_is_that_of_all_loops(
-    facts: dict[str, int], is_shown: bool, tmp_path: Path, clock: Clock
+    facts: dict[str, Any], is_shown: bool, tmp_path: Path, clock: Clock
 ) -> None:
     looks = [(made, f"step {made}/300 loss 2.5\n") for made in range(10, 121, 10)]
     shown = beside_counted(RunPaths(tmp_path), clock, looks, **facts)
