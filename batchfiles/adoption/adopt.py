@@ -146,7 +146,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     read_setup(script, launch, start, parts, run, keys, account, place)
     training = parts.launch
     if training is not None:
-        note_left_out(training, launch, account, place)
+        note_left_out(script, training, launch, account, place)
         account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
         # What explains how ranks start is no longer true.
         above = "\n".join(training.above)

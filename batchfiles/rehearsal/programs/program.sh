@@ -156,7 +156,7 @@ case $name in
     ;;
   shifter) behind_options '--image|-i|--module|-m|--volume|-V|--workdir|-w|--env|-e|--env-file' "$@" ;;
   python* )
-    if [ "${1-}" = -m ] && [ "${2-}" = pip ] && [ "${3-}" = install ]; then exit 0; fi
+    case "${1-} ${2-} ${3-}" in "-m pip install" | "-m venv "*) exit 0 ;; esac
     case " $* " in
       *" -m accelerate.commands.launch "*)
         (unset TRAINJOB_SEEN; become "$name" -c 'import accelerate' 2>/dev/null) || {

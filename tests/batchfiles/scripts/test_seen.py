@@ -196,6 +196,10 @@ def test_a_folder_that_is_not_here_is_copied_as_an_empty_one(seen: Path) -> None
     assert list((seen.parent / "code").iterdir()) == []
 
 
+def test_an_environment_is_made_by_no_rehearsal(seen: Path) -> None:
+    assert bash(seen, "python3 -m venv own; python3 -m pip install nothing; ls") == "programs\nseen\n"
+
+
 def test_uv_runs_a_file_and_a_module_by_python(seen: Path) -> None:
     (seen.parent / "own.py").write_text("import sys; print(sys.argv[1:])")
     assert bash(seen, "uv run --with x own.py 1; cd .; uv run -m own 2") == "['1']\n['2']\n"
