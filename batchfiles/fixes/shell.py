@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import Edit, directive_added, exported, launch_at, replaced, with_line
+from batchfiles.fixes.lines import Edit, directive_added, exported, first_changed, launch_at, replaced, with_line
+from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
+from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 
@@ -39,6 +41,10 @@ def _continued(script: BatchScript, one: Finding) -> str | None:
 
 
 def _command(script: BatchScript, one: Finding) -> str | None:
+    if "no blank behind [" in one.text:
+        return replaced(r"(\[\[?)(?=[\"$]|-[a-z]\b)", r"\1 ")(script, one)
+    if (name := re.match(r"\$\((\w+)\) runs a command", one.text)) is not None:
+        return replaced(rf"\$\(\s*{name[1]}\s*\)", f"${{{name[1]}}}")(script, one)
     spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
     if spaces is not None:
         return replaced(rf"\b{spaces[1]}\s*=\s*(?=\S)", f"{spaces[1]}=")(script, one)
@@ -226,10 +232,21 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
+def _with_own_hosts(script: BatchScript, one: Finding) -> str | None:
+    launch, gpus, nodes = launch_at(script, one), script.request.gpus_per_node, script.request.nodes
+    ranks = number_of(launch.layer("mpirun") if launch else None, "np", "n")
+    if not (gpus and nodes and ranks == gpus * nodes):
+        return None
+    hosts = f"$(scontrol show hostnames $SLURM_JOB_NODELIST | sed 's/$/:{gpus}/' | paste -sd,)"
+    return replaced(r"(\bhorovodrun)(?=\s)", rf"\1 -H {hosts}")(script, one)
+
+
 def _with_srun(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is not None and launch.launcher is not None and launch.launcher.name != "torchrun":
-        return None  # each node would start a world of its own
+        return with_hostfile(script, one)  # behind srun, each node would start a world of its own
+    if "horovodrun" in one.text:
+        return _with_own_hosts(script, one)
     return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
 
 
@@ -237,9 +254,50 @@ def _on_each_node(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --ntasks-per-node=1 ")(script, one)
 
 
+def _ended_above(script: BatchScript, one: Finding) -> str | None:
+    above = script.lines[one.line - 2]
+    return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
+
+
+_LONG_DASH = re.compile("(?<![\\w-])[\u2010-\u2015\u2212]+(?=[A-Za-z][\\w-])")
+
+
+def _of_ascii(script: BatchScript, one: Finding) -> str | None:
+    def plain(line: str) -> str:
+        line = _LONG_DASH.sub("--", line).translate(str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''"))
+        return re.sub("(?<![\\w])[\u2010-\u2015\u2212](?=[A-Za-z\u2010-\u2015-])", "-", line)
+
+    return first_changed(script, one, plain)
+
+
+def _with_blanks(script: BatchScript, one: Finding) -> str | None:
+    pattern = r"(\[\[?\s+)\"?(\$\{?\w+\}?)\"?(==?|!=)(\"?[\w.-]*\"?)(\s+\])"
+    return replaced(
+        pattern,
+        lambda match: (
+            f'{match[1]}"{match[2]}" {match[3][0] if match[3] == "==" else match[3]} {match[4] or chr(34) * 2}{match[5]}'
+        ),
+    )(script, one)
+
+
+def _from_zero(script: BatchScript, one: Finding) -> str | None:
+    sizes = re.match(r"--array=1-([0-9]+)(?:%[0-9]+)?, and (\w+) has elements 0 to ([0-9]+)$", one.text)
+    if sizes is None or int(sizes[1]) != int(sizes[3]) + 1:
+        return None
+    return replaced(rf"\$\{{{sizes[2]}\[\"?\$?\{{?(\w+)\}}?\"?\]\}}", rf"${{{sizes[2]}[$((\1 - 1))]}}")(script, one)
+
+
+def _with_gpus(match: re.Match[str]) -> str:
+    return f"{match[0]} --gpus=all" if match[1] else f"{match[0]} --nv"
+
+
 _UNTIL_RAY_ANSWERS = "for _ in {1..300}; do if ray status >/dev/null 2>&1; then break; fi; sleep 1; done"
 
 SAFE: dict[str, Edit] = {
+    "argument-swallowed": _ended_above,
+    "typographic-sign": _of_ascii,
+    "test-always-true": _with_blanks,
+    "array-beyond-list": _from_zero,
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
     "shebang-wrong": _shebang,
@@ -261,6 +319,11 @@ UNSAFE: dict[str, Edit] = {
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
     "sets-visible-devices": _unset,
+    "device-beyond-gpus": _unset,
+    "container-without-gpus": replaced(r"\b(docker|podman) run\b|\b(apptainer|singularity) (exec|run)\b", _with_gpus),
+    "conda-without-hook": replaced(
+        r"^(\s*)(?=(?:conda|mamba|micromamba) activate\b)", r'\1eval "$(conda shell.bash hook)"\n\1'
+    ),
     "nccl-slow-path": _unset,
     "debug-left-on": _unset,
     "workdir-on-first-node-only": replaced(
