@@ -179,7 +179,7 @@ SAFE: dict[str, Edit] = {
     "rank-expanded-early": _for_each_rank,
     "variable-in-quotes": _with_values,
     "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),
-    "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch(?: --use[-_]env)?", "torchrun"),
+    "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch --use[-_]env", "torchrun"),
 }
 UNSAFE: dict[str, Edit] = {
     "gpus-unused": _gpus_of_node,

@@ -67,7 +67,9 @@ SAFE: dict[str, Edit] = {
     "addr-localhost": _first_host_in_words,
     "addr-hostname-ip": _first_host,
     "addr-from-compressed-list": _first_host,
-    "addr-batch-host": _first_host,
+    "addr-batch-host": replaced(
+        r"=\"?(?:\$\(hostname(?: -s)?\)|`hostname(?: -s)?`)\"?(?=\s*(?:#.*)?$)", f"={FIRST_HOST}"
+    ),
     "addr-guessed-from-name": _first_host,
     "port-fixed": _port,
     "port-too-large": replaced(r"(\w*(?i:port)\w*)=.*$", rf"\1={PORT}"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import Edit, directive_added, exported, first_changed, launch_at, replaced, with_line
 from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
-from batchfiles.slurm.launches import number_of
+from batchfiles.slurm.launches import LaunchedProgram, number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 
@@ -131,14 +132,42 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
     at = script.header.first_command
     if at is None or any(_ASKS_FOR_CODE.match(line) for line in script.lines):
         return None
-    lines = list(script.lines[: at - 1])
-    return "\n".join([*lines, "set -eo pipefail", *script.lines[at - 1 :]])
+    at = max(at, _behind_set_up(script))
+    return "\n".join([*script.lines[: at - 1], "set -eo pipefail", *script.lines[at - 1 :]])
+
+
+_SETS_UP = re.compile(r"(?:source|\.|module|ml|conda|mamba|micromamba|spack|eval)\s")
+
+
+def _behind_set_up(script: BatchScript) -> int:
+    """Return the line behind what sets the environment up: its files are written for shells that go on."""
+    first = min((launch.outermost.place for launch in script.training), default=0)
+    ends = (
+        node.end_point.row + 2
+        for node in script.root.children
+        if node.end_point.row + 1 < first and _SETS_UP.match(text_of(node))
+    )
+    return max(ends, default=0)
+
+
+def _set_e_inside(script: BatchScript, one: Finding, launch: LaunchedProgram) -> str | None:
+    """Let the shell that starts a training end with its code, too."""
+    line = script.lines[one.line - 1]
+    at = line.find(" ".join(word.source for word in launch.command.words[:2]))
+    before = line[:at].rstrip()
+    if at < 0 or (before and before[-1] not in "\"';"):
+        return None
+    return with_line(
+        script, one.line, f"{line[:at]}set -eo pipefail{'; ' if before else chr(10) + line[:at]}{line[at:]}"
+    )
 
 
 def _exit_code(script: BatchScript, one: Finding) -> str | None:
     """Let the script end with the training's code: by set -e, or without what replaces the code."""
     launch = launch_at(script, one)
     line = script.lines[one.line - 1]
+    if "its shell ends with 0" in one.text:
+        return None if launch is None else _set_e_inside(script, one, launch)
     stopped = next(
         (at for at, text in enumerate(script.lines, 1) if re.match(r"\s*set \+(?:e|o pipefail)\s*$", text)), None
     )
@@ -178,7 +207,12 @@ def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
     match = re.search(r"writes (\S+)$", one.text)
     if match is None:
         return None
-    name = re.escape(match[1].removeprefix("./"))
+    name, at = re.escape(match[1].removeprefix("./")), one.line
+    if any(
+        (each.is_python or each.name.endswith((".sh", ".py"))) and each.launcher is None and each.line > at
+        for each in script.launches
+    ):
+        return None  # a program that reads or changes it may know its name, too
     return re.sub(
         rf"(?<![\w.-]){name}(?![\w.-])", f"{match[1].removeprefix('./')}.$SLURM_JOB_ID", "\n".join(script.lines)
     )
@@ -271,13 +305,12 @@ def _of_ascii(script: BatchScript, one: Finding) -> str | None:
 
 
 def _with_blanks(script: BatchScript, one: Finding) -> str | None:
+    def apart(match: re.Match[str]) -> str:
+        sign, value = "=" if match[3] == "==" else match[3], match[4] or '""'
+        return f'{match[1]}"{match[2]}" {sign} {value}{match[5]}'
+
     pattern = r"(\[\[?\s+)\"?(\$\{?\w+\}?)\"?(==?|!=)(\"?[\w.-]*\"?)(\s+\])"
-    return replaced(
-        pattern,
-        lambda match: (
-            f'{match[1]}"{match[2]}" {match[3][0] if match[3] == "==" else match[3]} {match[4] or chr(34) * 2}{match[5]}'
-        ),
-    )(script, one)
+    return replaced(pattern, apart)(script, one)
 
 
 def _from_zero(script: BatchScript, one: Finding) -> str | None:
@@ -289,6 +322,15 @@ def _from_zero(script: BatchScript, one: Finding) -> str | None:
 
 def _with_gpus(match: re.Match[str]) -> str:
     return f"{match[0]} --gpus=all" if match[1] else f"{match[0]} --nv"
+
+
+# The file as it was given to sbatch.
+_SUBMITTED = """$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\\([^ ]*\\).*/\\1/p')"""
+
+
+def _own_folder(script: BatchScript, one: Finding) -> str | None:
+    pattern = r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
+    return replaced(pattern, lambda _match: f'$(dirname "{_SUBMITTED}")')(script, one)
 
 
 _UNTIL_RAY_ANSWERS = "for _ in {1..300}; do if ray status >/dev/null 2>&1; then break; fi; sleep 1; done"
@@ -312,9 +354,9 @@ SAFE: dict[str, Edit] = {
     "wait-interrupted": _waited,
     "nothing-waits": lambda script, _one: "\n".join([*script.lines, 'wait "$!"', ""]),
     "temp-dir-on-first-node-only": _on_each_node,
-    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
 }
 UNSAFE: dict[str, Edit] = {
+    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
@@ -331,9 +373,6 @@ UNSAFE: dict[str, Edit] = {
     ),
     "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}"),
     "no-srun": _with_srun,
-    "script-dir-is-spool": replaced(
-        r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}",
-        "$SLURM_SUBMIT_DIR",
-    ),
+    "script-dir-is-spool": _own_folder,
     "job-never-ends": _beside,
 }

@@ -265,7 +265,7 @@ def activation(script: BatchScript) -> Iterator[Finding]:
 
 
 _SETS_UP_CONDA = re.compile(
-    r"conda\.sh\b|conda shell\.|\bhook\b|conda init|/activate\b|\.bashrc|bash_profile|conda\.csh|__conda_setup"
+    r"conda\.sh\b|conda shell\.|\bhook\b|/activate\b|\.bashrc|bash_profile|conda\.csh|__conda_setup"
 )
 
 
@@ -279,7 +279,8 @@ def conda(script: BatchScript) -> Iterator[Finding]:
         return
     for command in script.commands:
         text = " ".join(word.source for word in command.words)
-        if _SETS_UP_CONDA.search(text) or command.name in ("module", "ml", "source", ".", "eval"):
+        loads = command.name in ("module", "ml") and re.search(r"(?i)conda|mamba|forge|python", text) is not None
+        if loads or _SETS_UP_CONDA.search(text) or command.name in ("source", ".", "eval"):
             return
         if command.name in ("conda", "mamba", "micromamba") and [word.text for word in command.words[1:2]] == [
             "activate"

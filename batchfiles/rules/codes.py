@@ -164,7 +164,7 @@ _ERRORS = {
         "Ask for as many tasks as nodes (--ntasks-per-node=1), or for one node.",
     ),
     "nodes-disagree": (
-        "The launcher waits for more nodes than it is started on: no rank begins, until the rendezvous gives up or the time limit ends the job.",
+        "What is started counts on another number of nodes than it runs on: ranks wait for others that never come, until the rendezvous gives up or the time limit ends the job.",
         "--nnodes=$SLURM_NNODES, and one task of srun on each node.",
     ),
     "node-rank-same": (

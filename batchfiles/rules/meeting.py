@@ -137,6 +137,7 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
 
 
 def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether a launch has ranks on several nodes, or says that it has."""
     return (script.usual_nodes_of(launch) or 1) > 1 or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
 
 

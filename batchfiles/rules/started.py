@@ -9,6 +9,7 @@ from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.helpers import SHELLS
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
 
 
@@ -109,7 +110,7 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
             or "cpu" in (launch.launcher.options if launch.launcher else {})
         ):
             continue
-        visible = _visible(script, launch)
+        visible = _visible(launch)
         if local > min(available, visible or available):
             available = min(available, visible or available)
             text = f"{local} processes a node, and {available} GPU{'s' * (available != 1)}"
@@ -119,7 +120,7 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
             yield found("gpus-unused", launch, text)
 
 
-def _visible(script: BatchScript, launch: LaunchedProgram) -> int | None:
+def _visible(launch: LaunchedProgram) -> int | None:
     """Return the number of GPUs to which CUDA_VISIBLE_DEVICES confines a launch."""
     name = "CUDA_VISIBLE_DEVICES"
     value = launch.settings.get(name, launch.command.variables.values.get(name))
@@ -319,7 +320,8 @@ def cpus(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that get one CPU."""
     if (script.request.cpus_per_task or 0) < 2 or script.site.srun_inherits_cpus:
         return
-    for launch in (*ray_starts(script), *script.training):
+    scripts = [] if script.training else [one for one in script.launches if one.name in SHELLS and one.program[1:]]
+    for launch in (*ray_starts(script), *script.training, *scripts):
         srun = launch.srun
         if srun is None or launch.command.dead or "cpus-per-task" in srun.options:
             continue

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.values import HOLE, Value, number
@@ -22,6 +23,7 @@ def _living(script: BatchScript) -> list[LaunchedProgram]:
 
 def expected_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that wait for more nodes than anything starts them on."""
+    yield from _told_nodes(script)
     launching = [launch for launch in _living(script) if launch.launcher is not None]
     if len(launching) != 1:
         return  # several together may be the nodes that each of them waits for
@@ -43,6 +45,26 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
         yield found("nodes-disagree", launch, f"{launcher.name} waits for {wanted} nodes, and is started on {nodes}")
 
 
+_TOLD = re.compile(r"(?:--|\+*(?:trainer\.)?)(?:num|n)[-_]nodes(?:=([0-9]+))?")
+
+
+def _told_nodes(script: BatchScript) -> Iterator[Finding]:
+    """Find programs of which srun starts the ranks, and whose words count other nodes: Lightning's compares them."""
+    for launch in _living(script):
+        started = script.nodes_of(launch)
+        if launch.launcher is not None or launch.srun is None or not launch.is_python or started is None:
+            continue
+        texts = [word.text for word in launch.program]
+        for text, after in zip(texts, [*texts[1:], ""], strict=True):
+            match = _TOLD.fullmatch(text)
+            told = number(match[1] or after) if match is not None else None
+            if told is not None and told != started and not _is_one_of_several(launch):
+                yield found(
+                    "nodes-disagree", launch, f"the program is told of {told} nodes, and srun starts it on {started}"
+                )
+                return
+
+
 def _is_one_of_several(launch: LaunchedProgram) -> bool:
     command = launch.outermost.command
     return command.background or bool({"loop", "endless", "function"} & set(command.within))
@@ -52,8 +74,8 @@ _A_HOST = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}|[A-Za-z][\w-]*[0-9](?:\.[\w
 _HERE = re.compile(r"localhost.*|127\..*|0\.0\.0\.0|::1")
 
 
-def _meets_elsewhere(values: object) -> bool:
-    texts = [value.text.partition(":")[0] for value in values if isinstance(value, Value)]  # type: ignore[attr-defined]
+def _meets_elsewhere(values: Iterable[Value | None]) -> bool:
+    texts = [value.text.partition(":")[0] for value in values if value is not None]
     return any(_A_HOST.fullmatch(text) and not _HERE.fullmatch(text) for text in texts)
 
 
@@ -127,13 +149,13 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
             and _A_HOST.fullmatch(place.value.text)
             and not _HERE.fullmatch(place.value.text)
         ):
-            users = [place.launch] if place.launch else [one for one in _living(script) if _reads(script, one, place)]
+            users = [place.launch] if place.launch else [one for one in _living(script) if _reads(one, place)]
             if any(spans_nodes(script, one) for one in users) and not _is_default(script, place):
                 yield found("hosts-by-name", place, f"{place.name} is {place.value.text}")
                 return
 
 
-def _reads(script: BatchScript, launch: LaunchedProgram, place: StatedEndpoint) -> bool:
+def _reads(launch: LaunchedProgram, place: StatedEndpoint) -> bool:
     own = place.name == "MASTER_ADDR" and launch.launcher is None and launch.srun is not None
     return own or any(
         value is not None and value == place.value
@@ -169,7 +191,8 @@ def beyond_job(script: BatchScript) -> Iterator[Finding]:
 
 
 _STAYS = re.compile(
-    r"\bray start\b.*--block|\bnvidia-smi\b.*(?:-l\b|--loop|-lms|dmon)|\bsleep (?:inf|infinity)\b|\bvllm serve\b|\bdcgmi dmon\b"
+    r"\bray start\b.*--block|\bnvidia-smi\b.*(?:-l\b|--loop|-lms|dmon)|\bsleep (?:inf|infinity)\b|\bvllm serve\b|"
+    r"\bdcgmi dmon\b"
 )
 
 
@@ -217,4 +240,4 @@ def _meet(holder: LaunchedProgram, launch: LaunchedProgram) -> bool:
 
 def _source_of(command: ShellCommand) -> str:
     sources = [word.source for word in command.words]
-    return next((after for one, after in zip(sources, sources[1:], strict=False) if one in ("-w", "--nodelist")), "")
+    return next((after for one, after in pairwise(sources) if one in ("-w", "--nodelist")), "")

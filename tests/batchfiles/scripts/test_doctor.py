@@ -99,7 +99,7 @@ def test_a_pipe_is_no_batch_file(folder: Path) -> None:
 
 
 def test_warnings_fail_only_with_strict(folder: Path) -> None:
-    (folder / "run.sh").write_text(RUN.replace("--nproc", "--nnodes=2 --nproc"))
+    (folder / "run.sh").write_text(RUN.replace("--nproc", "--nnodes=2 --rdzv-backend=etcd-v2 --nproc"))
     assert doctor(folder, "train.sbatch").returncode == 0
     assert doctor(folder, "train.sbatch", "--strict").returncode == 1
     ignored = WRONG.replace("set -e", "# trainjob: ignore=time-limit-unhandled, no-kill-on-bad-exit\nset -e")

@@ -330,7 +330,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "sources-bashrc": [(job("source ~/.bashrc\n" + RIGHT), RIGHT_JOB)],
     "source-activate": [(job("source activate torch\n" + RIGHT), job("source venv/bin/activate\n" + RIGHT))],
     "export-all": [(job(RIGHT, "#SBATCH --export=ALL"), job(RIGHT, "#SBATCH --export=NONE"))],
-    "old-launcher": [(job("python -m torch.distributed.launch --nproc_per_node=4 train.py\n", nodes=1), job(ALONE, nodes=1))],
+    "old-launcher": [(job("python -m torch.distributed.launch --use_env --nproc_per_node=4 train.py\n", nodes=1), job(ALONE, nodes=1))],
     "old-option": [(job(RIGHT.replace("srun", "srun --cpu_bind=cores")), job(RIGHT.replace("srun", "srun --cpu-bind=cores")))],
     "placeholders": [(job("IMAGE=/shared/<team>/image.sqsh\n" + RIGHT), job("IMAGE=/shared/team/image.sqsh\n" + RIGHT)), (job(RIGHT, "#SBATCH -A ACCOUNT"), job(RIGHT, "#SBATCH -A accounting")), (job(RIGHT, "#SBATCH --account=your_account"), job(RIGHT, "#SBATCH --account=abc123"))],
     "exclude-pinned": [(job(RIGHT, "#SBATCH -x n7"), RIGHT_JOB)],
