@@ -113,7 +113,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     text = script.root.text or b""
     layers = [layer.words[0] for layer in launch.layers if layer.name != "srun" and layer.words]
     program = next(iter((*layers, *launch.program)), None)
-    if node is None or "'" in text_of(node):
+    if node is None or "'" in text_of(node) or "$@" in text_of(node):
         return None
     command = text_of(node)
     starts = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import Edit, directive_added, exported, first_changed, launch_at, replaced, with_line
 from batchfiles.fixes.worlds import with_hostfile
@@ -133,7 +134,23 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
     if at is None or any(_ASKS_FOR_CODE.match(line) for line in script.lines):
         return None
     at = max(at, _behind_set_up(script))
+    if any(_may_fail(one) for one in script.commands if one.line >= at and not one.source):
+        return None
     return "\n".join([*script.lines[: at - 1], "set -eo pipefail", *script.lines[at - 1 :]])
+
+
+# They answer by their status, or their failure is nothing new: of a sweep, the other trainings go on.
+_ANSWERS = re.compile(
+    r"e?grep|ps|pgrep|pidof|pkill|killall|kill|diff|cmp|expr|let|read|which|type|hash|ls|find|lsof|curl|wget|timeout|"
+    r"scancel|squeue|sacct|rm|rmdir|ray|deactivate|git|nvidia-smi|fuser|umount|fusermount"
+)
+
+
+def _may_fail(command: ShellCommand) -> bool:
+    """Return whether a command may fail in a file that is right."""
+    if {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
+        return False
+    return "loop" in command.within or _ANSWERS.fullmatch(command.name) is not None
 
 
 _SETS_UP = re.compile(r"(?:source|\.|module|ml|conda|mamba|micromamba|spack|eval)\s")
@@ -199,8 +216,23 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
             ),
         )
     if launch is None or "e" not in launch.command.options or "pipefail" not in launch.command.options:
-        return _set_e(script, one)
+        return _set_e(script, one) or (None if launch is None else _kept(script, launch))
     return None
+
+
+def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
+    """Keep the code of a failure, and end with it after all that follows."""
+    if '(exit "${code:-0}")' in script.lines and launch.command.background:  # the recipe for the time limit has kept it
+        return "\n".join([*script.lines, ""]).rstrip("\n") + '\nexit "${code:-0}"\n'
+    if {*launch.command.within} - {"loop"} or launch.command.background or launch.source or launch.command.piped_into:
+        return None
+    text, last = script.root.text or b"", script.root.children[-1:] if script.root.children else []
+    kinds = ("command", "redirected_statement")
+    nodes = [each for each in nodes_of(script.root, *kinds) if each.start_point.row + 1 == launch.line]
+    if not nodes or b"<<" in (nodes[0].text or b"") or any(text_of(one).startswith("exit") for one in last):
+        return None
+    end = nodes[0].end_byte
+    return (text[:end] + b" || failed=$?" + text[end:]).decode().rstrip("\n") + '\nexit "${failed:-0}"\n'
 
 
 def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
@@ -277,7 +309,10 @@ def _with_own_hosts(script: BatchScript, one: Finding) -> str | None:
 
 def _with_srun(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
-    if launch is not None and launch.launcher is not None and launch.launcher.name != "torchrun":
+    launcher = None if launch is None else launch.launcher
+    if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
+        return replaced(r"^(\s*)(?=\S)", r"\1srun --ntasks-per-node=1 --kill-on-bad-exit=1 ")(script, one)
+    if launcher is not None and launcher.name != "torchrun":
         return with_hostfile(script, one)  # behind srun, each node would start a world of its own
     if "horovodrun" in one.text:
         return _with_own_hosts(script, one)
@@ -356,6 +391,7 @@ SAFE: dict[str, Edit] = {
     "temp-dir-on-first-node-only": _on_each_node,
 }
 UNSAFE: dict[str, Edit] = {
+    "sbatch-of-a-program": replaced(r"\bsbatch(?=\s)", "srun"),
     "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,

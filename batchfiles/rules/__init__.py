@@ -81,6 +81,7 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     misread.substituted_names,
     misread.large_ports,
     misread.elements,
+    misread.submitted_programs,
     around.secrets,
     around.devices,
     around.collectives,

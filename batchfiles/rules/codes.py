@@ -207,6 +207,10 @@ _ERRORS = {
         "Lists of bash begin with element 0: the last elements of the array get an empty text, and the first one of the list may never be used.",
         "--array=0-N, where N is the number of the list's elements less one.",
     ),
+    "sbatch-of-a-program": (
+        "sbatch takes a batch file, and is given a program: it finds no file of this name, or none with #! in it.",
+        "srun PROGRAM within the job; sbatch --wrap='PROGRAM …' for another one.",
+    ),
     "device-beyond-gpus": (
         "The job's own GPUs begin with number 0: CUDA ignores one that does not exist and all behind it, and on nodes that are not confined these are other jobs' GPUs.",
         "Leave CUDA_VISIBLE_DEVICES to Slurm.",

@@ -10,6 +10,7 @@ from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, found
 from batchfiles.rules.meeting import PORT_NAMES
 from batchfiles.slurm.script import BatchScript, nodes_of
+from trainjob.contract.programs.slurm_options import read_options
 
 _COMMANDS = re.compile(
     r"echo|srun|wait|exit|date|torchrun|sbatch|conda|module|export|cd|sleep|mpirun|accelerate|deepspeed|source|rm|mkdir"
@@ -112,7 +113,10 @@ def elements(script: BatchScript) -> Iterator[Finding]:
     }
     for match in re.finditer(r"\$\{(\w+)\[\"?\$?\{?(\w+)\}?\"?\]\}", text):
         lists = [one for one in script.assignments if one.name == match[1] and one.array is not None]
-        if match[2] not in index or len(lists) != 1 or _grows(match[1], text):
+        tested = re.search(
+            rf"(?:\[|\(\(|\bcase\b)[^\]\n]*\b{match[2]}\b[^\n]*(?:-(?:lt|le|gt|ge|eq|ne)\b|[<>=]|\bin\b)", text
+        )
+        if match[2] not in index or len(lists) != 1 or _grows(match[1], text) or tested is not None:
             continue
         words = lists[0].array or []
         if (
@@ -128,3 +132,16 @@ def elements(script: BatchScript) -> Iterator[Finding]:
 
 def _grows(name: str, text: str) -> bool:
     return re.search(rf"\b{name}(?:\+=|\[[^\]]*\]\+?=)|(?:mapfile|readarray|read)\b.*\b{name}\b", text) is not None
+
+
+_PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|srun|mpirun|apptainer|singularity")
+
+
+def submitted_programs(script: BatchScript) -> Iterator[Finding]:
+    """Find programs that are given to sbatch in the place of a batch file."""
+    for command in script.named("sbatch"):
+        words = [word.text for word in command.words[1:]]
+        at = max((following for _, _, following in read_options(words)), default=0)
+        if words[at:] and _PROGRAM.fullmatch(words[at]) and words[at + 1 :] and not command.dead:
+            yield found("sbatch-of-a-program", command, f"sbatch {words[at]} {words[at + 1].replace(HOLE, '…')[:30]}")
+            return

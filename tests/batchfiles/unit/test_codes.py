@@ -141,8 +141,13 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "port-too-large": [(job("export MASTER_PORT=$((10000 + SLURM_JOB_ID))\n" + RIGHT), RIGHT_JOB), (job("export MASTER_PORT=$SLURM_JOBID\n" + RIGHT), job("export MASTER_PORT=1${SLURM_JOBID: -4}\n" + RIGHT))],
     "array-beyond-list": [
         (job("SEEDS=(1 2 3)\npython train.py ${SEEDS[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=1-3", nodes=1), job("SEEDS=(1 2 3)\npython train.py ${SEEDS[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=0-2", nodes=1)),
+        (
+            job("SEEDS=(1 2)\npython train.py ${SEEDS[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=1-2", nodes=1),
+            job('SEEDS=(1 2)\nif [ "$SLURM_ARRAY_TASK_ID" -lt 2 ]; then S=${SEEDS[$SLURM_ARRAY_TASK_ID]}; else S=3; fi\npython train.py $S\n', "#SBATCH --array=0-3", nodes=1),
+        ),
         (job("i=$SLURM_ARRAY_TASK_ID\nL=(a b)\npython train.py ${L[i]}\n", "#SBATCH --array=0-5%2", nodes=1), job("i=$SLURM_ARRAY_TASK_ID\nL=(a b)\nL+=(c d e f)\npython train.py ${L[i]}\n", "#SBATCH --array=0-5%2", nodes=1)),
     ],
+    "sbatch-of-a-program": [(job("sbatch python train.py &\nwait $!\n", nodes=1), job("sbatch --wrap='python train.py'\n" + ALONE, nodes=1)), (job("sbatch -N 1 torchrun train.py\n", nodes=1), job("sbatch python.sbatch a\n" + ALONE, nodes=1))],
     "device-beyond-gpus": [(without(job("export CUDA_VISIBLE_DEVICES=4,5,6,7\n" + ALONE, nodes=1), "exclusive"), without(job("export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, nodes=1), "exclusive"))],
     "container-without-gpus": [(job("apptainer exec -B /data a.sif python train.py\n", nodes=1), job("apptainer exec --nv a.sif python train.py\n", nodes=1)), (job("docker run --rm a python train.py\n", nodes=1), job("docker run --gpus all --rm a python train.py\n", nodes=1))],
     "conda-without-hook": [(job("conda activate a\npython train.py\n", nodes=1), job('eval "$(conda shell.bash hook)"\nconda activate a\npython train.py\n', nodes=1))],
