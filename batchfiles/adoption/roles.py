@@ -38,7 +38,8 @@ _OF_RAY = re.compile(
     r"disable-usage-stats|temp-dir|redis-password|verbose|log-\w+|autoscaling-config"
 )
 _PORT = re.compile(r"--?(?:p|port|http[-_]port|server[-_]port)")
-_HOST = re.compile(r"--host|--bind|-H")
+_HOST = re.compile(r"--host|--bind|-H|-b")
+_LOCAL = ("localhost", "127.0.0.1")
 _SHARES = r"--?(?:(?:tp|dp|pp|tensor[-_]parallel|data[-_]parallel|pipeline[-_]parallel)(?:[-_]size)?|num[-_]shard)"
 _ENDS = re.compile(
     r"(?:srun\s[^;&|]*\s)?ray\s+stop\b.*|(?:kill|pkill|killall)\b.*|redis-cli\b.*\bshutdown\b.*|(?:export\s+)?\w+=\"?\$!\"?",
@@ -168,7 +169,10 @@ class _Server:
             if _PORT.fullmatch(asked) and value:
                 self.port, self.source = value, word.source.removeprefix(f"{name}=")
                 text = f"{name}{equals}{{port}}"
-            elif _HOST.fullmatch(asked) and (value in ("localhost", "127.0.0.1") or HOLE in value):
+            elif _HOST.fullmatch(asked) and (bound := re.fullmatch(r"(.*):(\d+)", value)):
+                self.port, self.source = bound[2], word.source.rpartition(":")[2]
+                text = f"{name}{equals}{'{host}' if bound[1] in _LOCAL else bound[1]}:{{port}}"
+            elif _HOST.fullmatch(asked) and (value in _LOCAL or HOLE in value):
                 text = f"{name}{equals}{{host}}"
             elif HOLE in text:
                 what = f"starts a server with {word.source}, which is known only when it runs"
@@ -180,9 +184,14 @@ class _Server:
         if self.known is not None and self.known.listens and self.known.listens[0] not in self.words:
             self.words += self.known.listens
         if not self.port:
-            what = f"starts {self.launch.name}, and none of its words is its port"
-            cure = "give it the port as --port NUMBER, for trainjob chooses a free one"
-            raise found.refused(self.launch.line, what, cure)
+            text = (found.original.root.text or b"").decode(errors="replace")
+            numbers = [word for word in self.words if word.isdigit() and re.search(rf":{word}(?!\d)", text)]
+            if len(set(numbers)) != 1:
+                what = f"starts {self.launch.name}, and none of its words is known to be its port"
+                cure = "write a job file whose server has {port} in its place, for trainjob chooses a free one (docs/jobs.md)"
+                raise found.refused(self.launch.line, what, cure)
+            self.port = self.source = numbers[0]
+            self.words = ["{port}" if word == numbers[0] else word for word in self.words]
 
     def ready(self, looked: str) -> str:
         """Return how the role is ready; `looked` is what waits for it in the file."""
