@@ -19,12 +19,17 @@ _DEVICES = (
     "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK",
 )
+_OF_STEP = "SLURM_STEP_GPUS"  # as the driver numbers them
 
 
 def take(share: str, environ: MutableMapping[str, str]) -> None:
     """Keep the CPUs and GPUs of `share`, which is its number from 0 and how many a node has, as in 2/4."""
     number, count = map(int, share.split("/"))
-    for name in _DEVICES:
+    step_gpus = environ.get(_OF_STEP, "")
+    # A container is handed none of the host's names, and shows all GPUs of the node.
+    if step_gpus and not any(environ.get(name) for name in _DEVICES):
+        environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(step_gpus.split(",")))))
+    for name in (*_DEVICES, _OF_STEP):
         if environ.get(name):
             environ[name] = ",".join(_part(environ[name].split(","), number, count))
     ranks, rank = int(environ.get("SLURM_NTASKS_PER_NODE") or 1), int(environ.get("SLURM_LOCALID") or 0)

@@ -422,9 +422,10 @@ def test_so_it_is_where_no_python_starts_on_the_scripts_host(
     bash: Bash, marks: str, controller: str, state: str
 ) -> None:
     bash.program("scontrol", controller)
-    bash.program("python3", "exit 1")
+    bash.program("python3", "echo 'Traceback (most recent call last):' >&2; exit 1")
     output = bash.run(page(f"mkdir .ended; echo 0 | tee {marks}"), **NODES)
     assert (bash.word("state"), "judged by its files alone" in output.err) == (state, True)
+    assert "Traceback" not in output.err
 
 
 def test_where_no_python_starts_a_follow_up_job_that_has_begun_continues_the_run(bash: Bash) -> None:

@@ -192,7 +192,7 @@ judge() {
   read_word .python
   for python in python3 "$word"; do
     if [[ -z "$python" ]]; then continue; fi
-    printed=$(cd code && within_limit "$python" -s -S -E -m trainjob.launch.ending "$TRAINJOB_RUN_DIR" "${facts[@]}") 2>/dev/null || true
+    printed=$(cd code && within_limit "$python" -s -S -E -m trainjob.launch.ending "$TRAINJOB_RUN_DIR" "${facts[@]}" 2>/dev/null) || true
     mapfile -t judged <<<"$printed"
     state=${judged[0]:-} next=${judged[1]:-} why=${judged[2]:-}
     if [[ "$state" == @(COMPLETED|STOPPED|FAILED|CANCELLED|TIMEOUT|REQUEUED) ]]; then return 0; fi
