@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from batchfiles.adoption.account import HOLDS_SECRET, Where
 from batchfiles.adoption.addresses import APART, address_in, host_of_any, tell
 from batchfiles.adoption.found_roles import MAIN, FoundRoles, statements_of
-from batchfiles.adoption.start import gpus_of_node, main_launch
+from batchfiles.adoption.start import main_launch
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
@@ -352,7 +352,7 @@ def _place(found: FoundRoles, servers: list[_Server]) -> None:
     """Say on which hosts, or on how many GPUs of the training's, each server runs."""
     script, training = found.original, main_launch(found.script)
     total, line = script.request.nodes or 1, servers[0].launch.line
-    gpus = gpus_of_node(script, total)
+    gpus = script.request.gpus_of_node(total)
     found.nodes = found.script.nodes_of(training) or total
     own = {one.name: script.nodes_of(one.launch) or 1 for one in servers}
     is_short = found.nodes + sum(own.values()) > total

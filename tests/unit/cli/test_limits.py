@@ -49,6 +49,20 @@ def test_a_file_server_that_has_gone_is_no_bug(capsys: pytest.CaptureFixture[str
     assert "/shared/job.yaml can't be reached (Stale file handle)" in capsys.readouterr().err
 
 
+def test_a_python_without_what_trainjob_needs_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, handled(["list"]):
+        raise ModuleNotFoundError("No module named 'platformdirs'", name="platformdirs")
+    assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
+    assert f"{sys.executable} has no platformdirs, which trainjob needs" in capsys.readouterr().err
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, handled(["list"]):
+        raise ModuleNotFoundError("No module named 'trainjob.odd'", name="trainjob.odd")
+    assert ended.value.code == exits.OUR_BUG
+    assert "BUG: ModuleNotFoundError" in capsys.readouterr().err
+
+
 def test_another_runtime_error_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, handled(["list"]):
         raise RuntimeError("odd")
