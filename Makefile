@@ -43,9 +43,10 @@ demo: install ## Train on real handwritten digits with two processes
 
 # There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free, and five keep two cores
 # busy. Of the others, those of a file run in one worker, because they share services that are slow to start: more than three are no
-# faster. tests/conftest.py says in which order the files begin.
+# faster. tests/conftest.py says in which order the files begin. shellcheck runs with `make check`.
+SHELLCHECK := tests/scripts/test_shellcheck.py
 QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
-TEST_QUICK := $(BIN)/pytest -n 5 --dist worksteal $(QUICK)
+TEST_QUICK := $(BIN)/pytest -n 5 --dist worksteal --ignore=$(SHELLCHECK) $(QUICK)
 TEST_SLOW := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about three minutes
@@ -96,7 +97,7 @@ check: .venv/installed-check ## Check style, types, import rules, laws, playbook
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/laws.py
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ansible-lint --offline --strict
-	$(BIN)/pytest -q tests/scripts/render/test_golden.py tests/scripts/test_shellcheck.py
+	$(BIN)/pytest -q tests/scripts/render/test_golden.py $(SHELLCHECK)
 
 stats: .venv/installed-dev ## Print the size of the code beside its goals, and the longest modules and functions
 	$(BIN)/python .ci/stats.py

@@ -3,9 +3,10 @@
     python -m benchmarks.reserve [CYCLES [KILLS]]
 
 A private Slurm of two nodes. In one reservation, CYCLES times (30), a script is edited and run, by `trainjob submit`
-and by bare srun, which take turns. A start counts from the command until the last of two ranks has begun to execute the
-script; of ours, the part from the srun of the step on is shown as well. Then KILLS clients (20) that hold a
-reservation, with a run in it, are killed by KILL, and all that is left a minute later is counted.
+and by bare srun, which take turns. A start counts from the command until the last of two ranks has written a line: the
+first thing that its script does, and after the script has imported torch. Of ours, the part from the srun of the step
+on is shown as well. Then KILLS clients (20) that hold a reservation, with a run in it, are killed by KILL, and all that
+is left a minute later is counted.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
 TRAINJOB = str(Path(sys.executable).with_name("trainjob"))
+_PROGRAMS = {"an empty program": "", "a program that imports torch": "import torch\n"}
 _SCRIPT = (
     "import pathlib, time, os\npathlib.Path({marks!r}, os.environ['SLURM_PROCID']).write_text(repr(time.time()))\n"
 )
@@ -59,11 +61,11 @@ class Client:
             words, folder=self.folder, environment=self.environment, timeout_s=_LIMIT_S, check=check
         ).text
 
-    def edit(self, number: int) -> None:
-        """Change the script, and forget that it has ever run."""
+    def edit(self, number: int, program: str = "") -> None:
+        """Change the script, which begins with `program`, and forget that it has ever run."""
         for mark in self.marks.iterdir():
             mark.unlink()
-        (self.folder / "go.py").write_text(f"# edit {number}\n{_SCRIPT.format(marks=str(self.marks))}")
+        (self.folder / "go.py").write_text(f"# edit {number}\n{program}{_SCRIPT.format(marks=str(self.marks))}")
 
     def begun_at(self) -> float:
         """Return when the last of two ranks began, in seconds since 1970."""
@@ -76,9 +78,9 @@ class Client:
             time.sleep(_POLL_S)
         sys.exit("two ranks have not begun within a minute")
 
-    def start_s(self, number: int, *words: str) -> float:
+    def start_s(self, number: int, program: str, *words: str) -> float:
         """Return the seconds that a command takes to start two ranks, and wait until it has ended."""
-        self.edit(number)
+        self.edit(number, program)
         began_at = time.time()
         self.call(*words)
         return self.begun_at() - began_at
@@ -92,27 +94,32 @@ class Client:
         listed = self.call("squeue", "--steps", "--noheader", "--format=%i").split()
         return [step for step in listed if step.rpartition(".")[2].isdigit()]
 
+    def wait_for_steps(self) -> None:
+        """Stay until no step runs."""
+        while self.steps():
+            time.sleep(_POLL_S)
+
 
 def cycles(client: Client, count: int) -> None:
     """Print the seconds of starts in one reservation."""
     reserved = json.loads(client.call(*_RESERVE, "--json"))
     submit = (TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again")
     srun = ("srun", f"--jobid={reserved['scheduler']['job_id']}", "--overlap", "--nodes=2", "--ntasks=2", "--mem=0")
-    ours, steps, bare = list[float](), list[float](), list[float]()
-    for number in range(count):
-        ours.append(client.start_s(number, *submit, "--", sys.executable, "go.py"))
-        newest = max(client.folder.glob("runs/*/.srun"), key=lambda path: path.stat().st_mtime)
-        steps.append(client.begun_at() - newest.stat().st_mtime)
-        bare.append(client.start_s(number, *srun, sys.executable, "go.py"))
-        while client.steps():
-            time.sleep(_POLL_S)
+    for name, program in _PROGRAMS.items():
+        ours, steps, bare = list[float](), list[float](), list[float]()
+        for number in range(count):
+            ours.append(client.start_s(number, program, *submit, "--", sys.executable, "go.py"))
+            newest = max(client.folder.glob("runs/*/.srun"), key=lambda path: path.stat().st_mtime)
+            steps.append(client.begun_at() - newest.stat().st_mtime)
+            client.wait_for_steps()
+            bare.append(client.start_s(number, program, *srun, sys.executable, "go.py"))
+            client.wait_for_steps()
+        print(f"{name}, {count} starts each, load {os.getloadavg()[0]:.0f}")
+        for label, each in (("submit --in last", ours), ("its step alone", steps), ("bare srun", bare)):
+            ratio = statistics.median(each) / statistics.median(bare)
+            spread = f"({min(each):.2f} to {max(each):.2f})"
+            print(f"  {label:<18}{statistics.median(each):.2f} s {spread}, {ratio:.2f} x bare srun", flush=True)
     client.call(TRAINJOB, "cancel", reserved["id"])
-    for name, each in (("submit --in last", ours), ("its step alone", steps), ("bare srun", bare)):
-        ratio = statistics.median(each) / statistics.median(bare)
-        print(
-            f"{name:<18}{statistics.median(each):.2f} s ({min(each):.2f} to {max(each):.2f}), {ratio:.2f} x bare srun"
-        )
-    sys.stdout.flush()
 
 
 def kills(client: Client, count: int) -> None:

@@ -1,5 +1,20 @@
-"""python -m trainjob: the command line, where its script is not on PATH."""
+"""The command line: `trainjob`, or `python -m trainjob` where its script is not on PATH."""
 
-from trainjob.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; say in one line that its own modules can't be read."""
+    try:
+        from trainjob.cli.main import main as run
+    except (OSError, ImportError, MemoryError) as error:
+        sys.stderr.write(
+            f"trainjob: its own modules can't be read ({type(error).__name__}: {error}). Look at the disk that "
+            f"{sys.prefix} is on, then call it again; if that is well, install trainjob again\n"
+        )
+        sys.exit(1)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,8 @@
 
     python -m benchmarks.public_programs [NAME or draw_N …]        # without: draw_1
 
+The programs run by the Python of TRAINJOB_FRAMEWORKS_VENV, if that is set, as those of draw_9 need it.
+
 At each change of progress.json, and in `status --json` in the middle and at the end, a total must be the planned one or
 unknown, and in the end the updates those that were made. Where a program prints nothing that could tell its updates,
 the epoch is what must be right. Each loss in metrics.jsonl must be one that the program printed of its training, and
@@ -28,6 +30,9 @@ from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.records import attempts
 
+_FRAMEWORKS = os.environ.get("TRAINJOB_FRAMEWORKS_VENV")
+PYTHON = f"{_FRAMEWORKS}/bin/python" if _FRAMEWORKS else sys.executable
+
 
 def script_of(name: str) -> Path:
     """Return the file that has a program."""
@@ -46,7 +51,7 @@ class Shown:
             shutil.copy(file, project)
         self._environ = {**os.environ, **{f"XDG_{one}_HOME": str(place / one) for one in ("DATA", "CONFIG", "CACHE")}}
         words = ["--cluster", "local", "--instances", "1", "--env", f"TRUTH={truth}", "--env", "OMP_NUM_THREADS=1"]
-        submitted = self._trainjob("submit", *words, "--", sys.executable, script.name, name, folder=project)
+        submitted = self._trainjob("submit", *words, "--", PYTHON, script.name, name, folder=project)
         run = Path(submitted["folder"])
         self.seen: list[tuple[int | None, int | None]] = []
         self.epoch: int | None = None
@@ -89,9 +94,8 @@ class Shown:
         for total in {total for _, total in self.seen} - {None, *planned}:
             yield f"total {total} of {self.truth['total']}"
         for status in self.statuses:
-            if status["total_updates"] not in (None, *planned) or (status["update"] or 0) > max(
-                _listed(self.truth["updates"])
-            ):
+            most = max((one for one in _listed(self.truth["updates"]) if one is not None), default=0)
+            if status["total_updates"] not in (None, *planned) or (status["update"] or 0) > most:
                 yield f"status: update {status['update']} of {status['total_updates']}"
         if self.statuses[-1]["update"] != self.record.get("update"):
             yield f"status: update {self.statuses[-1]['update']} in the end"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from tests.support.local_runs import LIMIT_S, command_of
 from tests.support.programs import ran
 from trainjob.contract import exits
-from trainjob.contract.paths import RunPaths
+from trainjob.contract.paths import CONTRACT, RunPaths
 from trainjob.launch.options import GRACE_S
 from trainjob.records import attempts
 
@@ -108,6 +109,26 @@ def test_every_rank_is_told_to_end(launched: Callable[..., Launched], sent: int,
     one.process.send_signal(sent)
     assert one.ended()[0] == 0
     assert [one.log(rank) for rank in (0, 1)] == [["ready", heard]] * 2
+
+
+@pytest.mark.parametrize("module", ["trainjob.launch", "trainjob.launch.once"])
+def test_an_exit_code_is_known_where_the_signal_of_ended_children_is_ignored(tmp_path: Path, module: str) -> None:
+    (tmp_path / "code").mkdir()
+    step = [{"shell": "trap; exit 3"}]
+    asked = {"cluster": {"file": {}}, "job": {"once": {"job": step}}}
+    job = {"contract": CONTRACT, "train": None, "command": ["true"], "environment": {}, "asked": asked}
+    RunPaths(tmp_path).job.write_text(json.dumps(job))
+    words = [sys.executable, "-m", module, str(tmp_path)]
+    if module == "trainjob.launch":
+        words += ["--launcher", "local", "--", "sh", "-c", "exit 3"]
+    ended = subprocess.run(
+        words,
+        env={**os.environ, "TRAINJOB_RUN_DIR": str(tmp_path), "TRAINJOB_ATTEMPT": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ended.returncode == 3
 
 
 def test_who_has_sent_a_signal_that_the_job_script_did_not_is_noted(launched: Callable[..., Launched]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.programs import ran
 from trainjob.contract import ports
 
@@ -88,3 +90,21 @@ def test_threads_spin_on_a_quiet_machine_unless_the_user_says_how_they_wait(
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     ran([sys.executable, "-c", QUIET, *options], environ={**plain, **stated}, timeout_s=100, code=0)
     assert (tmp_path / "logs/rank-0000.log").read_text().splitlines()[-1] == reported
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("launch/main.py", ["-m", "trainjob.launch", "--launcher", "local"]),
+        ("launch/ranks/supervise.py", ["-m", "trainjob.launch", "--launcher", "local"]),
+        ("watch/show.py", ["-m", "trainjob"]),
+        ("contract/paths.py", ["-m", "trainjob"]),
+    ],
+)
+def test_modules_that_a_disk_does_not_give_are_one_line(tmp_path: Path, module: str, words: list[str]) -> None:
+    shutil.copytree(ROOT / "trainjob", tmp_path / "trainjob", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "trainjob" / module).write_text("raise OSError(5, 'Input/output error', __file__)\n")
+    (tmp_path / "run" / "code").mkdir(parents=True)
+    ended = ran([sys.executable, *words, str(tmp_path / "run"), "--", "true"], folder=tmp_path, timeout_s=100, code=1)
+    assert (ended.stderr.startswith("trainjob: "), ended.stderr.count("\n")) == (True, 1), ended.stderr
+    assert f"Input/output error: '{tmp_path}" in ended.stderr

@@ -83,6 +83,8 @@ class SlurmBash(Bash):
         super().__init__(folder, entry)
         self.before = before
         self.program("scontrol", RUNNING)
+        for name in ("squeue", "sbatch", "scancel"):  # a machine's own would wait for a controller
+            self.program(name, "exit 1")
         # The folder of srun stays on PATH.
         self.program("srun", 'exec "$@"')
 

@@ -21,7 +21,7 @@ from trainjob.kinds.lookup import NamedCluster
 from trainjob.observe.report.page import render
 from trainjob.observe.status import Snapshot, poll
 from trainjob.records.files import load_json, write_atomically, write_json
-from trainjob.requests import interface
+from trainjob.requests import interface, submission
 from trainjob.requests.interface import PlannedJob, Run
 
 PROBE = Path(trainjob.__file__).parent / "train" / "measure" / "probe.py"
@@ -198,7 +198,7 @@ def _outcome(planned: PlannedStep, found: Sequence[Problem], run: str | None = N
 
 @contextmanager
 def _submitted(job: PlannedJob, say: Callable[[str], None]) -> Iterator[Run]:
-    run = job.submit(again=True, check=False)
+    run = Run(submission.submit(job.prepared, again=True, check=False))
     say(f"  run {run.id}")
     try:
         yield run

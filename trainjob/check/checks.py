@@ -125,7 +125,7 @@ def problems(context: Context, depth: Depth | None = None) -> list[Problem]:
 
 def _problems(context: Context, depth: Depth) -> Iterator[Problem]:
     checks: tuple[Check, ...] = _OF_FILES
-    if requirements.is_reachable(context.request):
+    if depth.hosts and requirements.is_reachable(context.request):
         checks += (_OF_LOGIN_NODE, *_OF_HOSTS, *(_OF_SCHEDULER if depth.scheduler else ()))
     try:
         for check in checks:

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Depth:
-    """The depth of a check. `thorough`: it reads whole data sets; `scheduler`: it queries the scheduler too."""
+    """The depth of a check. `thorough`: it reads whole data sets; `scheduler`, `hosts`: it asks these, too."""
 
     thorough: bool = False
     scheduler: bool = False
+    hosts: bool = True
 
 
 @dataclass(frozen=True)

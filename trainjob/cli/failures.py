@@ -71,6 +71,9 @@ def _refused(error: Exception) -> UserError | None:
         error = OSError(errno.EAGAIN, "no memory" if isinstance(error, MemoryError) else "no further thread")
     if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
         return UserError(str(error), "correct the link, which leads to itself")
+    if isinstance(error, ModuleNotFoundError) and (error.name or "trainjob").partition(".")[0] != "trainjob":
+        cure = "call trainjob by the Python in which pip has installed it"
+        return UserError(f"{sys.executable} has no {error.name}, which trainjob needs", cure, "not-installed")
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -158,6 +159,8 @@ def _warn_of_passed_over() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     asked = list(sys.argv[1:] if arguments is None else arguments)
+    # Whoever called may ignore it: every program that is started here would seem to end with 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if complete.VARIABLE in os.environ:
         complete.know_shells()
     with show.protected(), failures.handled(asked):

@@ -13,9 +13,16 @@ sys.path.append(sys.path.pop(0))
 # One rank writes bytecode for all: thousands would write the same files into the same folders.
 sys.dont_write_bytecode = sys.dont_write_bytecode or os.environ.get("SLURM_PROCID", "0") != "0"
 
-from trainjob.launch.main import main  # noqa: E402 - after what its imports need
+try:
+    from trainjob.launch.main import main  # after what its imports need
 
-code = main(sys.argv[1:])
+    code = main(sys.argv[1:])
+except (OSError, ImportError, MemoryError) as error:  # of a disk, a file server or a limit, while modules are read, too
+    sys.stderr.write(
+        "trainjob: the launcher on %s can't go on (%s: %s): look at the disk of the run directory and at the limits of "
+        "that host, then: trainjob resume\n" % (os.uname().nodename, type(error).__name__, error)
+    )
+    code = 1
 for stream in filter(None, (sys.stdout, sys.stderr)):
     with contextlib.suppress(OSError, ValueError):  # its reader has gone
         stream.flush()

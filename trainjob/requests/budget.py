@@ -11,7 +11,7 @@ from trainjob.cluster.base import Cluster
 from trainjob.cluster.common import Budget
 from trainjob.cluster.reading import read_preferences
 from trainjob.cluster.slurm_text import seconds
-from trainjob.contract.programs.slurm_options import ASK_FOR_DEVICES
+from trainjob.contract.programs.slurm_options import asks_for_devices
 from trainjob.contract.steps import parse_retry
 from trainjob.kinds.choice import project_settings
 from trainjob.lifecycle import ledger
@@ -37,9 +37,9 @@ def charged(prepared: Prepared) -> Charge:
 def _beside(request: Request) -> str | None:
     """Return a directive by which a job may have more devices than its plan says; None without one."""
     stated, plan, cluster = request.job.directives, request.plan, request.cluster
-    found = sorted(ASK_FOR_DEVICES.intersection(stated))
-    if not plan.devices:  # of a job on CPUs, `exclusive` and other resources take none
-        found = [name for name in found if cluster.has_scheduler and "gpu" in f"{name}={stated[name]}"]
+    found = sorted(name for name, value in stated.items() if asks_for_devices(name, value))
+    if not plan.devices:  # of a job on CPUs, `exclusive` takes none
+        found = [name for name in found if cluster.has_scheduler and name != "exclusive"]
     elif _held(request) >= plan.host_count * (cluster.accelerators_per_host or 0):
         found = []
     return found[0] if found else None

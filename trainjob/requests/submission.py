@@ -60,10 +60,13 @@ def context_of(prepared: Prepared) -> Context:
 
 
 def refuse_problems(prepared: Prepared, *, over_budget: bool = False) -> None:
-    """Raise ProblemsError with every problem of a job. Does not read whole data sets."""
+    """Raise ProblemsError with every problem of a job. Does not read whole data sets.
+
+    In an allocation nothing waits in a queue: what its nodes lack shows as soon as a look at them would tell.
+    """
     all_problems = [
         problem
-        for problem in find_problems(prepared, Depth(scheduler=True))
+        for problem in find_problems(prepared, Depth(scheduler=True, hosts=prepared.inside is None))
         if not (over_budget and problem.code == ledger.OverBudgetError.code)
     ]
     if all_problems:
@@ -78,13 +81,14 @@ def submit(
     after: Sequence[str] = (),
     again: bool = False,
     check: bool = True,
-    allow_secret_env: bool = False,
+    allow_secret_env: bool | None = None,
     over_budget: bool = False,
     before: Callable[[RunPaths], None] = lambda _paths: None,
 ) -> RunPaths:
     """Return the run, which has begun or waits in a queue. Under a scheduler it waits for the runs named in `after`.
 
-    `before` is called with the run directory before anything of the run exists.
+    `before` is called with the run directory before anything of the run exists. `allow_secret_env` is None where the
+    user has no such option.
 
     Raises UserError for a redirecting variable, missing facts about the site, every problem that `check` would find
     (unless `check` is False), an unreadable configuration of the user, the same job within a minute (unless `again` is
@@ -94,7 +98,7 @@ def submit(
     refuse_any(prepared.inside)
     notify.configured()
     if not allow_secret_env:
-        refuse_secrets(prepared)
+        refuse_secrets(prepared, can_allow=allow_secret_env is not None)
     files = prepared.render()
     named = prepared.named_cluster
     refuse_missing_facts(named.name, named.cluster, named.path)
@@ -128,11 +132,13 @@ def submit(
     return paths
 
 
-def refuse_secrets(prepared: Prepared, passed: Collection[str] | None = None) -> None:
+def refuse_secrets(prepared: Prepared, passed: Collection[str] | None = None, *, can_allow: bool = False) -> None:
     """Raise UserError for a secret, by its name or by its value: the run's script or job.json would contain it.
 
-    `passed`: the variables of a run that goes on, whose job was let pass when it was submitted.
+    `passed`: the variables of a run that goes on, whose job was let pass when it was submitted. `can_allow`: the
+    user's command has --allow-secret-env.
     """
+    or_allow = "; or give --allow-secret-env if it is no secret" if can_allow else ""
     job, cluster = prepared.request.job, prepared.request.cluster
     of_cluster, servers = f"in the file of cluster {prepared.request.plan.cluster}", roles.parse(job.roles).servers
     given = [(f"env.{name} {of_cluster}", name, value) for name, value in cluster.env.items()]
@@ -142,8 +148,7 @@ def refuse_secrets(prepared: Prepared, passed: Collection[str] | None = None) ->
         if is_secret_variable(name) and name not in (passed or ()):
             raise UserError(
                 f"{where}: the name looks like a secret's, and its value would be in the run's script or job.json",
-                f"write {name}=… into the file that secrets_file in the cluster file names (mode 0600), or give "
-                "--allow-secret-env if it is no secret",
+                f"write {name}=… into the file that secrets_file in the cluster file names (mode 0600){or_allow}",
                 "secret-env",
             )
     texts = [(where, value) for where, _, value in given]
@@ -158,7 +163,7 @@ def refuse_secrets(prepared: Prepared, passed: Collection[str] | None = None) ->
         raise UserError(
             f"{written}: a password or key is written there, and it would be in the run's script or job.json",
             "write it as NAME=… into the file that secrets_file in the cluster file names (mode 0600), and read NAME "
-            "from the environment; or give --allow-secret-env if it is no secret",
+            f"from the environment{or_allow}",
             "secret-env",
         )
 

@@ -72,7 +72,6 @@ def test_any_pieces_of_shell(pieces: list[str]) -> None:
     ],
 )
 def test_depth_and_growth(text: str) -> None:
-    assert diagnosed(text.encode())
     assert diagnosed(f"{text}\npython train.py\n".encode())
 
 

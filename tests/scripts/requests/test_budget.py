@@ -137,6 +137,9 @@ def test_directives_of_a_cluster_file_that_take_whole_nodes_are_charged_as_such(
     gives_gpus(slurm, "shared", directives={"partition": "gpu", "exclusive": False})
     submit("shared", hours=1.0, instances=1)
     assert charged() == 5.0
+    gives_gpus(slurm, "disk", request="gpus-per-node", directives={"gres": "lscratch:100"})
+    submit("disk", hours=1.0, instances=1)
+    assert charged() == 6.0
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,35 @@ def test_a_secret_is_known_by_its_value_too(
     command_line(*words, "--allow-secret-env")
 
 
+@pytest.mark.parametrize("line", ["env: {HF_TOKEN: x}", f"env: {{SOURCE: 'https://u:{_WRITTEN}@h/x'}}"])
+@pytest.mark.parametrize(
+    ("words", "can_allow"),
+    [
+        (["render", "-o", "job"], True),
+        (["submit"], True),
+        (["reserve", "--time-limit", "1:00:00"], False),
+        (["verify", "--resume"], False),
+    ],
+)
+def test_the_cure_for_a_secret_is_one_that_the_command_has(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    can_allow: bool,
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = "kind: slurm\nnodes: {count: 2, accelerator: cpu, cpus: 2, memory_gb: 2}\ntime_limit: '1:00:00'\n"
+    Path("c.yaml").write_text(f"{keys}runs_dir: {tmp_path}/runs\npython: /usr/bin/python3\n{line}\n")
+    own = ["c.yaml"] if words[0] == "reserve" else ["--cluster", "c.yaml", "--", "true"]
+    with pytest.raises(SystemExit):
+        main([*words, *own])
+    refused = capsys.readouterr().err
+    assert "secrets_file in the cluster file" in refused
+    assert ("--allow-secret-env" in refused) == can_allow
+
+
 def test_a_command_of_ones_own_and_a_job_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("instances: 3\nmicro_batch: 2\n")

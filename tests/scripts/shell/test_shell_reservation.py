@@ -32,7 +32,9 @@ def idle(bash: Bash) -> list[str]:
 
 
 def test_it_ends_complete_just_before_its_time_limit(bash: Bash) -> None:
-    bash.program("scontrol", 'echo "JobId=7 JobState=RUNNING Restarts=0 EndTime=$(date -d "+3 seconds" +%FT%T)"')
+    bash.program(
+        "scontrol", 'echo "JobId=7 JobState=RUNNING Restarts=0 EndTime=$(TZ=${TZ:-AAA+5} date -d "+3 seconds" +%FT%T)"'
+    )
     ended, _ = held(bash, *["echo 7.1"] * 9)
     assert (ended.code, bash.word("state")) == (0, "COMPLETED"), ended.err
     assert idle(bash) == ["its time has passed: its nodes are released"]
@@ -45,6 +47,14 @@ def test_it_ends_when_no_step_runs_after_a_warning(bash: Bash) -> None:
     assert warning.endswith("unless a run begins in it")
     assert end.endswith("its nodes are released")
     assert warning in ended.err
+
+
+def test_it_ends_complete_although_its_limit_passes_as_it_ends_idle(bash: Bash) -> None:
+    bash.program("scontrol", "echo 'JobId=7 JobState=TIMEOUT Reason=TimeLimit Restarts=0'")
+    bash.program("squeue", 'kill -USR1 "$(cat "$TRAINJOB_RUN_DIR/script")"')
+    ended = bash.run("echo $$ >script\n" + PAGE.replace("(hold", "(trap '' USR1; hold"), **JOB)
+    assert (ended.code, bash.word("state")) == (0, "COMPLETED"), ended.err
+    assert "USR1" in str(bash.word("events"))
 
 
 @pytest.mark.parametrize(

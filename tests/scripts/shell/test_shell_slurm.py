@@ -380,6 +380,7 @@ def test_a_job_that_was_cancelled_a_moment_ago_is_not_brought_back(bash: Bash) -
 )
 def test_only_the_controller_knows_why_term_came(bash: Bash, shown: str, marker: bool, state: str) -> None:
     bash.program("scontrol", f"echo 'JobId=7 {shown}'")
+    bash.program("sleep", "exec /bin/sleep 0.02")
     leaves = "touch requeue ready" if marker else "touch ready"
     ranks = f"trap 'exit 143' TERM\n{leaves}\nwhile [ ! -e go ]; do sleep 0.05; done"
     process = bash.start(page(ranks), **JOB)
@@ -421,9 +422,10 @@ def test_so_it_is_where_no_python_starts_on_the_scripts_host(
     bash: Bash, marks: str, controller: str, state: str
 ) -> None:
     bash.program("scontrol", controller)
-    bash.program("python3", "exit 1")
+    bash.program("python3", "echo 'Traceback (most recent call last):' >&2; exit 1")
     output = bash.run(page(f"mkdir .ended; echo 0 | tee {marks}"), **NODES)
     assert (bash.word("state"), "judged by its files alone" in output.err) == (state, True)
+    assert "Traceback" not in output.err
 
 
 def test_where_no_python_starts_a_follow_up_job_that_has_begun_continues_the_run(bash: Bash) -> None:

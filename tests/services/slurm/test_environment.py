@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.local_runs import Here, Run
 from tests.support.slurm_jobs import LIMIT_S, Login, everything_printed
+from trainjob.contract.paths import RunPaths
+from trainjob.records import events, failure
 from trainjob.rehearse.slurm.description import Description, SlurmPartition
 from trainjob.rehearse.slurm.private import PrivateSlurm, private_slurm
 
@@ -151,3 +153,30 @@ def test_a_limit_above_a_nodes_own_is_refused_with_its_cure(login: Login) -> Non
     assert run.word("state") == "FAILED"
     output = everything_printed(run)
     assert "the prologue sets ulimit -S -n 9999999999 on the first node, and on node1 at most" in output
+
+
+# The first rank has a handler of TERM, as a script that saves; the other one, on the other node, fails.
+FAILS = """\
+import os, pathlib, signal, sys, time
+ready, got = (pathlib.Path(os.environ["TRAINJOB_RUN_DIR"], name) for name in ("ready", "got"))
+if os.environ["RANK"] == "0":
+    signal.signal(signal.SIGTERM, lambda *_: (got.touch(), sys.exit(0)))
+    ready.touch()
+    time.sleep(300)
+while not ready.exists():
+    time.sleep(0.1)
+sys.exit("no data")
+"""
+
+
+def test_the_term_that_srun_sends_to_the_other_node_after_a_failure_is_no_request_and_no_event(login: Login) -> None:
+    run = login.render("--instances", "2", "--hosts", "2", "--", sys.executable, "-c", FAILS)
+    login.wait(login.slurm.run(["sbatch", "--parsable", "job.sbatch"], folder=run.folder).text.strip())
+    paths = RunPaths(run.folder)
+    assert run.word("state") == "FAILED", everything_printed(run)
+    assert (run.folder / "got").exists(), "srun has sent no TERM: this shows nothing"
+    failed = failure.read(paths)
+    assert failed is not None
+    assert (failed.rank, failed.exit_code) == (1, 1)
+    assert not paths.bypassed(1, "TERM").exists()
+    assert "TERM" not in events.why_ended(events.read(paths), 1)

@@ -112,7 +112,7 @@ PROGRAMS = {
     "a critic and a generator that step twice each": (
         "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
         "for _ in range(5):\n    for at in (0, 0, 1, 1): loss([model, other][at]).backward(); two[at].step()",
-        *(11, None),
+        *(10, None),
     ),
     "a limit in a named tuple": (
         "from collections import namedtuple\ncfg = namedtuple('Config', ['total_steps'])(20)\n"
@@ -124,6 +124,27 @@ PROGRAMS = {
         "        for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()\n"
         "        model.eval()\nmain()",
         *(30, 30),
+    ),
+    "epochs that end early": (
+        f"epochs = 3\n{SGD}for epoch in range(epochs):\n"
+        "    for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()\n"
+        "    if epoch == 1: break",
+        *(20, None),
+    ),
+    "batches of two loaders": (
+        f"epochs = 3\n{SGD}for epoch in range(epochs):\n"
+        "    for (batch,), other in zip(loader, range(5)): model(batch).square().mean().backward(); optimizer.step()",
+        *(15, None),
+    ),
+    "epochs of several runs": (
+        f"epochs = 3\n{SGD}for run in range(2):\n    for epoch in range(epochs):\n"
+        "        for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()",
+        *(60, None),
+    ),
+    "turns of six steps": (
+        "two = [torch.optim.Adam(one.parameters()) for one in (model, other)]\n"
+        "for _ in range(2):\n    for at in (0,) * 6 + (1,) * 6: loss([model, other][at]).backward(); two[at].step()",
+        *(24, None),
     ),
     "epochs that a variable counts": (
         f"epochs, max_itrs, updates = 0, 25, 0\n{SGD}while updates < max_itrs:\n    epochs += 1\n"
@@ -157,7 +178,8 @@ def counted(program: str, tmp_path: Path) -> tuple[str, Look]:
     with tempfile.TemporaryFile() as file:
         counts = Counts(file)
         environ = {**os.environ, **ours, **counts.environment()}
-        printed = ran([PYTHON, "-c", program], environ=environ, code=0).stdout
+        (tmp_path / "program.py").write_text(program)
+        printed = ran([PYTHON, str(tmp_path / "program.py")], environ=environ, code=0).stdout
         return printed, counts.look((tmp_path / "notes").read_text())
 
 
@@ -168,7 +190,7 @@ def test_updates_are_counted_and_the_program_is_the_same(name: str, tmp_path: Pa
     assert (look.counted.updates if look.counted else None) == updates
     assert (look.counted.total(look.counted.epochs) if look.counted else None) == total
     assert look.is_awaited == (name == "no optimizer")
-    plain = ran([PYTHON, "-c", BEGINS + program + ENDS], environ={**os.environ, "OMP_NUM_THREADS": "1"}, code=0).stdout
+    plain = ran([PYTHON, str(tmp_path / "program.py")], environ={**os.environ, "OMP_NUM_THREADS": "1"}, code=0).stdout
     assert printed == plain
 
 

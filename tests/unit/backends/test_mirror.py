@@ -17,7 +17,9 @@ from trainjob.backends import mirror
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.machines import remote_files
+from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
+from trainjob.machines.process import Completed
 from trainjob.machines.remote_files import Grown
 from trainjob.records.submission import Remote, Submission
 
@@ -291,3 +293,33 @@ def test_a_copy_that_was_cut_short_leaves_nothing(
     with pytest.raises(shown or type(error)):
         mirror.copy(paths, run_of(paths), target)
     assert os.listdir(target.parent) == []
+
+
+@pytest.mark.parametrize("arrives", ["weights", "weight"])
+def test_a_copy_is_what_was_there_or_is_not_kept(
+    paths: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrives: str
+) -> None:
+    target = tmp_path / "elsewhere/new"
+
+    class Copies(ToldMachine):
+        def receive(self, source: str, target: Path) -> None:
+            assert source == "/there/abcd"
+            target.mkdir()
+            (target / "model").write_text(arrives)
+
+        def run(self, *_: object, **__: object) -> Completed:
+            return Completed((), 0, b"1  job.json\n2  model\n", "")
+
+    def here(*_: object, **__: object) -> Completed:
+        digest = "2" if arrives == "weights" else "3"
+        return Completed((), 0, f"1  job.json\n{digest}  model\n".encode(), "")
+
+    monkeypatch.setattr(mirror, "place_of", lambda *_: (Copies(), "/there/abcd"))
+    monkeypatch.setattr(type(HERE), "run", here)
+    if arrives == "weights":
+        mirror.copy(paths, run_of(paths), target)
+        assert (target / "model").read_text() == arrives
+    else:
+        with pytest.raises(UserError, match="model in /there/abcd on"):
+            mirror.copy(paths, run_of(paths), target)
+        assert not target.exists()

@@ -26,7 +26,11 @@ def plain(top: Path, secrets_file: str | None = None) -> Project:
 # --- A folder without git.
 
 
-def test_everything_is_taken_but_folders_that_nobody_means_and_earlier_runs(tmp_path: Path) -> None:
+def test_everything_is_taken_but_folders_that_nobody_means_and_earlier_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    write(tmp_path, "share/trainjob/index/abcd", "runs/.abcd.7.part/code/trainjob/x.py", "runs/.abcd.removed/job.json")
     never = (".git", ".venv", "node_modules", "__pycache__", "a/.tox")
     write(tmp_path, "train.py", "a/b/c.py", "runs/abcd/job.json", "runs/abcd/code/trainjob/x.py", "half/job.json")
     write(tmp_path, *(f"{name}/x.py" for name in never))
@@ -37,6 +41,18 @@ def test_everything_is_taken_but_folders_that_nobody_means_and_earlier_runs(tmp_
     found = select(plain(tmp_path))
     assert set(found.files) == {"train.py", "a/b/c.py", "half/job.json", "code/trainjob/y.py", "link", "file-link"}
     assert found.left_out == ()
+
+
+def test_what_went_away_since_it_was_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.py", "b.py")
+    reason = Project.reason_to_leave_out
+
+    def goes_away(project: Project, name: str) -> str | None:
+        (tmp_path / "a.py").unlink(missing_ok=True)
+        return reason(project, name) if name == "b.py" else None
+
+    monkeypatch.setattr(Project, "reason_to_leave_out", goes_away)
+    assert select(plain(tmp_path)).files == ("b.py",)
 
 
 def test_secrets_data_and_what_is_no_file_stay_behind(tmp_path: Path) -> None:

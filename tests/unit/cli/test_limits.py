@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sys
 from pathlib import Path
 
@@ -31,11 +32,35 @@ def test_a_limit_of_the_machine_is_no_bug(capsys: pytest.CaptureFixture[str], er
     assert text in capsys.readouterr().err
 
 
+def test_exit_codes_of_programs_are_known_where_the_caller_ignores_its_children() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(SystemExit):
+            main(["--version"])
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_a_file_server_that_has_gone_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, handled(["list"]):
         raise OSError(errno.ESTALE, "Stale file handle", "/shared/job.yaml")
     assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
     assert "/shared/job.yaml can't be reached (Stale file handle)" in capsys.readouterr().err
+
+
+def test_a_python_without_what_trainjob_needs_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, handled(["list"]):
+        raise ModuleNotFoundError("No module named 'platformdirs'", name="platformdirs")
+    assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
+    assert f"{sys.executable} has no platformdirs, which trainjob needs" in capsys.readouterr().err
+
+
+def test_a_module_of_our_own_that_is_missing_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, handled(["list"]):
+        raise ModuleNotFoundError("No module named 'trainjob.odd'", name="trainjob.odd")
+    assert ended.value.code == exits.OUR_BUG
+    assert "BUG: ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_another_runtime_error_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.run_folders import made, recorded
+from tests.support.run_folders import made, made_element, recorded
 from tests.support.told_back_end import NEW, Told, told_as
 from trainjob.backends import containers, folder, mirror, registry
 from trainjob.backends.base import Liveness, NotSubmittedError, UnknownOutcomeError
@@ -211,3 +211,20 @@ def test_a_job_that_a_lost_submission_has_left_is_taken(told: Told, paths: RunPa
     found = registry.adopt(paths, recorded(paths))
     assert found is not None
     assert recorded(paths).native == found.native == NEW
+
+
+@pytest.mark.parametrize("error", [NotSubmittedError("full"), UnknownOutcomeError("no answer")])
+def test_elements_that_certainly_never_began_are_recorded_as_before(
+    told: Told, paths: RunPaths, error: UserError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, state in ((0, "FAILED"), (2, "LOST")):
+        made_element(paths, number, state)
+    recorded(paths).replace(attempt=4).write(paths.of_element(2))
+    before = {number: recorded(paths).replace(attempt=5) for number in (0, 2)}
+    told.fail(error)
+    monkeypatch.setattr(told, "start_elements", lambda *_: told.starts())
+    with pytest.raises(type(error)):
+        start.hand_over_elements(paths, before)
+    is_as_before = isinstance(error, NotSubmittedError)
+    assert paths.of_element(0).submission.exists() is not is_as_before
+    assert recorded(paths.of_element(2)).attempt == (4 if is_as_before else 5)

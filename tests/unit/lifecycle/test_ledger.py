@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.run_folders import made
-from trainjob.backends.base import NotSubmittedError
+from tests.support.told_back_end import told_as
+from trainjob.backends.base import Answer, Liveness, NotSubmittedError
 from trainjob.contract import clock
-from trainjob.contract.paths import home
+from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
 from trainjob.lifecycle.ledger import Charge, Cost, Limit
 from trainjob.observe import status as of_status
+from trainjob.planning import pack
 
 ALL = Limit(100.0, "GPU", None, "config.yaml")
 
@@ -132,3 +136,161 @@ def test_what_certainly_never_began_is_not_charged(
     with pytest.raises(type(error)):
         submitted()
     assert ledger.used([ALL]) == [(ALL, hours)]
+
+
+# --- A budget that is too small.
+
+GPU, FEW = "GPU-hours", "the budget is 10 GPU-hours a day (budget in config.yaml)"
+AGAIN = [RunPaths(Path("/runs/abcd"))]
+
+
+@pytest.mark.parametrize(
+    ("cost", "more", "charged_h", "text", "cure"),
+    [
+        (Cost("GPU", 4, 5.0), {}, 5.0, "", ""),  # all that is left
+        (Cost("IPU", 4, 99.0), {}, 5.0, "", ""),  # other devices
+        (Cost("IPU", 4, 1.0), {"beside": "gres"}, 5.0, "", ""),
+        (
+            Cost("GPU", 4, 5.5),
+            {},
+            5.0,
+            "this job may cost 5.50 GPU-hours, but 5.00 of 10 GPU-hours a day (budget in config.yaml) are left; "
+            "5.00 are already charged",
+            "Give --time-limit 01:15:00, or fewer devices",
+        ),
+        (
+            Cost("GPU", 4, 2.0, 3),
+            {},
+            5.0,
+            "this job may cost 6.00 GPU-hours in 3 starts of 2.00, but 5.00 of 10 GPU-hours",
+            "Give --max-attempts 2: it then starts at most that many times",
+        ),
+        (
+            Cost("GPU", 4, 6.0, 2),
+            {},
+            5.0,
+            "this job may cost 12.00 GPU-hours in 2 starts of 6.00, but 5.00 of",
+            "Give --time-limit 01:15:00 --max-attempts 1, or fewer devices",
+        ),
+        (Cost("GPU", 60, 2.0), {}, 9.0, "but 1.00 of", "Give --time-limit 00:01:00, or fewer devices"),
+        (Cost("GPU", 61, 2.0), {}, 9.0, "but 1.00 of", "Wait for running jobs to end"),
+        (Cost("GPU", 1, 2.0), {}, 12.0, "but 0.00 of", "Wait for running jobs to end"),
+        (Cost("GPU", 4, 2.0, 3), {"again": AGAIN}, 5.0, "in 3 starts of 2.00", "Wait for running jobs to end; each is"),
+        (
+            Cost("GPU", 4, math.inf),
+            {},
+            0.0,
+            f"{FEW}, and this job has no time limit, so its 4 GPUs",
+            "Give --time-limit;",
+        ),
+        (Cost("GPU", 4, 1.0), {}, math.inf, "a run without a time limit counts until it has ended", "Wait for running"),
+        (
+            Cost("GPU", 4, 1.0),
+            {"beside": "gres"},
+            0.0,
+            f"{FEW}, and directives.gres may take GPUs beside the 4 of the plan",
+            "Take it out and give --instances",
+        ),
+        (
+            Cost("GPU", 0, 0.0),
+            {"beside": "gres"},
+            0.0,
+            "beside the 0 of the plan",
+            "Take it out and state in the cluster file what its nodes have (accelerator)",
+        ),
+    ],
+)
+def test_a_submission_that_does_not_fit_is_told_what_would(
+    cost: Cost, more: dict[str, Any], charged_h: float, text: str, cure: str
+) -> None:
+    limit = Limit(10.0, "GPU", "day", "config.yaml")
+    found = ledger.over(limit, Charge(cost, "hpc", "/p", [limit], **more), charged_h)
+    assert (found is None) == (not text)
+    if found is not None:
+        assert text in found.text
+        assert found.cure.startswith(cure), found.cure
+        assert found.cure.endswith("; or submit it yourself at a terminal, with --over-budget")
+
+
+@pytest.mark.parametrize(("before", "hours", "is_told"), [(0.0, 6.0, False), (9.0, 2.0, True), (None, 2.0, True)])
+def test_a_run_that_goes_on_counts_beside_what_it_has_cost(before: float | None, hours: float, is_told: bool) -> None:
+    limit, paths = Limit(10.0, "GPU", None, "config.yaml"), RunPaths(Path("/runs/abcd"))
+    charged({"run": "abcd", "device": "GPU", "most": before}, {"run": "other", "device": "GPU", "most": 1.0})
+    charge = Charge(Cost("GPU", 1, hours), "hpc", "/p", [limit], [paths])
+    if is_told:
+        with pytest.raises(ledger.OverBudgetError), ledger.charged(paths, charge):
+            pass
+    else:
+        with ledger.charged(paths, charge) as begins:
+            begins()
+        assert ledger.used([limit])[0][1] == hours + 1.0
+
+
+# --- What an ended run has cost.
+
+
+def ended_run(tmp_path: Path, *events: str, devices: int = 4, **row: Any) -> RunPaths:
+    """Return a run that has ended, with a row in the ledger and with events: |-separated fields of a line each."""
+    paths = made(tmp_path, "abcd", state="FAILED", native={"job_id": "7", "folder": str(tmp_path)}, backend="slurm")
+    paths.events.write_text("".join(line.replace("|", "\t") + "\n" for line in events))
+    charged({**RUNS, "folder": str(paths.folder), "most": 100.0, **row})
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("events", "row", "spent"),
+    [
+        (["3600|1|began|n1", "7200|1|ended|FAILED 1"], {}, 4.0),
+        (["3600|1|began|n1", "7200|1|ended|FAILED 1", "7200|2|began|n1", "9000|2|ended|FAILED 1"], {}, 6.0),
+        (["3600|1|began|n1", "7200|1|ended|FAILED 1"], {"most": 3.0}, 3.0),
+        (["3600|1|began|n1", "7200|1|ended|FAILED 1"], {"before": 2.0}, 6.0),
+        (["3600|1|began|n1", "7200|1|ended|FAILED 1"], {"before": 2.0, "attempts": {"": 1}}, 2.0),
+        (["3600|1|began|n1"], {}, 8.0),  # it has noted no end: until now
+        ([], {}, 0.0),
+        (["3600|1|began|n1", "7200|1|ended|FAILED 1"], {"attempts": {"7": 1}}, 0.0),  # a part that was not charged
+    ],
+)
+def test_an_ended_run_has_cost_its_devices_as_long_as_its_attempts_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: list[str], row: dict[str, Any], spent: float
+) -> None:
+    paths = ended_run(tmp_path, *events, **{"before": 0.0, **row})
+    monkeypatch.setattr(clock, "time", lambda: 10_800.0)
+    monkeypatch.setattr(pack, "devices_held", lambda *_: 4)
+    told_as(monkeypatch, "slurm")
+    ledger.settle(paths)
+    newest = rows_of(home() / "ledger.jsonl")[-1]
+    assert newest["spent"] == spent
+    ends = [float(line.partition("|")[0]) for line in events if "|ended|" in line]
+    was_charged = row.get("attempts") is None
+    assert newest["ended_at"] == (max(ends) if ends and was_charged else 10_800.0)
+    assert ledger.used([ALL])[0][1] == spent
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+def test_a_run_that_may_still_cost_counts_at_its_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    paths = ended_run(tmp_path, "3600|1|began|n1")
+    told = told_as(monkeypatch, "slurm")
+    told.answer = Answer(Liveness.ALIVE, state)
+    ledger.settle(paths)
+    assert ledger.used([ALL])[0][1] == 100.0
+
+
+def test_a_run_whose_record_is_damaged_counts_at_its_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = ended_run(tmp_path, "3600|1|began|n1", "7200|1|ended|FAILED 1")
+    paths.job.write_text("{")
+    told_as(monkeypatch, "slurm")
+    ledger.settle(paths)
+    assert ledger.used([ALL])[0][1] == 100.0
+
+
+@pytest.mark.parametrize(
+    ("state", "hours"),
+    [("LOST", 0.0), ("CANCELLED", 0.0), ("RUNNING", 100.0)],
+)
+def test_what_was_never_found_is_charged_what_has_run_of_it(tmp_path: Path, state: str, hours: float) -> None:
+    paths = made(tmp_path, "abcd", state=state, native=None)
+    charged({**RUNS, "folder": str(paths.folder), "most": 100.0, "before": 0.0})
+    ledger.release(replace(of_status.status(paths), state=state))
+    assert ledger.used([ALL])[0][1] == hours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.support.run_folders import made
 from tests.support.told_back_end import told_as
 from trainjob.backends.base import Answer, Liveness
-from trainjob.contract import states
+from trainjob.contract import clock, states
 from trainjob.contract.paths import home
 from trainjob.lifecycle import prune
 from trainjob.lifecycle.lock import locked
@@ -48,6 +48,14 @@ def test_the_newest_and_other_states_stay() -> None:
 @pytest.mark.usefixtures("three")
 def test_young_runs_stay() -> None:
     assert chosen(days=365 * 900) == []
+
+
+@pytest.mark.usefixtures("three")
+def test_a_run_is_old_from_the_moment_on_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    of_mid = datetime.fromisoformat("2026-01-02T00:00:00+00:00").timestamp()
+    for later_s, found in ((86_399, ["old"]), (86_400, ["old", "mid"])):
+        monkeypatch.setattr(clock, "time", lambda later_s=later_s: of_mid + later_s)
+        assert chosen(days=1) == found
 
 
 def test_a_removed_run_leaves_nothing(tmp_path: Path) -> None:

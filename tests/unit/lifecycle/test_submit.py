@@ -51,6 +51,14 @@ def handover(tmp_path: Path) -> Handover:
     return Handover(RENDERED, "näh", "c", "slurm", tmp_path / "runs", project, selection)
 
 
+def test_a_file_that_went_away_since_it_was_chosen_is_named(told: Told, handover: Handover) -> None:
+    (handover.project.top / "train.py").unlink()
+    with pytest.raises(UserError, match=r"project file .*train\.py can't be read"):
+        submit(handover)
+    assert (told.started, index.ids()) == ([], [])
+    assert list(handover.runs_dir.iterdir()) == []
+
+
 def test_a_run_is_whole_recorded_and_in_the_index_when_it_begins(told: Told, handover: Handover) -> None:
     paths = submit(handover)
     assert paths.folder.parent == handover.runs_dir

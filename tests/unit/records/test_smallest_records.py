@@ -402,6 +402,21 @@ def test_a_launcher_knows_whether_its_ranks_train_and_use_data(
     assert found.same_packages == "warn"
 
 
+def test_a_job_file_that_could_not_be_read_for_a_moment_is_read(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths.job.write_text(record(command=["a"]).to_json())
+    refusals = [files.DamagedError("can't be read (Input/output error)")]
+
+    def flaky(path: Path) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return files.load_json(path)
+
+    monkeypatch.setattr(job_facts, "load_json", flaky)
+    assert job_facts.read(paths.job).command == ["a"]
+
+
 # --- submission.json.
 
 

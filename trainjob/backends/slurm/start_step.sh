@@ -12,7 +12,12 @@ fi
 if [[ $(stat -c %a .) != *00 ]]; then umask 022; fi
 mkdir -p logs || exit 1
 
-has_begun() { [[ "$(cat attempt 2>/dev/null)" == "$attempt" ]]; }
+# It starts no process: the run has begun meanwhile, and needs what there is of CPUs.
+has_begun() {
+  local word=
+  if [[ -f attempt ]]; then read -r word <attempt; fi 2>/dev/null
+  [[ "$word" == "$attempt" ]]
+}
 
 # An earlier try may have started it, and lost the answer.
 if [[ -e .srun ]] && squeue --steps --noheader --jobs="$job" --format=%j | grep -qxF -e "$name"; then

@@ -74,7 +74,7 @@ def _write(prepared: Prepared, rendered: Rendered, output: Path, *, allow_secret
     from trainjob.requests.submission import refuse_secrets
 
     if not allow_secret_env:
-        refuse_secrets(prepared)
+        refuse_secrets(prepared, can_allow=True)
     cluster, chosen = prepared.named_cluster.cluster, prepared.selection
     registry.get(cluster.back_end).refuse_folder(output.absolute())
     paths = folder.create(output, rendered, prepared.project if chosen else None, chosen, cluster.share)

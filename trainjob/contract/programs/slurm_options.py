@@ -211,10 +211,9 @@ def _read(line: str) -> SlurmOption:
 
 
 OPTIONS: Dict[str, SlurmOption] = {row.name: row for row in map(_read, _TABLE.strip().split("\n"))}
-# By these, a job may have more devices than its plan counts.
-ASK_FOR_DEVICES = frozenset(
-    ("exclusive", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "tres-per-task")
-)
+# By these, a job may have more devices than its plan counts: by the last two, if they name some.
+_ASK_FOR_DEVICES = ("exclusive", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task")
+_ASK_BY_NAME, _DEVICES = ("gres", "tres-per-task"), ("gpu", "mps", "shard", "ipu")
 # Where a job states what its plan or its run directory decides.
 STATED_BY = {
     "nodes": "--hosts of the job",
@@ -251,6 +250,12 @@ _MEANT = {
     "email": "mail-user",
     "queue": "partition",
 }
+
+
+def asks_for_devices(option: str, value: object) -> bool:
+    """Return whether a job may have more devices by this directive than its plan counts; False is an absent one."""
+    names_some = option in _ASK_BY_NAME and any(word in str(value) for word in _DEVICES)
+    return value is not False and (option in _ASK_FOR_DEVICES or names_some)
 
 
 def of_program(program: str) -> FrozenSet[str]:

@@ -18,7 +18,7 @@ from trainjob.cluster.common import (
 from trainjob.cluster.job import Job
 from trainjob.cluster.nodes import Capacity, Node, Nodes
 from trainjob.cluster.strict import BreachError, Rule, Strict, key, required
-from trainjob.contract.programs.slurm_options import ASK_FOR_DEVICES
+from trainjob.contract.programs.slurm_options import asks_for_devices
 
 Margin = Annotated[int, Rule(at_least=1, at_most=65535)]
 
@@ -131,8 +131,8 @@ class SlurmCluster(IpuCluster):
 
     def takes_whole_nodes(self, job: Job) -> bool:
         """Return whether this file's directives, and not those of the job, ask for devices or for whole nodes."""
-        own = {name for name, value in self.directives.items() if value is not False and name not in job.directives}
-        return not own.isdisjoint(ASK_FOR_DEVICES)
+        own = {name: value for name, value in self.directives.items() if name not in job.directives}
+        return any(asks_for_devices(name, value) for name, value in own.items())
 
     @property
     def node(self) -> Nodes:

@@ -58,7 +58,8 @@ def run(steps: Sequence[OnceStep], place: StepPlace) -> int:
             _say("rehearsal: skipping %s (and the prologue)" % (step,))
         return exits.DONE
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # one that is ignored does not stay pending
+    for ignored in (signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(ignored, signal.SIG_DFL)  # one that is ignored does not stay pending
     processes.adopt_orphans()
     runner = _Runner(place)
     try:

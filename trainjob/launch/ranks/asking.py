@@ -132,8 +132,9 @@ class StopRequests:
         """Record that a handler of this rank gets the request, from any sender."""
         self._asked.setdefault(pid, number)
         self._folders += [one for one in working_folders(pid, rank) if one not in self._folders]
-        # The launcher in a container does so of what runs there.
-        if not rank.holds_input:
+        # srun ends the others once a rank has failed. The launcher in a container does so of what runs there.
+        is_of_failure = number == signal.SIGTERM and self._paths.failure.exists()
+        if not (rank.holds_input or is_of_failure):
             try:
                 request = StopRequest(number.name[3:], clock.time())
                 attempts.note_request(self._paths, int(rank.environment[ATTEMPT]), request)

@@ -54,8 +54,10 @@ def guarded(
     """
     # sigwait takes signals one at a time, so none can arrive between two lines.
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
-    # The job script ignores USR1 up to here, because it would end a Python that is still starting.
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    # The job script ignores USR1 up to here, because it would end a Python that is still starting. Whoever started the
+    # script may ignore SIGCHLD: then nobody hears of a rank's end, and its exit code is lost.
+    for ignored in (signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(ignored, signal.SIG_DFL)
     processes.adopt_orphans()
     guard = os.getpid()
     worker = os.fork()

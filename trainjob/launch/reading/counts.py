@@ -9,6 +9,7 @@ from typing import IO, Dict, List, NamedTuple, Optional, Tuple
 from trainjob.contract.environment import COUNTS
 
 _PLACE = 256  # bytes of a process, at its number
+_EPOCHS_OF_BATCHES = 2  # loops
 
 
 class Counted(NamedTuple):
@@ -21,7 +22,8 @@ class Counted(NamedTuple):
     per_pass: Optional[int] = None  # updates of a pass over its loader
     epochs: Optional[int] = None  # that its own variables state
     steps: Optional[int] = None  # the same, of all epochs
-    cut: Optional[int] = None  # updates after which its variables may end it; 0: something else may
+    cut: Optional[int] = None  # updates after which its variables may end it
+    loops: int = 0  # around an update: 0: those of a library; more than two: of something else, or one may end early
     # Bytes of its log between which it made no update and may have evaluated: the newest, the last perhaps without an
     # end (-1), and how many were before. A beginning is -1 where it does not print into its log alone.
     asides: Tuple[Tuple[int, int], ...] = ()
@@ -29,8 +31,21 @@ class Counted(NamedTuple):
 
     def total(self, epochs: Optional[int]) -> Optional[int]:
         """Return the updates of so many epochs; None if that is unknown, or its variables say something else."""
-        total = self.per_pass * epochs if self.per_pass and epochs and self.epochs in (None, epochs) else None
+        is_known = self.loops == _EPOCHS_OF_BATCHES and self.epochs in (None, epochs)
+        total = self.per_pass * epochs if self.per_pass and epochs and is_known else None
         return None if total is None or (self.cut is not None and self.cut < total) else total
+
+    def is_of_all(self, total: int, in_all: Optional[int]) -> bool:
+        """Return whether a total that is printed beside a count of updates is of the whole run, not of an epoch.
+
+        `in_all` are the updates that it has made in the end.
+        """
+        if self.cut is not None and self.cut < total:
+            return False
+        may_be_of_pass = self.per_pass in (None, total) or (
+            self.loops not in (0, _EPOCHS_OF_BATCHES) and total != in_all
+        )
+        return total == self.steps or self.loops == 1 or not may_be_of_pass
 
     def has_made(self, updates: int) -> bool:
         """Return whether so many are all that its variables state."""
@@ -93,14 +108,15 @@ class Counts:
 def _parse(line: str) -> Tuple[Optional[Counted], str]:
     """Return what a process has counted, None before its first update, and why it counts no further."""
     fields = line.split()
-    if len(fields) < 9:
+    if len(fields) < 10:
         return None, ""
     began, per_pass, epochs, steps, cut = (None if one == "-1" else int(one) for one in fields[3:8])
     updates, first_at, last_at = int(fields[0]), float(fields[1]), float(fields[2])
-    before, _, newest = fields[8].partition(":")
+    before, _, newest = fields[9].partition(":")
     asides = tuple((int(begin), int(end)) for begin, _, end in (one.partition("_") for one in newest.split(",") if one))
-    counted = Counted(updates, first_at, last_at, began, per_pass, epochs, steps, cut, asides, int(before))
-    return counted if counted.updates else None, " ".join(fields[9:])
+    counts = (began, per_pass, epochs, steps, cut, int(fields[8]))
+    counted = Counted(updates, first_at, last_at, *counts, asides, int(before))
+    return counted if counted.updates else None, " ".join(fields[10:])
 
 
 def _together(found: List[Counted]) -> Counted:

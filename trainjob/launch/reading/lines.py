@@ -15,6 +15,7 @@ from typing import Dict, Iterator, Mapping, Match, NamedTuple, Optional, Pattern
 from trainjob.contract.forms import FIGURES
 from trainjob.records.tracked import Logged
 
+UNNAMED = "count"  # the source of counts that may be of batches, of samples, or of something else
 _MOST_CHARACTERS = 2000
 _LARGEST = 1 << 50
 _MOST_HEAD = 40
@@ -56,11 +57,6 @@ _WITHIN = re.compile(
 )
 _BRACKET = re.compile(r"\[\s{0,8}(?P<count>%s)\s?/\s{0,8}(?P<of>%s)\]" % (_WHOLE, _WHOLE))
 _LEADING = re.compile(r"\s{0,8}(?:[IWE]\d{4} [^\]]{0,80}\]\s)?\[(?P<count>%s)\]\s" % _WHOLE)
-# Counts between words of one framework: MXNet, CatBoost.
-_AMONG_WORDS = (
-    re.compile(r"\bEpoch\[(?P<epoch>\d{1,6})\]\s{0,4}Batch\s{0,4}\[(?P<count>%s)\]" % _WHOLE),
-    re.compile(r"\A\s{0,8}(?P<count>%s):\s{1,4}learn: " % _WHOLE),
-)
 
 _WORDS_BEFORE = r"(?:(?:\w{1,20} )?(?:train|training|train_inner|completed|global|current|optimizer|at|info|on) ?)?"
 # What counts updates, the surest first.
@@ -100,12 +96,10 @@ _ASIDE = re.compile(
 )
 _NOT_UPDATES = re.compile(r"\d[kMGT]?i?B/s|\d ?(?:examples|files|shards|rows|lines|docs|tokens)/s")
 
-_LOSS_WORDS, _NO_LOSS = (
-    {"loss", "xent", "nll", "logloss", "mlogloss", "rmse", "mse"},
-    {"scale", "scaler", "scaling", "weight", "std", "stdev", "var", "variance", "min", "max", "best", "norm"},
-)
-_OF_TRAINING = re.compile(r"\A(?:train|training)_(?=.)")
-_PLAIN_LOSS = {"loss", "total_loss", "lm_loss", "average_loss", "loss_train_total"}
+# Words that the loss may have in its name; with any other it is a part, or another loss.
+_LOSS = {"loss", "total", "average", "averaged", "avg", "mean", "epoch", "batch", "step", "iter", "iteration", "lm"}
+_LOSS |= {"train", "training", "current", "cur"}
+_LOSSES = {"loss", "losses", "xent", "nll", "logloss", "mlogloss", "rmse", "mse", "cost", "error"}
 # What else makes a line worth quoting, and its count one of a training.
 _TELLING = {"acc", "accuracy", "acc1", "acc@1", "top1", "prec@1", "lr", "learning", "f1", "auc", "bleu", "ppl"}
 
@@ -123,7 +117,6 @@ class Reading(NamedTuple):
     is_weak: bool = False  # a count without anything that belongs to a training
     figures: Mapping[str, float] = {}  # of training: the loss, or what an expression of the job has found
     is_telling: bool = False  # it names figures, perhaps those of an evaluation
-    loss_name: str = ""  # of a loss that is not named as that of the training; others on other lines make it a part
     names_training: bool = False  # its name, or a held-out loss beside it, says that the loss is the training's
     at: Optional[float] = None  # in seconds since 1970; None: when it was read
 
@@ -193,14 +186,10 @@ def _of_bar(kind: str, match: "Match[str]") -> Optional[Reading]:
 
 def _of_pairs(text: str) -> Optional[Reading]:
     named = _NamedValues(text)
-    for shape in _AMONG_WORDS:
-        match = shape.search(text)
-        if match is not None:
-            count, epoch = _whole(_number(match["count"])), _number(match.groupdict().get("epoch"))
-            return named.reading("words", count, None, epoch, None, epoch is not None)
     head = text[: named.begins_at].lower()
     is_held_out = _HELD_OUT.search(head[-_MOST_HEAD:]) or _HELD_OUT_FIRST.match(text.lower())
-    leading = _LEADING.match(text) if named.update is None and named.epoch is None and named.figures else None
+    is_bare = named.update is None and named.epoch is None and named.is_telling
+    leading = _LEADING.match(text) if is_bare else None
     if leading is not None:
         return named.reading("brackets", _whole(_number(leading["count"])))
     within_match = None
@@ -214,7 +203,7 @@ def _of_pairs(text: str) -> Optional[Reading]:
         named.epoch = None
     if within_match is not None:
         count, of = _whole(_number(within_match["count"])), _whole(_number(within_match["of"]))
-        return named.reading("count", count, of, named.epoch, named.epochs, True)
+        return named.reading(UNNAMED, count, of, named.epoch, named.epochs, True)
     if named.is_batch and named.total is None and (named.epoch is None or not named.figures):
         named.update = None  # the size of a batch
     if named.update is not None:
@@ -239,11 +228,9 @@ class _NamedValues:
         self.epochs: Optional[int] = None
         self.figures: Dict[str, float] = {}
         self.is_telling = False
-        self.loss_name = ""
         self.epoch_at = 0
         self.begins_at = len(text)  # the first count or figure
         self._order = len(_UPDATES) + 1
-        self._losses: Dict[str, float] = {}
         self._has_held_out_loss = self._names_training = False
         for match, name, value in _pairs(text):
             self._add(match, name, value)
@@ -285,29 +272,20 @@ class _NamedValues:
     ) -> Reading:
         """Return these figures with the counts to which they belong."""
         counts = (update, total, epoch, epochs, within_epoch)
-        # A loss beside one that is named as that of an evaluation is the training's, if it is no part of one.
-        is_beside = self._has_held_out_loss and not self.loss_name
-        told = (self.is_telling, self.loss_name, is_beside or self._names_training)
+        # A loss beside one that is named as that of an evaluation is the training's.
+        told = (self.is_telling, self._has_held_out_loss or self._names_training)
         return Reading(source, *counts, False, False, self.figures, *told)
 
     def figure(self, name: str, value: float) -> bool:
         """Note a value, and return whether its lower-case name is that of a figure."""
-        plain = re.sub(r"[ /.-]+", "_", name)
-        tokens = set(plain.split("_"))
-        is_loss = bool(tokens & _LOSS_WORDS) and not tokens & _NO_LOSS
-        is_figure = is_loss or bool(tokens & _TELLING)
+        words = set(re.split(r"[ _/.()-]+", name)) - {""}
+        is_figure = bool(words & (_LOSSES | _TELLING))
         self.is_telling |= is_figure
-        if is_loss and _HELD_OUT.search(name):
+        if "loss" in words and _HELD_OUT.search(name):
             self._has_held_out_loss = True
-        elif is_loss:
-            self._names_training |= _TRAINING.search(name) is not None
-            plain = _OF_TRAINING.sub("", plain)
-            self._losses.setdefault(plain, value)
-            # Parts stand beside the sum; of parts alone, such as a GAN's two, none is the loss.
-            sums = [value for one, value in self._losses.items() if one in _PLAIN_LOSS]
-            found = sums or list(self._losses.values())
-            self.figures = {"loss": found[0]} if sums or len(found) == 1 else {}
-            self.loss_name = "" if sums or len(found) > 1 else plain
+        elif "loss" in words and words <= _LOSS:
+            self._names_training |= not words.isdisjoint(("train", "training"))
+            self.figures.setdefault("loss", value)
         return is_figure
 
 

@@ -100,9 +100,7 @@ class ScriptProgress:
         self._quotes: Dict[str, str] = {}  # the newest line of each wording that names figures
         self._sources: Dict[str, str] = {}  # where each value comes from
         self._heading = ""  # the line before, if it says that the next one is of an evaluation
-        self._has_fractions = False  # of epochs, in what is printed
         self._figures: Dict[str, float] = {}
-        self._losses: Set[str] = set()  # the names under which lines have a loss
         self._output_counts = self._output_has_loss = False
         self._gaps: Deque[float] = deque(maxlen=_MOST_GAPS)  # seconds between two counts
         self._longest_gap_s = 0.0
@@ -168,7 +166,6 @@ class ScriptProgress:
                     self._look_at_files(self._files, now)
                 known = reading if self._pattern else self._of_training(reading, place)
                 self._output_counts |= self._take(known, counter, now, label, before)
-                self._output_has_loss = "" in self._losses or len(self._losses) == 1
             if self._output_counts:
                 # All ranks may print the same; the first one that does is enough.
                 self._outputs = [self._outputs[number]]
@@ -223,14 +220,11 @@ class ScriptProgress:
         if reading.source == "aside" and (counted is None or counted.updates == counted_before):
             self._aside_s += max(0.0, at - self._beat_at)
         self._beat_at, self._is_changed = at, True
-        figures = dict(reading.figures)
-        if "loss" in figures and not self._is_the_loss(reading.loss_name):
-            del figures["loss"]
-        self._figures.update(figures)
-        self._sources.update(dict.fromkeys(figures, label))
+        self._figures.update(reading.figures)
+        self._output_has_loss |= "loss" in reading.figures
+        self._sources.update(dict.fromkeys(reading.figures, label))
         if reading.epoch is not None:
             self._epoch, self._sources["epoch"] = int(reading.epoch), label
-            self._has_fractions |= reading.epoch != int(reading.epoch)
             self._compare_epochs(self._epoch, counted_before)
         if counted is not None and not is_stated:
             own = counter.of(reading)
@@ -240,7 +234,7 @@ class ScriptProgress:
                 shows_loss = "loss" in reading.figures and "loss" in self._figures
                 if shows_loss and self._base is not None and pace.is_ahead_by(self._base):
                     self._add_line(own.update, self._base + counted.updates, counted.last_at)
-        elif position is not None and (is_stated or not self._is_of_something_else(reading)):
+        elif position is not None and (is_stated or not self._may_be_of_something_else(reading, position)):
             self._sources.update({"update": label, **({"total_updates": label} if position.total else {})})
             self._move(position, at)
         return position is not None
@@ -282,17 +276,11 @@ class ScriptProgress:
             first, last = ((self._base + made) // counted.per_pass for made in (counted_before, counted.updates))
             self._epochs_differ |= not first - 1 <= printed <= last + 1
 
-    def _is_of_something_else(self, reading: Reading) -> bool:
-        """Return whether a count is none of updates: before the first one, it is of data or micro batches."""
+    def _may_be_of_something_else(self, reading: Reading, position: Position) -> bool:
+        """Return whether a count may be none of updates: without a name, or before the first one of an optimizer."""
+        if position.source == lines.UNNAMED:
+            return True
         return self._known.is_awaited and (self._known.has_optimizer or "loss" not in reading.figures)
-
-    def _is_the_loss(self, name: str) -> bool:
-        """Return whether a loss of this name is the training's: other names on other lines make it a part of one."""
-        is_new = name not in self._losses
-        self._losses.add(name)
-        if name and len(self._losses) > 1 and "" not in self._losses:
-            self._figures.pop("loss", None)
-        return not name or not (is_new or len(self._losses) > 1)
 
     def _move(self, position: Position, at: float) -> None:
         """Take over a new position, which was reached at that time."""
@@ -325,8 +313,10 @@ class ScriptProgress:
         if total is None or total < update:
             total = None
         # A bar's total may be that of an epoch, as long as no loader tells how many updates a pass has.
-        may_be_of_epoch = counted.per_pass is None and any(
-            pace.may_be_of_epoch for pace in self._paces.values() if pace.total == total
+        may_be_of_epoch = (
+            counted.per_pass is None
+            and counted.loops != 1
+            and any(pace.may_be_of_epoch for pace in self._paces.values() if pace.total == total)
         )
         self._sources["update"] = "counted at Optimizer.step"
         epoch = None
@@ -353,15 +343,10 @@ class ScriptProgress:
     def _total(self, counted: Counted, base: int, is_last: bool) -> Tuple[Optional[int], str]:
         """Return how many updates the run has, None if that is unknown, and where that comes from."""
         epochs = self._outputs[0][1].epochs
-        # What is printed may begin again with each epoch, which only the length of a pass tells in the first one.
-        has_epochs = (self._epoch is not None and not self._has_fractions) or (counted.epochs or epochs or 1) > 1
+        in_all = base + counted.updates if is_last else None
         for pace in self._paces.values():
-            is_of_all = pace.total != counted.per_pass and (counted.per_pass is not None or not has_epochs)
-            is_of_all |= pace.total == counted.steps
             is_known = pace.is_ahead_by(base) or (is_last and pace.is_at(counted.updates))
-            # A smaller number of updates among its variables may end it.
-            is_cut = 0 < (counted.cut or 0) < (pace.total or 0)
-            if pace.total is not None and is_of_all and is_known and not is_cut:
+            if pace.total is not None and is_known and counted.is_of_all(pace.total, in_all):
                 return pace.total, pace.label
         if is_last and counted.has_made(base + counted.updates):
             return base + counted.updates, "what its variables state, and it has made"

@@ -27,7 +27,7 @@ begin_job() {
   take_nodes "$shown"
   begin_attempt
   write_word job_id "$job"
-  write_word .nodes "$SLURM_JOB_NODELIST"
+  keep_word .nodes "$SLURM_JOB_NODELIST"
   rm -f .bad_node .out_of_memory
   end_before_allocation "$shown"
   use_reservation "$shown"
@@ -59,9 +59,10 @@ shown_allocation() {
 
 # take_nodes SHOWN: the first nodes of the allocation, as Slurm tells a job of its own. A step is told of its own node alone.
 take_nodes() {
-  local cpus
+  local cpus nodes IFS=,
   [[ "$1" =~ \ NodeList=([^ ]+) ]] || return 1
-  SLURM_JOB_NODELIST=$(scontrol show hostnames "${BASH_REMATCH[1]}" | awk -v hosts="$hosts" 'NR <= hosts' | paste -sd ,)
+  mapfile -t nodes < <(scontrol show hostnames "${BASH_REMATCH[1]}")
+  SLURM_JOB_NODELIST="${nodes[*]:0:hosts}"
   unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE
   export SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES=$hosts SLURM_NTASKS_PER_NODE=$ranks_per_host
   # An allocation may have been asked for with fewer CPUs than the cluster file gives a rank.
@@ -74,7 +75,7 @@ take_nodes() {
 # end_before_allocation SHOWN
 end_before_allocation() {
   local ends clock_s left_s
-  [[ "$1" =~ \ EndTime=([0-9T:-]+) ]] && ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 0
+  [[ "$1" =~ \ EndTime=([0-9T:-]+) ]] && ends=$(date -u -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 0
   read_clock
   left_s=$((ends - ${clock_s%.*} - allocation_margin_s))
   if ((left_s < 1)); then left_s=1; fi

@@ -49,6 +49,10 @@ write_word() {
   fi
 }
 
+# keep_word FILE WORD: a word that only this attempt's own processes read, after it is written: a power cut leaves nobody who
+# would, so it starts no process.
+keep_word() { { printf '%s\n' "$2" >"$1"; } 2>/dev/null || write_word "$1" "$2"; }
+
 # read_word FILE: sets `word`, which its caller has as a local name, to the first line of FILE; empty where FILE is missing.
 # It starts no process, which takes a thousand times as long as the reading.
 read_word() {
@@ -188,7 +192,7 @@ judge() {
   read_word .python
   for python in python3 "$word"; do
     if [[ -z "$python" ]]; then continue; fi
-    printed=$(cd code && within_limit "$python" -s -S -E -m trainjob.launch.ending "$TRAINJOB_RUN_DIR" "${facts[@]}") 2>/dev/null || true
+    printed=$(cd code && within_limit "$python" -s -S -E -m trainjob.launch.ending "$TRAINJOB_RUN_DIR" "${facts[@]}" 2>/dev/null) || true
     mapfile -t judged <<<"$printed"
     state=${judged[0]:-} next=${judged[1]:-} why=${judged[2]:-}
     if [[ "$state" == @(COMPLETED|STOPPED|FAILED|CANCELLED|TIMEOUT|REQUEUED) ]]; then return 0; fi

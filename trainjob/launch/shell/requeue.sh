@@ -22,7 +22,7 @@ begin_job() {
   if [[ -n "$automatic" ]]; then last_nodes=$(nodes_of_last_attempt); fi
   begin_attempt
   write_word job_id "$job"
-  write_word .nodes "${SLURM_JOB_NODELIST:-}"
+  keep_word .nodes "${SLURM_JOB_NODELIST:-}"
   rm -f .bad_node .out_of_memory
   # What was asked for more of was for one submission.
   if [[ -z "$automatic" ]]; then rm -f .retries; fi
@@ -64,9 +64,10 @@ count_restarts() {
   if [[ "${SLURM_RESTART_COUNT:-0}" =~ ^[0-9]{1,9}$ ]]; then restarts=$((10#${SLURM_RESTART_COUNT:-0})); fi
 }
 
-# What the controller shows of a job, or of this one; nothing where it does not answer.
+# What the controller shows of a job, or of this one; nothing where it does not answer. scontrol writes times as its own time
+# zone has them, in which an hour comes twice each year: here in UTC.
 show_job() {
-  within_limit scontrol show job -o "${1:-$job}" 2>/dev/null || true
+  TZ=UTC0 within_limit scontrol show job -o "${1:-$job}" 2>/dev/null || true
 }
 
 # The newest checkpoint; of a command, which keeps none of ours, what it wrote into its marker, else the last update that was

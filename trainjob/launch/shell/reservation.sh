@@ -28,26 +28,27 @@ hold_nodes() {
     used=$(stat -c %y .used 2>/dev/null) || used=$last
     if is_over "$look_s"; then
       tell_idle 'its time has passed: its nodes are released'
-      : >"done"
-      return 0
+      break
     elif [[ "$used" != "$last" ]] || has_steps; then
       last=$used unused_s=0
       tell_idle ''
     elif ((unused_s >= idle_s)); then
       tell_idle "no step has run for $unused_s s: its nodes are released"
-      return 0
+      break
     elif ((unused_s >= idle_s - warn_s)) && [[ -z "$told" ]]; then
       read_clock
       printf -v until '%(%H:%M:%S)T' "$((${clock_s%.*} + idle_s - unused_s))"
       tell_idle "idle: its nodes are released at $until unless a run begins in it"
     fi
   done
+  # Also if Slurm has warned of its limit meanwhile.
+  : >"done"
 }
 
 # is_over LOOK_S: whether its time limit comes before the look after the next one.
 is_over() {
   local ends clock_s
-  [[ "$(show_job)" =~ \ EndTime=([0-9T:-]+) ]] && ends=$(date -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
+  [[ "$(show_job)" =~ \ EndTime=([0-9T:-]+) ]] && ends=$(date -u -d "${BASH_REMATCH[1]}" +%s 2>/dev/null) || return 1
   read_clock
   ((ends - ${clock_s%.*} <= 2 * $1 + 2))
 }

@@ -56,9 +56,8 @@ use_python() {
     (
       cd -- "$TRAINJOB_RUN_DIR" && note_event launch
       # For judge, where this host has no Python of its own.
-      # What writes it is the system's, whatever PATH the job has chosen.
       TRAINJOB_FILE=$(command -v "$TRAINJOB_PYTHON") || TRAINJOB_FILE=''
-      PATH="$PATH:/usr/bin:/bin" write_word .python "$TRAINJOB_FILE"
+      keep_word .python "$TRAINJOB_FILE"
     )
   fi
 }

@@ -68,7 +68,7 @@ begin_run() {
   enter_element
   # Slurm runs a copy of the script: the run directory is where sbatch was called, not where the copy lies.
   export TRAINJOB_RUN_DIR=$PWD
-  mkdir -p logs checkpoints
+  [[ -d logs && -d checkpoints ]] || mkdir -p logs checkpoints
   trap 'usr1=received' USR1
   # shellcheck disable=SC2064,SC2086 # names of signals
   trap 'cancelled=1; exit 143' $told_by
@@ -109,7 +109,7 @@ enter_element() {
 # Every node must see this very word: another folder of the same name, or an old copy, has another one.
 share_token() {
   export TRAINJOB_TOKEN="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.$RANDOM$RANDOM"
-  write_word .token "$TRAINJOB_TOKEN"
+  keep_word .token "$TRAINJOB_TOKEN"
 }
 
 # What srun reads, and hands to the launcher of every rank. A signal would do, were it not that Slurm sends it to ranks as

@@ -116,37 +116,6 @@ SCRIPTS = [
     lightning_rich(),
     keras(2),
     keras(3),
-    by_epoch(
-        "pytorch/examples mnist",
-        "Train Epoch: {epoch} [{step}/600 (50%)]\tLoss: {loss}",
-        1,
-        after="\nTest set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
-        size=600,
-        total=1200,
-        command=["python", "main.py", "--epochs=2"],
-    ),
-    by_epoch(
-        "pytorch/examples imagenet",
-        "Epoch: [{epoch}][{step:4d}/100]\tTime  0.5 ( 0.6)\tLoss {loss} (1.6)",
-        0,
-        after="Test: [ 50/100]\tLoss 6.8 (6.8)\tAcc@1   0.78 (  0.30)\n * Acc@1 71.3 Acc@5 90.1",
-        total=200,
-        loss=1.6,
-        command=["main.py", "--epochs", "2"],
-    ),
-    by_epoch("torchvision", "Epoch: [{epoch}]  [{step:3d}/100]  eta: 0:10:00  lr: 0.1  img/s: 300.0  loss: {loss}", 0),
-    by_epoch(
-        "timm",
-        "Train: {epoch} [{step:4d}/100 ( 50%)]  Loss: {loss} (1.6)  Time: 0.5s, 512.0/s  LR: 1.0e-05",
-        0,
-        loss=1.6,
-    ),
-    by_epoch(
-        "MMEngine", "2026/01/01 - mmengine - INFO - Epoch(train)  [{epoch}][{step:3d}/100]  lr: 0.1  loss: {loss}", 1
-    ),
-    by_epoch(
-        "word language model", "| epoch {epoch:3d} | {step:5d}/  100 batches | lr 20.00 | loss {loss} | ppl 9.1", 1
-    ),
     by_epoch("Epoch [1/2], Step [10/100]", "Epoch [{epoch}/2], Step [{step}/100], Loss: {loss}", 1, total=200),
     by_epoch("Composer", "[epoch={epoch}][batch={step}/100]:\n\t Train loss/train/total: {loss}", 1),
     counted(
@@ -192,6 +161,7 @@ SCRIPTS = [
         "[2026-01-01 00:00:00,000 INFO] Step {step}/  200; acc: 5.0; ppl: 1000; xent: {loss}; lr: 0.00001; 1000/1000 tok/s;     10 sec;",
         STEPS,
         total=200,
+        loss=None,
     ),
     counted(
         "JSON lines",
@@ -207,7 +177,7 @@ SCRIPTS = [
     counted(
         "JAX with clu", "I0101 00:00:00.000000 123 logging_writer.py:48] [{step}] accuracy=0.9, loss={loss}", STEPS
     ),
-    counted("XGBoost", "[{step}]\ttrain-logloss:{loss}\teval-logloss:0.6", STEPS),
+    counted("XGBoost", "[{step}]\ttrain-logloss:{loss}\teval-logloss:0.6", STEPS, loss=None),
     Script(
         "bars of epochs and batches",
         [bar(0, 2, "Epochs: ")]
@@ -222,6 +192,39 @@ SCRIPTS = [
         "bar without a total", [f"\rTraining: {step}it [00:05, 20.1it/s, loss=1.5]" for step in STEPS], 200, None, 1.5
     ),
     Script("Stable-Baselines3", [f"|    total_timesteps      | {2048 * n:<11} |\n" for n in range(1, 9)], 16384),
+]
+
+
+# Batches, samples or something else: only a count of updates beside them says which.
+UNNAMED = [
+    by_epoch(
+        "pytorch/examples mnist",
+        "Train Epoch: {epoch} [{step}/600 (50%)]\tLoss: {loss}",
+        1,
+        after="\nTest set: Average loss: 0.0512, Accuracy: 9832/10000 (98%)\n",
+        size=600,
+        command=["python", "main.py", "--epochs=2"],
+    ),
+    by_epoch(
+        "pytorch/examples imagenet",
+        "Epoch: [{epoch}][{step:4d}/100]\tTime  0.5 ( 0.6)\tLoss {loss} (1.6)",
+        0,
+        after="Test: [ 50/100]\tLoss 6.8 (6.8)\tAcc@1   0.78 (  0.30)\n * Acc@1 71.3 Acc@5 90.1",
+        command=["main.py", "--epochs", "2"],
+    ),
+    by_epoch("torchvision", "Epoch: [{epoch}]  [{step:3d}/100]  eta: 0:10:00  lr: 0.1  img/s: 300.0  loss: {loss}", 0),
+    by_epoch(
+        "timm",
+        "Train: {epoch} [{step:4d}/100 ( 50%)]  Loss: {loss} (1.6)  Time: 0.5s, 512.0/s  LR: 1.0e-05",
+        0,
+    ),
+    by_epoch(
+        "MMEngine", "2026/01/01 - mmengine - INFO - Epoch(train)  [{epoch}][{step:3d}/100]  lr: 0.1  loss: {loss}", 1
+    ),
+    by_epoch(
+        "word language model", "| epoch {epoch:3d} | {step:5d}/  100 batches | lr 20.00 | loss {loss} | ppl 9.1", 1
+    ),
+    by_epoch("CatBoost", "{step}:\tlearn: {loss}\ttest: 0.55\tbest: 0.55 ({step})\ttotal: 1.2s", 0, epoch=None),
 ]
 
 
@@ -252,6 +255,13 @@ def test_progress_is_seen_without_configuration(script: Script, tmp_path: Path, 
     if script.loss is not None:
         assert train[-1].loss == pytest.approx(script.loss)
     assert {(line.loss, line.accuracy) for line in lines if line.kind == "evaluation"} <= {(None, None)}
+
+
+@pytest.mark.parametrize("script", UNNAMED, ids=lambda script: script.name)
+def test_a_count_without_a_name_shows_no_update(script: Script, tmp_path: Path, clock: Clock) -> None:
+    run(script, RunPaths(tmp_path), clock)
+    record = progress.read(RunPaths(tmp_path))
+    assert (record.update, record.total_updates, record.epoch) == (None, None, script.epoch)
 
 
 def test_hostile_text_is_no_progress_and_takes_no_time(tmp_path: Path, clock: Clock) -> None:
@@ -477,7 +487,7 @@ def beside_counted(
 
 def test_a_count_that_moves_as_the_updates_do_gives_their_total(tmp_path: Path, clock: Clock) -> None:
     looks = [(made, f"step {made}/50 loss {3 - made / 50:.4f}\n") for made in range(10, 51, 10)]
-    shown = beside_counted(RunPaths(tmp_path), clock, looks)
+    shown = beside_counted(RunPaths(tmp_path), clock, looks, loops=1)
     assert [update for update, _ in shown] == [10, 20, 30, 40, 50, 50]
     assert {total for _, total in shown} == {None, 50}
     assert shown[-1][1] == 50
@@ -491,7 +501,7 @@ def test_a_total_that_a_smaller_number_among_the_variables_may_cut_is_unknown(tm
     for cut, totals in ((None, {None, 300}), (300, {None, 300}), (120, {None})):
         paths = RunPaths(tmp_path / str(cut))
         paths.folder.mkdir()
-        assert {total for _, total in beside_counted(paths, clock, looks, cut=cut)} == totals
+        assert {total for _, total in beside_counted(paths, clock, looks, cut=cut, loops=1)} == totals
 
 
 def test_a_bar_is_of_all_epochs_if_a_variable_states_its_total(tmp_path: Path, clock: Clock) -> None:
@@ -500,6 +510,27 @@ def test_a_bar_is_of_all_epochs_if_a_variable_states_its_total(tmp_path: Path, c
         paths = RunPaths(tmp_path / str(steps))
         paths.folder.mkdir()
         assert {total for _, total in beside_counted(paths, clock, looks, epochs=3, steps=steps)} == totals
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_shown"),
+    [
+        ({"loops": 1}, True),
+        ({"loops": 2}, False),  # it may begin again
+        ({"loops": 2, "per_pass": 40}, True),  # it is none of a pass
+        ({"loops": 2, "per_pass": 300}, False),
+        ({"loops": 0, "per_pass": 40}, True),
+        ({"loops": 0}, False),
+        ({"loops": 9, "per_pass": 40}, False),
+        ({"loops": 9, "steps": 300}, True),  # as a variable of its own says
+    ],
+)
+def test_a_printed_total_is_shown_if_it_is_that_of_all_loops(
+    facts: dict[str, Any], is_shown: bool, tmp_path: Path, clock: Clock
+) -> None:
+    looks = [(made, f"step {made}/300 loss 2.5\n") for made in range(10, 121, 10)]
+    shown = beside_counted(RunPaths(tmp_path), clock, looks, **facts)
+    assert {total for _, total in shown} == ({None, 300} if is_shown else {None})
 
 
 def test_a_loss_behind_a_bar_that_ends_no_line_may_be_of_an_evaluation(tmp_path: Path, clock: Clock) -> None:
@@ -517,7 +548,9 @@ def test_a_bar_of_each_epoch_gives_no_total(tmp_path: Path, clock: Clock) -> Non
     looks = [(made, bar(made % 40 or 40, 40) + "\n" * (made % 40 == 0)) for made in range(5, 81, 5)]
     assert {total for _, total in beside_counted(RunPaths(tmp_path), clock, looks, per_pass=40)} == {None}
     (tmp_path / "stated").mkdir()
-    shown = beside_counted(RunPaths(tmp_path / "stated"), clock, looks, ["train.py", "--epochs", "2"], per_pass=40)
+    shown = beside_counted(
+        RunPaths(tmp_path / "stated"), clock, looks, ["train.py", "--epochs", "2"], per_pass=40, loops=2
+    )
     assert {total for _, total in shown} == {80}
 
 
@@ -551,12 +584,14 @@ def test_bars_before_the_first_optimizer_show_nothing(tmp_path: Path, clock: Clo
     ("facts", "command", "total"),
     [
         ({"per_pass": 10, "epochs": 3}, [], None),  # nothing but a variable says it
-        ({"per_pass": 10, "epochs": 2, "cut": 0}, [], 20),  # nor did anything end it earlier
+        ({"per_pass": 10, "epochs": 2, "loops": 9}, [], 20),  # nor did anything end it earlier
         ({"epochs": 3, "steps": 20, "cut": 20}, [], 20),
         ({"epochs": 3, "steps": 21, "cut": 21}, [], None),
         ({"per_pass": 10}, ["train.py", "--epochs", "3"], 30),
         ({"per_pass": 10, "epochs": 3}, ["train.py", "--epochs", "3"], 30),
         ({"per_pass": 10, "epochs": 4}, ["train.py", "--epochs", "3"], None),
+        ({"per_pass": 10, "loops": 9}, ["train.py", "--epochs", "3"], None),  # a loop of something else, or one may end
+        ({"per_pass": 10, "loops": 0}, ["train.py", "--epochs", "3"], None),  # those of a library
         ({"per_pass": 10}, ["train.py"], None),
         ({"epochs": 3}, ["train.py", "--epochs", "3"], None),
         ({"per_pass": 10, "cut": 20}, ["train.py", "--epochs", "3"], None),
@@ -570,7 +605,7 @@ def test_a_loader_and_epochs_give_a_total_that_nobody_prints(
     facts: dict[str, Any], command: list[str], total: int | None, tmp_path: Path, clock: Clock
 ) -> None:
     looks = [(made, "") for made in range(4, 21, 4)]
-    shown = beside_counted(RunPaths(tmp_path), clock, looks, command, **facts)
+    shown = beside_counted(RunPaths(tmp_path), clock, looks, command, **{"loops": 2, **facts})
     assert shown[-1] == (20, total)
     assert command or shown[-2][1] is None
 

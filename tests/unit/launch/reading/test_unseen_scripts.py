@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - lines as programs print them
-"""Nineteen public frameworks whose output was written down before anything was run on it. Fifteen were read at once.
+"""Nineteen public frameworks whose output was written down before anything was run on it.
 
-What is read of two more (MXNet, CatBoost) was added afterwards; two print bare tables, which are not read. The shapes of
+Two print bare tables, and five print counts without a name, which are not read. The shapes of
 the lines are facts about those programs; the words and numbers are ours.
 """
 
@@ -79,7 +79,6 @@ def scripts() -> Iterator[Script]:
         "LightGBM",
         lines("[{step}]\ttraining's binary_logloss: {loss}\tvalid_1's binary_logloss: 0.6"),
         100,
-        loss=2.0,
     )
     yield Script(
         "CatBoost",
@@ -160,7 +159,8 @@ def scripts() -> Iterator[Script]:
 SCRIPTS = list(scripts())
 
 
-UNREAD = ("spaCy", "fastai")
+# The last ones have counts without a name, which are updates only if they move as counted ones do.
+UNREAD = ("spaCy", "fastai", "OpenCLIP", "PaddleDetection", "GluonCV", "CatBoost", "DINOv2")
 
 
 @pytest.mark.parametrize("script", [one for one in SCRIPTS if one.name not in UNREAD], ids=lambda script: script.name)
@@ -175,7 +175,9 @@ def test_progress_is_seen(script: Script, tmp_path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("script", [one for one in SCRIPTS if one.name in UNREAD], ids=lambda script: script.name)
-def test_a_bare_table_shows_no_progress_rather_than_a_wrong_one(script: Script, tmp_path: Path, clock: Clock) -> None:
+def test_a_bare_table_or_count_shows_no_update_rather_than_a_wrong_one(
+    script: Script, tmp_path: Path, clock: Clock
+) -> None:
     run(script, RunPaths(tmp_path), clock)
     assert progress.read(RunPaths(tmp_path)).update is None
 

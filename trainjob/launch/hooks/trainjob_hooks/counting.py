@@ -1,8 +1,9 @@
 """Counts the weight updates of rank 0 where they happen, at `Optimizer.step`, and reports them to the launcher.
 
 A process writes one short line, again and again, at its own place in the launcher's file (reading/counts.py reads it).
-A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Optimizers
-with weights of their own that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) make one update.
+A step that a gradient scaler leaves out is none, and micro batches that are accumulated are not counted. Of optimizers
+that step in turn (a GAN's two, one for each layer, DeepSpeed's groups) the one that steps most often counts; those
+whose turns are long, such as of models that are trained one after the other, add up.
 From where another loader is read, or a model is put in evaluation mode, until the next update, it may evaluate.
 Where steps can't be seen, because they are compiled or replayed as a CUDA graph, it reports that and stops counting.
 """
@@ -19,6 +20,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import is_of_handler
+from .loops import loops_around
 from .stacks import note
 
 _PLACE = 256  # bytes of a process, at its number
@@ -30,7 +32,7 @@ _SAMPLERS = ("torch.utils.data.", "accelerate.", "transformers.", "lightning.", 
 _OPTIMIZERS, _LOADERS = "torch.optim.optimizer", "torch.utils.data.dataloader"
 _MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
-_CRITIC_STEPS = 5  # before an optimizer that has not stepped yet may be that of another model, not of a generator
+_LONGEST_TURN = 5  # of optimizers that make updates together, such as those of a GAN's critic
 _MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES = 40, 400, 100, 4
 _EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
@@ -41,9 +43,6 @@ _CUTS = re.compile(
     re.IGNORECASE,
 )
 _STEPS = re.compile(r"(?:max|total)_(?:train_|training_)?steps\Z", re.IGNORECASE)  # of these, all that there are
-_OTHER_CUTS = re.compile(
-    r"(?:dry_run|fast_dev_run|smoke_test|debug|limit_\w+|\w*patience|early_stop\w*)\Z", re.IGNORECASE
-)
 
 
 class _Count:
@@ -58,17 +57,18 @@ class _Count:
         self.first_at = self.last_at = 0.0
         self.why_not = ""
         self.epochs: Optional[int] = None
-        self.cuts: Set[int] = set()  # what may end the training earlier, in updates; 0: something else may
+        self.cuts: Set[int] = set()  # what may end the training earlier, in updates
+        self.loops = 0  # around an update
         self.steps: Optional[int] = None  # that its own variables state
         self.skipped: Any = None  # on a GPU: updates that its optimizer has left out
         self.read_skipped_at = 0.0
-        self._weights: Set[int] = set()  # the first one of each optimizer that has stepped in this update
-        self._have_stepped: Set[int] = set()  # the same of all updates
-        self._newcomer = 0  # of one that has stepped for the first time, after updates without it
+        self._earlier = 0  # updates before those of these optimizers, which are known by their first weight
+        self._optimizers: Dict[int, _Steps] = {}
+        self._turn, self._turns = 0, 0  # whose it is, and how many steps it has made
         self._passes: List[_Pass] = []
         self._of_training: Optional[_Pass] = None
         self._per_pass: Optional[int] = None  # 0: it varies, or not one loader alone feeds the training
-        self._is_confirmed = False
+        self._is_confirmed = self._is_alone = False  # alone: no other loader has fed the first update
         # Before the first update, and while it may evaluate: the sizes of its log at begin and end; -1: unknown.
         self._is_aside = _size_of_log() >= 0
         self._asides: List[Tuple[int, int]] = [(0, -1)] if self._is_aside else []
@@ -92,39 +92,49 @@ class _Count:
         known = [-1 if one is None else one for one in (self.began, per_pass, self.epochs, self.steps)]
         line = "%d %.3f %.3f " % (self.updates, self.first_at, self.last_at)
         asides = ",".join("%d_%d" % aside for aside in self._asides)
-        line += "%s %d %d:%s %s" % (" ".join(map(str, known)), cut, self._asides_before, asides, self.why_not)
+        known += [cut, self.loops]
+        line += "%s %d:%s %s" % (" ".join(map(str, known)), self._asides_before, asides, self.why_not)
         os.pwrite(self._file, line.encode().ljust(_PLACE), self.pid * _PLACE)
 
     def stepped(self, optimizer: Any) -> None:
-        """Count a step; the first one of an update if its weights have been updated since the last."""
+        """Count a step."""
         weight = next((id(one) for group in optimizer.param_groups for one in group["params"]), 0)
-        if not self._weights or weight in self._weights:
-            # Where it goes on alone, its first step was an update as well: that of another model, or of a second phase.
-            self.updates += 2 if weight == self._newcomer and len(self._weights) == 2 else 1
-            self._weights, self._newcomer = {weight}, 0
-            self._note_loader()
-        else:
-            is_new = weight not in self._have_stepped and self.updates >= _CRITIC_STEPS
-            self._newcomer = weight if is_new else 0
-            self._weights.add(weight)
-        self._have_stepped.add(weight)
+        if weight not in self._optimizers:
+            if all(one.optimizer() is None for one in self._optimizers.values()):
+                self._earlier, self._optimizers = self.updates, {}  # another model, as the one before has gone
+            self._optimizers[weight] = _Steps(optimizer)
+        self._optimizers[weight].made += 1
+        self._turn, self._turns = weight, self._turns + 1 if weight == self._turn else 1
+        most = max((one.made for other, one in self._optimizers.items() if other != weight), default=0)
+        own = self._optimizers[weight]
+        if self._turns == _LONGEST_TURN + 1 and most > max(_LONGEST_TURN, own.made - self._turns):
+            self._earlier += most
+            self._optimizers, own.made = {weight: own}, self._turns
+        self._add_up()
         self.last_at = time.time()
         if self._is_aside:
             self._asides[-1], self._is_aside = (self._asides[-1][0], _size_of_log()), False
         if not self.first_at:
             self.first_at, self.began = self.last_at, _state_step(optimizer)
             self.epochs, self.steps, self.cuts = _stated_length()
+            self.loops = loops_around(sys._getframe(1))
 
-    def left_out(self) -> None:
-        """Take back an update whose step changed nothing."""
-        self.updates -= 1
-        self._weights = set()
+    def _add_up(self) -> None:
+        before, self.updates = self.updates, self._earlier + max(one.made for one in self._optimizers.values())
+        if self.updates > before:
+            self._note_loader()
+
+    def left_out(self, steps: int = 1) -> None:
+        """Take back the newest step, or so many of its optimizer, which changed nothing."""
+        self._optimizers[self._turn].made -= steps
+        self._add_up()
 
     def _note_loader(self) -> None:
         """Find the loader that feeds this update; with more than one, or none, the updates of a pass stay unknown."""
         moved = [one for one in self._passes if one.has_moved()]
         if self._of_training is None and moved:
             self._of_training = moved[-1]
+            self._is_alone = len(moved) == 1
         elif self._of_training not in moved:
             self._per_pass = 0
 
@@ -160,7 +170,15 @@ class _Count:
             return self._per_pass if self._per_pass and self._is_confirmed else None
         # In the first pass, if each batch has made an update so far.
         made = self.updates - now.began_at if now is not None else 0
-        return now.length if now is not None and now.length > 0 and made == now.yielded else None
+        is_known = now is not None and now.length > 0 and made == now.yielded and self._is_alone
+        return now.length if now is not None and is_known else None
+
+
+class _Steps:
+    """The steps that an optimizer has made together with others."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer, self.made = weakref.ref(optimizer), 0
 
 
 class _Pass:
@@ -307,7 +325,7 @@ def _ended(optimizer: object) -> None:
         count.skipped = found.detach().clone() if count.skipped is None else count.skipped.add_(found)
         if count.updates <= _FIRST_UPDATES or count.last_at - count.read_skipped_at >= 1.0:
             # Rarely, once the scale has been found: reading waits for the GPU.
-            count.updates -= int(count.skipped)
+            count.left_out(int(count.skipped))
             count.skipped, count.read_skipped_at = None, count.last_at
     count.write()
 
@@ -377,8 +395,6 @@ def _stated_length() -> Tuple[Optional[int], Optional[int], Set[int]]:
                 elif _CUTS.match(name):
                     cuts.add(int(number))
                     steps.update([int(number)] if _STEPS.match(name) else [])
-                elif _OTHER_CUTS.match(name):
-                    cuts.add(0)
             if _is_snapshot(frame):
                 variables.clear()
         frame = frame.f_back
