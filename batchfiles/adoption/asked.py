@@ -12,7 +12,7 @@ from batchfiles.adoption.start import AdoptedStart, is_once_per_node
 from batchfiles.bash.values import HOLE, number
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.request import accelerator_gres
+from batchfiles.slurm.request import GPU_NAMES, accelerator_gres
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
@@ -90,9 +90,22 @@ def read_directives(
             account.note(
                 Where.LOST, ignored.line, ignored.text.strip(), f"sbatch does not read it either: it {ignored.why}"
             )
+    _fit_margin(script, keys, account)
     _read_srun(script, launch, keys, account)
     if start.per == "rank" and launch.srun is not None:
         _keep_devices_apart(script, launch, start, keys)
+
+
+def _fit_margin(script: BatchScript, keys: Keys, account: Account) -> None:
+    """Let the signal come after the job's beginning, however short its time limit is."""
+    limit_s = slurm_text.seconds(str(keys.job.get("time_limit", "UNLIMITED")))
+    if limit_s is None or limit_s > int(str(keys.of_cluster("time_limit_signal").get("margin_s", _MARGIN_S))):
+        return
+    margin_s = max(1, limit_s // 4)
+    keys.cluster["time_limit_signal"] = {"margin_s": margin_s}
+    if (stated := script.header.value("signal")) is not None:
+        what = f"the limit is {limit_s} s: ranks get USR1 {margin_s} s before it"
+        account.note(Where.LOST, script.header.line("signal"), f"--signal={stated}", what)
 
 
 def _keep_devices_apart(script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, keys: Keys) -> None:
@@ -223,8 +236,6 @@ def _time(_start: AdoptedStart, keys: Keys, one: Directive) -> tuple[Where, str]
     if limit_s == 0:
         return Where.NOWHERE, "0 is no limit, and neither is none"
     keys.job["time_limit"] = one.value
-    if limit_s is not None and limit_s <= _MARGIN_S and "time_limit_signal" not in keys.cluster:
-        keys.cluster["time_limit_signal"] = {"margin_s": max(1, limit_s // 4)}
     return Where.JOB, "time_limit"
 
 
@@ -346,6 +357,10 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
         if name in _OF_PYXIS:
             account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), _OF_PYXIS[name])
             continue
+        if name == "gres" and text != script.header.value(name):
+            entries = (entry for entry in text.split(",") if entry.partition(":")[0].lower() not in (*GPU_NAMES, ""))
+            for entry in entries:
+                account.note(Where.LOST, launch.line, f"srun --gres={entry}", "ranks are started without it")
         if kept_by in ("decided", "replaced", "container") or (name == "export" and text in ("", "ALL")):
             continue
         if name == "nodelist" and is_once_per_node(launch):

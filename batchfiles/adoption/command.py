@@ -251,7 +251,7 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
     whole = _text_of_shell(launch)
     if whole is None:
         return ""
-    root = parse(_shell_text(whole))
+    root = parse(whole.value.written)
     node = _node_of(script, launch, root)
     if node is None:
         return ""
@@ -341,12 +341,6 @@ def _text_of_shell(launch: LaunchedProgram) -> Word | None:
             return words[at + 1]
     reads = launch.outer.command.reads
     return None if reads is None else Word(reads, "<<")
-
-
-def _shell_text(word: Word) -> str:
-    """Return the text of a rank's shell, with the names of the batch shell's variables in it."""
-    first, *pieces = word.value.text.split(HOLE)
-    return first + "".join((source or HOLE) + piece for source, piece in zip(word.value.sources, pieces, strict=True))
 
 
 def _node_of(script: BatchScript, launch: LaunchedProgram, root: Node) -> Node | None:

@@ -43,6 +43,8 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     if HOLE in image:
         what = "the container's image is known only when it runs"
         account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
+        for mount in mounts:
+            account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "a mount of that container")
         return
     for mount in [mount for mount in mounts if HOLE in mount]:
         mounts.remove(mount)

@@ -447,18 +447,20 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     moves = [two for two in commands if two.name in ("cd", "pushd", "popd")]
     if not moves or _exports(one) or any(two not in moves and not _prints(two) for two in commands):
         return None
-    if (move := around.place.moves.get(one.span)) is not None:
-        return Decision(Where.JOB, "command", prologue=[around.place.move(move)])
     target = moves[-1].words[1] if len(moves[-1].words) > 1 else None
+    inside = around.place.moves.get(one.span)
+    prologue = [] if inside is None else [around.place.move(inside)]
+    if inside:
+        return Decision(Where.JOB, "command", prologue=prologue)
     origins = target.value.origins if target is not None else frozenset()
     if (
         target is None
         or not origins.isdisjoint(("SLURM_SUBMIT_DIR", "PWD", "$(pwd)"))
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
     ):
-        return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit")
+        return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit", prologue=prologue)
     folder = target.text if target.value.known else target.source
-    return Decision(Where.LOST, f"submit in {folder}: ranks start in a copy of that folder")
+    return Decision(Where.LOST, f"submit in {folder}: ranks start in a copy of that folder", prologue=prologue)
 
 
 def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -652,7 +654,8 @@ def may_be_unset(name: str) -> bool:
 
 
 _EVERYWHERE = re.compile(
-    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|TRAINJOB_\w+|"
+    r"SLURM\w*|HOME|USER|PATH|PWD|HOSTNAME|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|RANDOM|SECONDS|E?UID|PPID|BASH\w*|"
+    r"TRAINJOB_\w+|"
     r"CUDA_VISIBLE_DEVICES|RAY_ADDRESS|IFS|\w"
 )
 _BEFORE: tuple[Rule, ...] = (

@@ -31,7 +31,7 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     "sets-visible-devices": ("gpus", "environment"),
     "srun-loses-cpus": ("cpus", "threads"),
     "script-dir-is-spool": ("folder", "command", "environment", "files"),
-    "bash-under-sh": ("grammar of sh",),
+    "bash-under-sh": ("grammar of sh", "setup"),
     # What becomes of it after its time limit.
     **dict.fromkeys(
         (
@@ -56,6 +56,7 @@ _CHANGES: dict[str, str] = {
     "rank-expanded-early": r"(?i)((?:rank|world[-_]?size|(?:proc|local|node)[-_]?id|nodes?|procs|machines?)[ =])\d*",
     "script-dir-is-spool": r"(\A|[=:])(?:\S*/spool-[^/\s]+/[^/\s]+/|\./)",
     "sets-visible-devices": r"(\A\w*VISIBLE_DEVICES=).*",
+    "bash-under-sh": r"()\A(?:source .*|)\Z",  # the call that sh does not know
 }
 _REFUSED = ("sbatch expands no", "is no number to sbatch")
 
@@ -77,9 +78,9 @@ def explained(cured: Collection[str], changes: Collection[str]) -> dict[str, lis
 
 
 def explains(explanations: Mapping[str, Collection[str]], aspect: str, one: str, other: str) -> bool:
-    """Return whether a fault explains that `one` is `other`: in commands and environments, what it changes alone."""
+    """Return whether a fault explains that `one` is `other`: of words, variables and calls, what it changes alone."""
     codes = explanations.get(aspect, ())
-    if aspect not in ("command", "environment"):
+    if aspect not in ("command", "environment", "setup"):
         return bool(codes)
     for code in codes:
         one, other = (re.sub(_CHANGES[code], r"\1…", text) for text in (one, other))

@@ -14,7 +14,7 @@ from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.parts import names_in
 from batchfiles.adoption.places import PathOrigin, with_lines
-from batchfiles.adoption.start import AdoptedStart, AdoptionError, gpus_of_node, start_of
+from batchfiles.adoption.start import AdoptedStart, AdoptionError, start_of
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram
@@ -92,7 +92,7 @@ class FoundRoles:
         found = start_of(self.script, launch, account if is_alike and launch.srun is not None else Account())
         if is_alike:
             return found._replace(nodes=self.nodes)
-        gpus = gpus_of_node(self.script, self.script.request.nodes or 1) or found.gpus
+        gpus = self.script.request.gpus_of_node(self.script.request.nodes or 1) or found.gpus
         return AdoptedStart(self.nodes, gpus or 1, "node", gpus, found.cpus)
 
     def fill(self, start: AdoptedStart, keys: Keys, account: Account, place: PathOrigin) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from batchfiles.adoption.parts import Parts, Role
 from batchfiles.bash.commands import ShellCommand
-from batchfiles.bash.expansion import Word, text_of
+from batchfiles.bash.expansion import Word, text_of_expansion
 from batchfiles.bash.shell import parse
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -38,19 +38,19 @@ class PathOrigin:
     of_file: str  # the folder of the batch file, in the job's shell
     # Variables that Slurm would set, and that a job does not have.
     slurm: Mapping[str, str] = field(default_factory=dict)
-    # The folders inside of that one to which statements move, by the bytes of these.
+    # The folders inside of that one, or on the node's own disk, to which statements move, by the bytes of these.
     moves: dict[tuple[int, int], str] = field(default_factory=dict)
     depth: int = 0  # of that folder in its project
 
     @property
     def training_folder(self) -> str:
         """The folder, relative to `base`, in which the file starts its training."""
-        return next(reversed(self.moves.values()), ".")
+        return next(reversed(self.moves.values()), "") or "."
 
     def is_outside(self, path: str) -> bool:
         """Return whether a path leads out of the project, from where the training starts; no absolute one does."""
         inside = os.path.normpath(os.path.join(self.training_folder, path))
-        return inside.split("/").count("..") > self.depth
+        return not _is_on_node(inside) and inside.split("/").count("..") > self.depth
 
     @property
     def move_of_command(self) -> list[str]:
@@ -58,13 +58,17 @@ class PathOrigin:
         return [] if self.training_folder == "." else [self.move(self.training_folder)]
 
     def move(self, inside: str) -> str:
-        """Return what moves a shell of the job to a folder of the copy."""
-        return f'cd "{self.copy}"' if inside == "." else f'cd "{self.copy}/{inside}"'
+        """Return what moves a shell of the job to a folder of the copy, or of the node's own disk."""
+        return f'cd "{self._in_job(inside, self.copy)}"'
+
+    @staticmethod
+    def _in_job(inside: str, top: str) -> str:
+        return inside if _is_on_node(inside) else top if inside in ("", ".") else f"{top}/{inside}"
 
     def from_folder(self, words: list[str], at: int) -> list[str]:
         """Return a command that runs in the folder in which the file starts it, at this byte."""
         inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
-        return words if inside == "." else with_lines(words, [self.move(inside)])
+        return words if inside in ("", ".") else with_lines(words, [self.move(inside)])
 
     def in_copy(self, text: str, at: int = 0) -> str:
         """Return a text of shell for the job: paths below the folder of the submission are in the copy.
@@ -73,7 +77,7 @@ class PathOrigin:
         """
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
         inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
-        base = self.base if inside == "." else f"{self.base}/{inside}"
+        base = self._in_job(inside, self.base)
         # The copy of a project has no virtualenv.
         text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
         text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
@@ -81,7 +85,7 @@ class PathOrigin:
         root = parse(text)
         raw = root.text or b""
         for node in reversed(list(nodes_of(root, "simple_expansion", "expansion"))):
-            whole = text_of(node).strip()
+            whole = text_of_expansion(node)
             match = _WITH_DEFAULT.fullmatch(whole)
             value = known.get(match[1] if match is not None else whole[1:])
             if value is not None:
@@ -98,7 +102,10 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
     targets = [script.header.value("chdir") or ""]
     for one in (command for part in parts.before for command in part.commands):
         targets += [word.text for word in one.words[1:2] if one.name == "cd" and word.value.known]
-    base = next((target.rstrip("/") for target in reversed(targets) if target.startswith("/")), str(folder))
+    base = next(
+        (target.rstrip("/") for target in reversed(targets) if target[:1] == "/" and not _is_on_node(target)),
+        str(folder),
+    )
     copy = "$TRAINJOB_RUN_DIR/code/project" + ("" if start == "." else f"/{start}")
     depth = len(Path(start).parts)
     moves = _Moves(folder, depth).of(parts)
@@ -110,7 +117,14 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
 
 
 _HERE = re.compile(r'"?(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`)"?((?:/[\w.-]+)*)/?"?')
+# Folders on the disk of a node, which a job has as well.
+_ON_NODE = re.compile(r"\$(?:\w*TMP_?DIR|TMP|\w*JOBFS|L(?:OCAL_?)?SCRATCH\w*|SLURM_\w*(?:TMP|SCRATCH)\w*)")
+_BELOW_ON_NODE = re.compile(rf"(?:{_ON_NODE.pattern}|/tmp)(?:/[\w./-]*)?")
 _IN_SUBMISSION = re.compile(r'"?\$\{?SLURM_SUBMIT_DIR(?::?[-=?][^}]*)?\}?"?((?:/[\w.-]+)*)/?"?')
+
+
+def _is_on_node(folder: str) -> bool:
+    return _BELOW_ON_NODE.fullmatch(folder) is not None
 
 
 class _Moves:
@@ -126,11 +140,13 @@ class _Moves:
                 if one.name not in ("cd", "pushd", "popd"):
                     continue
                 move = self._move(one) if part.kind == "command" and part.role in (Role.PLAIN, Role.REQUIRED) else None
-                if move is None and not (one.name == "cd" and len(one.words) > 1 and self._is_submission(one.words[1])):
+                if move is not None:
+                    found[part.span] = move
+                elif _is_on_node(self.stack[-1]):  # back to the project
+                    found[part.span], self.stack = "", ["."]
+                elif not (one.name == "cd" and len(one.words) > 1 and self._is_submission(one.words[1])):
                     found.clear()
                     self.stack = ["."]
-                elif move is not None:
-                    found[part.span] = move
         return found
 
     def _is_submission(self, target: Word) -> bool:
@@ -139,6 +155,8 @@ class _Moves:
     def _below(self, target: Word) -> str | None:
         # The folder relative to that of the submission, if it is in the project.
         written, text = _IN_SUBMISSION.fullmatch(target.source), target.text
+        if _is_on_node(on_node := target.value.written):
+            return os.path.normpath(on_node)
         if written is not None:
             inside = written[1].lstrip("/") or "."
         elif (here := _HERE.fullmatch(target.source)) is not None:
@@ -151,6 +169,8 @@ class _Moves:
         else:
             inside = os.path.join(self.stack[-1], text)
         inside = os.path.normpath(inside)
+        if _is_on_node(inside):
+            return inside
         return None if inside.split("/").count("..") > self.depth else inside
 
     def _move(self, one: ShellCommand) -> str | None:

@@ -184,6 +184,12 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
     nodes = _nodes(script, launch, account)
     tasks = _tasks(script, launch, nodes)
     gpus = _gpus(script, launch, nodes, tasks, account)
+    if nodes > 1 and _tells_worlds_apart(launch):
+        raise AdoptionError(
+            f"{script.path}:{launch.line} starts a world of its own on each of {nodes} nodes, and $SLURM_NODEID tells "
+            "the program which one it is in: a job's ranks form one world",
+            f"adopt a copy with --nodes=1, --array=0-{nodes - 1}, and $SLURM_ARRAY_TASK_ID in place of $SLURM_NODEID",
+        )
     if launch.launcher is not None:
         if tasks > 1 and launch.srun is not None:
             account.changes.append(
@@ -207,6 +213,14 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
         )
         return AdoptedStart(nodes, gpus, "rank", gpus, cpus)
     return AdoptedStart(nodes, tasks, "rank", gpus, cpus)
+
+
+def _tells_worlds_apart(launch: LaunchedProgram) -> bool:
+    """Return whether a launcher starts a world on each node alone, and its program is told the number of the node."""
+    alone = launch.launcher is not None and (
+        "standalone" in launch.launcher.options or number_of(launch.launcher, "nnodes") == 1
+    )
+    return alone and any("SLURM_NODEID" in source for word in launch.program for source in word.value.sources)
 
 
 def _nodes(script: BatchScript, launch: LaunchedProgram, account: Account) -> int:
@@ -254,14 +268,7 @@ def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, 
     per_task = (number_of(srun, "gpus-per-task") if srun is not None else None) or request.gpus_per_task
     if per_task is not None and srun is not None:
         return per_task * tasks
-    return script.gpus_of(launch) or gpus_of_node(script, nodes)
-
-
-def gpus_of_node(script: BatchScript, nodes: int) -> int:
-    """Return the GPUs that a file asks for on each of so many nodes; 0 if it names none."""
-    total = re.search(r"(?:^|:)(\d{1,6})$", script.header.value("gpus") or "")
-    in_all = -(-int(total[1]) // nodes) if total else 0
-    return script.request.gpus_per_node or in_all
+    return script.gpus_of(launch) or request.gpus_of_node(nodes)
 
 
 def _of_launcher(

@@ -218,11 +218,12 @@ def _inner_shell(shell: ShellReader, command: ShellCommand, start: int) -> None:
             inner = ShellCommand(
                 words[at:], command.line, command.settings, shell.variables, command.options, reads=command.reads
             )
-            if is_script:
-                _run_file(shell, inner, words[at])
-            else:
+            if not is_script:
                 _bash(shell, inner)
-            return
+                return
+            _run_file(shell, inner, words[at])
+            if shell.script(words[at].value) is not None:
+                return  # else it may start the shell among its words
 
 
 _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {

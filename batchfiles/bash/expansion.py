@@ -193,7 +193,7 @@ class Expander:
         return self._expanded(node, depth)
 
     def _expanded(self, node: Node, depth: int) -> Value:
-        text = text_of(node).strip()
+        text = text_of_expansion(node)
         match node.type:
             case "string":
                 return joined(self._pieces(node, depth))
@@ -271,9 +271,11 @@ class Expander:
         for child in node.named_children:
             if child.type == "heredoc_content":
                 continue
-            text = child.text or b""
-            space = 0 if child.type == "string_content" else len(text) - len(text.lstrip())
-            before = whole[at - node.start_byte : child.start_byte - node.start_byte + space]
+            start = child.end_byte
+            start -= (
+                len(child.text or b"") if child.type == "string_content" else len(text_of_expansion(child).encode())
+            )
+            before = whole[at - node.start_byte : start - node.start_byte]
             yield self._literal(_plain(before, quote), at)
             yield self.value(child, depth + 1)
             at = child.end_byte
@@ -281,7 +283,7 @@ class Expander:
 
     def _output(self, node: Node) -> Value:
         self._run(node)
-        text = text_of(node).strip().removeprefix("$(").strip("`)").strip()
+        text = text_of_expansion(node).removeprefix("$(").strip("`)").strip()
         origins = {f"$({text})"}
         for name in set(re.findall(r"\$\{?(\w+)", text)):
             origins |= self.variables.look_up(name).origins
@@ -304,7 +306,7 @@ class Expander:
                 self._substitutions_below(child)
 
     def _braces(self, node: Node, depth: int) -> Value:
-        source = text_of(node).strip()[2:-1]
+        source = text_of_expansion(node)[2:-1]
         length = re.fullmatch(r"#(\w+)\[[@*]\]", source)
         if length:
             known = self.variables.arrays.get(length[1])
@@ -339,7 +341,7 @@ class Expander:
         # A command may print something, or nothing; and a branch may be taken, or not.
         is_open = value.commands() or (self.variables.hides_undecided and name in self.variables.undecided)
         if sign in "-=" and not value.known and is_open:
-            return Value(HOLE, value.origins, (text_of(node).strip(),))
+            return Value(HOLE, value.origins, (text_of_expansion(node),))
         missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))
         if sign == "?" or not (missing or not value.text):
             return value
@@ -374,6 +376,11 @@ class Expander:
 def text_of(node: Node) -> str:
     """Return the text of a node."""
     return (node.text or b"").decode(errors="replace")
+
+
+def text_of_expansion(node: Node) -> str:
+    """Return the text of an expansion; in a quoted string its node may begin with the space before it."""
+    return re.sub(r"\A(?:\s|\\\n)+", "", text_of(node))
 
 
 def is_pattern(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchfiles.bash.commands import Assignment, Condition, ShellCommand
@@ -28,33 +29,54 @@ def _parser() -> Any:
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a script, which has braces around a variable's name where the grammar misses it without."""
+    """Return the tree of a script, with other bytes for what the grammar misreads, on the same lines."""
     raw = text.encode(errors="replace")
     root: Node = _parser().parse(raw).root_node
-    while missed := _missed_variables(root, raw):
-        for start, end in reversed(missed):
-            raw = raw[:start] + b"{" + raw[start:end] + b"}" + raw[end:]
+    while misread := sorted(_misread(root, raw)):
+        for start, end, instead in reversed(misread):
+            raw = raw[:start] + instead + raw[end:]
         root = _parser().parse(raw).root_node
     return root
 
 
-def _missed_variables(root: Node, raw: bytes) -> list[tuple[int, int]]:
-    """Return where a name ends a word in two: of a/$B/c/$D/e, the grammar makes a/$B/c/$ and D/e."""
-    found, waiting = [], [root]
+def _misread(root: Node, raw: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the bytes that the grammar misreads, and what to read instead.
+
+    It ends a word in two behind some names: of a/$B/c/$D/e it makes a/$B/c/$ and D/e. And it takes a line of several
+    assignments for a part of the command on the next.
+    """
+    waiting = [root]
     while waiting:
         node = waiting.pop()
         if node.type == "$" and node.parent is not None and node.parent.type == "concatenation":
             name = _NAME.match(raw, node.end_byte)
             if name is not None and node.next_sibling is None:
-                found.append(name.span())
+                yield *name.span(), b"{" + name[0] + b"}"
+        elif node.type == "command":
+            given = [child for child in node.children if child.type == "variable_assignment"]
+            rest = node.child_by_field_name("name")
+            if len(given) > 1 and rest is not None and b"\n" in _between(raw, given[-1], rest):
+                gaps = pairwise(given)
+                yield from ((one.end_byte, one.end_byte + 1, b";") for one, two in gaps if _between(raw, one, two))
         waiting.extend(node.children)
-    return sorted(found)
+
+
+def _between(raw: bytes, one: Node, two: Node) -> bytes:
+    return raw[one.end_byte : two.start_byte].replace(b"\\\n", b"")
+
+
+def _continues(node: Node) -> bool:
+    """Return whether nothing but a backslash and the end of its line stands between a node and the one before it."""
+    before, around = node.prev_sibling, node.parent
+    if before is None or around is None:
+        return False
+    whole = around.text or b""
+    return whole[before.end_byte - around.start_byte : node.start_byte - around.start_byte] == b"\\\n"
 
 
 def _path_of(value: Value) -> str:
     """Return a path by which a file is known again: with the names of variables whose values a run decides."""
-    sources = iter(value.sources)
-    return re.sub(HOLE, lambda _: next(sources, ""), value.text).removeprefix("./")
+    return value.written.replace(HOLE, "").removeprefix("./")
 
 
 class Bash(NamedTuple):
@@ -183,9 +205,14 @@ class ShellReader:
             elif child.type == "file_redirect":
                 writes.append(self.redirect(child))
             elif child.is_named and child.type != "comment":
-                words.extend(
+                own = list(
                     self.expander.words(child.named_children[0] if child == name and child.named_children else child)
                 )
+                if words and own and _continues(child):
+                    first, second = words.pop(), own.pop(0)
+                    whole = joined([first.value, second.value])
+                    words.append(Word(whole, first.source + second.source, line=first.line))
+                words.extend(own)
         while len(words) > 1 and not words[0].text and not words[0].quoted:
             words.pop(0)
         self._note(words, node, settings, reads, writes)

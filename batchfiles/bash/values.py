@@ -51,6 +51,12 @@ class Value:
         count = self.text.count(HOLE)
         return self.holes if len(self.holes) == count else ("",) * count
 
+    @property
+    def written(self) -> str:
+        """The text with the variables of its holes in it, as far as they are known."""
+        sources = iter(self.sources)
+        return re.sub(HOLE, lambda _: next(sources) or HOLE, self.text)
+
     def comes_from(self, *names: str) -> bool:
         """Return whether one of the variables `names` is part of it."""
         return not self.origins.isdisjoint(names)

@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from batchfiles.adoption.decisions import COMMAND_WORDS, tells_place
+from batchfiles.adoption.parts import names_in
+from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import number
 from batchfiles.rehearsal.environments import below, comparable, decided, differing
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
@@ -48,6 +50,12 @@ def requested(script: BatchScript) -> frozenset[str]:
     names = {one.name for one in given if not holds_secret(one.value.text) and not COMMAND_WORDS.search(one.value.text)}
     names |= {name for launch in script.training for name in launch.settings}
     return frozenset(name for name in names if not tells_place(name) and not is_secret_variable(name))
+
+
+def made_of(script: BatchScript) -> set[str]:
+    """Return the variables of which the training's line is made: their words are compared as a command's."""
+    used = names_in(" ".join(word.source for word in main_launch(script).outermost.command.words))
+    return {one.name for one in script.assignments if one.name in used and COMMAND_WORDS.search(one.value.text)}
 
 
 def observe_ranks(

@@ -21,6 +21,8 @@ _LARGEST_BYTES = 1_000_000
 _SHELL = re.compile(
     r"(?:^|(?<!\bsource)(?<!\s\.)(?<!^\.)[\s;&])(?:exec\s+)?(?:(?:ba)?sh\s+)?((?:\.{0,2}/)?[\w./-]*\w\.(?:sh|bash))(?=\s|$)"
 )
+# A test of a path without which many files end.
+_NEEDED = re.compile(r"!\s*-[defrs]\s+\"?\$\{?(\w+)|-[defrs]\s+\"?\$\{?(\w+)\}?\"?\s*\]{1,2}\s*\|\|")
 _OWN = re.compile(r"(?:.*\bexec\s+)?([\w./-]+)(?=\s|$)", re.DOTALL)
 _MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
 
@@ -38,7 +40,7 @@ def make_placeholders(
 ) -> SubmissionFolder | None:
     """Make placeholders in `place` if the program in `words` is missing `here`; return None if it exists or is unknown.
 
-    Paths among the batch file's `arguments` are made as well, because many files check that they exist.
+    Paths among the batch file's `arguments`, and those without which it ends, are made as well.
     """
     text = shlex.join(words) if words[:2] != ["bash", "-c"] else words[-1]
     modules = [name for name in _MODULE.findall(text) if not name.startswith(("torch.", "accelerate."))]
@@ -66,7 +68,9 @@ def make_placeholders(
                 f'#!/bin/sh\ncase $1 in -* | *.py) set -- {shlex.quote(python)} "$@" ;; esac\nexec "$@"\n'
             )
             starter.chmod(0o755)
-    for argument in arguments:
+    needed = {name for names in _NEEDED.findall("\n".join(script.lines)) for name in names}
+    paths = [one.value.text for one in script.assignments if one.name in needed and one.value.known]
+    for argument in (*arguments, *paths):
         is_path = re.fullmatch(r"[\w.][\w./-]*/[\w.-]+|[\w-]+\.\w{2,5}", argument)
         if is_path or (re.match(r"[\w.]", argument) and (here / argument).exists()):
             _copy(here, _put(made, place, argument), argument)

@@ -22,6 +22,7 @@ from batchfiles.rehearsal.environments import below
 from batchfiles.rehearsal.observations import (
     RankObservation,
     cpus_asked,
+    made_of,
     observe_ranks,
     requested,
     with_cpus_of_a_node,
@@ -44,7 +45,7 @@ class ProofDifference(NamedTuple):
 
     aspect: str
     text: str
-    pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, or variables
+    pairs: tuple[tuple[str, str], ...] = ()  # the words that differ, variables, or calls
 
 
 class InterruptedEnd(NamedTuple):
@@ -104,7 +105,7 @@ class Proof:
                     found.append(ProofDifference(what, text, _pairs(one, other)))
         found += _differences_of_files(*self.files)
         if list(self.setup[0]) != list(self.setup[1]):
-            found.append(ProofDifference("setup", f"the file calls {_only_calls(*self.setup)}"))
+            found.append(ProofDifference("setup", f"the file calls {_only_calls(*self.setup)}", _unpaired(*self.setup)))
         if self.ends is not None:
             one, other = self.ends
             if (one.state, one.starts) != (other.state, other.starts):
@@ -165,6 +166,12 @@ def _only_calls(theirs: Sequence[str], ours: Sequence[str]) -> str:
     return f"{'; '.join(theirs)}, and the job {'; '.join(ours)}"
 
 
+def _unpaired(theirs: Sequence[str], ours: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return the calls that only one of them has, each beside nothing; if both have all, their orders."""
+    only = [*((call, "") for call in theirs if call not in ours), *(("", call) for call in ours if call not in theirs)]
+    return tuple(only) or ((shlex.join(theirs), shlex.join(ours)),)
+
+
 def _pairs(one: object, other: object) -> tuple[tuple[str, str], ...]:
     """Return the words of two commands that differ, behind an option each, or the variables of two environments."""
     if isinstance(one, tuple) and isinstance(other, tuple):
@@ -222,6 +229,11 @@ def compared(
     theirs = observe_ranks(original, names, asked, folders, asked or 0, program, bases[0], elsewhere)
     ours = observe_ranks(
         adopted, names, asked, {*folders, *elements}, 0, program, bases[1], elsewhere=(*elements, *elsewhere)
+    )
+    words = made_of(script)
+    theirs, ours = (
+        [one._replace(environment=tuple(given for given in one.environment if given[0] not in words)) for one in of]
+        for of in (theirs, ours)
     )
     cpus = len(os.sched_getaffinity(0))
     per_node = max(Counter(one.node for one in ours).values(), default=0)

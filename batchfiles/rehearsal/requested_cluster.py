@@ -26,21 +26,14 @@ def nodes_of(script: BatchScript) -> int:
     per_node = request.tasks_per_node
     if request.tasks and per_node:
         return -(-request.tasks // per_node)
-    return max(1, -(-_gpus_of_all_nodes(script) // _GPUS))
-
-
-def _gpus_of_all_nodes(script: BatchScript) -> int:
-    request = script.request
-    if request.tasks and request.gpus_per_task:
-        return request.tasks * request.gpus_per_task
-    return number((script.header.value("gpus") or "").rpartition(":")[2]) or 0
+    return max(1, -(-request.gpus_of_all_nodes // _GPUS))
 
 
 def cluster_from(script: BatchScript) -> SlurmCluster:
     """Return a cluster that has what the directives ask for, and a node to spare."""
     request, header, nodes = script.request, script.header, nodes_of(script)
     gpus, per_node = request.gpus_per_node or 0, request.tasks_per_node or 1
-    if request.nodes is None and (every := _gpus_of_all_nodes(script)):
+    if request.nodes is None and (every := request.gpus_of_all_nodes):
         gpus = -(-every // nodes)
     gpus = gpus or _gpus_without_directives(script)
     stated = max(per_node * (request.cpus_per_task or 0), gpus * (number(header.value("cpus-per-gpu")) or 0))

@@ -229,10 +229,13 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         found["PATH"] += f":{run.programs}"
     python_path = ":".join(path for path in (str(_HOOKS), found["PYTHONPATH"]) if path)
     prefix = str(Path(run.python).parent.parent)
+    disk = place / "disk"
+    disk.mkdir()
     return {
         # What conda, a virtualenv and modules set, which are stood in for: `set -u` ends a job without them.
         **dict.fromkeys(("CONDA_PREFIX", "VIRTUAL_ENV", "CUDA_HOME"), prefix),
         "CONDA_DEFAULT_ENV": "base",
+        "SLURM_TMPDIR": str(disk),  # the job's own folder on the disk of a node, at many sites
         **found,
         **ipus.LOOPBACK,
         "PATH": f"{programs}:{found['PATH']}",

@@ -406,7 +406,10 @@ def _cpus_lost(seen: _Seen) -> bool | None:
 
 
 def _peers_hidden(seen: _Seen) -> bool | None:
-    visible = [rank.visible_gpus for attempt in seen.attempts for rank in attempt.ranks if rank.visible_gpus]
+    ranks = [rank for attempt in seen.attempts for rank in attempt.ranks]
+    if len(ranks) < 2:  # the others have ended before they met
+        ranks = [one for one in seen.recording.processes if "SLURM_STEP_ID" in one.environment]
+    visible = [rank.visible_gpus for rank in ranks if rank.visible_gpus]
     return all(len(gpus) == 1 for gpus in visible) if len(visible) > 1 else None
 
 

@@ -70,12 +70,22 @@ class RequestedResources:
     cpus_per_task: int | None
     gpus_per_node: int | None
     gpus_per_task: int | None
+    gpus: int | None  # of all nodes
     exclusive: bool
 
     @property
     def several_nodes(self) -> bool:
         """True if the file certainly asks for more than one node."""
         return (self.nodes or 1) > 1
+
+    @property
+    def gpus_of_all_nodes(self) -> int:
+        """The GPUs of all nodes together, where the file counts them so; else 0."""
+        return self.tasks * self.gpus_per_task if self.tasks and self.gpus_per_task else self.gpus or 0
+
+    def gpus_of_node(self, nodes: int) -> int:
+        """Return the GPUs that a file asks for on each of so many nodes; 0 if it names none."""
+        return self.gpus_per_node or -(-self.gpus_of_all_nodes // nodes)
 
     @property
     def slurm_variables(self) -> dict[str, str]:
@@ -103,27 +113,30 @@ def request_of(header: Header, site: SiteFacts) -> RequestedResources:
     gpus_per_task = _count(header.value("gpus-per-task"))
     if per_node is None and tasks is not None and nodes:
         per_node = -(-tasks // nodes)
-    if tasks is None and per_node is not None and nodes:
-        tasks = per_node * nodes
-    gpus = _gpus_per_node(header, nodes, per_node, gpus_per_task)
+    if per_node is not None and nodes:
+        tasks = per_node * nodes if tasks is None else tasks
+        per_node = min(per_node, -(-tasks // nodes))  # it is the most of a node where --ntasks is stated, too
+    all_gpus = _count(header.value("gpus"))
+    gpus = _gpus_per_node(header, nodes, per_node, gpus_per_task, all_gpus)
     exclusive = header.value("exclusive") is not None and header.value("exclusive") != "user"
     if gpus is None and exclusive:
         gpus = site.accelerators or None
     if per_node is None and gpus and (per_gpu := number(header.value("ntasks-per-gpu"))):
         per_node = per_gpu * gpus
         tasks = per_node * nodes if nodes else tasks
-    return RequestedResources(
-        nodes, tasks, per_node, number(header.value("cpus-per-task")), gpus, gpus_per_task, exclusive=exclusive
-    )
+    cpus = number(header.value("cpus-per-task"))
+    return RequestedResources(nodes, tasks, per_node, cpus, gpus, gpus_per_task, all_gpus, exclusive=exclusive)
 
 
-def _gpus_per_node(header: Header, nodes: int | None, per_node: int | None, per_task: int | None) -> int | None:
+def _gpus_per_node(
+    header: Header, nodes: int | None, per_node: int | None, per_task: int | None, all_gpus: int | None
+) -> int | None:
     for entry in (header.value("gres") or "").split(","):
         if entry.partition(":")[0].lower() in GPU_NAMES:
             return _count(entry.partition(":")[2] or "1")
     if (stated := header.value("gpus-per-node")) is not None:
         return _count(stated)
-    if (all_gpus := _count(header.value("gpus"))) is not None:
+    if all_gpus is not None:
         return None if nodes is None and all_gpus > 1 else -(-all_gpus // (nodes or 1))
     return None if per_task is None else per_task * (per_node or 1)
 

@@ -59,10 +59,12 @@ behind_options() {
   while [ $# -gt 0 ]; do
     case $1 in
       --) shift; break ;;
+      -m | --module) if [ "$name" = uv ]; then shift; set -- python -m "$@"; break; fi; shift 2 ;;
       -*) if printf '%s\n' "$1" | grep -Eqx -e "$with_value"; then shift; fi; [ $# -gt 0 ] && shift ;;
       *) break ;;
     esac
   done
+  case ${1-} in *.py) set -- python "$@" ;; esac # as uv runs it
   [ $# -gt 0 ] || exit 0
   exec "$@"
 }

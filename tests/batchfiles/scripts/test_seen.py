@@ -190,6 +190,11 @@ def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, st
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
 
 
+def test_uv_runs_a_file_and_a_module_by_python(seen: Path) -> None:
+    (seen.parent / "own.py").write_text("import sys; print(sys.argv[1:])")
+    assert bash(seen, "uv run --with x own.py 1; cd .; uv run -m own 2") == "['1']\n['2']\n"
+
+
 def test_what_a_missing_wrapper_of_a_site_starts_runs_without_it(seen: Path) -> None:
     programs(seen, "site_wrapper")
     words = ["site_wrapper", "--image", "x.sif", "exec", "bash", "-c", "exit 7"]

@@ -3,6 +3,7 @@ which they run, by what only a run knows. Each class is carried over with its ef
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,25 @@ def test_a_backslash_at_the_end_of_an_inner_script_is_no_statement(tmp_path: Pat
 
 def test_a_virtualenv_is_found_from_where_the_file_has_moved(tmp_path: Path) -> None:
     assert kept("cd src\nsource venv/bin/activate\n", tmp_path) == ["source /home/me/project/src/venv/bin/activate"]
+
+
+@pytest.mark.parametrize("disk", ["$SLURM_TMPDIR", "${TMPDIR}", '"$LOCAL_SCRATCH"', "/tmp"])
+def test_ranks_start_on_the_nodes_own_disk_where_the_file_does(disk: str, tmp_path: Path) -> None:
+    text = f"cd {disk}\ncp -r ~/code .\ncd code\nsource venv/bin/activate\nmkdir out\npython train.py\n"
+    adoption, place = adopted(ONE_GPU + text, tmp_path), re.sub('["{}]', "", disk)
+    assert command(adoption) == ["bash", "-c", f'cd "{place}/code"\nexec python train.py\n']
+    assert prologue(adoption)[1:4] == [f'cd "{place}"', "cp -r ~/code . || true", f'cd "{place}/code"']
+    assert f"source {place}/code/venv/bin/activate" in prologue(adoption)
+    assert lost(adoption) == {}
+
+
+def test_a_file_that_goes_back_from_the_nodes_disk_trains_in_its_project(tmp_path: Path) -> None:
+    text = "W=$SLURM_TMPDIR/w\nmkdir $W\ncd $W\ntouch a\ncd /data/project\nmkdir b\npython train.py\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    moves = [line for line in prologue(adoption) if line.startswith("cd ")]
+    assert moves == [f'cd "{COPY}"', 'cd "$SLURM_TMPDIR/w"', f'cd "{COPY}"']
+    assert command(adoption) == ["python", "train.py"]
+    assert list(lost(adoption)) == ["cd /data/project"]
 
 
 def test_a_function_that_writes_works_in_the_folder_in_which_it_is_called(tmp_path: Path) -> None:

@@ -628,3 +628,56 @@ def test_a_source_without_a_file_does_not_end_the_job(tmp_path: Path) -> None:
 def test_an_exported_variable_of_an_option_that_the_job_decides_stays_exported(tmp_path: Path) -> None:
     text = "export RUN_ID=$RANDOM\nsrun torchrun --nnodes=$SLURM_NNODES --rdzv-id=$RUN_ID train.py\n"
     assert "export RUN_ID=$RANDOM" in prologue(adopted(TWO_NODES + HEAD + text, tmp_path))
+
+
+def test_a_word_may_go_on_behind_the_end_of_its_line(tmp_path: Path) -> None:
+    text = "A=/a B=/b\nsrun --container-image=/i.sqsh --container-mounts=\\\n$A,\\\n$B \\\n  python train.py --data=\\\n$A/set\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption) == ["python", "train.py", "--data=/a/set"]
+    assert container(adoption)["mounts"] == ["/a", "/b"]
+
+
+def test_a_variable_that_begins_a_line_of_a_quoted_command_is_known(tmp_path: Path) -> None:
+    text = 'P=/code\nCMD="torchrun --nproc_per_node=4 \\\n    --nnodes=$SLURM_NNODES \\\n  $P/train.py \\\n  ${P}/a"\nsrun bash -c "$CMD"\n'
+    assert command(adopted(TWO_NODES + text, tmp_path)) == ["torchrun", "/code/train.py", "/code/a"]
+
+
+def test_a_shell_behind_a_script_that_only_the_cluster_has_is_read(tmp_path: Path) -> None:
+    text = "srun /opt/entry.sh bash -c 'exec torchrun --nnodes 2 --nproc-per-node 4 train.py'\n"
+    assert command(adopted(TWO_NODES + text, tmp_path))[2].startswith("exec /opt/entry.sh torchrun train.py")
+
+
+def test_a_resource_of_the_step_beside_its_gpus_is_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "srun --gres=gpu:1,gpumem:20G python train.py\n", tmp_path)
+    assert lost(adoption) == {"srun --gres=gpumem:20G": "ranks are started without it"}
+
+
+def test_worlds_that_are_told_apart_by_their_node_are_refused(tmp_path: Path) -> None:
+    text = "srun bash -c 'torchrun --standalone --nproc-per-node=4 make.py --part $SLURM_NODEID'\n"
+    with pytest.raises(AdoptionError, match="a world of its own on each of 2 nodes") as refused:
+        adopted(TWO_NODES + text, tmp_path)
+    assert "--array=0-1" in (refused.value.cure or "")
+
+
+def test_what_bash_knows_by_itself_needs_no_login_shell(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'if [ "$EUID" -eq 1 ]; then exit 1; fi\npython train.py\n', tmp_path)
+    assert "login_environment" not in (adoption.cluster or "")
+
+
+def test_a_line_of_assignments_is_no_part_of_the_command_below_it(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "A=/a N=$(nproc)\nsrun python train.py --data=$A/set --workers $N\n", tmp_path)
+    assert command(adoption)[2] == "export -n N\nexec python train.py --data=/a/set --workers $N\n"
+    assert prologue(adoption) == ["export N=$(nproc)"]
+    assert job_from_text(adoption.job, "job.yaml").env == {}
+
+
+def test_a_signal_before_the_job_begins_comes_within_its_limit(tmp_path: Path) -> None:
+    head = ONE_GPU + "#SBATCH --time=00:00:40\n#SBATCH --signal=USR1@90\n"
+    adoption = adopted(head + "srun python train.py\n", tmp_path)
+    assert "time_limit_signal: {margin_s: 10}" in (adoption.cluster or "")
+    assert lost(adoption) == {"--signal=USR1@90": "the limit is 40 s: ranks get USR1 10 s before it"}
+
+
+def test_the_mounts_of_a_container_that_only_a_run_knows_are_named(tmp_path: Path) -> None:
+    text = "srun --container-image=$IMAGE --container-mounts=/a:/b,/c python train.py\n"
+    assert {"/a:/b", "/c"} <= lost(adopted(ONE_GPU + text, tmp_path)).keys()

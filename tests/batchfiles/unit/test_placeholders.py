@@ -55,6 +55,16 @@ def test_what_wraps_the_program_starts_it_and_arguments_are_there(tmp_path: Path
     assert not (made.folder / "7").exists()
 
 
+def test_paths_without_which_the_file_ends_are_there(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    text = 'C=${C:-conf/a.yaml}\nD=data/set\nOUT=out/x.h5\nif [ ! -f "$C" ]; then exit 1; fi\n'
+    text += "[[ -d ${D} ]] || exit 1\nif [ -f $OUT ]; then exit 1; fi\npython train.py\n"
+    made = make_placeholders(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert ((made.folder / "conf/a.yaml").is_file(), (made.folder / "data/set").is_dir()) == (True, True)
+    assert not (made.folder / "out/x.h5").exists()
+
+
 def test_a_script_that_starts_what_its_argument_names_starts_it(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     words = ["./tools/dist_train.sh", "configs/bev.py", "4"]

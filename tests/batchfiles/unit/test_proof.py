@@ -11,7 +11,7 @@ import pytest
 from batchfiles.adoption.adopt import adopt
 from batchfiles.adoption.explanations import explained
 from batchfiles.rehearsal import proof as proofs
-from batchfiles.rehearsal.observations import RankObservation, observe_ranks, requested, with_cpus_of_a_node
+from batchfiles.rehearsal.observations import RankObservation, made_of, observe_ranks, requested, with_cpus_of_a_node
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, ProofDifference
 from batchfiles.rehearsal.proving import program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
@@ -87,6 +87,14 @@ def test_a_difference_is_excused_by_what_explains_it_alone() -> None:
     refused = Proof([one], [one], refusal="sbatch refuses it")
     assert not refused.unexplained(explained([], ["line 2: sbatch expands no $1; the job takes 2"]))
     assert refused.unexplained(explained(["nnodes-missing"], []))
+
+
+def test_a_call_that_sh_does_not_know_is_excused_and_no_other() -> None:
+    proof = Proof([FIRST], [FIRST], setup=(["module load x"], ["module load x", "source activate y"]))
+    assert not proof.unexplained(explained(["bash-under-sh"], []))
+    assert proof.unexplained(explained(["port-fixed"], []))
+    assert replace(proof, setup=(["a"], ["source activate y"])).unexplained(explained(["bash-under-sh"], []))
+    assert replace(proof, setup=(["a", "b"], ["b", "a"])).unexplained(explained(["bash-under-sh"], []))
 
 
 @pytest.mark.parametrize(
@@ -235,6 +243,11 @@ def test_what_tells_a_rank_its_place_is_not_requested() -> None:
     text = "export A=1 MASTER_PORT=2 RANK=0 CMD='python -u train.py'\nB=3\nC=4 srun python train.py\n"
     text += "srun bash -c 'export LOCAL_RANK=1 D=5; python train.py'\n"
     assert requested(script_of(Path("x"), text.encode(), SiteFacts())) == {"A", "C"}
+
+
+def test_a_variable_that_is_the_training_itself_is_compared_as_its_command() -> None:
+    text = "export A='--lr 1' RUN='torchrun train.py'\nsrun bash -c \"$RUN\"\n"
+    assert made_of(script_of(Path("x"), text.encode(), SiteFacts())) == {"RUN"}
 
 
 def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording:

@@ -249,6 +249,11 @@ def test_what_was_seen_confirms_or_clears_a_finding(recording: Recording, code: 
     assert judge(recording, [Finding(code, 9, "text")]).confirmations[0].is_confirmed is confirmed
 
 
+def test_ranks_that_ended_before_they_met_show_that_gpus_are_hidden() -> None:
+    seen = in_step(32, visible_gpus=(0,), meeting=None, world=None, torch=None, error="CUDA error")
+    assert judge(seen, [Finding("gpus-per-task-hides-peers", 9, "text")]).confirmations[0].is_confirmed
+
+
 def tasks(*environments: dict[str, str], words: tuple[str, ...] = ("python", "train.py")) -> list[RecordedProcess]:
     own = [{"SLURM_PROCID": str(number), **one} for number, one in enumerate(environments)]
     return [
