@@ -57,6 +57,23 @@ def address_in(script: BatchScript, variable: str, figure: str, sources: Iterabl
     return Address(variable, at_port | patterns, names)
 
 
+def host_of_any(found: FoundRoles, addresses: list[Address]) -> str | None:
+    """Leave a host's variable to the server whose port has such a name; return one that may be of several servers."""
+    hosts = [{name for name, stands in one.names.items() if stands.endswith("%:*}")} for one in addresses]
+    statement = text_of(found.script.root)
+    for name in sorted({name for each in hosts for name in each if sum(name in other for other in hosts) > 1}):
+        stem = re.split(r"(?i)host|addr|ip$", name)[0]
+        own = [one for one in addresses if stem and any(other.startswith(stem) for other in one.names.keys() - {name})]
+        exported = any(one.name == name and one.exported for one in found.original.assignments)
+        if len(own) == 1:
+            for one in addresses:
+                if one is not own[0]:
+                    one.names.pop(name, None)
+        elif exported or re.search(rf"\$(?:{name}\b|\{{{name}\}})(?!:)", statement):
+            return name
+    return None
+
+
 def tell(found: FoundRoles, addresses: list[Address]) -> str:
     """Put what trainjob tells in place of addresses in the training's statement, and of variables made of them.
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Where
-from batchfiles.adoption.addresses import APART, address_in, tell
+from batchfiles.adoption.addresses import APART, address_in, host_of_any, tell
 from batchfiles.adoption.found_roles import MAIN, FoundRoles, statements_of
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript, nodes_of
-from batchfiles.slurm.servers import SERVES, looks_for_server
+from batchfiles.slurm.servers import SERVES, is_look, looks_for_server
 from trainjob.contract import roles as contract
 from trainjob.contract.programs.helpers import PRINTERS, WATCHES
 from trainjob.contract.programs.secret_names import is_secret_variable
@@ -38,7 +38,8 @@ _OF_RAY = re.compile(
     r"disable-usage-stats|temp-dir|redis-password|verbose|log-\w+|autoscaling-config"
 )
 _PORT = re.compile(r"--?(?:p|port|http[-_]port|server[-_]port)")
-_HOST = re.compile(r"--host|--bind|-H")
+_HOST = re.compile(r"--host|--bind|-H|-b")
+_LOCAL = ("localhost", "127.0.0.1")
 _SHARES = r"--?(?:(?:tp|dp|pp|tensor[-_]parallel|data[-_]parallel|pipeline[-_]parallel)(?:[-_]size)?|num[-_]shard)"
 _ENDS = re.compile(
     r"(?:srun\s[^;&|]*\s)?ray\s+stop\b.*|(?:kill|pkill|killall)\b.*|redis-cli\b.*\bshutdown\b.*|(?:export\s+)?\w+=\"?\$!\"?",
@@ -168,7 +169,10 @@ class _Server:
             if _PORT.fullmatch(asked) and value:
                 self.port, self.source = value, word.source.removeprefix(f"{name}=")
                 text = f"{name}{equals}{{port}}"
-            elif _HOST.fullmatch(asked) and (value in ("localhost", "127.0.0.1") or HOLE in value):
+            elif _HOST.fullmatch(asked) and (bound := re.fullmatch(r"(.*):(\d+)", value)):
+                self.port, self.source = bound[2], word.source.rpartition(":")[2]
+                text = f"{name}{equals}{'{host}' if bound[1] in _LOCAL else bound[1]}:{{port}}"
+            elif _HOST.fullmatch(asked) and (value in _LOCAL or HOLE in value):
                 text = f"{name}{equals}{{host}}"
             elif HOLE in text:
                 what = f"starts a server with {word.source}, which is known only when it runs"
@@ -180,9 +184,16 @@ class _Server:
         if self.known is not None and self.known.listens and self.known.listens[0] not in self.words:
             self.words += self.known.listens
         if not self.port:
-            what = f"starts {self.launch.name}, and none of its words is its port"
-            cure = "give it the port as --port NUMBER, for trainjob chooses a free one"
-            raise found.refused(self.launch.line, what, cure)
+            text = (found.original.root.text or b"").decode(errors="replace")
+            numbers = [word for word in self.words if word.isdigit() and re.search(rf":{word}(?!\d)", text)]
+            if len(set(numbers)) != 1:
+                what = f"starts {self.launch.name}, and none of its words is known to be its port"
+                cure = (
+                    "write a job file whose server has {port} in its place: trainjob chooses a free one (docs/jobs.md)"
+                )
+                raise found.refused(self.launch.line, what, cure)
+            self.port = self.source = numbers[0]
+            self.words = ["{port}" if word == numbers[0] else word for word in self.words]
 
     def ready(self, looked: str) -> str:
         """Return how the role is ready; `looked` is what waits for it in the file."""
@@ -225,6 +236,7 @@ class _Server:
 
 def _served(found: FoundRoles) -> FoundRoles | None:
     script, servers = found.original, list(_servers(found.original))
+    _refuse_nested(found, [one.launch for one in servers])
     if not servers:
         return None
     for at, one in enumerate(servers):
@@ -243,7 +255,11 @@ def _served(found: FoundRoles) -> FoundRoles | None:
             found.servers[one.name]["env"] = env
         for _, node, _ in (wait for wait in waits if wait[0] is one):
             found.take(node, f"ready: {ready}")
-    told = tell(found, [address_in(script, contract.variable(one.name), one.port, one.sources) for one in servers])
+    addresses = [address_in(script, contract.variable(one.name), one.port, one.sources) for one in servers]
+    if (unclear := host_of_any(found, addresses)) is not None:
+        what = f"has the host of a server in {unclear}, and there are {len(servers)} servers"
+        raise found.refused(servers[0].launch.line, what, "name it as its port is named: REDIS_HOST and REDIS_PORT")
+    told = tell(found, addresses)
     for one in servers:
         variable = contract.variable(one.name)
         if not re.search(rf"\$(?:{variable}(?!\w)|\{{{variable}##)", told):
@@ -251,6 +267,28 @@ def _served(found: FoundRoles) -> FoundRoles | None:
             found.lost.append((one.launch.line, f"port {one.port}", what))
     _place(found, servers)
     return found
+
+
+def _refuse_nested(found: FoundRoles, roles: list[LaunchedProgram]) -> None:
+    """Raise AdoptionError for a server that an `if`, a loop or a function starts: without it, the training has none."""
+    script = found.original
+    training = max((one.command.at for one in script.training if not one.command.background), default=0)
+    for one in script.launches:
+        command, known = one.command, _known(one)
+        is_server = known is not None or SERVES.search(command.text) is not None
+        if not (is_server and command.background) or command.dead or one.name in WATCHES | PRINTERS or one in roles:
+            continue
+        behind = [other for other in script.commands if command.at < other.at < training or "function" in other.within]
+        if (known is not None and known.has_gpus) or any(is_look(other) or other.name == "sleep" for other in behind):
+            what = (
+                f"starts a server in a statement with others ({', '.join(command.within)}), and a role starts by itself"
+            )
+            cure = "start it in a line of its own, or write a job file with roles (docs/jobs.md)"
+            raise found.refused(one.line, what, cure)
+
+
+def _known(launch: LaunchedProgram) -> _Known | None:
+    return next((row for pattern, row in _KNOWN.items() if re.search(pattern, launch.command.text)), None)
 
 
 def _awaited_by(servers: list[_Server], node: Node, text: str) -> _Server:
@@ -264,7 +302,10 @@ def _servers(script: BatchScript) -> Iterator[_Server]:
     """Yield the servers: what starts in the background and is awaited before the training starts."""
     statements = statements_of(script)
     for at, node in enumerate(statements):
-        inside = _launches_in(script, node) if node.type in ("command", "redirected_statement", "pipeline") else []
+        is_alone = node.type in ("command", "redirected_statement", "pipeline") or (
+            node.type in ("subshell", "compound_statement") and len(node.named_children) == 1
+        )
+        inside = _launches_in(script, node) if is_alone else []
         inside = [one for one in inside if one.outer is None and "substitution" not in one.command.within]
         started = [one for one in inside if one.command.background]
         if len(started) != 1:
@@ -273,7 +314,7 @@ def _servers(script: BatchScript) -> Iterator[_Server]:
         if not launch.program or launch.name in WATCHES | PRINTERS or launch.launcher is not None:
             continue
         asked = _awaited(script, statements[at + 1 :])
-        known = next((row for pattern, row in _KNOWN.items() if re.search(pattern, text)), None)
+        known = _known(launch)
         waits_itself = known is not None and known.has_gpus  # as its client may
         if asked == "address" or (asked == "sleep" and SERVES.search(text)) or waits_itself:
             yield _Server(node, launch, known)

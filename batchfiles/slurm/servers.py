@@ -54,13 +54,18 @@ def commands_in(script: BatchScript, first: int, behind: int) -> Iterator[ShellC
             is_called = False
 
 
+def is_look(one: ShellCommand) -> bool:
+    """Return whether a command looks whether something answers."""
+    is_python = re.fullmatch(r"python[\d.]*", one.name) is not None
+    return bool(_LOOKS.fullmatch(one.name) or (is_python and "-c" in one.text and _BY_PYTHON.search(one.text)))
+
+
 def looks_for_server(script: BatchScript, first: int, behind: int) -> str:
     """Return how the statement at these bytes waits for what was started: at an "address", by a "sleep", or not: ""."""
     asks, sleeps = False, False
     for one in commands_in(script, first, behind):
-        is_python = re.fullmatch(r"python[\d.]*", one.name) is not None
         is_ray = re.match(r"(?:srun\s.*)?ray (?:status|health-check|list nodes)\b", one.text) is not None
-        if is_ray or _LOOKS.fullmatch(one.name) or (is_python and "-c" in one.text and _BY_PYTHON.search(one.text)):
+        if is_ray or is_look(one):
             asks = True
         elif one.name and _BESIDE.fullmatch(one.name) is None and not one.is_call:
             return ""

@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from trainjob.contract.errors import UserError
-from trainjob.contract.paths import with_home
+from trainjob.contract.paths import home, with_home
 from trainjob.contract.programs.secret_names import is_code, is_secret_file
 from trainjob.contract.programs.secrets_in_shell import holds_written_secret, secrets_in
 from trainjob.machines import process
@@ -164,8 +164,14 @@ def _git(arguments: Sequence[str], folder: Path, empty: Sequence[str] = (), *, c
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether `folder` is a run directory: if runs copied earlier runs, each would double in size."""
-    return (folder / "job.json").is_file() and (folder / "code" / "trainjob").is_dir()
+    """Return whether `folder` is a run directory: if runs copied earlier runs, each would double in size.
+
+    So is one that is being made or removed, and the folder of all that trainjob keeps.
+    """
+    is_unfinished = folder.name.startswith(".") and folder.suffix in (".part", ".removed")
+    return (
+        is_unfinished or folder == home() or ((folder / "job.json").is_file() and (folder / "code/trainjob").is_dir())
+    )
 
 
 def find(working_folder: Path, folder: Path | None = None, secrets_file: str | None = None) -> Project:
@@ -238,12 +244,15 @@ def select(project: Project, *, untracked: bool = False) -> Selection:
     total = 0
     is_within = functools.cache(lambda folder: folder.resolve().is_relative_to(project.top))
     for name in project.files(untracked=untracked):
-        reason = project.reason_to_leave_out(name)
+        try:
+            reason, size = project.reason_to_leave_out(name), (project.top / name).lstat().st_size
+        except FileNotFoundError:  # since it was listed
+            continue
         if reason is None and not is_within((project.top / name).parent):
             reason = "behind a link that leads out of the project"
         if reason is None:
             files.append(name)
-            total += (project.top / name).lstat().st_size
+            total += size
         elif reason:
             left_out.append((name, reason))
     if total > _TOTAL_MB * _MB:

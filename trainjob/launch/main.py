@@ -42,11 +42,12 @@ def main(arguments: Sequence[str]) -> int:
             from trainjob.launch import limits
 
             limits.set_as_in_prologue(os.environ[environment.LIMITS])
-        if os.environ.get(environment.SHARE):
+        options = parse(arguments)
+        if options.share or os.environ.get(environment.SHARE):
             from trainjob.launch import share
 
-            share.take(os.environ[environment.SHARE], os.environ)
-        return Launch(parse(arguments)).run()
+            share.take(options.share or os.environ[environment.SHARE], os.environ)
+        return Launch(options).run()
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX

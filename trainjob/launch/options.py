@@ -39,6 +39,7 @@ class Options(NamedTuple):
     usage_every_s: float = EVERY_S
     command_of_job: bool = False
     environment_of_job: str = ""
+    share: str = ""
 
 
 class _Flag(NamedTuple):
@@ -66,6 +67,7 @@ FLAGS = {
     # mpirun would treat a word ":" of a user's command as its own; job.json carries every word as it is.
     "command_of_job": _Flag("run the command in job.json"),
     "environment_of_job": _Flag("comma-separated names whose values job.json has"),
+    "share": _Flag("the part of this host that its ranks have together: 6+2/8"),
 }
 _DEFAULTS: Dict[str, Any] = {"launcher": "", **Options._field_defaults}
 

@@ -1,11 +1,14 @@
 """Limits this process to its share of a node: a packed element's step sees all CPUs and GPUs that the job has there.
 
+So do, without a scheduler, a server and the ranks on one host.
+
 Slurm could give each step its own. But once a job goes on without a node that has failed, Slurm (22.05) no longer knows
 what its earlier steps give back, and starts no further ones (`_step_dealloc_lps`, "due to job resizing").
 """
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import List, MutableMapping, Tuple, TypeVar
@@ -18,28 +21,28 @@ _DEVICES = (
     "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK",
+    "SLURM_STEP_GPUS",  # as the driver numbers them, by which CPUs near them are found
 )
-_OF_STEP = "SLURM_STEP_GPUS"  # as the driver numbers them
 
 
 def take(share: str, environ: MutableMapping[str, str]) -> None:
-    """Keep the CPUs and GPUs of `share`, which is its number from 0 and how many a node has, as in 2/4."""
-    number, count = map(int, share.split("/"))
-    step_gpus = environ.get(_OF_STEP, "")
-    # A container is handed none of the host's names, and shows all GPUs of the node.
-    if step_gpus and not any(environ.get(name) for name in _DEVICES):
-        environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(len(step_gpus.split(",")))))
-    for name in (*_DEVICES, _OF_STEP):
+    """Keep the CPUs and GPUs of `share`: its number from 0, and of how many, as in 2/4; several are 6+2/8."""
+    place, _, of = share.partition("/")
+    first, _, several = place.partition("+")
+    number, size, count = int(first), int(several or 1), int(of)
+    for name in _DEVICES:
         if environ.get(name):
-            environ[name] = ",".join(_part(environ[name].split(","), number, count))
-    ranks, rank = int(environ.get("SLURM_NTASKS_PER_NODE") or 1), int(environ.get("SLURM_LOCALID") or 0)
-    cpus = _part(sorted(os.sched_getaffinity(0), key=_place), number * ranks + rank, count * ranks)
-    os.sched_setaffinity(0, cpus)
+            environ[name] = ",".join(_part(environ[name].split(","), number, size, count))
+    ranks = int(environ.get("SLURM_NTASKS_PER_NODE") or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or 1)
+    rank = int(environ.get("SLURM_LOCALID") or environ.get("OMPI_COMM_WORLD_LOCAL_RANK") or 0)
+    every = sorted(os.sched_getaffinity(0), key=_place)
+    os.sched_setaffinity(0, _part(every, number * ranks + rank * size, size, count * ranks))
 
 
-def _part(every: "List[Item]", number: int, count: int) -> "List[Item]":
-    size = len(every) // count
-    return every[number * size : (number + 1) * size] or every
+def _part(every: "List[Item]", first: int, size: int, count: int) -> "List[Item]":
+    common = math.gcd(math.gcd(first, size), count)
+    unit = len(every) // (count // common)
+    return every[first // common * unit : (first + size) // common * unit] or every
 
 
 def _place(cpu: int) -> Tuple[int, int, int]:

@@ -228,8 +228,9 @@ def _digest(handover: Handover, project: Mapping[str, str | None]) -> str:
     digest = hashlib.sha256(text.encode(errors="surrogateescape"))
     # Git does not notice changes to files that it does not track, nor any outside of a repository.
     for name in handover.selection.files if handover.selection else ():
-        file = (handover.project.top / name).lstat()
-        digest.update(f"{name}\0{file.st_size}\0{file.st_mtime_ns}\0".encode(errors="surrogateescape"))
+        with contextlib.suppress(FileNotFoundError):  # the copy says what has gone meanwhile
+            file = (handover.project.top / name).lstat()
+            digest.update(f"{name}\0{file.st_size}\0{file.st_mtime_ns}\0".encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 

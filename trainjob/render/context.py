@@ -29,7 +29,8 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
     `entry` is the file of the shell library that the script sources, and `by_hand` how people start the script.
     """
     cluster, job, plan = request.cluster, request.job, request.plan
-    options = _launch_options(request, has_token=has_token)
+    shares = _shares(request)
+    options = _launch_options(request, shares.get(""), has_token=has_token)
     variables = [
         (
             name,
@@ -61,7 +62,7 @@ def common(request: Request, entry: str, by_hand: str, *, has_token: bool = Fals
             {
                 "name": Sourced(name, request.origin(f"roles.{name}")),
                 "folder": Shell(f'"$TRAINJOB_RUN_DIR/{ROLES}/{name}"'),
-                "launch_options": _launch_options(server, has_token=has_token),
+                "launch_options": _launch_options(server, shares.get(name), has_token=has_token),
             }
             for name, server in request.servers.items()
         ],
@@ -129,8 +130,26 @@ def _python(request: Request) -> SourcedShell:
     return request.path("python", program)
 
 
-def _launch_options(request: Request, *, has_token: bool) -> list[tuple[Shell, Sourced | SourcedShell]]:
-    given = _given_to_launch(request, has_token=has_token)
+def _shares(request: Request) -> dict[str, Sourced]:
+    """Return the share of each server, by its name, and of the ranks ("") on hosts that no scheduler divides for them.
+
+    They are in proportion to their GPUs, as under Slurm: the number of the first, how many, and of how many.
+    """
+    shared = {name: one for name, one in request.plan.servers.items() if one.first_shared_device is not None}
+    if not shared or request.cluster.has_scheduler:
+        return {}
+    own = request.plan.topology.devices // request.plan.topology.host_count
+    parts = {"": (0, own), **{name: (one.first_shared_device, one.devices_per_replica) for name, one in shared.items()}}
+    count = sum(size for _, size in parts.values())
+    return {name: Sourced(f"{at}+{size}/{count}", request.origin("roles")) for name, (at, size) in parts.items()}
+
+
+def _launch_options(
+    request: Request, share: Sourced | None, *, has_token: bool
+) -> list[tuple[Shell, Sourced | SourcedShell]]:
+    given = list(_given_to_launch(request, has_token=has_token))
+    if share is not None:
+        given.append(("--share", share))
     return [(Shell(flag), naming_its_option(flag, value)) for flag, value in given]
 
 

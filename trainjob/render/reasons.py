@@ -39,6 +39,7 @@ _REASONS = {
     "usage-every-s": "How often the ranks' use of resources is recorded.",
     "grace-s": "How long ranks may take to checkpoint when they are asked to stop.",
     "environment-of-job": "Names whose values an array element takes from its own job.json.",
+    "share": "The part of each host's CPUs that a role has: as much as of its GPUs.",
     "token": "Proves that every host sees this run directory, and not another one at the same path.",
     "secrets-file": "NAME=VALUE lines that the launcher reads when ranks start. They are never copied.",
     "parent": "The ranks end when this script ends, for whatever reason.",

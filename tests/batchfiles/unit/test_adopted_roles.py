@@ -128,6 +128,23 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {  # the file, its roles, an
         },
         2,
     ),
+    "server-in-a-subshell-that-is-bound-to-an-address": (
+        FOUR_GPUS + "(CUDA_VISIBLE_DEVICES=0 gunicorn app:serve -b localhost:8000 --workers 2) &\nsleep 9\nCUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc-per-node=3 train.py --url http://localhost:8000\n",
+        {
+            "server": {"gpus": 1, "command": ["gunicorn", "app:serve", "-b", "{host}:{port}", "--workers", "2"], "ready": "{host}:{port}"},
+            "train": {"hosts": 1, "command_per": "node", "instances": 3, "needs": ["server"], "command": _shell("exec torchrun train.py --url http://$TRAINJOB_ROLE_SERVER")},
+        },
+        1,
+    ),
+    "two-servers-one-by-host-and-port-and-one-by-a-bare-number": (
+        FOUR_GPUS + "CUDA_VISIBLE_DEVICES=0 python reward_server.py --port 9000 &\nCUDA_VISIBLE_DEVICES=1 python serve.py m 8000 &\nsleep 60\nexport REWARD_HOST=localhost REWARD_PORT=9000\nCUDA_VISIBLE_DEVICES=2,3 torchrun --nproc-per-node=2 train.py --url http://localhost:8000\n",
+        {
+            "server1": {"gpus": 1, "command": ["python", "reward_server.py", *HAS_PORT], "ready": "{host}:{port}"},
+            "server2": {"gpus": 1, "command": ["python", "serve.py", "m", "{port}"], "ready": "{host}:{port}"},
+            "train": {"hosts": 1, "command_per": "node", "instances": 2, "needs": ["server1", "server2"], "command": _shell('export REWARD_HOST="${TRAINJOB_ROLE_SERVER1%:*}"', 'export REWARD_PORT="${TRAINJOB_ROLE_SERVER1##*:}"', "exec torchrun train.py --url http://$TRAINJOB_ROLE_SERVER2", "")},
+        },
+        1,
+    ),
 }  # fmt: skip
 
 
@@ -153,7 +170,18 @@ def test_a_file_becomes_a_job_with_roles(name: str, tmp_path: Path) -> None:
     [
         ("vllm serve m --tensor-parallel-size 4 &\nsleep 60\npython train.py\n", "4 of 4 GPUs.*leaves none"),
         ("python serve.py --port 80 &\nsleep 60\npython train.py\n", "does not say how many of 4 GPUs"),
-        ("python serve.py &\nsleep 60\npython train.py\n", "none of its words is its port"),
+        ("python serve.py &\nsleep 60\npython train.py\n", "none of its words is known to be its port"),
+        ("if [ $X ]; then\n  vllm serve m &\nfi\npython train.py\n", "a statement with others .if., and a role"),
+        ("(cd web && python serve.py --port 80 &)\nsleep 60\npython train.py\n", "a statement with others .subshell"),
+        (
+            "for i in 1 2; do\n  python serve.py --port 80$i &\ndone\nuntil curl :801; do :; done\npython train.py\n",
+            "others .loop.",
+        ),
+        ("up() {\n  vllm serve m --port 80 &\n}\nup\npython train.py\n", "a statement with others .function"),
+        (
+            "CUDA_VISIBLE_DEVICES=0 vllm serve m &\nCUDA_VISIBLE_DEVICES=1 vllm serve n --port 81 &\nsleep 60\nexport THEIR_HOST=localhost\npython train.py --port 81\n",
+            "the host of a server in THEIR_HOST, and there are 2 servers",
+        ),
         ("vllm serve $(pick) &\nsleep 60\npython train.py\n", "known only when it runs"),
         ("srun --container-image=i ray start --head --block &\nsleep 9\npython train.py\n", "Ray in a container"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def test_ranks_run_in_the_image_on_every_node_and_a_shell_next_to_them(machine: 
     # By nsenter, in the rank's folder.
     assert f"next to {inside} in /home/somebody/runs/" in ended.stdout, ended.stdout
     assert "nothing was injected" in ended.stdout
+
+
+def test_packed_elements_run_in_the_image_and_each_has_its_share_of_a_node(machine: ApptainerMachine) -> None:
+    ended = machine.run("python", apptainer_under_slurm.__file__, machine.base, "packed")
+    assert ended.returncode == 0, ended.stdout
+    assert "COMPLETED" in ended.stdout, ended.stdout
+    told = re.findall(r"element (\d): bookworm, GPU (\d) of (node\d), \d CPUs", ended.stdout)
+    assert [number for number, _, _ in told] == list("01234567"), ended.stdout
+    assert len({(gpu, node) for _, gpu, node in told}) == 4, told
 
 
 @pytest.mark.full

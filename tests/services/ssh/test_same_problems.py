@@ -109,6 +109,7 @@ def secrets(folder: Path, text: str, mode: int) -> str:
     return str(path)
 
 
+TRUE = {"command": ["true"]}  # no interpreter imports torch for it
 CIFAR = {"task": "cifar10-resnet50", "ipus_per_replica": 1}
 Fault = Callable[[Path], tuple[dict[str, Any], dict[str, Any]]]
 # code, and a part of the text -> what is changed in the cluster file, and in the job
@@ -125,16 +126,16 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("command", "is not a program that can be started"): lambda _: ({}, {"command": ["no-such-program"]}),
     ("command", "is not an executable file in"): lambda _: ({}, {"command": ["./mine.py"]}),
     ("module", "has no module nobodys"): lambda _: ({}, {"command": [sys.executable, "-m", "nobodys.train"]}),
-    ("secrets", "does not exist"): lambda at: ({"secrets_file": str(at / "none")}, {}),
-    ("secrets", "has mode 0644"): lambda at: ({"secrets_file": secrets(at, "A=1\n", 0o644)}, {}),
-    ("secrets", "line 2: expected NAME=VALUE"): lambda at: ({"secrets_file": secrets(at, "A=1\nno\n", 0o600)}, {}),
-    ("runs-dir", "is not a folder"): lambda at: ({"runs_dir": f"{secrets(at, '', 0o600)}/runs"}, {}),
+    ("secrets", "does not exist"): lambda at: ({"secrets_file": str(at / "none")}, TRUE),
+    ("secrets", "has mode 0644"): lambda at: ({"secrets_file": secrets(at, "A=1\n", 0o644)}, TRUE),
+    ("secrets", "line 2: expected NAME=VALUE"): lambda at: ({"secrets_file": secrets(at, "A=1\nno\n", 0o600)}, TRUE),
+    ("runs-dir", "is not a folder"): lambda at: ({"runs_dir": f"{secrets(at, '', 0o600)}/runs"}, TRUE),
     ("init-from", "init_from: /nowhere/x is not on"): lambda _: ({}, {"init_from": "/nowhere/x"}),
     ("task", "module mine (mine.py) has no U: it has T"): lambda _: ({}, {"task": "mine:U"}),
     ("task", "No module named 'no_such_module'"): lambda _: ({}, {"task": "broken:T"}),
     ("task", "task digits-cnn has no option widht: did you mean width?"): lambda _: ({}, {"set": {"widht": 3}}),
     ("task", "option width of task digits-cnn takes int"): lambda _: ({}, {"set": {"width": "wide"}}),
-    ("prologue", "is not valid bash: line 2: "): lambda _: ({"prologue": ["if true"]}, {}),
+    ("prologue", "is not valid bash: line 2: "): lambda _: ({"prologue": ["if true"]}, TRUE),
 }
 
 

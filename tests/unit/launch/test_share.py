@@ -28,9 +28,10 @@ def test_shares_have_devices_and_whole_cores_of_their_own(kept: list[list[int]])
     devices = []
     for number in range(4):
         environ = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ZE_AFFINITY_MASK": "4,5,6,7", "ROCR_VISIBLE_DEVICES": ""}
+        environ["SLURM_STEP_GPUS"] = "6,5,4,3"
         share.take(f"{number}/4", environ)
         devices.append(list(environ.values()))
-    assert devices == [["0", "4", ""], ["1", "5", ""], ["2", "6", ""], ["3", "7", ""]]
+    assert devices == [["0", "4", "", "6"], ["1", "5", "", "5"], ["2", "6", "", "4"], ["3", "7", "", "3"]]
     assert kept == [[0, 4], [1, 5], [2, 6], [3, 7]]
 
 
@@ -40,6 +41,15 @@ def test_the_ranks_of_an_element_have_its_devices_together_and_cpus_of_their_own
         share.take("1/2", environ)
         assert environ["CUDA_VISIBLE_DEVICES"] == "2,3"
     assert kept == [[2, 6], [3, 7]]
+
+
+def test_a_server_and_the_ranks_beside_it_have_cpus_in_proportion_to_their_gpus(kept: list[list[int]]) -> None:
+    for rank in range(3):
+        of_mpirun = {"OMPI_COMM_WORLD_LOCAL_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}
+        share.take("0+3/4", of_mpirun)
+    share.take("0+3/4", {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"})
+    share.take("3+1/4", {})
+    assert kept == [[0, 4], [1, 5], [2, 6], [0, 1, 2, 4, 5, 6], [3, 7]]
 
 
 def test_more_shares_than_there_is_of_something_have_it_all(kept: list[list[int]]) -> None:
