@@ -22,7 +22,7 @@ def syntax_fault(script: bytes) -> SyntaxFault | None:
     """Return why bash can't read a script; None if it can. Raises process.CommandError where there is no bash."""
     ended = process.run(["bash", "-n"], stdin=script, check=False, timeout_s=20)
     if ended.code == 0:
-        return None
+        return _not_closed(script, ended.stderr)
     match = next(filter(None, map(_SAYS.search, ended.stderr.splitlines())), None)
     if match is None:
         return None
@@ -33,3 +33,17 @@ def syntax_fault(script: bytes) -> SyntaxFault | None:
         odd = (at for at, one in enumerate(lines, 1) if not one.lstrip().startswith("#") and one.count(quote[1]) % 2)
         line = next(odd, line)
     return SyntaxFault(line, text)
+
+
+_TO_THE_END = re.compile(r"here-document at line ([0-9]+) delimited by end-of-file \(wanted [`'](.+)'\)")
+
+
+def _not_closed(script: bytes, said: str) -> SyntaxFault | None:
+    """Return the here-document that takes in the rest of the file, because blanks stand around its last line."""
+    match = _TO_THE_END.search(said)
+    lines = script.decode(errors="replace").split("\n")
+    wanted = match[2] if match else ""
+    at = next((at for at, line in enumerate(lines, 1) if match and at > int(match[1]) and line.strip() == wanted), None)
+    return (
+        None if at is None else SyntaxFault(at, f"blanks stand around {wanted}: the here-document goes on to the end")
+    )

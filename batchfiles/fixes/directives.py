@@ -63,6 +63,9 @@ def _value(script: BatchScript, one: Finding) -> str | None:
         listed = re.sub(r"([,=])[ \t]+(?=[\w\[])", r"\1", line)
         joined = re.sub(r"(--mem\S*[=\s]\s*[0-9]+) ([GM])B?\b", r"\1\2", listed)
         return with_line(script, one.line, joined)
+    if 'has the value "=' in one.text:
+        letter = one.text[1]
+        return with_line(script, one.line, re.sub(rf"(\s-{letter})=", r"\1 ", line, count=1))
     directive = directive_of(script, one)
     if directive is None:
         return None
@@ -198,6 +201,18 @@ def _from_home(script: BatchScript, one: Finding) -> str | None:
     return "\n".join([*lines[: first - 1], f"cd {folder}", *lines[first - 1 :]])
 
 
+def _task_a_node(script: BatchScript, one: Finding) -> str | None:
+    if not any(launch.srun or launch.launcher for launch in script.training):
+        line = script.lines[script.header.line("nodes") - 1]  # one program, which has one node
+        return with_line(script, script.header.line("nodes"), re.sub(r"((?:--nodes|-N)[= ]?)[0-9]+", r"\g<1>1", line))
+    pattern = r"(?:--ntasks[= ]|-n ?)[0-9]+"
+    line = script.lines[one.line - 1]
+    alone = re.sub(pattern, "", line).strip() == "#SBATCH"
+    if script.header.value("ntasks-per-node") is not None:
+        return with_line(script, one.line, None if alone else re.sub(rf"\s{pattern}", "", line))
+    return with_line(script, one.line, re.sub(pattern, "--ntasks-per-node=1", line))
+
+
 SAFE: dict[str, Edit] = {
     "no-such-option": _option_name,
     "directive-refused": _value,
@@ -210,6 +225,7 @@ SAFE: dict[str, Edit] = {
     "mem-in-megabytes": replaced(r"(--mem\S*[=\s]\s*[0-9]+)", r"\1G"),
 }
 UNSAFE: dict[str, Edit] = {
+    "nodes-not-given": _task_a_node,
     "directive-refused": _off,
     "no-such-option": _off,
     "tilde-in-output": _from_home,

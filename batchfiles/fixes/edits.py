@@ -5,15 +5,16 @@ SAFE edits do what the author wrote, where bash or Slurm read something else; UN
 
 from __future__ import annotations
 
-from batchfiles.fixes import directives, launches, meeting, shell, time_limit
+from batchfiles.fixes import directives, launches, meeting, shell, time_limit, worlds
 from batchfiles.fixes.lines import Edit
 
-SAFE: dict[str, Edit] = {**shell.SAFE, **directives.SAFE, **launches.SAFE, **meeting.SAFE}
+SAFE: dict[str, Edit] = {**shell.SAFE, **directives.SAFE, **launches.SAFE, **meeting.SAFE, **worlds.SAFE}
 UNSAFE: dict[str, Edit] = {
     **shell.UNSAFE,
     **directives.UNSAFE,
     **launches.UNSAFE,
     **meeting.UNSAFE,
+    **worlds.UNSAFE,
     "time-limit-unhandled": time_limit.with_recipe,
     "signal-kills-batch": time_limit.with_recipe,
     "signal-never-arrives": time_limit.to_batch_shell,

@@ -6,8 +6,10 @@ import re
 
 from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
+from batchfiles.fixes.meeting import FIRST_HOST, PORT
 from batchfiles.rules.codes import Finding
-from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.rules.started import ray_starts
+from batchfiles.slurm.launches import LaunchedProgram, number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 _RANK = re.compile(r"(?<!\\)\$(\{?SLURM_(?:PROCID|NODEID|LOCALID)\b)")
@@ -22,20 +24,38 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is None or launch.launcher is None or "standalone" in launch.launcher.options:
         return None
+    if launch.launcher.name == "accelerate":
+        return _machines(script, one, launch)
     pattern, new = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)", r"\1 --nnodes=$SLURM_NNODES"
     if "nnodes" in launch.launcher.options:
         pattern, new = r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES"
     return first_changed(script, one, lambda line: re.sub(pattern, new, line, count=1))
 
 
+def _machines(script: BatchScript, one: Finding, launch: LaunchedProgram) -> str | None:
+    """Tell accelerate of the other nodes, if its number of processes already counts theirs."""
+    stated, gpus, nodes = (
+        number_of(launch.launcher, "num_processes"),
+        script.request.gpus_per_node,
+        script.request.nodes,
+    )
+    if not (stated and gpus and nodes and stated == gpus * nodes):
+        return None
+    options = "--num_machines=$SLURM_NNODES --rdzv_backend=c10d"
+    names = {"main_process_ip": FIRST_HOST.replace('"', ""), "main_process_port": PORT}
+    given = launch.launcher.options if launch.launcher else {}
+    options += "".join(f" --{name}={value}" for name, value in names.items() if name not in given)
+    return replaced(r"(\baccelerate launch)(?=\s)", rf"\1 {options}")(script, one)
+
+
 def _with_srun_option(option: str) -> Edit:
-    return lambda script, _one: with_srun_option(script, option)
+    return lambda script, _one: with_srun_option(script, option, script.training)
 
 
 def _cpus(script: BatchScript, _one: Finding) -> str | None:
     is_unset = any(re.match(r"\s*unset\b.*\bSLURM_CPUS_PER_TASK\b", line) for line in script.lines)
     cpus = str(script.request.cpus_per_task) if is_unset else '"$SLURM_CPUS_PER_TASK"'
-    return with_srun_option(script, f"--cpus-per-task={cpus}")
+    return with_srun_option(script, f"--cpus-per-task={cpus}", (*script.training, *ray_starts(script)))
 
 
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
@@ -93,7 +113,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     text = script.root.text or b""
     layers = [layer.words[0] for layer in launch.layers if layer.name != "srun" and layer.words]
     program = next(iter((*layers, *launch.program)), None)
-    if node is None or "'" in text_of(node):
+    if node is None or "'" in text_of(node) or "$@" in text_of(node):
         return None
     command = text_of(node)
     starts = [
@@ -115,8 +135,12 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
-    pattern = r"(--nproc[-_]per[-_]node[= ])\S+"
-    changed = first_changed(script, one, lambda line: re.sub(pattern, r"\1$SLURM_GPUS_ON_NODE", line, count=1))
+    pattern, every = r"(--nproc[-_]per[-_]node[= ])[^\s'\"]+", "$SLURM_GPUS_ON_NODE"
+    if "accelerate" in (
+        launch.launcher.name for launch in script.training if launch.launcher and launch.line == one.line
+    ):
+        pattern, every = r"(--num[-_]processes[= ])[^\s'\"]+", "$((SLURM_NNODES * SLURM_GPUS_ON_NODE))"
+    changed = first_changed(script, one, lambda line: re.sub(pattern, rf"\1{every}", line, count=1))
     if changed is not None:
         return changed
     launch = launch_at(script, one)
@@ -143,17 +167,25 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
+def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
+    """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
+    launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
+    stated = [each for each in launching if each.srun is not None and "ntasks-per-node" in each.srun.options]
+    option = "--nodes=$SLURM_NNODES" + ("" if stated else " --ntasks-per-node=1")
+    return with_srun_option(script, option, stated or launching)
+
+
 SAFE: dict[str, Edit] = {
     "srun-may-fan-out": replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1"),
     "nnodes-missing": _nnodes,
     "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),
     "srun-loses-cpus": _cpus,
-    "tasks-times-torchrun": lambda script, _one: with_srun_option(script, "--ntasks-per-node=1", of_launchers=True),
+    "tasks-times-torchrun": _one_launcher_a_node,
     "rank-expanded-early": _for_each_rank,
     "variable-in-quotes": _with_values,
     "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),
-    "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch(?: --use[-_]env)?", "torchrun"),
+    "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch --use[-_]env", "torchrun"),
 }
 UNSAFE: dict[str, Edit] = {
     "gpus-unused": _gpus_of_node,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.directives import Directive
@@ -23,7 +23,7 @@ def with_line(script: BatchScript, number: int, new: str | None) -> str | None:
     return "\n".join(lines)
 
 
-def replaced(pattern: str, new: str, flags: int = 0) -> Edit:
+def replaced(pattern: str, new: str | Callable[[re.Match[str]], str], flags: int = 0) -> Edit:
     """Return an edit of the first match in the fault's line, or in those that continue it."""
     return lambda script, one: first_changed(
         script, one, lambda line: re.sub(pattern, new, line, count=1, flags=flags), most_lines=0
@@ -64,15 +64,11 @@ def directive_of(script: BatchScript, one: Finding) -> Directive | None:
 _SRUN = r"(?<![\w$#./-])srun\b"
 
 
-def with_srun_option(script: BatchScript, option: str, *, of_launchers: bool = False) -> str | None:
-    """Return the text with an option for each srun that starts a training, or its launcher, and does not have it."""
+def with_srun_option(script: BatchScript, option: str, launches: Iterable[LaunchedProgram]) -> str | None:
+    """Return the text with an option for each srun that starts one of `launches`, and does not have it."""
     name = option.removeprefix("--").partition("=")[0]
     lines = list(script.lines)
-    for number in {
-        _line_of_srun(script, each)
-        for each in script.training
-        if each.srun and name not in each.srun.options and (each.launcher is not None or not of_launchers)
-    }:
+    for number in {_line_of_srun(script, each) for each in launches if each.srun and name not in each.srun.options}:
         if number:
             lines[number - 1] = re.sub(_SRUN, f"srun {option}", lines[number - 1], count=1)
     return None if lines == script.lines else "\n".join(lines)

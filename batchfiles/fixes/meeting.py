@@ -8,12 +8,12 @@ from batchfiles.fixes.lines import Edit, exported, replaced, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.script import BatchScript
 
-_FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
-_PORT = "$((20000 + SLURM_JOB_ID % 20000))"
+FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+PORT = "$((20000 + SLURM_JOB_ID % 20000))"
 
 
 def _first_host(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={_FIRST_HOST}")(script, one)
+    return replaced(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={FIRST_HOST}")(script, one)
 
 
 def _address(script: BatchScript, one: Finding) -> str | None:
@@ -27,7 +27,7 @@ def _address(script: BatchScript, one: Finding) -> str | None:
     start = min(at, one.line) - 1
     while start > 0 and script.lines[start - 1].endswith("\\"):
         start -= 1
-    return "\n".join([*script.lines[:start], f"export {match[1]}={_FIRST_HOST}", *script.lines[start:]])
+    return "\n".join([*script.lines[:start], f"export {match[1]}={FIRST_HOST}", *script.lines[start:]])
 
 
 def _port(script: BatchScript, one: Finding) -> str | None:
@@ -39,13 +39,13 @@ def _port(script: BatchScript, one: Finding) -> str | None:
         return None  # who meets there reads it in several places
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
-        return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={_PORT}", line))
+        return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={PORT}", line))
     for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:
         line = script.lines[number - 1]
         if line.lstrip().startswith("#"):
             continue
-        default = re.sub(rf"\$\{{\w+:-{match[1]}\}}", _PORT, line, count=1)
-        new = default if default != line else re.sub(rf"(?<![\w.])\"?{match[1]}\"?(?![\w.])", _PORT, line, count=1)
+        default = re.sub(rf"\$\{{\w+:-{match[1]}\}}", PORT, line, count=1)
+        new = default if default != line else re.sub(rf"(?<![\w.])\"?{match[1]}\"?(?![\w.])", PORT, line, count=1)
         if new != line:
             return with_line(script, number, new)
     return None
@@ -56,10 +56,10 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     if re.match(r"\s*(?:export\s+)?\w+=", line):
         return _first_host(script, one)
     if "without --rdzv-endpoint" in one.text:
-        first = _FIRST_HOST.replace('"', "")  # a fix for numbers of ranks may put the command into quotes
-        endpoint = rf'\1 --rdzv-endpoint="{first}:{_PORT}"'
+        first = FIRST_HOST.replace('"', "")  # a fix for numbers of ranks may put the command into quotes
+        endpoint = rf'\1 --rdzv-endpoint="{first}:{PORT}"'
         return replaced(r"(--rdzv[-_]backend[= ]c10d)", endpoint)(script, one)
-    return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", _FIRST_HOST)(script, one)
+    return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", FIRST_HOST)(script, one)
 
 
 SAFE: dict[str, Edit] = {
@@ -67,9 +67,12 @@ SAFE: dict[str, Edit] = {
     "addr-localhost": _first_host_in_words,
     "addr-hostname-ip": _first_host,
     "addr-from-compressed-list": _first_host,
-    "addr-batch-host": _first_host,
+    "addr-batch-host": replaced(
+        r"=\"?(?:\$\(hostname(?: -s)?\)|`hostname(?: -s)?`)\"?(?=\s*(?:#.*)?$)", f"={FIRST_HOST}"
+    ),
     "addr-guessed-from-name": _first_host,
     "port-fixed": _port,
+    "port-too-large": replaced(r"(\w*(?i:port)\w*)=.*$", rf"\1={PORT}"),
     "rdzv-id-fixed": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
     "rdzv-id-random": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
 }

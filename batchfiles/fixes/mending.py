@@ -106,7 +106,7 @@ def _steps(
 _HIDING = frozenset(
     (
         *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
-        *("directive-cut", "broken-continuation", "unset-variable", "command-not-found"),
+        *("directive-cut", "broken-continuation", "unset-variable", "command-not-found", "sbatch-of-a-program"),
     )
 )
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import Edit, directive_added, exported, launch_at, replaced, with_line
+from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import text_of
+from batchfiles.fixes.lines import Edit, directive_added, exported, first_changed, launch_at, replaced, with_line
+from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
+from batchfiles.slurm.launches import LaunchedProgram, number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 
@@ -39,6 +43,10 @@ def _continued(script: BatchScript, one: Finding) -> str | None:
 
 
 def _command(script: BatchScript, one: Finding) -> str | None:
+    if "no blank behind [" in one.text:
+        return replaced(r"(\[\[?)(?=[\"$]|-[a-z]\b)", r"\1 ")(script, one)
+    if (name := re.match(r"\$\((\w+)\) runs a command", one.text)) is not None:
+        return replaced(rf"\$\(\s*{name[1]}\s*\)", f"${{{name[1]}}}")(script, one)
     spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
     if spaces is not None:
         return replaced(rf"\b{spaces[1]}\s*=\s*(?=\S)", f"{spaces[1]}=")(script, one)
@@ -125,14 +133,58 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
     at = script.header.first_command
     if at is None or any(_ASKS_FOR_CODE.match(line) for line in script.lines):
         return None
-    lines = list(script.lines[: at - 1])
-    return "\n".join([*lines, "set -eo pipefail", *script.lines[at - 1 :]])
+    at = max(at, _behind_set_up(script))
+    if any(_may_fail(one) for one in script.commands if one.line >= at and not one.source):
+        return None
+    return "\n".join([*script.lines[: at - 1], "set -eo pipefail", *script.lines[at - 1 :]])
+
+
+# They answer by their status, or their failure is nothing new: of a sweep, the other trainings go on.
+_ANSWERS = re.compile(
+    r"e?grep|ps|pgrep|pidof|pkill|killall|kill|diff|cmp|expr|let|read|which|type|hash|ls|find|lsof|curl|wget|timeout|"
+    r"scancel|squeue|sacct|rm|rmdir|ray|deactivate|git|nvidia-smi|fuser|umount|fusermount"
+)
+
+
+def _may_fail(command: ShellCommand) -> bool:
+    """Return whether a command may fail in a file that is right."""
+    if {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
+        return False
+    return "loop" in command.within or _ANSWERS.fullmatch(command.name) is not None
+
+
+_SETS_UP = re.compile(r"(?:source|\.|module|ml|conda|mamba|micromamba|spack|eval)\s")
+
+
+def _behind_set_up(script: BatchScript) -> int:
+    """Return the line behind what sets the environment up: its files are written for shells that go on."""
+    first = min((launch.outermost.place for launch in script.training), default=0)
+    ends = (
+        node.end_point.row + 2
+        for node in script.root.children
+        if node.end_point.row + 1 < first and _SETS_UP.match(text_of(node))
+    )
+    return max(ends, default=0)
+
+
+def _set_e_inside(script: BatchScript, one: Finding, launch: LaunchedProgram) -> str | None:
+    """Let the shell that starts a training end with its code, too."""
+    line = script.lines[one.line - 1]
+    at = line.find(" ".join(word.source for word in launch.command.words[:2]))
+    before = line[:at].rstrip()
+    if at < 0 or (before and before[-1] not in "\"';"):
+        return None
+    return with_line(
+        script, one.line, f"{line[:at]}set -eo pipefail{'; ' if before else chr(10) + line[:at]}{line[at:]}"
+    )
 
 
 def _exit_code(script: BatchScript, one: Finding) -> str | None:
     """Let the script end with the training's code: by set -e, or without what replaces the code."""
     launch = launch_at(script, one)
     line = script.lines[one.line - 1]
+    if "its shell ends with 0" in one.text:
+        return None if launch is None else _set_e_inside(script, one, launch)
     stopped = next(
         (at for at, text in enumerate(script.lines, 1) if re.match(r"\s*set \+(?:e|o pipefail)\s*$", text)), None
     )
@@ -164,15 +216,35 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
             ),
         )
     if launch is None or "e" not in launch.command.options or "pipefail" not in launch.command.options:
-        return _set_e(script, one)
+        return _set_e(script, one) or (None if launch is None else _kept(script, launch))
     return None
+
+
+def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
+    """Keep the code of a failure, and end with it after all that follows."""
+    if '(exit "${code:-0}")' in script.lines and launch.command.background:  # the recipe for the time limit has kept it
+        return "\n".join([*script.lines, ""]).rstrip("\n") + '\nexit "${code:-0}"\n'
+    if {*launch.command.within} - {"loop"} or launch.command.background or launch.source or launch.command.piped_into:
+        return None
+    text, last = script.root.text or b"", script.root.children[-1:] if script.root.children else []
+    kinds = ("command", "redirected_statement")
+    nodes = [each for each in nodes_of(script.root, *kinds) if each.start_point.row + 1 == launch.line]
+    if not nodes or b"<<" in (nodes[0].text or b"") or any(text_of(one).startswith("exit") for one in last):
+        return None
+    end = nodes[0].end_byte
+    return (text[:end] + b" || failed=$?" + text[end:]).decode().rstrip("\n") + '\nexit "${failed:-0}"\n'
 
 
 def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
     match = re.search(r"writes (\S+)$", one.text)
     if match is None:
         return None
-    name = re.escape(match[1].removeprefix("./"))
+    name, at = re.escape(match[1].removeprefix("./")), one.line
+    if any(
+        (each.is_python or each.name.endswith((".sh", ".py"))) and each.launcher is None and each.line > at
+        for each in script.launches
+    ):
+        return None  # a program that reads or changes it may know its name, too
     return re.sub(
         rf"(?<![\w.-]){name}(?![\w.-])", f"{match[1].removeprefix('./')}.$SLURM_JOB_ID", "\n".join(script.lines)
     )
@@ -183,6 +255,8 @@ def _only_if_set(script: BatchScript, one: Finding) -> str | None:
 
 
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
+    if "where the script belongs" in one.text:
+        return replaced(r"(?<=\s)python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
     match = re.match(r"--(\S+) stands before (\S+)", one.text)
     line = script.lines[one.line - 1]
     if match is None or match[2] not in line:
@@ -226,20 +300,108 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
+def _with_own_hosts(script: BatchScript, one: Finding) -> str | None:
+    launch, gpus, nodes = launch_at(script, one), script.request.gpus_per_node, script.request.nodes
+    ranks = number_of(launch.layer("mpirun") if launch else None, "np", "n")
+    if not (gpus and nodes and ranks == gpus * nodes):
+        return None
+    hosts = f"$(scontrol show hostnames $SLURM_JOB_NODELIST | sed 's/$/:{gpus}/' | paste -sd,)"
+    return replaced(r"(\bhorovodrun)(?=\s)", rf"\1 -H {hosts}")(script, one)
+
+
+# What only a program needs whose ranks meet.
+_MEETS = re.compile(
+    r"(?i)master_?(?:addr|port)|world_size|rank\b|nccl_|gloo_|num[-_]nodes|nnodes|strategy|ddp|fsdp|distributed|coordinator|"
+    r"init[-_]method|dist[-_]url|horovod|spawn|deepspeed"
+)
+
+
+def _on_one_node(script: BatchScript) -> str | None:
+    """Ask for the one node that is used: each of several copies of a program would do the same.
+
+    Of a job with several tasks a node, only its author knows whether its program is one that srun starts (Lightning's).
+    """
+    directive = next((each for each in script.header.directives if each.name == "nodes"), None)
+    if directive is None or directive.value is None or (script.request.tasks_per_node or 1) > 1:
+        return None
+    line = script.lines[directive.line - 1]
+    return with_line(script, directive.line, re.sub(r"((?:--nodes|-N)[= ]?)\S+", r"\g<1>1", line, count=1))
+
+
 def _with_srun(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
-    if launch is not None and launch.launcher is not None and launch.launcher.name != "torchrun":
-        return None  # each node would start a world of its own
+    launcher = None if launch is None else launch.launcher
+    if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
+        return replaced(r"^(\s*)(?=\S)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 ")(
+            script, one
+        )
+    if launcher is not None and launcher.name != "torchrun":
+        return with_hostfile(script, one)  # behind srun, each node would start a world of its own
+    if "horovodrun" in one.text:
+        return _with_own_hosts(script, one)
+    if launcher is None and not _MEETS.search(
+        "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
+    ):
+        return _on_one_node(script)
     return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
 
 
 def _on_each_node(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --ntasks-per-node=1 ")(script, one)
+    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ")(script, one)
+
+
+def _ended_above(script: BatchScript, one: Finding) -> str | None:
+    above = script.lines[one.line - 2]
+    return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
+
+
+_LONG_DASH = re.compile("(?<![\\w-])[\u2010-\u2015\u2212]+(?=[A-Za-z][\\w-])")
+
+
+def _of_ascii(script: BatchScript, one: Finding) -> str | None:
+    def plain(line: str) -> str:
+        line = _LONG_DASH.sub("--", line).translate(str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''"))
+        return re.sub("(?<![\\w])[\u2010-\u2015\u2212](?=[A-Za-z\u2010-\u2015-])", "-", line)
+
+    return first_changed(script, one, plain)
+
+
+def _with_blanks(script: BatchScript, one: Finding) -> str | None:
+    def apart(match: re.Match[str]) -> str:
+        sign, value = "=" if match[3] == "==" else match[3], match[4] or '""'
+        return f'{match[1]}"{match[2]}" {sign} {value}{match[5]}'
+
+    pattern = r"(\[\[?\s+)\"?(\$\{?\w+\}?)\"?(==?|!=)(\"?[\w.-]*\"?)(\s+\])"
+    return replaced(pattern, apart)(script, one)
+
+
+def _from_zero(script: BatchScript, one: Finding) -> str | None:
+    sizes = re.match(r"--array=1-([0-9]+)(?:%[0-9]+)?, and (\w+) has elements 0 to ([0-9]+)$", one.text)
+    if sizes is None or int(sizes[1]) != int(sizes[3]) + 1:
+        return None
+    return replaced(rf"\$\{{{sizes[2]}\[\"?\$?\{{?(\w+)\}}?\"?\]\}}", rf"${{{sizes[2]}[$((\1 - 1))]}}")(script, one)
+
+
+def _with_gpus(match: re.Match[str]) -> str:
+    return f"{match[0]} --gpus=all" if match[1] else f"{match[0]} --nv"
+
+
+# The file as it was given to sbatch.
+_SUBMITTED = """$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\\([^ ]*\\).*/\\1/p')"""
+
+
+def _own_folder(script: BatchScript, one: Finding) -> str | None:
+    pattern = r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
+    return replaced(pattern, lambda _match: f'$(dirname "{_SUBMITTED}")')(script, one)
 
 
 _UNTIL_RAY_ANSWERS = "for _ in {1..300}; do if ray status >/dev/null 2>&1; then break; fi; sleep 1; done"
 
 SAFE: dict[str, Edit] = {
+    "argument-swallowed": _ended_above,
+    "typographic-sign": _of_ascii,
+    "test-always-true": _with_blanks,
+    "array-beyond-list": _from_zero,
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
     "shebang-wrong": _shebang,
@@ -254,23 +416,27 @@ SAFE: dict[str, Edit] = {
     "wait-interrupted": _waited,
     "nothing-waits": lambda script, _one: "\n".join([*script.lines, 'wait "$!"', ""]),
     "temp-dir-on-first-node-only": _on_each_node,
-    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
 }
 UNSAFE: dict[str, Edit] = {
+    "sbatch-of-a-program": replaced(r"\bsbatch(?=\s)", "srun"),
+    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
     "sets-visible-devices": _unset,
+    "device-beyond-gpus": _unset,
+    "container-without-gpus": replaced(r"\b(docker|podman) run\b|\b(apptainer|singularity) (exec|run)\b", _with_gpus),
+    "conda-without-hook": replaced(
+        r"^(\s*)(?=(?:conda|mamba|micromamba) activate\b)", r'\1eval "$(conda shell.bash hook)"\n\1'
+    ),
     "nccl-slow-path": _unset,
     "debug-left-on": _unset,
     "workdir-on-first-node-only": replaced(
-        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", r"\1srun --ntasks-per-node=1 "
+        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
+        r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",
     ),
     "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}"),
     "no-srun": _with_srun,
-    "script-dir-is-spool": replaced(
-        r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}",
-        "$SLURM_SUBMIT_DIR",
-    ),
+    "script-dir-is-spool": _own_folder,
     "job-never-ends": _beside,
 }

@@ -33,6 +33,13 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     mpi = launch.layer("mpirun")
     if mpi is not None and mpi.words[0].text.endswith("horovodrun"):
         return None  # nor does what reaches ranks of other nodes by ssh
+    if (
+        launch.launcher is not None
+        and launch.launcher.name == "deepspeed"
+        and launch.srun is None
+        and _by_ssh(script, launch)
+    ):
+        return None
     first, last = rows
     lines = list(script.lines)
     if lines[last - 1].rstrip().endswith("&"):
@@ -40,8 +47,12 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     lines[first - 1 : last] = _around(launch, lines[first - 1 : last])
     at = max((one.line for one in script.header.directives), default=1)
     added = []
-    for name, option in _DIRECTIVES.items():
+    before = re.search(r"@[0-9]+$", script.header.value("signal") or "")
+    for name, usual in _DIRECTIVES.items():
+        option = usual.replace("@120", before[0]) if before is not None else usual
         number = next((one.line for one in script.header.directives if one.name == name), None)
+        if script.header.value(name) == (option.partition("=")[2]):
+            continue
         if number is None:
             added.append(f"#SBATCH {option}")
         elif sum(one.line == number for one in script.header.directives) == 1:
@@ -49,10 +60,15 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     return "\n".join([*lines[:at], *added, *lines[at:]])
 
 
+def _by_ssh(script: BatchScript, launch: LaunchedProgram) -> bool:
+    own = launch.launcher.options if launch.launcher is not None else {}
+    return script.request.several_nodes or not {"hostfile", "H", "num_nodes"}.isdisjoint(own)
+
+
 def in_background(script: BatchScript, _one: Finding) -> str | None:
     """Return the text with the training in the background, where its trap runs at once; None as of with_recipe."""
     launch = _only_one(script)
-    rows = None if launch is None else _rows(script, launch)
+    rows = None if launch is None else _rows(script, launch, "function")
     if rows is None:
         return None
     first, last = rows
@@ -73,17 +89,20 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
-    living = [launch for launch in script.training if not launch.command.dead and not launch.is_beside]
+    every = [launch for launch in script.training if not launch.command.dead]
+    living = [launch for launch in every if not launch.is_beside] or every
     living = [launch for launch in living if not launch.outermost.command.background] or living
-    outermost = {id(launch.outermost): launch.outermost for launch in living}
+    outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
 
 
-def _rows(script: BatchScript, launch: LaunchedProgram) -> tuple[int, int] | None:
-    """Return the first and the last line of the statement that is the launch, if it stands at the top of the file."""
-    if launch.source or launch.command.within or launch.command.conditions or launch.command.background:
+def _rows(script: BatchScript, launch: LaunchedProgram, *around: str) -> tuple[int, int] | None:
+    """Return the first and the last line of the statement that is the launch, if only `around` is around it."""
+    within = [each for each in launch.command.within if each not in around]
+    if launch.source or within or launch.command.conditions or launch.command.background:
         return None
-    for node in script.root.children:
+    bodies = [body for body in nodes_of(script.root, "compound_statement") if around]
+    for node in (child for body in (script.root, *bodies) for child in body.children):
         if node.start_point.row + 1 == launch.line and node.type in ("command", "redirected_statement"):
             return (
                 (node.start_point.row + 1, node.end_point.row + 1)
@@ -112,6 +131,8 @@ def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
         passes_on = 'scancel --signal=USR1 "$SLURM_JOB_ID"'  # to all steps, and not to the batch shell
     elif launch.layers and launch.layers[0].name == "mpirun":
         passes_on = 'kill -USR1 "$training"'  # it passes the signal on to all ranks
+    elif launch.launcher is not None and launch.launcher.name == "deepspeed":
+        passes_on = 'pkill -USR1 -P "$(pgrep -d, -P "$training")"'  # its child starts the ranks
     elif launch.launcher is not None or _has_parent(launch):
         passes_on = 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
     else:

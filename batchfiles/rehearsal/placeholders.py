@@ -93,8 +93,9 @@ def _submission_folder(script: BatchScript, place: Path) -> SubmissionFolder:
     made = SubmissionFolder(place / "project", {}, place / "programs")
     made.folder.mkdir()
     made.programs.mkdir()
-    moved = [one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known]
-    for target in (script.header.value("chdir") or "", *moved):
+    moved = [one.words[1].value.written for one in script.named("cd") if len(one.words) > 1]
+    moved = [re.sub(r"\A(?:\$HOME|~)(?=/)", str(Path.home()), target) for target in moved]
+    for target in (script.header.value("chdir") or "", *(one for one in moved if not re.search(rf"[${HOLE}]", one))):
         if target.startswith("/") and not Path(target).exists():
             made.maps[target.rstrip("/")] = made.folder
         elif re.match(r"\w", target):

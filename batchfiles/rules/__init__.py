@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from batchfiles.rules import around, asked, ending, meeting, refused, started, written
+from batchfiles.rules import around, asked, ending, meeting, misread, refused, started, worlds, written
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.script import BatchScript
 
@@ -13,6 +13,8 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     refused.interpreter,
     refused.unknown_options,
     refused.refused_values,
+    refused.tasks_and_nodes,
+    refused.equals_signs,
     refused.other_accelerators,
     asked.units,
     asked.ignored,
@@ -32,6 +34,12 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     meeting.rendezvous_ids,
     meeting.world,
     meeting.ranks,
+    worlds.expected_nodes,
+    worlds.node_ranks,
+    worlds.differing_places,
+    worlds.hosts_by_name,
+    worlds.beyond_job,
+    worlds.waiting_steps,
     started.worlds,
     started.mpi_slots,
     started.options_of_the_script,
@@ -67,6 +75,13 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     written.empty_programs,
     written.empty_arguments,
     written.goes_on,
+    misread.swallowed,
+    misread.typographic,
+    misread.tests,
+    misread.substituted_names,
+    misread.large_ports,
+    misread.elements,
+    misread.submitted_programs,
     around.secrets,
     around.devices,
     around.collectives,
@@ -78,5 +93,7 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     around.local_disks,
     around.hostfiles,
     around.activation,
+    around.conda,
+    around.containers,
     around.unused_settings,
 )

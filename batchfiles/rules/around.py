@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
-from batchfiles.bash.values import HOLE
+from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, found
 from batchfiles.slurm.script import BatchScript
 from batchfiles.slurm.servers import awaited_by_sleep
@@ -40,7 +40,14 @@ def devices(script: BatchScript) -> Iterator[Finding]:
     chosen = [one for one in script.assigned(_VISIBLE) if not one.dead]
     if len({one.value.text for one in chosen}) > 1:
         return
+    gpus = script.request.gpus_per_node
     for one in chosen:
+        given = [int(part) for part in one.value.text.split(",") if number(part) is not None]
+        # Where Slurm confines a job, its own GPUs begin with 0.
+        if gpus and given and one.value.fixed and max(given) >= gpus and not script.request.exclusive:
+            text = f"{one.name}={one.value.text}, and the job has {gpus} GPU{'s' * (gpus != 1)} a node"
+            yield found("device-beyond-gpus", one, text)
+            return
         if one.value.text and not one.value.comes_from(
             "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"
         ):
@@ -255,6 +262,54 @@ def activation(script: BatchScript) -> Iterator[Finding]:
             yield found("sources-bashrc", command, f"{command.name} {path}")
         elif path == "activate" or re.search(r"(?:ana|mini|mamba|miniforge)\w*/bin/activate$", path):
             yield found("source-activate", command, command.text.replace(HOLE, "…")[:60])
+
+
+_SETS_UP_CONDA = re.compile(
+    r"conda\.sh\b|conda shell\.|\bhook\b|/activate\b|\.bashrc|bash_profile|conda\.csh|__conda_setup"
+)
+
+
+def conda(script: BatchScript) -> Iterator[Finding]:
+    """Find environments of conda that are activated in a shell which has not been set up for it."""
+    if (
+        script.shell.not_here
+        or re.match(r"#!.*\s-+(?:l|i|\w*[li]\b|login)", script.lines[0])
+        or not script.is_batch_file
+    ):
+        return
+    for command in script.commands:
+        text = " ".join(word.source for word in command.words)
+        loads = command.name in ("module", "ml") and re.search(r"(?i)conda|mamba|forge|python", text) is not None
+        if loads or _SETS_UP_CONDA.search(text) or command.name in ("source", ".", "eval"):
+            return
+        if command.name in ("conda", "mamba", "micromamba") and [word.text for word in command.words[1:2]] == [
+            "activate"
+        ]:
+            if not command.dead and not command.within:
+                yield found("conda-without-hook", command, text[:60])
+            return
+
+
+_GIVES_GPUS = re.compile(r"(?:^|\s)(?:--nv|--nvccli|--rocm|--gpus|--device|--runtime)\b|nvidia")
+
+
+def containers(script: BatchScript) -> Iterator[Finding]:
+    """Find containers without the GPUs that the job asks for."""
+    if not script.request.gpus_per_node or any(True for _ in script.assigned(r"(?:APPTAINER|SINGULARITY)_(?:NV|ROCM)")):
+        return
+    for launch in script.training:
+        layer = launch.layer("container")
+        name = layer.words[0].text.rpartition("/")[2] if layer else ""
+        if layer is None or name not in ("apptainer", "singularity", "docker", "podman") or launch.command.dead:
+            continue
+        own = " ".join(word.text for word in layer.words[: len(layer.words) - layer.left])
+        if HOLE + " " not in own and not _GIVES_GPUS.search(own):
+            yield found(
+                "container-without-gpus",
+                launch,
+                f"{name} without {'--nv' if name in ('apptainer', 'singularity') else '--gpus'}",
+            )
+            return
 
 
 def unused_settings(script: BatchScript) -> Iterator[Finding]:

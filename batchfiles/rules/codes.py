@@ -37,7 +37,7 @@ _ERRORS = {
     ),
     "tasks-times-torchrun": (
         "srun starts one task a GPU, and each task's launcher starts one process a GPU: N times N processes.",
-        "Start one launcher a node (--ntasks-per-node=1), or one process a task without a launcher.",
+        "Start one launcher a node (#SBATCH --ntasks-per-node=1, or srun --nodes=$SLURM_NNODES --ntasks-per-node=1: srun ignores the latter alone), or one process a task without a launcher.",
     ),
     "script-dir-is-spool": (
         "sbatch runs a copy of the file: $0 and BASH_SOURCE name slurmd's spool folder on the node, not the folder of the file.",
@@ -156,8 +156,64 @@ _ERRORS = {
         "Write it in double quotes, without the backslash. $SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID differ between ranks, so only a shell that srun starts can expand them: srun bash -c '…'.",
     ),
     "option-before-script": (
-        "An option of the training precedes its script: the launcher takes it for its own, and refuses to start.",
+        "An option of the training, or Python itself, stands before its script: the launcher takes it for its own, or for the script, and ends.",
         "Write it after the script: torchrun --nproc-per-node=4 train.py --epochs 10.",
+    ),
+    "nodes-not-given": (
+        "Slurm starts at least one task on each node: with fewer tasks than nodes it gives the job fewer nodes.",
+        "Ask for as many tasks as nodes (--ntasks-per-node=1), or for one node.",
+    ),
+    "nodes-disagree": (
+        "What is started counts on another number of nodes than it runs on: ranks wait for others that never come, until the rendezvous gives up or the time limit ends the job.",
+        "--nnodes=$SLURM_NNODES, and one task of srun on each node.",
+    ),
+    "node-rank-same": (
+        "Without a c10d rendezvous a launcher needs the number of its node, and here all nodes have the same: each waits for the others, or is refused.",
+        "--rdzv-backend=c10d with --rdzv-endpoint; or let each node's own shell expand it: srun bash -c '… --node_rank $SLURM_NODEID …'.",
+    ),
+    "addr-differs": (
+        "Each node works out where ranks meet for itself, and gets another address or port than the others: they never meet.",
+        "Set it once, in the batch shell, before srun: export MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1).",
+    ),
+    "hosts-by-name": (
+        "The file names hosts, and Slurm gives the job those that are free: ranks start where the job has no nodes, or wait for a host that is not theirs.",
+        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1); a list of hosts is made of the same names.",
+    ),
+    "step-beyond-job": (
+        "srun refuses: a step can't have more nodes or GPUs than its job.",
+        "Ask for them in the directives, or leave out srun's option.",
+    ),
+    "step-waits": (
+        "From Slurm 20.11 a step has the CPUs of its nodes to itself: this one waits for a step that never ends, until the time limit.",
+        "srun --overlap, for both steps.",
+    ),
+    "argument-swallowed": (
+        "A backslash at the end of the line above continues the command: this line is no command, but arguments of the training, which refuses them.",
+        "Leave out the backslash behind the last argument.",
+    ),
+    "typographic-sign": (
+        "A dash or a quote of a word processor is no dash or quote to a program: the option is taken for a name.",
+        'Write - and " of ASCII.',
+    ),
+    "test-always-true": (
+        "Without blanks around =, [ sees one word, which is not empty: the test is true, whatever the value is.",
+        '[ "$NAME" = value ]',
+    ),
+    "port-too-large": (
+        "A job's number grows, and the largest port is 65535: beyond it no rank can listen.",
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+    ),
+    "array-beyond-list": (
+        "Lists of bash begin with element 0: the last elements of the array get an empty text, and the first one of the list may never be used.",
+        "--array=0-N, where N is the number of the list's elements less one.",
+    ),
+    "sbatch-of-a-program": (
+        "sbatch takes a batch file, and is given a program: it finds no file of this name, or none with #! in it.",
+        "srun PROGRAM within the job; sbatch --wrap='PROGRAM …' for another one.",
+    ),
+    "device-beyond-gpus": (
+        "The job's own GPUs begin with number 0: CUDA ignores one that does not exist and all behind it, and on nodes that are not confined these are other jobs' GPUs.",
+        "Leave CUDA_VISIBLE_DEVICES to Slurm.",
     ),
     "not-bash": (
         "bash can't read the file beyond this line: a quote, a bracket or an if is not closed, and nothing after it runs.",
@@ -268,11 +324,11 @@ _WARNINGS = {
     ),
     "temp-dir-on-first-node-only": (
         "The batch shell makes this folder on the first node. On the other nodes it does not exist.",
-        'Make it on each: srun --ntasks-per-node=1 mkdir -p "$DIR"',
+        'Make it on each: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 mkdir -p "$DIR"',
     ),
     "workdir-on-first-node-only": (
         "The batch shell puts files on a disk of the first node. The ranks of other nodes don't find them.",
-        "Do it on each node: srun --ntasks-per-node=1 … , or sbcast.",
+        "Do it on each node: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 … , or sbcast.",
     ),
     "gpus-per-task-hides-peers": (
         "With --gpus-per-task each task sees its own GPU alone, as device 0: cuda:LOCAL_RANK fails, and NCCL may not use NVLink.",
@@ -324,7 +380,15 @@ _WARNINGS = {
     ),
     "install-races": (
         "One rank installs packages, and the others start at once: they import half-installed packages, and other nodes may never get them.",
-        "Install before srun, in a separate step: srun --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
+        "Install before srun, in a separate step: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
+    ),
+    "container-without-gpus": (
+        "The container is started without its option for GPUs, which the job asks for: unless the site's configuration adds it, the training finds none.",
+        "apptainer exec --nv (AMD: --rocm); docker run --gpus=all.",
+    ),
+    "conda-without-hook": (
+        "conda activate needs a function that only a set-up shell has, and a batch job's has not: it fails, and the job goes on with another Python.",
+        'source …/etc/profile.d/conda.sh, or eval "$(conda shell.bash hook)", before it.',
     ),
     "kills-by-name": (
         "Programs are ended by their name: those of your other jobs on this node end, too.",

@@ -14,12 +14,12 @@ from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.ranks import SLURM_PLACE
 
-_ADDRESS_NAMES = (
+ADDRESS_NAMES = (
     r"(?i:(?:PET_)?MASTER_?(?:ADDR|ADDRESS|IP|HOST|NODE(?:_IP|_ADDR)?)|HEAD_?NODE(?:_?IP|"
     r"_?ADDR\w*|_?HOST\w*)?|RDZV_HOST|PET_RDZV_ENDPOINT|RDZV_ENDPOINT|MAIN_PROCESS_IP|MAIN_IP|"
     r"COORDINATOR_ADDR\w*|IP_HEAD|HEAD_IP|DIST_URL)"
 )
-_PORT_NAMES = r"(?i:(?:PET_)?MASTER_?PORT|MAIN_PROCESS_PORT|RDZV_PORT|COORDINATOR_PORT|DIST_PORT)"
+PORT_NAMES = r"(?i:(?:PET_)?MASTER_?PORT|MAIN_PROCESS_PORT|RDZV_PORT|COORDINATOR_PORT|DIST_PORT)"
 _ADDRESS_OPTIONS = (
     "master_addr",
     "rdzv_endpoint",
@@ -45,7 +45,7 @@ class StatedEndpoint(NamedTuple):
 
 def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
     """Yield the addresses where ranks meet, in order of their lines."""
-    assigned = [one for one in script.assigned(_ADDRESS_NAMES) if not one.dead]
+    assigned = [one for one in script.assigned(ADDRESS_NAMES) if not one.dead]
     for at, one in enumerate(assigned):
         if not any(_replaces(script, later, one) for later in assigned[at + 1 :]):
             yield StatedEndpoint(
@@ -118,7 +118,7 @@ def _localhost(script: BatchScript, stated: list[StatedEndpoint]) -> Iterator[Fi
         if not re.fullmatch(r"localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0", place.value.text):
             continue
         users = [place.launch] if place.launch else [one for one in script.training if _uses_address(one, place.name)]
-        if any(_spans_nodes(script, one) for one in users if not one.command.dead):
+        if any(spans_nodes(script, one) for one in users if not one.command.dead):
             yield found("addr-localhost", place, f"{place.name} is {place.value.text}")
 
 
@@ -126,7 +126,7 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
     """Find c10d rendezvous that have no endpoint: torchrun then takes localhost, in spite of --master-addr."""
     for launch in script.training:
         launcher = launch.launcher
-        if launcher is None or launcher.name != "torchrun" or launch.command.dead or not _spans_nodes(script, launch):
+        if launcher is None or launcher.name != "torchrun" or launch.command.dead or not spans_nodes(script, launch):
             continue
         backend = option(launcher, "rdzv_backend")
         given = {"rdzv_endpoint", "rdzv_conf", "standalone"} & set(
@@ -136,7 +136,8 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
             yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
 
 
-def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
+def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether a launch has ranks on several nodes, or says that it has."""
     return (script.usual_nodes_of(launch) or 1) > 1 or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
 
 
@@ -203,7 +204,7 @@ def port(script: BatchScript) -> Iterator[Finding]:
 
 
 def _ports(script: BatchScript) -> Iterator[StatedEndpoint]:
-    for one in script.assigned(_PORT_NAMES):
+    for one in script.assigned(PORT_NAMES):
         if one.value.known:
             yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
     for one in script.assigned(r"(?:JAX_)?COORDINATOR_ADDR\w*"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.rules.codes import Finding
+from batchfiles.bash.values import number
+from batchfiles.rules.codes import Finding, Severity
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.request import GPU_NAMES
 from batchfiles.slurm.script import BatchScript
@@ -123,6 +124,33 @@ def refused_values(script: BatchScript) -> Iterator[Finding]:
             yield Finding("directive-refused", one.line, f"--{one.name} has no value")
         elif value is not None and pattern is not None and not re.fullmatch(pattern, value.strip()):
             yield Finding("directive-refused", one.line, f"--{one.name}={value}")
+
+
+def tasks_and_nodes(script: BatchScript) -> Iterator[Finding]:
+    """Find numbers of tasks that contradict the number of nodes (asked, Slurm 22.05)."""
+    header = script.header
+    nodes, tasks, most = (number(header.value(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
+    if nodes and tasks and tasks < nodes:
+        text = f"--nodes={nodes} and --ntasks={tasks}: Slurm gives {tasks} node{'s' * (tasks != 1)}"
+        yield Finding("nodes-not-given", header.line("ntasks"), text)
+    elif nodes and tasks and most and tasks > nodes * most:
+        text = f"--ntasks={tasks} does not fit on --nodes={nodes} with --ntasks-per-node={most}"
+        yield Finding("directive-refused", header.line("ntasks"), text, own_cure="Leave out --ntasks.")
+
+
+_ONLY_NAMES = ("output", "error", "input", "job-name", "comment")
+
+
+def equals_signs(script: BatchScript) -> Iterator[Finding]:
+    """Find -N=2: with one dash, sbatch takes the = for part of the value."""
+    for one in script.header.directives:
+        line = script.lines[one.line - 1] if one.line else ""
+        match = re.search(rf"\s-{re.escape(one.spelled)}(=\S+)", line) if len(one.spelled) == 1 else None
+        if match is not None:
+            lighter = Severity.WARNING if one.name in _ONLY_NAMES else None
+            text = f'-{one.spelled}{match[1]} has the value "{match[1]}"'
+            cure = f"-{one.spelled} {match[1][1:]}, or --{one.name}{match[1]}"
+            yield Finding("directive-refused", one.line, text, lighter, own_cure=cure)
 
 
 def unknown_options(script: BatchScript) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
+from trainjob.contract.programs.helpers import SHELLS
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
 
 
@@ -27,6 +28,13 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
             lighter = Severity.WARNING if is_guess else None
             text = f"{nodes or 'several'} nodes, and torchrun has {_alone(launch)}"
             yield found("nnodes-missing", launch, text, lighter)
+        stated = {"num_machines", "config_file", "standalone"} & set(launcher.options)
+        asks = {"num_processes", "multi_gpu"} & set(launcher.options)
+        if launcher.name == "accelerate" and (script.nodes_of(launch) or 1) > 1 and asks and not stated:
+            text = f"{nodes} nodes, and accelerate has no --num_machines"
+            cure = "Add --num_machines=$SLURM_NNODES, --main_process_ip and --rdzv_backend=c10d."
+            if not launch.has_unknown_options:
+                yield found("nnodes-missing", launch, text)._replace(own_cure=cure)
         local = processes_of(launch)
         if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
             text = f"{per_node} tasks a node, each of which starts {local} processes"
@@ -102,12 +110,22 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
             or "cpu" in (launch.launcher.options if launch.launcher else {})
         ):
             continue
-        if local > available:
+        visible = _visible(launch)
+        if local > min(available, visible or available):
+            available = min(available, visible or available)
             text = f"{local} processes a node, and {available} GPU{'s' * (available != 1)}"
             yield found("more-processes-than-gpus", launch, text)
         elif local < available and not at_once and not (len(living) > 1 and launch.is_beside):
             text = f"{local} process{'es' * (local != 1)} a node, and {available} GPUs"
             yield found("gpus-unused", launch, text)
+
+
+def _visible(launch: LaunchedProgram) -> int | None:
+    """Return the number of GPUs to which CUDA_VISIBLE_DEVICES confines a launch."""
+    name = "CUDA_VISIBLE_DEVICES"
+    value = launch.settings.get(name, launch.command.variables.values.get(name))
+    is_list = value is not None and value.fixed and re.fullmatch(r"[0-9]+(?:,[0-9]+)*", value.text)
+    return value.text.count(",") + 1 if value is not None and is_list else None
 
 
 def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
@@ -168,6 +186,11 @@ def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
         launcher = launch.launcher
         if launcher is None or launcher.name != "torchrun" or launch.has_unknown_options or not launch.program:
             continue
+        if re.fullmatch(r"python[\d.]*", launch.program[0].text) and "no_python" not in launcher.options:
+            text = f"{launch.program[0].text} stands where the script belongs"
+            cure = "Leave it out: the launcher starts Python itself. With --no-python it starts any program."
+            yield found("option-before-script", launch, text)._replace(own_cure=cure)
+            return
         for name in launcher.options:
             if len(name) > 1 and not any(known.startswith(name) for known in TORCHRUN_OPTIONS):
                 yield found(
@@ -229,6 +252,11 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
         return
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
+    if (alone := _horovod_alone(script)) is not None:
+        yield found(
+            "no-srun", alone, f"--nodes={script.usual_nodes}, and horovodrun without -H starts all on the first"
+        )
+        return
     if any(
         STARTS_ON_NODES.fullmatch(command.name) and "substitution" not in command.within for command in script.commands
     ):
@@ -242,6 +270,16 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
     if own is None and not any(command.name == "ray" for command in script.commands):
         text = f"--nodes={script.usual_nodes}, and {first.command.name} runs on the first alone"
         yield found("no-srun", first, text, Severity.WARNING if script.guesses_nodes else None)
+
+
+def _horovod_alone(script: BatchScript) -> LaunchedProgram | None:
+    """Return a horovodrun that learns of no other host: it asks LSF, and not Slurm."""
+    for launch in _living(script):
+        mpi = launch.layer("mpirun")
+        own = mpi.words[0].text.rpartition("/")[2] == "horovodrun" if mpi is not None else False
+        if mpi is not None and own and launch.srun is None and not _OTHER_SLOTS & set(mpi.options):
+            return launch
+    return None
 
 
 def _code(script: BatchScript) -> str:
@@ -278,12 +316,17 @@ def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     )
 
 
+def ray_starts(script: BatchScript) -> list[LaunchedProgram]:
+    """Return the steps that start Ray on their nodes: the training runs in them."""
+    return [one for one in script.launches if [word.text for word in one.program[:2]] == ["ray", "start"]]
+
+
 def cpus(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that get one CPU."""
     if (script.request.cpus_per_task or 0) < 2 or script.site.srun_inherits_cpus:
         return
-    of_ray = (one for one in script.launches if [word.text for word in one.program[:2]] == ["ray", "start"])
-    for launch in (*of_ray, *script.training):
+    scripts = [] if script.training else [one for one in script.launches if one.name in SHELLS and one.program[1:]]
+    for launch in (*ray_starts(script), *script.training, *scripts):
         srun = launch.srun
         if srun is None or launch.command.dead or "cpus-per-task" in srun.options:
             continue

@@ -268,7 +268,11 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
         and not command.words[1].quoted
     ):
         return f"{name} {following} …: no spaces around = in bash"
-    if name in ("null", "None", "EOF") and not following:
+    if (
+        name in ("null", "None", "EOF")
+        and not following
+        and not re.search(rf"<<-?\s*['\"]?{name}\b", "\n".join(script.lines))
+    ):
         return f"{name} is no program"
     if "```" in script.lines[min(command.line, len(script.lines)) - 1]:
         return "``` is Markdown"

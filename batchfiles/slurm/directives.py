@@ -16,7 +16,8 @@ _SPACE = "has a space after the #"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 # A letter too few, too many, wrong, or two swapped.
 _TYPING_ERRORS = re.compile(
-    r"S(?:BATCH|ABTCH|BTACH|BACTH|BATHC|BATC|BACH|BTCH|ATCH|BATCHH|BBATCH|BAATCH|BATTCH|BATCCH)", re.IGNORECASE
+    r"S[A-Z]ATCH|SB[A-Z]TCH|SBA[A-Z]CH|SBAT[A-Z]H|SBATC[A-Z]|S(?:BATCH|ABTCH|BTACH|BACTH|BATHC|BATC|BACH|BTCH|ATCH|BATCHH|BBATCH|BAATCH|BATTCH|BATCCH)",
+    re.IGNORECASE,
 )
 
 

@@ -24,7 +24,7 @@ _EVALUATES = re.compile(r"-[eEv]|--(?:eval|print|version|help)\b")
 _SOURCES_LAST = re.compile(r"(?:^|[;&|\s])(?:source|\.)\s+[^\s;&|]+\.(?:sh|bash)\b[^;&|]*$")
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
-    r"(?i)(?:.*[/._-])?(?:prepare|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
+    r"(?i)(?:.*[/._-])?(?:prepare|edit|clean|split|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
     r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report|monitor|telemetry)(?:[._-].*|\b.*)?"
 )
 _ASKS = re.compile(r"(?i)check|test|verif|valid|probe|exist|ready|health|wait|preflight|sanity|ping")

@@ -31,6 +31,7 @@ _WRAPPERS_WITH_VALUES = {
     "xvfb-run": r"-n|-s",
     "sudo": r"-u",
 }
+_WHICH = re.compile(r"\"?(?:\$\(|`)\s*(?:which|command -v)\s+(\w+)\s*[)`]\"?")
 _PYTHON = re.compile(r"(?:python[\d.]*|pypy3?|ipython3?)")
 
 
@@ -228,6 +229,9 @@ def _python(words: list[Word], layers: list[Layer]) -> list[Word]:
         if text in ("--version", "-V", "-VV"):
             at -= 1
             break
+    found = _WHICH.fullmatch(words[at].source) if at < len(words) else None
+    if found is not None and found[1] in FIRST_WORDS:  # python $(which torchrun)
+        return _launcher(found[1], words[at + 1 :], layers)
     layers.append(python)
     return words[at:]
 

@@ -113,8 +113,9 @@ def request_of(header: Header, site: SiteFacts) -> RequestedResources:
     gpus_per_task = _count(header.value("gpus-per-task"))
     if per_node is None and tasks is not None and nodes:
         per_node = -(-tasks // nodes)
-    if tasks is None and per_node is not None and nodes:
-        tasks = per_node * nodes
+    if per_node is not None and nodes:
+        tasks = per_node * nodes if tasks is None else tasks
+        per_node = min(per_node, -(-tasks // nodes))  # it is the most of a node where --ntasks is stated, too
     all_gpus = _count(header.value("gpus"))
     gpus = _gpus_per_node(header, nodes, per_node, gpus_per_task, all_gpus)
     exclusive = header.value("exclusive") is not None and header.value("exclusive") != "user"

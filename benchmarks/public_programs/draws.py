@@ -431,6 +431,21 @@ DRAWS = {
         "big_gan": "ajbrock/BigGAN-PyTorch, train.py",
         "encoded": "zhanghang1989/PyTorch-Encoding, segmentation/train.py",
     },
+    # And after those: it needs transformers, accelerate and Lightning.
+    "draw_20": {
+        "trainer_by_steps": "huggingface/transformers itself, Trainer with max_steps",
+        "trainer_stopped": "the same, stopped by a callback",
+        "trainer_in_folds": "the same, three times",
+        "accelerated_with_a_limit": "huggingface/transformers, examples without Trainer",
+        "lightning_by_steps": "Lightning-AI/pytorch-lightning itself, max_steps",
+        "lightning_in_parts": "the same, limit_train_batches and accumulation",
+        "lightning_gan": "the same, manual optimization",
+        "lightning_stops": "the same, should_stop",
+        "fabric_loop": "Lightning-AI/pytorch-lightning, fabric",
+        "rich_of_epochs": "Textualize/rich, a task for each epoch",
+        "grown_in_stages": "several that train in stages",
+        "generated_steps": "several whose updates are made by a generator",
+    },
 }
 # Programs of JAX and Keras, in without_torch.py.
 WITHOUT_TORCH = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from batchfiles.bash.syntax import syntax_fault
 from tests.support.printed_json import reported
 from tests.support.programs import ran
 
@@ -98,7 +99,7 @@ def test_a_pipe_is_no_batch_file(folder: Path) -> None:
 
 
 def test_warnings_fail_only_with_strict(folder: Path) -> None:
-    (folder / "run.sh").write_text(RUN.replace("--nproc", "--nnodes=2 --nproc"))
+    (folder / "run.sh").write_text(RUN.replace("--nproc", "--nnodes=2 --rdzv-backend=etcd-v2 --nproc"))
     assert doctor(folder, "train.sbatch").returncode == 0
     assert doctor(folder, "train.sbatch", "--strict").returncode == 1
     ignored = WRONG.replace("set -e", "# trainjob: ignore=time-limit-unhandled, no-kill-on-bad-exit\nset -e")
@@ -279,3 +280,10 @@ def test_bash_says_whether_it_can_read_a_file(tmp_path: Path) -> None:
     inner = "text=$(cat <<EOF\nEOFINNER\nEOF\n)\n"
     (tmp_path / "train.sbatch").write_text(FIXABLE.replace("set -eo pipefail\n", f"set -eo pipefail\n{inner}"))
     assert doctor(tmp_path, "--select", "not-bash", "train.sbatch").returncode == 0
+
+
+def test_a_here_document_whose_end_is_indented_takes_in_the_rest() -> None:
+    fault = syntax_fault(b"cat > a <<EOF\n  EOF\npython train.py\n")
+    assert fault is not None
+    assert fault.line == 2
+    assert syntax_fault(b"cat > a <<EOF\nEOF\npython train.py\n") is None

@@ -72,7 +72,9 @@ VALUES = [
     *[
         ("--gres=gpu:a100:4:1", "--gres=gpu:a100:4,nvme:100G"),
         ("--nodes=$N", "--nodes=2-4"),
-        ("--ntasks=four", "--ntasks='4'"),
+        ("--ntasks=four", "--ntasks='2'"),
+        ("--ntasks=3", "--ntasks=2"),
+        ("-c=8", "-c 8"),
     ],
     *[
         ("--cpus-per-task=8;", "--cpus-per-task=8#cores"),
@@ -104,7 +106,52 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(PER_RANK.replace("'", '"'), tasks=4), job(PER_RANK, tasks=4)),
         (job("export RANK=$SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4), job("echo $SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4)),
     ],
-    "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT, tasks=4), job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4))],
+    "nodes-not-given": [(job(RIGHT, "#SBATCH --ntasks=1"), job(RIGHT, "#SBATCH --ntasks=2"))],
+    "nodes-disagree": [
+        (job(RIGHT.replace("$SLURM_NNODES", "4")), RIGHT_JOB),
+        (job(RIGHT.replace("srun", "srun --ntasks=1")), job(RIGHT.replace("srun", "srun --ntasks=1").replace(".py\n", ".py &\n") + RIGHT)),
+        (job(ALONE.replace("--standalone", "--nnodes=2"), nodes=1), job(ALONE.replace("--standalone", "--nnodes=2 --master-addr=gpu01"), nodes=1)),
+    ],
+    "node-rank-same": [
+        (job("srun -K1 torchrun --nnodes=2 --nproc-per-node=4 --master_addr=$MASTER_ADDR train.py\n"), RIGHT_JOB),
+        (job("srun -K1 torchrun --nnodes=2 --node-rank=0 --nproc-per-node=4 --master_addr=$MASTER_ADDR train.py\n"), job("srun -K1 bash -c 'torchrun --nnodes=2 --node-rank=$SLURM_NODEID --nproc-per-node=4 --master_addr=$MASTER_ADDR train.py'\n")),
+        (job("srun -K1 accelerate launch --num_machines 2 --num_processes 8 --main_process_ip $MASTER_ADDR train.py\n"), job("srun -K1 accelerate launch --config_file a.yaml --num_machines 2 --num_processes 8 --main_process_ip $MASTER_ADDR train.py\n")),
+    ],
+    "addr-differs": [
+        (job("srun -K1 bash -c 'export MASTER_ADDR=$(hostname); python train.py'\n", tasks=4), job("export MASTER_ADDR=$(hostname)\nsrun -K1 python train.py\n", tasks=4)),
+        (job("srun -K1 bash -c 'export MASTER_PORT=$((9000 + RANDOM % 99)); python train.py'\n", tasks=4), job("srun -K1 bash -c 'export MASTER_PORT=$((9000 + SLURM_JOB_ID % 99)); python train.py'\n", tasks=4)),
+        (job("srun -K1 bash -c '" + TORCHRUN.replace("$MASTER_ADDR", "$(hostname)") + "'\n"), job("srun -N1 -n1 bash -c '" + TORCHRUN.replace("$MASTER_ADDR", "$(hostname)") + "'\n")),
+    ],
+    "hosts-by-name": [
+        (job("horovodrun -np 8 -H gpu01:4,gpu02:4 python train.py\n"), job("horovodrun -np 8 -H $HOSTS python train.py\n")),
+        (job(RIGHT.replace("$MASTER_ADDR", "10.0.0.7")), job(RIGHT.replace("$MASTER_ADDR", "10.0.0.7"), "#SBATCH --nodelist=gpu[1-2]")),
+        (job("export MASTER_ADDR=gpu01\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=${HEAD:-gpu01}\nsrun -K1 python train.py\n", tasks=4)),
+    ],
+    "step-beyond-job": [
+        (job(RIGHT.replace("srun", "srun --nodes=4")), job(RIGHT.replace("srun", "srun --nodes=2"))),
+        (job(RIGHT.replace("srun", "srun --gres=gpu:8")), job(RIGHT.replace("srun", "srun --gres=gpu:4"))),
+    ],
+    "step-waits": [
+        (job("srun -N1 -n1 nvidia-smi -l 5 &\n" + RIGHT), job("srun -N1 -n1 --overlap nvidia-smi -l 5 &\n" + RIGHT)),
+        (job("srun -N1 -n1 ray start --head --block &\nsrun -K1 python train.py\n"), job("srun -N1 -n1 ray start --head --block &\npython train.py\n")),
+    ],
+    "argument-swallowed": [(job("python train.py --lr 1 \\\necho done\n", nodes=1), job("python train.py --lr 1 \\\n\necho done\n", nodes=1))],
+    "typographic-sign": [(job("python train.py \u2013epochs 3\n", nodes=1), job("python train.py --name 'a \u2013 b'\n", nodes=1))],
+    "test-always-true": [(job("if [ $MODE==debug ]; then N=1; fi\npython train.py $N\n", nodes=1), job('if [ "$MODE" == debug ]; then N=1; fi\npython train.py $N\n', nodes=1))],
+    "port-too-large": [(job("export MASTER_PORT=$((10000 + SLURM_JOB_ID))\n" + RIGHT), RIGHT_JOB), (job("export MASTER_PORT=$SLURM_JOBID\n" + RIGHT), job("export MASTER_PORT=1${SLURM_JOBID: -4}\n" + RIGHT))],
+    "array-beyond-list": [
+        (job("SEEDS=(1 2 3)\npython train.py ${SEEDS[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=1-3", nodes=1), job("SEEDS=(1 2 3)\npython train.py ${SEEDS[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=0-2", nodes=1)),
+        (
+            job("SEEDS=(1 2)\npython train.py ${SEEDS[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=1-2", nodes=1),
+            job('SEEDS=(1 2)\nif [ "$SLURM_ARRAY_TASK_ID" -lt 2 ]; then S=${SEEDS[$SLURM_ARRAY_TASK_ID]}; else S=3; fi\npython train.py $S\n', "#SBATCH --array=0-3", nodes=1),
+        ),
+        (job("i=$SLURM_ARRAY_TASK_ID\nL=(a b)\npython train.py ${L[i]}\n", "#SBATCH --array=0-5%2", nodes=1), job("i=$SLURM_ARRAY_TASK_ID\nL=(a b)\nL+=(c d e f)\npython train.py ${L[i]}\n", "#SBATCH --array=0-5%2", nodes=1)),
+    ],
+    "sbatch-of-a-program": [(job("sbatch python train.py &\nwait $!\n", nodes=1), job("sbatch --wrap='python train.py'\n" + ALONE, nodes=1)), (job("sbatch -N 1 torchrun train.py\n", nodes=1), job("sbatch python.sbatch a\n" + ALONE, nodes=1))],
+    "device-beyond-gpus": [(without(job("export CUDA_VISIBLE_DEVICES=4,5,6,7\n" + ALONE, nodes=1), "exclusive"), without(job("export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, nodes=1), "exclusive"))],
+    "container-without-gpus": [(job("apptainer exec -B /data a.sif python train.py\n", nodes=1), job("apptainer exec --nv a.sif python train.py\n", nodes=1)), (job("docker run --rm a python train.py\n", nodes=1), job("docker run --gpus all --rm a python train.py\n", nodes=1))],
+    "conda-without-hook": [(job("conda activate a\npython train.py\n", nodes=1), job('eval "$(conda shell.bash hook)"\nconda activate a\npython train.py\n', nodes=1))],
+    "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4), job(RIGHT.replace("srun", "srun --nodes=2 --ntasks-per-node=1"), tasks=4))],
     "script-dir-is-spool": [
         (
             job('HERE=$(dirname "$0")\nif [ -n "$SLURM_JOB_ID" ]; then TOP=.; fi\ncd "$HERE"\n' + RIGHT),
@@ -288,7 +335,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "sources-bashrc": [(job("source ~/.bashrc\n" + RIGHT), RIGHT_JOB)],
     "source-activate": [(job("source activate torch\n" + RIGHT), job("source venv/bin/activate\n" + RIGHT))],
     "export-all": [(job(RIGHT, "#SBATCH --export=ALL"), job(RIGHT, "#SBATCH --export=NONE"))],
-    "old-launcher": [(job("python -m torch.distributed.launch --nproc_per_node=4 train.py\n", nodes=1), job(ALONE, nodes=1))],
+    "old-launcher": [(job("python -m torch.distributed.launch --use_env --nproc_per_node=4 train.py\n", nodes=1), job(ALONE, nodes=1))],
     "old-option": [(job(RIGHT.replace("srun", "srun --cpu_bind=cores")), job(RIGHT.replace("srun", "srun --cpu-bind=cores")))],
     "placeholders": [(job("IMAGE=/shared/<team>/image.sqsh\n" + RIGHT), job("IMAGE=/shared/team/image.sqsh\n" + RIGHT)), (job(RIGHT, "#SBATCH -A ACCOUNT"), job(RIGHT, "#SBATCH -A accounting")), (job(RIGHT, "#SBATCH --account=your_account"), job(RIGHT, "#SBATCH --account=abc123"))],
     "exclude-pinned": [(job(RIGHT, "#SBATCH -x n7"), RIGHT_JOB)],
@@ -317,7 +364,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("--nnodes", "--rdzv-id='\\$SLURM_JOB_ID' --nnodes")), job("srun -K1 bash -c 'python train.py --run $SLURM_JOB_ID'\n")),
         (job("srun -K1 bash -c 'python train.py --run \\$SLURM_JOB_ID'\n"), job('srun -K1 bash -c "python train.py --run \\$SLURM_JOB_ID"\n')),
     ],
-    "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
+    "option-before-script": [
+        (job("torchrun --standalone --nproc-per-node=4 python train.py\n", nodes=1), job("torchrun --standalone --no-python --nproc-per-node=4 python train.py\n", nodes=1)),(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
     "no-gpus": [(
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", nodes=1), "exclusive", "gpus-per"),
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", "#SBATCH --gpus-per-nodes=2", nodes=1), "exclusive", "gpus-per-node="),
@@ -617,6 +665,23 @@ def test_a_script_that_the_batch_shell_runs_in_the_foreground_defers_its_traps()
     text = job("trap 'scontrol requeue $SLURM_JOB_ID' USR1\nbash ${1}\n", BATCH_SIGNAL, nodes=1)
     assert "trap-deferred" in {one.code for one in found(without(text, "=USR1"))}
     assert "trap-deferred" not in {one.code for one in found(without(text.replace("${1}", "${1} &\nwait"), "=USR1"))}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "code"),
+    [
+        ("export A = 4", "export A=4", "command-not-found"),
+        ('if ["$A" = 4 ]; then echo; fi', 'if [ "$A" = 4 ]; then echo; fi', "command-not-found"),
+        ("N=$(SLURM_NNODES)", "N=${SLURM_NNODES}", "command-not-found"),
+        ("EOF", "A=$(cat <<EOF\nEOFINNER\n$B\nEOF\n)", "command-not-found"),
+        ("horovodrun -np 8 python train.py", "horovodrun -np 8 -H $HOSTS python train.py", "no-srun"),
+        ("srun -K1 accelerate launch --multi_gpu train.py", "srun -K1 accelerate launch train.py", "nnodes-missing"),
+        ("export CUDA_VISIBLE_DEVICES=0\n" + ALONE, "export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, "more-processes-than-gpus"),
+    ],
+)  # fmt: skip
+def test_other_shapes_of_a_fault_are_known_too(wrong: str, right: str, code: str) -> None:
+    assert code in {one.code for one in found(job(wrong + "\n"))}
+    assert code not in {one.code for one in found(job(right + "\n"))}
 
 
 def test_ranks_of_mpirun_and_gpus_of_all_nodes_agree() -> None:

@@ -51,6 +51,7 @@ def test_a_cure_is_no_fault(code: str) -> None:
         assert sum(codes(one.after).values()) <= sum(codes(raw).values()) or one.mended[0] in (
             "directive-ignored",
             "crlf",
+            "sbatch-of-a-program",
         )
 
 
@@ -160,7 +161,7 @@ def test_only_chosen_codes_are_mended() -> None:
 # Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
 # program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
 ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 3)]
-ONLY_THE_AUTHOR += [("directive-refused", 0), ("job-never-ends", 1)]
+ONLY_THE_AUTHOR += [("directive-refused", 0), ("job-never-ends", 1), ("nodes-disagree", 2), ("array-beyond-list", 2)]
 
 
 @pytest.mark.parametrize("code", [code for code in CASES if CODES[code].severity is Severity.ERROR])
@@ -303,6 +304,8 @@ def test_a_program_of_any_name_gets_a_rank_of_its_own() -> None:
 def test_a_launcher_that_starts_nodes_itself_is_not_put_behind_srun() -> None:
     text = FIRST.format(nodes=2, tasks=4, more="")
     assert b"srun" not in mend(text + "deepspeed train.py --deepspeed zero.json\n").after
+    assert b"srun" not in mend(text + "python train.py\n").after, "whether its ranks meet can't be seen"
+    text += "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n"
     assert b"srun --kill-on-bad-exit=1 python train.py" in mend(text + "python train.py\n").after
 
 
@@ -345,3 +348,76 @@ def test_ray_is_awaited_within_a_limit() -> None:
     one = mend(FIRST.format(nodes=2, tasks=1, more="") + start)
     assert "ray-sleep-ready" in one.mended
     assert "\nfor _ in {1..300}; do if ray status" in one.after.decode()
+
+
+def test_a_launcher_that_hands_its_ranks_an_argument_is_kept() -> None:
+    start = "python -m torch.distributed.launch --nproc_per_node=4 train.py"
+    assert start in mend(FIRST.format(nodes=1, tasks=1, more="") + start + "\n").after.decode()
+
+
+def test_a_hostfile_that_a_program_may_change_keeps_its_name() -> None:
+    written = "srun hostname > hosts\n{}deepspeed --hostfile hosts train.py\n"
+    first = FIRST.format(nodes=2, tasks=1, more="")
+    assert "> hosts\n" in mend(first + written.format("python edit_hosts.py\n")).after.decode()
+    assert "> hosts.$SLURM_JOB_ID\n" in mend(first + written.format("")).after.decode()
+
+
+def test_set_e_stands_below_what_sets_the_environment_up() -> None:
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:1\nsource ~/.bashrc\nmodule load cuda\ncd /data\npython train.py\npython eval.py\n"
+    lines = mend(text).after.decode().splitlines()
+    assert lines.index("module load cuda") + 1 == lines.index("set -eo pipefail")
+
+
+def test_a_training_in_a_function_goes_into_the_background_for_the_files_own_trap() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=USR1@60 --requeue --open-mode=append")
+    text += "trap 'scontrol requeue $SLURM_JOB_ID; exit' USR1\nrun() {\n  python train.py \"$1\"\n}\nrun 1\nrun 2\n"
+    one = mend(text)
+    assert "signal-never-arrives" in one.mended
+    assert '  python train.py "$1" &\ntraining=$!\n' in one.after.decode()
+
+
+def test_a_deepspeed_on_one_node_passes_the_signal_to_the_ranks_of_its_child() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + "deepspeed --num_gpus 4 train.py\n"
+    assert 'pkill -USR1 -P "$(pgrep -d, -P "$training")"' in mend(text).after.decode()
+
+
+@pytest.mark.parametrize("start", ["deepspeed train.py --deepspeed ds.json", "horovodrun -np 8 python train.py"])
+def test_what_starts_on_nodes_by_itself_gets_their_names(start: str) -> None:
+    text = mend(FIRST.format(nodes=2, tasks=1, more="") + start + "\n").after.decode()
+    assert "scontrol show hostnames" in text
+    assert "no-srun" not in errors(text.encode())
+
+
+def test_steps_of_ray_get_the_cpus_of_the_job() -> None:
+    start = "srun --overlap -N1 -n1 ray start --head --block &\npython train.py\n"
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --cpus-per-task=8") + start
+    assert 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" --overlap' in mend(text, unsafe=False).after.decode()
+
+
+@pytest.mark.parametrize("asks", ["STATE=$(ps --pid 1 -o state | head -n 1)", "grep old log.txt", "rm -r old"])
+def test_set_e_is_not_set_where_a_question_may_be_answered_with_no(asks: str) -> None:
+    text = f"#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n{asks}\necho done\n"
+    after = mend(text).after.decode()
+    assert "set -e" not in after
+    assert after.endswith('exit "${code:-0}"\n')
+
+
+def test_a_sweep_goes_on_after_a_failure_and_ends_with_its_code() -> None:
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:1\nfor lr in 1 2; do\n  python train.py \\\n    --lr=$lr;\ndone\n"
+    after = mend(text).after.decode()
+    assert "    --lr=$lr || failed=$?;\n" in after
+    assert "set -e" not in after
+
+
+def test_an_accelerate_that_counts_its_nodes_is_started_on_each_of_them() -> None:
+    start = "accelerate launch --num_machines 2 --num_processes 8 --machine_rank $SLURM_PROCID --main_process_ip $A train.py\n"
+    text = FIRST.format(nodes=2, tasks=4, more="") + "A=$(scontrol show hostnames | head -n1)\n" + start
+    after = mend(text).after.decode()
+    assert "srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c" in after
+    assert "--machine_rank \\$SLURM_PROCID" in after
+
+
+@pytest.mark.parametrize(("start", "is_alone"), [("python lm.py", True), ("python lm.py --strategy ddp", False)])
+def test_a_program_whose_ranks_do_not_meet_gets_one_node_and_no_copies(start: str, is_alone: bool) -> None:
+    after = mend(FIRST.format(nodes=2, tasks=1, more="") + start + "\n").after.decode()
+    assert ("--nodes=1" in after, "srun" in after) == (is_alone, not is_alone)

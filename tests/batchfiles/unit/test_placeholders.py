@@ -120,6 +120,14 @@ def test_folders_that_the_file_needs_are_there(tmp_path: Path) -> None:
     assert of_shell.maps == {"/nowhere/project": of_shell.folder}
 
 
+def test_a_project_below_the_home_is_there(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    text = "P=${P:-${HOME}/no-such-project}\ncd $P\ncd $UNKNOWN/x\npython train.py\n"
+    made = make_placeholders(script(text), ["python", "train.py"], tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert made.maps == {str(Path.home() / "no-such-project"): made.folder}
+
+
 def test_what_climbs_out_of_the_project_is_made_nowhere(tmp_path: Path) -> None:
     place = tmp_path / "a" / "place"
     place.mkdir(parents=True)

@@ -184,6 +184,9 @@ def test_a_command_beside_a_rank_runs_on_the_ranks_host(tmp_path: Path) -> None:
         for words in (detached.next_to(paths, of(paths), rank, ["sh"], terminal=rank == 0) for rank in range(4))
     ]
     assert hosts == ["h1", "h1", "h2", "h2"]
+    paths = run_on(tmp_path / "four", {**HOSTS, "hosts": ["h1", "h2", "h3", "h4"]}, "h[1-4]")
+    words = [detached.next_to(paths, of(paths), rank, ["sh"], terminal=False) for rank in range(4)]
+    assert [one[one.index("--") + 1] for one in words] == ["h1", "h2", "h3", "h4"]
     assert detached.next_to(paths, of(paths), 0, ["sh"], terminal=True)[1] == "-t"
     paths.job.write_text(record(2, command=["true"]).to_json())
     assert detached.next_to(paths, of(paths), 1, ["sh", "x"], terminal=True) == ["sh", "x"]

@@ -645,6 +645,12 @@ def test_one_empty_answer_of_squeue_leaves_no_step_behind(slurm: Slurm, paths: R
     assert slurm.called("scancel") == [("scancel", "--signal=23", "7.1")]
 
 
+def test_a_run_has_no_steps_once_squeue_has_listed_none_twice(slurm: Slurm) -> None:
+    slurm.says["squeue"] = ["", "8 8.1 a\n", "7 7.1 a\n"]
+    assert steps.steps_of(asking.JobOfRun.of(native("/runs/a"))) == []
+    assert slurm.calls == [("squeue",)] * 2
+
+
 def test_a_step_that_stays_is_killed_with_all_others_of_its_run(slurm: Slurm, paths: RunPaths) -> None:
     stays = "7 7.1 abcd\n7 7.2 abcd\n"
     slurm.says["squeue"] = [stays, stays, stays, ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,3 +77,25 @@ def test_what_lies_under_the_names_of_rehearsals_stops_none(tmp_path: Path, monk
 
 def test_what_is_not_there_was_put_by_nobody(tmp_path: Path) -> None:
     assert not put_by_another(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "is_theirs"),
+    [(4321, 0o1777, True), (4321, 0o755, False), (0, 0o1777, False), (None, 0o1777, False)],
+)
+def test_what_another_user_has_put_where_everybody_may_write_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int | None, mode: int, is_theirs: bool
+) -> None:
+    path = tmp_path / "a b.yaml"
+    path.touch()
+    tmp_path.chmod(mode)
+    found = os.lstat(path)
+    facts = os.stat_result((*found[:4], found.st_uid if owner is None else owner, *found[5:]))
+    monkeypatch.setattr(os, "lstat", lambda _: facts)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert put_by_another(path) is is_theirs
+    assert [str(one.message) for one in warned] == is_theirs * [
+        f"{path} is passed over: user 4321 has put it where everybody may write. If you trust that user, copy it into "
+        f"a folder of your own, or let the owner of its folder take that right from others: chmod o-w {tmp_path}"
+    ]

@@ -51,21 +51,29 @@ inline void batch_norm(const c10::OperatorHandle& op, c10::Stack* stack) {
 
 // Its backward takes them where channels come last, which other kernels compute.
 inline void batch_norm_backward(const c10::OperatorHandle& op, c10::Stack* stack) {
-  if (!has_narrow_weights(op, stack)) return run_on_cpu(op, stack);
-  auto& weight = argument_of(op, stack, "weight");
-  const auto narrow = weight.toTensor().scalar_type();
   const auto input = argument_of(op, stack, "input").toTensor();
-  const auto wanted = argument_of(op, stack, "output_mask").toBoolList();
-  const bool channels_last = input.is_contiguous(at::MemoryFormat::ChannelsLast) ||
-                             input.is_contiguous(at::MemoryFormat::ChannelsLast3d) ||
-                             (input.is_contiguous() && input.stride(1) == 1);
-  const bool is_reduced = argument_of(op, stack, "train").toBool() || wanted[1] || wanted[2];
-  TORCH_CHECK(channels_last || !wanted[0] || !is_reduced, "Expected running_mean to have type ", narrow, " but got ",
-              argument_of(op, stack, "running_mean").toTensor().scalar_type());
-  weight = weight.toTensor().to(at::kFloat);
+  if (!Widened::is_half(input)) return run_on_cpu(op, stack);
+  const auto& weight = argument_of(op, stack, "weight");
+  auto of_weights = at::kFloat;
+  if (has_narrow_weights(op, stack)) {
+    of_weights = weight.toTensor().scalar_type();
+    const auto wanted = argument_of(op, stack, "output_mask").toBoolList();
+    const bool channels_last = input.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                               input.is_contiguous(at::MemoryFormat::ChannelsLast3d) ||
+                               (input.is_contiguous() && input.stride(1) == 1);
+    const bool is_reduced = argument_of(op, stack, "train").toBool() || wanted[1] || wanted[2];
+    TORCH_CHECK(channels_last || !wanted[0] || !is_reduced, "Expected running_mean to have type ", of_weights,
+                " but got ", argument_of(op, stack, "running_mean").toTensor().scalar_type());
+  } else if (weight.isTensor() && weight.toTensor().defined()) {
+    of_weights = weight.toTensor().scalar_type();
+  }
+  // The CPU's kernel of 16 bits takes six times as long as that of float32.
+  for (auto value = stack->end() - op.schema().arguments().size(); value != stack->end(); ++value)
+    if (value->isTensor() && Widened::is_half(value->toTensor())) *value = value->toTensor().to(at::kFloat);
   run_on_cpu(op, stack);
-  for (auto value = stack->end() - 2; value != stack->end(); ++value)
-    if (value->toTensor().defined()) *value = value->toTensor().to(narrow);
+  for (auto value = stack->end() - 3; value != stack->end(); ++value)
+    if (value->toTensor().defined())
+      *value = value->toTensor().to(value == stack->end() - 3 ? input.scalar_type() : of_weights);
 }
 
 // A GPU's norms take weights of the input's type alone; the CPU's also take float32 beside 16 bits.

@@ -1,0 +1,115 @@
+"""Edits after which ranks find each other: nodes, hosts and steps."""
+
+from __future__ import annotations
+
+import re
+
+from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
+from batchfiles.fixes.meeting import FIRST_HOST, PORT
+from batchfiles.rules.codes import Finding
+from batchfiles.slurm.launches import number_of
+from batchfiles.slurm.script import BatchScript
+
+_LAUNCHER = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b|\baccelerate launch\b)(?=\s|$)"
+
+
+def _node_rank(script: BatchScript, one: Finding) -> str | None:
+    """State the number of the node; what follows lets a rank's own shell expand it."""
+    missing = re.search(r"has no (--\w+)", one.text)
+    if missing is not None:
+        pattern, new = _LAUNCHER, rf"\1 {missing[1]}=$SLURM_NODEID"
+    else:
+        pattern, new = r"(--(?:node|machine)[-_]rank)[= ]\"?[0-9]+\"?(?=\s|$)", r"\1=$SLURM_NODEID"
+    inside = script.lines[one.line - 1].count('"') % 2 == 0
+    new = new if inside else new.replace("$SLURM", r"\\$SLURM")
+    return first_changed(script, one, lambda line: re.sub(pattern, new, line, count=1))
+
+
+def _nnodes(script: BatchScript, one: Finding) -> str | None:
+    launch = launch_at(script, one)
+    if launch is None or launch.srun is None:
+        return None
+    if number_of(launch.srun, "ntasks") == 1:
+        return replaced(
+            r"(\bsrun\b.*?\s)(?:--ntasks[= ]|-n ?)1(?=\s)", r"\1--ntasks=$SLURM_NNODES --ntasks-per-node=1"
+        )(script, one)
+    if script.nodes_of(launch) != script.request.nodes:
+        return None
+    return replaced(r"(--(?:nnodes|num[-_]machines)[= ])\"?[0-9]+\"?(?=\s|$)", r"\1$SLURM_NNODES")(script, one)
+
+
+def _same_for_all(script: BatchScript, one: Finding) -> str | None:
+    """Let each node work out what all of them do."""
+    line = script.lines[one.line - 1]
+    if r"\$(" in line or '"$(' in line:
+        return None
+    first = FIRST_HOST.replace('"', "")
+    if re.match(r"\w*(?i:port)\w* is", one.text):
+        new = re.sub(r"(\b\w*(?i:port)\w*)=(?:\$\(\([^)]*\)\)|\$\([^)]*\)|\S+)", rf"\1={PORT}", line, count=1)
+    else:
+        new = re.sub(
+            r"(?<=[= ])(?:\$\((?:/bin/)?hostname[^)]*\)|`hostname[^`]*`|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\}?)",
+            first,
+            line,
+            count=1,
+        )
+    return with_line(script, one.line, new)
+
+
+def _own_hosts(script: BatchScript, one: Finding) -> str | None:
+    listed = re.match(r"(--?\w+) names ", one.text)
+    if listed is None:
+        host = re.escape(one.text.rpartition(" is ")[2])
+        return first_changed(
+            script,
+            one,
+            lambda line: re.sub(rf"(?<![\w.]){host}(?![\w.])", lambda _: FIRST_HOST.replace('"', ""), line, count=1),
+        )
+
+    def with_own(line: str) -> str:
+        hosts = re.search(rf"(?<=\s){listed[1]}[= ]([\w.:,-]+)", line)
+        slots = set(re.findall(r":([0-9]+)(?:,|$)", hosts[1])) if hosts is not None else set()
+        if hosts is None or len(slots) > 1:
+            return line
+        sed = f"sed 's/$/:{slots.pop()}/' | " if slots else ""
+        own = f'$(scontrol show hostnames "$SLURM_JOB_NODELIST" | {sed}paste -sd,)'
+        return line[: hosts.start(1)] + own + line[hosts.end(1) :]
+
+    return first_changed(script, one, with_own)
+
+
+def _overlap(script: BatchScript, one: Finding) -> str | None:
+    both = re.search(r"of line ([0-9]+) holds", one.text)
+    lines = (one.line, int(both[1]) if both else 0)
+    steps = [launch for launch in script.launches if launch.srun is not None and launch.step.line in lines]
+    return with_srun_option(script, "--overlap", steps)
+
+
+def with_hostfile(script: BatchScript, one: Finding) -> str | None:
+    """Tell deepspeed of the job's nodes, on which it starts by itself."""
+    launch = launch_at(script, one)
+    line = script.lines[one.line - 1]
+    if launch is None or launch.launcher is None or launch.launcher.name != "deepspeed" or launch.command.within:
+        return None
+    if {"include", "exclude", "num_nodes", "hostfile", "H", "force_multi"} & set(
+        launch.launcher.options
+    ) or launch.has_unknown_options:
+        return None
+    slots = script.request.gpus_per_node or "${SLURM_GPUS_ON_NODE:-1}"
+    name = "hostfile.$SLURM_JOB_ID"
+    made = f'scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots={slots}/" > {name}'
+    new = re.sub(r"(?<![\w/.-])((?:\S*/)?deepspeed)(?=\s)", rf"\1 --hostfile={name}", line, count=1)
+    space = line[: len(line) - len(line.lstrip())]
+    return None if new == line else with_line(script, one.line, f"{space}{made}\n{new}")
+
+
+SAFE: dict[str, Edit] = {
+    "node-rank-same": _node_rank,
+    "addr-differs": _same_for_all,
+    "hosts-by-name": _own_hosts,
+    "step-waits": _overlap,
+}
+UNSAFE: dict[str, Edit] = {
+    "nodes-disagree": _nnodes,
+    "step-beyond-job": replaced(r"\s(?:--(?:nodes|gres|gpus-per-node)[= ]\S+|-N ?[0-9]+)(?=\s)", ""),
+}
