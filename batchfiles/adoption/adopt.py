@@ -13,7 +13,7 @@ from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
 from batchfiles.adoption.command import note_left_out, run_of
 from batchfiles.adoption.container import read_container
-from batchfiles.adoption.explanations import explained
+from batchfiles.adoption.explanations import CURED, explained
 from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.places import place_of
@@ -39,33 +39,6 @@ from trainjob.kinds.lookup import cluster_from_text
 _MOST_STATEMENTS = 4000
 _LONE_CR = re.compile(rb"\r(?!\n)")
 JOB_FILE, CLUSTER_FILE = "job.yaml", "cluster.yaml"
-# Faults that a job does not have, whatever the file says.
-_CURED = frozenset(
-    (
-        *(
-            "nnodes-missing",
-            "rank-expanded-early",
-            "tasks-times-torchrun",
-            "signal-kills-batch",
-            "signal-never-arrives",
-        ),
-        *(
-            "trap-deferred",
-            "more-processes-than-gpus",
-            "gpus-unused",
-            "addr-undefined",
-            "addr-localhost",
-            "bash-under-sh",
-        ),
-        *("shebang-not-first", "crlf", "array-quoted", "no-srun", "time-limit-unhandled", "port-fixed"),
-        *("no-kill-on-bad-exit", "kill-on-bad-exit-0", "log-folder-must-exist", "srun-loses-cpus", "exit-code-lost"),
-        *("addr-hostname-ip", "output-overwritten", "requeue-truncates-log", "requeue-without-signal"),
-        *("addr-from-compressed-list", "addr-guessed-from-name", "sets-visible-devices", "world-size-fixed"),
-        *("gpus-per-task-hides-peers", "cancels-itself", "cleanup-skipped-by-set-e", "nnodes-range-on-one-node"),
-        *("tilde-in-output", "script-dir-is-spool", "job-never-ends", "wait-interrupted"),
-        *("ray-sleep-ready", "server-sleep-ready"),
-    )
-)
 # For these, the job is asked before its limit and starts again; whether that saves anything is up to the script.
 _UP_TO_THE_SCRIPT = frozenset(("time-limit-unhandled", "requeue-without-signal"))
 
@@ -173,7 +146,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     read_setup(script, launch, start, parts, run, keys, account, place)
     training = parts.launch
     if training is not None:
-        note_left_out(training, launch, account, place)
+        note_left_out(script, training, launch, account, place)
         account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
         # What explains how ranks start is no longer true.
         above = "\n".join(training.above)
@@ -200,7 +173,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
 def _cured(script: BatchScript, launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
     faults = diagnosis_of(script).findings
-    cured = dict.fromkeys(one.code for one in faults if one.code in _CURED and one.severity is not Severity.NOTE)
+    cured = dict.fromkeys(one.code for one in faults if one.code in CURED and one.severity is not Severity.NOTE)
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     options = launch.launcher.options.values() if launch.launcher is not None else ()

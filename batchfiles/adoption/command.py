@@ -192,8 +192,14 @@ _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catc
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
 
-def note_left_out(training: Statement, launch: LaunchedProgram, account: Account, place: PathOrigin) -> None:
+def note_left_out(
+    script: BatchScript, training: Statement, launch: LaunchedProgram, account: Account, place: PathOrigin
+) -> None:
     """Say what the training's statement has beside the words of the command: redirections, and programs around srun."""
+    for at in range(training.line, training.last + 1):
+        if (found := re.search(r"\\[ \t]+(#.*)$", script.lines[at - 1])) is not None:
+            what = "bash passes these words to the training: a backslash before a blank continues no line"
+            account.note(Where.LOST, at, found[1], what)
     if (role := option(launch.launcher, "role")) is not None:
         account.note(
             Where.LOST, training.line, f"--role={role.text}".replace(HOLE, "…"), "ranks are started without it"

@@ -13,7 +13,8 @@ _ADDRESSES = (
     "addr-guessed-from-name",
 )
 _PLACES = ("ranks", "rank", "world size", "local rank", "node", "gpus")
-_BY_CODE: dict[str, tuple[str, ...]] = {
+# Faults that a job does not have, whatever the file says, and in which aspects that shows.
+CURED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("nnodes-missing", "more-processes-than-gpus", "gpus-unused", "no-srun"),
@@ -21,7 +22,6 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
         ),
         (*_PLACES, "cpus", "threads"),
     ),
-    "unset-variable": (*_PLACES, "cpus", "threads", "failure of launchers"),
     "tasks-times-torchrun": (*_PLACES, "cpus", "threads", "meeting of launchers"),
     "rank-expanded-early": (
         *("rank", "world size", "local rank", "node", "command", "environment"),
@@ -44,7 +44,28 @@ _BY_CODE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("crlf", "shebang-not-first"), ("refusal",)),
     **dict.fromkeys((*_ADDRESSES, "port-fixed"), ("command", "environment")),
     **dict.fromkeys(("addr-undefined", "addr-localhost"), ("command", "environment", "meeting of launchers")),
+    **dict.fromkeys(
+        (
+            *(
+                "array-quoted",
+                "no-kill-on-bad-exit",
+                "kill-on-bad-exit-0",
+                "log-folder-must-exist",
+                "output-overwritten",
+            ),
+            *(
+                "requeue-truncates-log",
+                "cancels-itself",
+                "cleanup-skipped-by-set-e",
+                "tilde-in-output",
+                "job-never-ends",
+            ),
+            *("ray-sleep-ready", "server-sleep-ready"),
+        ),
+        (),
+    ),
 }
+_AT_TIMES = {"unset-variable": (*_PLACES, "cpus", "threads", "failure of launchers")}  # where options are made of it
 _MEETS_AT = (
     r"(?i)((?:addr|address|host|hostname|ip|master)[ =]|://)[^\s:/=]*(?=[:/]|\Z)|"
     r"\A(?:localhost|the-first-node|node[\d\[][\w.,\[\]-]*|\d+(?:\.\d+){3})(?=:|\Z)"
@@ -68,7 +89,7 @@ def explained(cured: Collection[str], changes: Collection[str]) -> dict[str, lis
     """
     found: dict[str, list[str]] = {}
     for code in cured:
-        for aspect in _BY_CODE.get(code, ()):
+        for aspect in (CURED | _AT_TIMES).get(code, ()):
             found.setdefault(aspect, []).append(code)
     for change in changes:
         is_refused = any(one in change for one in _REFUSED)

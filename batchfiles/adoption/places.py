@@ -77,10 +77,10 @@ class PathOrigin:
         """
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
         inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
-        base = self._in_job(inside, self.base)
-        # The copy of a project has no virtualenv.
-        text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
-        text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
+        if not _is_on_node(inside):  # the copy of a project has no virtualenv
+            base = self._in_job(inside, self.base)
+            text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
+            text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
         known = {"SLURM_SUBMIT_DIR": self.copy, **self.slurm}
         root = parse(text)
         raw = root.text or b""

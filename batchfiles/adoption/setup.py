@@ -57,7 +57,7 @@ def read_setup(
     container = keys.cluster.get("container")
     has_shell = run.words[:2] == ["bash", "-c"]
     if has_shell:
-        run.words[2] = place.in_copy(run.words[2])
+        run.words[2] = place.in_copy(run.words[2], launch.command.at)
     modules = [one.span[1] for one in parts.before if any(_SITE.fullmatch(two.name) for two in one.commands)]
     around = Surroundings(
         script,

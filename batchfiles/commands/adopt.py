@@ -81,7 +81,11 @@ def adopt(
     paths = {} if output is None else _write(output, texts)
     proof = None
     if prove:
-        proof = _proof(file, raw, own, options, texts, cluster, mapped, quiet=as_json, to_the_end=to_the_end)
+        from batchfiles.rehearsal.proving import prove as proved
+
+        say = (lambda _line: None) if as_json else lambda line: typer.echo(line, err=True)
+        with _in_files(texts, cluster) as (job, name):
+            proof = proved(file, raw, own, job, name, say, options=options, maps=mapped, to_the_end=to_the_end)
     is_proved = proof is None or not proof.unexplained(adoption.explained)
     if as_json:
         files = {"files": {name: str(path) for name, path in paths.items()} or texts}
@@ -140,25 +144,6 @@ def _of_sbatch(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(words[:count]), tuple(words[count:])
 
 
-def _proof(
-    file: Path,
-    raw: bytes,
-    arguments: tuple[str, ...],
-    options: tuple[str, ...],
-    texts: dict[str, str],
-    cluster: str | None,
-    maps: dict[str, Path],
-    *,
-    quiet: bool,
-    to_the_end: bool,
-) -> Proof:
-    from batchfiles.rehearsal.proving import prove
-
-    say = (lambda _line: None) if quiet else lambda line: typer.echo(line, err=True)
-    with _in_files(texts, cluster) as (job, known):
-        return prove(file, raw, arguments, job, known, say, options=options, maps=maps, to_the_end=to_the_end)
-
-
 def _tell_proof(proof: Proof, adoption: Adoption) -> None:
     if proof.is_equal:
         ranks = "1 rank" if len(proof.adopted) == 1 else f"{len(proof.adopted)} ranks"
@@ -201,23 +186,17 @@ def _tell(adoption: Adoption, file: Path) -> None:
         if one.where is not Where.LOST
     ]
     show.table(("LINE", file.name, "BECAME"), rows)
-    for title, lines in (
-        ("Not carried over:", [f"{one.lines}: {_short(one.text)}: {one.what}" for one in adoption.account.lost]),
-        ("Different, because the file is wrong:", adoption.account.changes),
-        (
-            "A failure ends the job, and did not end the file:",
-            [f"line {', '.join(adoption.account.fatal)}"] if adoption.account.fatal else [],
-        ),
-        ("Found by doctor, and cured:", [", ".join(cured)] if (cured := adoption.cured_at_once) else []),
-        (
-            "Found by doctor, and cured if the script goes on from its checkpoints (trainjob verify --resume):",
-            [", ".join(by_script)] if (by_script := adoption.cured_with_script) else [],
-        ),
-    ):
-        if lines:
-            typer.echo(f"\n{title}")
-        for line in lines:
-            typer.echo(f"  {line}")
+    fatal = ", ".join(adoption.account.fatal)
+    by_script = "if the script goes on from its checkpoints (trainjob verify --resume)"
+    for title, lines in {
+        "Not carried over": [f"{one.lines}: {_short(one.text)}: {one.what}" for one in adoption.account.lost],
+        "Different, because the file is wrong": adoption.account.changes,
+        "A failure ends the job, and did not end the file": [f"line {fatal}"],
+        "Found by doctor, and cured": [", ".join(adoption.cured_at_once)],
+        f"Found by doctor, and cured {by_script}": [", ".join(adoption.cured_with_script)],
+    }.items():
+        if any(line not in ("", "line ") for line in lines):
+            typer.echo("\n  ".join([f"\n{title}:", *lines]))
     typer.echo()
 
 

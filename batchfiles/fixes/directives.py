@@ -202,6 +202,9 @@ def _from_home(script: BatchScript, one: Finding) -> str | None:
 
 
 def _task_a_node(script: BatchScript, one: Finding) -> str | None:
+    if not any(launch.srun or launch.launcher for launch in script.training):
+        line = script.lines[script.header.line("nodes") - 1]  # one program, which has one node
+        return with_line(script, script.header.line("nodes"), re.sub(r"((?:--nodes|-N)[= ]?)[0-9]+", r"\g<1>1", line))
     pattern = r"(?:--ntasks[= ]|-n ?)[0-9]+"
     line = script.lines[one.line - 1]
     alone = re.sub(pattern, "", line).strip() == "#SBATCH"

@@ -167,15 +167,21 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
+def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
+    """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
+    launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
+    stated = [each for each in launching if each.srun is not None and "ntasks-per-node" in each.srun.options]
+    option = "--nodes=$SLURM_NNODES" + ("" if stated else " --ntasks-per-node=1")
+    return with_srun_option(script, option, stated or launching)
+
+
 SAFE: dict[str, Edit] = {
     "srun-may-fan-out": replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1"),
     "nnodes-missing": _nnodes,
     "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),
     "srun-loses-cpus": _cpus,
-    "tasks-times-torchrun": lambda script, _one: with_srun_option(
-        script, "--ntasks-per-node=1", [each for each in script.training if each.launcher is not None]
-    ),
+    "tasks-times-torchrun": _one_launcher_a_node,
     "rank-expanded-early": _for_each_rank,
     "variable-in-quotes": _with_values,
     "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),

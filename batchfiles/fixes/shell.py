@@ -255,6 +255,8 @@ def _only_if_set(script: BatchScript, one: Finding) -> str | None:
 
 
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
+    if "where the script belongs" in one.text:
+        return replaced(r"(?<=\s)python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
     match = re.match(r"--(\S+) stands before (\S+)", one.text)
     line = script.lines[one.line - 1]
     if match is None or match[2] not in line:
@@ -307,20 +309,45 @@ def _with_own_hosts(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"(\bhorovodrun)(?=\s)", rf"\1 -H {hosts}")(script, one)
 
 
+# What only a program needs whose ranks meet.
+_MEETS = re.compile(
+    r"(?i)master_?(?:addr|port)|world_size|rank\b|nccl_|gloo_|num[-_]nodes|nnodes|strategy|ddp|fsdp|distributed|coordinator|"
+    r"init[-_]method|dist[-_]url|horovod|spawn|deepspeed"
+)
+
+
+def _on_one_node(script: BatchScript) -> str | None:
+    """Ask for the one node that is used: each of several copies of a program would do the same.
+
+    Of a job with several tasks a node, only its author knows whether its program is one that srun starts (Lightning's).
+    """
+    directive = next((each for each in script.header.directives if each.name == "nodes"), None)
+    if directive is None or directive.value is None or (script.request.tasks_per_node or 1) > 1:
+        return None
+    line = script.lines[directive.line - 1]
+    return with_line(script, directive.line, re.sub(r"((?:--nodes|-N)[= ]?)\S+", r"\g<1>1", line, count=1))
+
+
 def _with_srun(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     launcher = None if launch is None else launch.launcher
     if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
-        return replaced(r"^(\s*)(?=\S)", r"\1srun --ntasks-per-node=1 --kill-on-bad-exit=1 ")(script, one)
+        return replaced(r"^(\s*)(?=\S)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 ")(
+            script, one
+        )
     if launcher is not None and launcher.name != "torchrun":
         return with_hostfile(script, one)  # behind srun, each node would start a world of its own
     if "horovodrun" in one.text:
         return _with_own_hosts(script, one)
+    if launcher is None and not _MEETS.search(
+        "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
+    ):
+        return _on_one_node(script)
     return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
 
 
 def _on_each_node(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --ntasks-per-node=1 ")(script, one)
+    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ")(script, one)
 
 
 def _ended_above(script: BatchScript, one: Finding) -> str | None:
@@ -405,7 +432,8 @@ UNSAFE: dict[str, Edit] = {
     "nccl-slow-path": _unset,
     "debug-left-on": _unset,
     "workdir-on-first-node-only": replaced(
-        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", r"\1srun --ntasks-per-node=1 "
+        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
+        r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",
     ),
     "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}"),
     "no-srun": _with_srun,

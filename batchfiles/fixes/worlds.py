@@ -30,7 +30,9 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
     if launch is None or launch.srun is None:
         return None
     if number_of(launch.srun, "ntasks") == 1:
-        return replaced(r"(\bsrun\b.*?\s)(?:--ntasks[= ]|-n ?)1(?=\s)", r"\1--ntasks-per-node=1")(script, one)
+        return replaced(
+            r"(\bsrun\b.*?\s)(?:--ntasks[= ]|-n ?)1(?=\s)", r"\1--ntasks=$SLURM_NNODES --ntasks-per-node=1"
+        )(script, one)
     if script.nodes_of(launch) != script.request.nodes:
         return None
     return replaced(r"(--(?:nnodes|num[-_]machines)[= ])\"?[0-9]+\"?(?=\s|$)", r"\1$SLURM_NNODES")(script, one)

@@ -12,6 +12,7 @@ from trainjob.rehearse.slurm import faults
 
 _STALLED_S = 25.0
 _IMPORTING = 10  # times as long, while torch is imported
+_UNSTARTED = 3  # times as long, while the job script has started no process
 _PENDING_S = 60.0
 _TELL_EVERY_S = 15.0
 _SETTLING_S = 8.0  # for a process that may still make a group
@@ -53,7 +54,7 @@ class JobWatch:
     def is_stalled(self) -> bool:
         """Return whether the processes do nothing; many share few cores."""
         processes = self.job.processes
-        patience = _IMPORTING if self.is_importing else max(1.0, len(processes) / 8)
+        patience = _IMPORTING if self.is_importing else max(1.0, len(processes) / 8) if processes else _UNSTARTED
         if any(re.search(r"--nnodes[ =]\d+:\d+", one.command) for one in processes):
             patience = max(patience, 2.0)  # torchrun waits 30 s for the other nodes of a range
         return clock.monotonic() - self.lived >= _STALLED_S * patience

@@ -153,7 +153,7 @@ def _folder(path: str, base: str) -> str:
     if "/spool-" in path:
         return "Slurm's spool folder"
     inside = os.path.relpath(path, base or path)
-    return "the project's" if inside == "." else path if inside.startswith("..") else f"the project's {inside}"
+    return "the project's" if inside == "." else below(path, ()) if inside[:2] == ".." else f"the project's {inside}"
 
 
 def without_what_was_given(

@@ -15,7 +15,7 @@ from batchfiles.slurm.script import BatchScript
 
 _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
-_WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
+_WRAPPER = re.compile(r"(?:^|exec[\s\\]+)([\w./-]+/(?:[\w.-]+\.sh|bin/python[\w.]*))(?=\s)")
 _LARGEST_BYTES = 1_000_000
 # A script of the shell that ranks run (./run.sh, bash run.sh, /code/run.sh), not one that a shell sources.
 _SHELL = re.compile(
@@ -93,8 +93,9 @@ def _submission_folder(script: BatchScript, place: Path) -> SubmissionFolder:
     made = SubmissionFolder(place / "project", {}, place / "programs")
     made.folder.mkdir()
     made.programs.mkdir()
-    moved = [one.words[1].text for one in script.named("cd") if len(one.words) > 1 and one.words[1].value.known]
-    for target in (script.header.value("chdir") or "", *moved):
+    moved = [one.words[1].value.written for one in script.named("cd") if len(one.words) > 1]
+    moved = [re.sub(r"\A(?:\$HOME|~)(?=/)", str(Path.home()), target) for target in moved]
+    for target in (script.header.value("chdir") or "", *(one for one in moved if not re.search(rf"[${HOLE}]", one))):
         if target.startswith("/") and not Path(target).exists():
             made.maps[target.rstrip("/")] = made.folder
         elif re.match(r"\w", target):

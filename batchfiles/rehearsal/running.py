@@ -17,6 +17,7 @@ from batchfiles.slurm.layers import starts_program
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
+from trainjob.contract.paths import with_home
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -191,11 +192,14 @@ def missing_programs(script: BatchScript, python: str) -> tuple[str, ...]:
 
 
 def missing_here(run: BatchRun) -> tuple[list[str], list[str]]:
-    """Return the files that sh reads, and the folders in which sbatch and sh start something, that are not here.
+    """Return the files that shells run and sh reads, and the folders in which sbatch and sh start something, not here.
 
-    bash passes them over (BASH_ENV). sh has no such file, and ends at the first that it should read.
+    bash passes over what it reads (BASH_ENV). sh has no such file, and ends at the first that it should read.
     """
+    run_by_shells = (one for one in run.script.named("bash", "sh") if not one.source and not one.dead)
+    called = [one.words[1] for one in run_by_shells if len(one.words) > 1]
     named = [("cd", run.script.header.value("chdir") or "")]
+    named += [(".", str(with_home(word.text))) for word in called if word.value.known and re.match(r"~?/", word.text)]
     if re.match(r"#!\s*(?:\S*/env\s+)?(?:\S*/)?(?:da)?sh\b", run.script.lines[0]):
         named += [
             (one.name, one.words[1].text)

@@ -37,7 +37,7 @@ _ERRORS = {
     ),
     "tasks-times-torchrun": (
         "srun starts one task a GPU, and each task's launcher starts one process a GPU: N times N processes.",
-        "Start one launcher a node (--ntasks-per-node=1), or one process a task without a launcher.",
+        "Start one launcher a node (#SBATCH --ntasks-per-node=1, or srun --nodes=$SLURM_NNODES --ntasks-per-node=1: srun ignores the latter alone), or one process a task without a launcher.",
     ),
     "script-dir-is-spool": (
         "sbatch runs a copy of the file: $0 and BASH_SOURCE name slurmd's spool folder on the node, not the folder of the file.",
@@ -156,7 +156,7 @@ _ERRORS = {
         "Write it in double quotes, without the backslash. $SLURM_PROCID, $SLURM_NODEID and $SLURM_LOCALID differ between ranks, so only a shell that srun starts can expand them: srun bash -c '…'.",
     ),
     "option-before-script": (
-        "An option of the training precedes its script: the launcher takes it for its own, and refuses to start.",
+        "An option of the training, or Python itself, stands before its script: the launcher takes it for its own, or for the script, and ends.",
         "Write it after the script: torchrun --nproc-per-node=4 train.py --epochs 10.",
     ),
     "nodes-not-given": (
@@ -324,11 +324,11 @@ _WARNINGS = {
     ),
     "temp-dir-on-first-node-only": (
         "The batch shell makes this folder on the first node. On the other nodes it does not exist.",
-        'Make it on each: srun --ntasks-per-node=1 mkdir -p "$DIR"',
+        'Make it on each: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 mkdir -p "$DIR"',
     ),
     "workdir-on-first-node-only": (
         "The batch shell puts files on a disk of the first node. The ranks of other nodes don't find them.",
-        "Do it on each node: srun --ntasks-per-node=1 … , or sbcast.",
+        "Do it on each node: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 … , or sbcast.",
     ),
     "gpus-per-task-hides-peers": (
         "With --gpus-per-task each task sees its own GPU alone, as device 0: cuda:LOCAL_RANK fails, and NCCL may not use NVLink.",
@@ -380,7 +380,7 @@ _WARNINGS = {
     ),
     "install-races": (
         "One rank installs packages, and the others start at once: they import half-installed packages, and other nodes may never get them.",
-        "Install before srun, in a separate step: srun --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
+        "Install before srun, in a separate step: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
     ),
     "container-without-gpus": (
         "The container is started without its option for GPUs, which the job asks for: unless the site's configuration adds it, the training finds none.",

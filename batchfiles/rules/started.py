@@ -186,6 +186,11 @@ def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
         launcher = launch.launcher
         if launcher is None or launcher.name != "torchrun" or launch.has_unknown_options or not launch.program:
             continue
+        if re.fullmatch(r"python[\d.]*", launch.program[0].text) and "no_python" not in launcher.options:
+            text = f"{launch.program[0].text} stands where the script belongs"
+            cure = "Leave it out: the launcher starts Python itself. With --no-python it starts any program."
+            yield found("option-before-script", launch, text)._replace(own_cure=cure)
+            return
         for name in launcher.options:
             if len(name) > 1 and not any(known.startswith(name) for known in TORCHRUN_OPTIONS):
                 yield found(

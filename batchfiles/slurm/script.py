@@ -126,12 +126,15 @@ class BatchScript:
         srun = launch.srun
         if srun is None:
             return 1
-        if (per_node := number_of(srun, "ntasks-per-node")) is not None:
-            return per_node
         nodes = self.nodes_of(launch)
+        per_node, tasks = number_of(srun, "ntasks-per-node"), self.request.tasks
+        # Beside the job's own number of tasks srun ignores it (asked, Slurm 22.05, 24.11 and 26.05).
+        is_ignored = per_node is not None and tasks is not None and nodes is not None and tasks > per_node * nodes
+        if per_node is not None and not (is_ignored and not {"nodes", "ntasks"} & set(srun.options)):
+            return per_node
         if (tasks := number_of(srun, "ntasks")) is not None:
             return max(1, tasks // nodes) if nodes else None
-        if "ntasks" in srun.options or "ntasks-per-node" in srun.options:
+        if "ntasks" in srun.options or ("ntasks-per-node" in srun.options and per_node is None):
             return None
         return self.request.tasks_per_node
 

@@ -16,6 +16,8 @@ from trainjob.contract import exits
 from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
+_SHOWN = 200  # signs of a path
+
 
 class ReaderLeftError(Exception):
     """The reader of the output has gone; not an OSError, which typer would turn into exit code 1."""
@@ -76,6 +78,10 @@ def _refused(error: Exception) -> UserError | None:
         return UserError(f"{sys.executable} has no {error.name}, which trainjob needs", cure, "not-installed")
     if not isinstance(error, OSError):
         return None
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+        file = str(error.filename or "a path")
+        shown = file if len(file) <= _SHOWN else f"{file[:_SHOWN]}…"
+        return UserError(f"{shown} can't be used ({error.strerror})", "choose another path, or remove it")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" for {error.filename}" if error.filename else ", or where the output goes"
         return UserError(f"no space is left on the disk{where}", "Free some (`trainjob prune`)", "disk-full")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -59,6 +60,7 @@ def _copy(source: Path, target: Path) -> None:
         raise UserError(f"{target} already exists", "choose another name")
     staging = target.with_name(f".{target.name}.part")
     try:
+        _refuse_endless(source, target)
         shutil.copytree(source, staging, symlinks=True, dirs_exist_ok=True)
         staging.replace(target)
     except (OSError, shutil.Error) as error:
@@ -67,6 +69,24 @@ def _copy(source: Path, target: Path) -> None:
             f"{source} can't be copied to {target}: {error}",
             "choose a folder that you may write, on a disk with enough space",
         ) from None
+
+
+def _refuse_endless(source: Path, target: Path) -> None:
+    """Raise UserError for a device, a pipe or a socket, of which a copy may never end, and for more than has room."""
+    total = 0
+    for folder, _, names in os.walk(source):
+        for path in (Path(folder, name) for name in names):
+            facts = path.lstat()
+            if not (stat.S_ISREG(facts.st_mode) or stat.S_ISLNK(facts.st_mode)):
+                raise UserError(f"{path} is no regular file, and can't be copied", "remove it")
+            total += facts.st_size
+    there = next(folder for folder in target.parents if folder.exists())
+    free = shutil.disk_usage(there).free
+    if total > free:
+        raise UserError(
+            f"{source} has {total / 1e9:,.1f} GB of files, and {there} has room for {free / 1e9:,.1f} GB",
+            "remove what is not needed, or choose a folder on a disk with enough space",
+        )
 
 
 HERE: Machine = ThisMachine()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from trainjob.backends.project import Project
 from trainjob.cluster.base import OF_SETTINGS
+from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.contract import roles
 from trainjob.contract.errors import UserError
@@ -101,7 +102,10 @@ def _prepared(now: Snapshot, named: NamedCluster, instances: int | None, warn: C
         warn(f"{', '.join(left)} of the job were meant for cluster {record.request.cluster.name}: not taken along")
     if record.command is not None:
         warn("files that the command keeps outside of its run directory are not copied")
-    job = Job.of({**stated, "name": record.name})
+    try:
+        job = Job.of({**stated, "name": record.name})
+    except InvalidError as refused:
+        raise UserError(f"{now.paths.job} is damaged: {refused}", "submit a new run") from None
     folder = "." if now.submission is None else str(now.submission.project.get("start") or ".")
     origins = {key: origin for key, origin in record.request.origins.items() if key.partition(".")[0] in stated}
     request = Request(

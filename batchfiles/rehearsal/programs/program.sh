@@ -69,15 +69,24 @@ behind_options() {
   exec "$@"
 }
 
-# Copies, and passes over what is not here: data of the cluster's.
+# Copies, and passes over what is not here: data of the cluster's. A folder is there all the same, empty, to move to.
 copy() {
   (become "$name" "$@")
   code=$?
   [ $code -ne 0 ] || exit 0
   program=$name
+  for last; do :; done
   for word; do
     case $word in
-      /*) if [ ! -e "$word" ]; then name=copy; note "$word"; echo "$program: $word is not here" >&2; exit 0; fi ;;
+      /*)
+        if [ ! -e "$word" ]; then
+          case $program:$* in cp:-[ra]* | rsync:*) [ ! -d "$last" ] || mkdir -p "$last/${word##*/}" ;; esac
+          name=copy
+          note "$word"
+          echo "$program: $word is not here" >&2
+          exit 0
+        fi
+        ;;
     esac
   done
   exit $code
@@ -147,7 +156,7 @@ case $name in
     ;;
   shifter) behind_options '--image|-i|--module|-m|--volume|-V|--workdir|-w|--env|-e|--env-file' "$@" ;;
   python* )
-    if [ "${1-}" = -m ] && [ "${2-}" = pip ] && [ "${3-}" = install ]; then exit 0; fi
+    case "${1-} ${2-} ${3-}" in "-m pip install" | "-m venv "*) exit 0 ;; esac
     case " $* " in
       *" -m accelerate.commands.launch "*)
         (unset TRAINJOB_SEEN; become "$name" -c 'import accelerate' 2>/dev/null) || {

@@ -190,6 +190,16 @@ def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, st
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
 
 
+def test_a_folder_that_is_not_here_is_copied_as_an_empty_one(seen: Path) -> None:
+    programs(seen, "cp")
+    ran(["cp", "-r", "/nowhere/code", "."], folder=seen.parent, environ=environ(seen))
+    assert list((seen.parent / "code").iterdir()) == []
+
+
+def test_an_environment_is_made_by_no_rehearsal(seen: Path) -> None:
+    assert bash(seen, "python3 -m venv own; python3 -m pip install nothing; ls") == "programs\nseen\n"
+
+
 def test_uv_runs_a_file_and_a_module_by_python(seen: Path) -> None:
     (seen.parent / "own.py").write_text("import sys; print(sys.argv[1:])")
     assert bash(seen, "uv run --with x own.py 1; cd .; uv run -m own 2") == "['1']\n['2']\n"

@@ -151,7 +151,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "device-beyond-gpus": [(without(job("export CUDA_VISIBLE_DEVICES=4,5,6,7\n" + ALONE, nodes=1), "exclusive"), without(job("export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, nodes=1), "exclusive"))],
     "container-without-gpus": [(job("apptainer exec -B /data a.sif python train.py\n", nodes=1), job("apptainer exec --nv a.sif python train.py\n", nodes=1)), (job("docker run --rm a python train.py\n", nodes=1), job("docker run --gpus all --rm a python train.py\n", nodes=1))],
     "conda-without-hook": [(job("conda activate a\npython train.py\n", nodes=1), job('eval "$(conda shell.bash hook)"\nconda activate a\npython train.py\n', nodes=1))],
-    "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT, tasks=4), job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4))],
+    "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4), job(RIGHT.replace("srun", "srun --nodes=2 --ntasks-per-node=1"), tasks=4))],
     "script-dir-is-spool": [
         (
             job('HERE=$(dirname "$0")\nif [ -n "$SLURM_JOB_ID" ]; then TOP=.; fi\ncd "$HERE"\n' + RIGHT),
@@ -364,7 +364,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("--nnodes", "--rdzv-id='\\$SLURM_JOB_ID' --nnodes")), job("srun -K1 bash -c 'python train.py --run $SLURM_JOB_ID'\n")),
         (job("srun -K1 bash -c 'python train.py --run \\$SLURM_JOB_ID'\n"), job('srun -K1 bash -c "python train.py --run \\$SLURM_JOB_ID"\n')),
     ],
-    "option-before-script": [(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
+    "option-before-script": [
+        (job("torchrun --standalone --nproc-per-node=4 python train.py\n", nodes=1), job("torchrun --standalone --no-python --nproc-per-node=4 python train.py\n", nodes=1)),(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
     "no-gpus": [(
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", nodes=1), "exclusive", "gpus-per"),
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", "#SBATCH --gpus-per-nodes=2", nodes=1), "exclusive", "gpus-per-node="),

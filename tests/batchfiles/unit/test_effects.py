@@ -202,8 +202,15 @@ def test_ranks_start_on_the_nodes_own_disk_where_the_file_does(disk: str, tmp_pa
     adoption, place = adopted(ONE_GPU + text, tmp_path), re.sub('["{}]', "", disk)
     assert command(adoption) == ["bash", "-c", f'cd "{place}/code"\nexec python train.py\n']
     assert prologue(adoption)[1:4] == [f'cd "{place}"', "cp -r ~/code . || true", f'cd "{place}/code"']
-    assert f"source {place}/code/venv/bin/activate" in prologue(adoption)
+    assert "source venv/bin/activate" in prologue(adoption)
     assert lost(adoption) == {}
+
+
+def test_a_shell_of_the_ranks_finds_a_virtualenv_where_the_file_has_moved(tmp_path: Path) -> None:
+    text = "srun bash -c 'source venv/bin/activate; python train.py'\n"
+    places = {"cd src\n": "/home/me/project/src/venv", "cd $TMPDIR\n": "venv", "": "/home/me/project/venv"}
+    for move, venv in places.items():
+        assert f"source {venv}/bin/activate" in command(adopted(ONE_GPU + move + text, tmp_path))[2]
 
 
 def test_a_file_that_goes_back_from_the_nodes_disk_trains_in_its_project(tmp_path: Path) -> None:

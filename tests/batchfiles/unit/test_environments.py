@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from batchfiles.rehearsal import proof as proofs
-from batchfiles.rehearsal.environments import comparable, decided, differing
+from batchfiles.rehearsal.environments import below, comparable, decided, differing
 from batchfiles.rehearsal.observations import observe_ranks, without_what_was_given
 from batchfiles.rehearsal.proof import Proof, in_pairs
 from batchfiles.rehearsal.recording import Call
@@ -24,6 +24,11 @@ def environments(theirs: dict[str, str], ours: dict[str, str], names: tuple[str,
     given = {name: comparable(name, value, GIVEN, ["/p"]) for name, value in GIVEN.items()}
     one, other = (decided(of, GIVEN, names, ["/p"]) for of in (theirs, ours))
     return differing(one, other, given)
+
+
+def test_numbers_and_folders_of_a_rehearsal_alone_are_no_difference() -> None:
+    assert below("cd /tmp/trainjob-slurm-ab12/disk/x", ()) == "cd the disk/x"
+    assert below("spawn_main(tracker_fd=4, pipe_handle=8)", ()) == "spawn_main(tracker_fd=…, pipe_handle=…)"
 
 
 def test_a_lost_export_is_told_also_of_a_variable_that_no_reading_found() -> None:

@@ -304,6 +304,8 @@ def test_a_program_of_any_name_gets_a_rank_of_its_own() -> None:
 def test_a_launcher_that_starts_nodes_itself_is_not_put_behind_srun() -> None:
     text = FIRST.format(nodes=2, tasks=4, more="")
     assert b"srun" not in mend(text + "deepspeed train.py --deepspeed zero.json\n").after
+    assert b"srun" not in mend(text + "python train.py\n").after, "whether its ranks meet can't be seen"
+    text += "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n"
     assert b"srun --kill-on-bad-exit=1 python train.py" in mend(text + "python train.py\n").after
 
 
@@ -411,5 +413,11 @@ def test_an_accelerate_that_counts_its_nodes_is_started_on_each_of_them() -> Non
     start = "accelerate launch --num_machines 2 --num_processes 8 --machine_rank $SLURM_PROCID --main_process_ip $A train.py\n"
     text = FIRST.format(nodes=2, tasks=4, more="") + "A=$(scontrol show hostnames | head -n1)\n" + start
     after = mend(text).after.decode()
-    assert "srun --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c" in after
+    assert "srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c" in after
     assert "--machine_rank \\$SLURM_PROCID" in after
+
+
+@pytest.mark.parametrize(("start", "is_alone"), [("python lm.py", True), ("python lm.py --strategy ddp", False)])
+def test_a_program_whose_ranks_do_not_meet_gets_one_node_and_no_copies(start: str, is_alone: bool) -> None:
+    after = mend(FIRST.format(nodes=2, tasks=1, more="") + start + "\n").after.decode()
+    assert ("--nodes=1" in after, "srun" in after) == (is_alone, not is_alone)

@@ -681,3 +681,8 @@ def test_a_signal_before_the_job_begins_comes_within_its_limit(tmp_path: Path) -
 def test_the_mounts_of_a_container_that_only_a_run_knows_are_named(tmp_path: Path) -> None:
     text = "srun --container-image=$IMAGE --container-mounts=/a:/b,/c python train.py\n"
     assert {"/a:/b", "/c"} <= lost(adopted(ONE_GPU + text, tmp_path)).keys()
+
+
+def test_words_that_look_like_a_comment_and_are_none_are_named(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "srun python train.py --lr 1 \\ #other words\n", tmp_path)
+    assert list(lost(adoption)) == ["#other words"]

@@ -66,6 +66,7 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
         ("#!/bin/bash\n#SBATCH -D /nowhere/c/\n", ([], ["/nowhere/c"])),
         ("#!/bin/sh\n. /nowhere/a.sh\ncd /nowhere/b\ncd /\n. ./c\n", (["/nowhere/a.sh"], ["/nowhere/b"])),
         ("#!/usr/bin/env sh\n. /nowhere/here/a.sh\ncd $B\n", ([], [])),
+        ("#!/bin/bash\nbash /nowhere/a.sh 1\nbash -c x\nsh b.sh\n", (["/nowhere/a.sh"], [])),
     ],
 )
 def test_what_only_the_cluster_has_is_known_before_sh_would_end(

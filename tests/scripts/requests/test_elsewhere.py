@@ -101,6 +101,30 @@ def no_script(run: RunPaths) -> None:
     (run.project / "src/train.py").unlink()
 
 
+def sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 42)
+
+
+@pytest.mark.parametrize(("put", "said"), [(os.mkfifo, "is no regular file"), (sparse, "has room")])
+def test_a_copy_without_an_end_is_not_begun(
+    told: Told, run: RunPaths, tmp_path: Path, put: Callable[[Path], None], said: str
+) -> None:
+    before = recorded(run)
+    put(run.project / "big")
+    with pytest.raises(UserError, match=said):
+        elsewhere.resume(run, "other", warn=ignored)
+    assert (recorded(run), told.started) == (before, [])
+    assert not list((tmp_path / "elsewhere").glob("*")) + list((tmp_path / "elsewhere").glob(".*"))
+
+
+def test_a_name_that_no_job_may_have_is_damage(told: Told, run: RunPaths) -> None:
+    run.job.write_text(run.job.read_text().replace('"name": "it"', '"name": "../../x"'))
+    with pytest.raises(UserError, match=r"job\.json is damaged: name: read"):
+        elsewhere.resume(run, "other", warn=ignored)
+    assert told.started == []
+
+
 @pytest.mark.parametrize(
     ("cluster", "options", "fault", "said"),
     [

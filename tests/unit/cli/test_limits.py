@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 from pathlib import Path
@@ -40,6 +41,16 @@ def test_exit_codes_of_programs_are_known_where_the_caller_ignores_its_children(
         assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("number", [errno.ENAMETOOLONG, errno.ELOOP])
+def test_a_path_that_no_system_takes_is_no_bug(capsys: pytest.CaptureFixture[str], number: int) -> None:
+    with pytest.raises(SystemExit) as ended, handled(["list"]):
+        raise OSError(number, os.strerror(number), "/runs/" + "d/" * 3000)
+    shown = capsys.readouterr().err
+    assert ended.value.code == exits.USER_OR_CLUSTER_CAN_FIX
+    assert f"… can't be used ({os.strerror(number)})" in shown
+    assert len(shown) < 500
 
 
 def test_a_file_server_that_has_gone_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:

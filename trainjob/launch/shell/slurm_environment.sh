@@ -14,8 +14,8 @@ TRAINJOB_OF_SLURM=(
 # What it says of each of several groups of nodes.
 TRAINJOB_OF_GROUPS='SLURM_HET_SIZE|SLURM_@(JOB_ID|JOB_NODELIST|JOB_NUM_NODES|NTASKS|TASKS_PER_NODE|CPUS_PER_TASK)_HET_GROUP_+([0-9])'
 # Who the user is, what bash itself needs, and what plugins of Slurm have set. TMPDIR: a task without it gets Slurm's own if it
-# is the first one of its node, and only then.
-TRAINJOB_OF_SYSTEM='HOME|USER|LOGNAME|SHELL|TMPDIR|HOSTNAME|PWD|OLDPWD|SHLVL|_|BASHOPTS|SHELLOPTS|SLURMD_NODENAME|SPANK_*|_SLURM_SPANK_*|IPUOF_*|TRAINJOB_*'
+# is the first one of its node, and only then. SLURM_TMPDIR: sites set it, and ranks and the prologue work there.
+TRAINJOB_OF_SYSTEM='HOME|USER|LOGNAME|SHELL|TMPDIR|SLURM_TMPDIR|HOSTNAME|PWD|OLDPWD|SHLVL|_|BASHOPTS|SHELLOPTS|SLURMD_NODENAME|SPANK_*|_SLURM_SPANK_*|IPUOF_*|TRAINJOB_*'
 TRAINJOB_OF_GPUS='CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|ZE_AFFINITY_MASK'
 # A rehearsal brings in these what the prologue, which it skips, would have loaded.
 TRAINJOB_OF_REHEARSAL='PYTHONPATH|LD_LIBRARY_PATH|OMPI_MCA_*|OMP_NUM_THREADS'
