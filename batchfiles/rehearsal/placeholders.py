@@ -133,6 +133,8 @@ def _put(made: SubmissionFolder, place: Path, path: str) -> Path:
     base = next((base for base in made.maps if path.startswith(f"{base}/")), None)
     if base is not None:
         target = made.maps[base] / path.removeprefix(f"{base}/")
+    elif re.fullmatch(r"/[^/]*", path):  # nothing takes the place of the root
+        target = place / "outside" / Path(path).name
     elif path.startswith("/"):
         parent = str(Path(path).parent)
         target = made.maps.setdefault(parent, place / f"folder-{len(made.maps)}") / Path(path).name
