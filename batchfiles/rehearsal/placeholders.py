@@ -15,7 +15,7 @@ from batchfiles.slurm.script import BatchScript
 
 _WAITS = "import time\n\ntime.sleep(8)  # until all ranks have been seen\n"
 _PROGRAM = re.compile(r"(?:^|[\s'\"])([\w./-]+\.py)(?=$|[\s'\"])")
-_WRAPPER = re.compile(r"(?:^|exec\s+)([\w./-]+/[\w.-]+\.sh)(?=\s)")
+_WRAPPER = re.compile(r"(?:^|exec[\s\\]+)([\w./-]+/(?:[\w.-]+\.sh|bin/python[\w.]*))(?=\s)")
 _LARGEST_BYTES = 1_000_000
 # A script of the shell that ranks run (./run.sh, bash run.sh, /code/run.sh), not one that a shell sources.
 _SHELL = re.compile(
@@ -133,6 +133,8 @@ def _put(made: SubmissionFolder, place: Path, path: str) -> Path:
     base = next((base for base in made.maps if path.startswith(f"{base}/")), None)
     if base is not None:
         target = made.maps[base] / path.removeprefix(f"{base}/")
+    elif re.fullmatch(r"/[^/]*", path):  # nothing takes the place of the root
+        target = place / "outside" / Path(path).name
     elif path.startswith("/"):
         parent = str(Path(path).parent)
         target = made.maps.setdefault(parent, place / f"folder-{len(made.maps)}") / Path(path).name

@@ -120,6 +120,22 @@ def test_folders_that_the_file_needs_are_there(tmp_path: Path) -> None:
     assert of_shell.maps == {"/nowhere/project": of_shell.folder}
 
 
+def test_an_interpreter_of_the_cluster_in_a_shell_starts_the_one_that_is_here(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    words = ["bash", "-c", "export A=1 && exec \\\n  /nowhere/venv/bin/python -m torch.distributed.run train.py"]
+    made = make_placeholders(script("x\n"), words, tmp_path, tmp_path / "place", "/usr/bin/python3")
+    assert made is not None
+    assert "/usr/bin/python3" in (made.maps["/nowhere/venv/bin"] / "python").read_text()
+
+
+def test_nothing_takes_the_place_of_the_root(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    words = ["bash", "-c", 'exec python "$HOME"/train.py']
+    made = make_placeholders(script("python ~/train.py\n"), words, tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert made.maps == {}
+
+
 def test_a_project_below_the_home_is_there(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     text = "P=${P:-${HOME}/no-such-project}\ncd $P\ncd $UNKNOWN/x\npython train.py\n"

@@ -136,6 +136,11 @@ PROGRAMS = {
         "    for (batch,), other in zip(loader, range(5)): model(batch).square().mean().backward(); optimizer.step()",
         *(15, None),
     ),
+    "a loader that begins again for each batch": (
+        f"epochs = 3\n{SGD}for epoch in range(epochs):\n"
+        "    for _ in range(5): next(iter(loader)); loss().backward(); optimizer.step()",
+        *(15, None),
+    ),
     "epochs of several runs": (
         f"epochs = 3\n{SGD}for run in range(2):\n    for epoch in range(epochs):\n"
         "        for (batch,) in loader: model(batch).square().mean().backward(); optimizer.step()",

@@ -25,6 +25,24 @@ CASES = {
     "the return of a function within": ("for at in range(3):\n    def one(): return 1\n    step()", 1),
     "an exit": ("import sys\nfor at in range(3):\n    step()\n    if at > 5: sys.exit()", MANY),
     "the shorter of two": ("for one, other in zip('abc', 'ab'): step()", MANY),
+    "from 1 to the last": ("for epoch in range(1, 3 + 1):\n    for batch in 'ab': step()", 2),
+    "from a start": ("start = 0\nfor epoch in range(start, 3):\n    for batch in 'ab': step()", 2),
+    "one too few": ("epochs = 3\nfor epoch in range(1, epochs):\n    for batch in 'ab': step()", MANY),
+    "one too many": ("epochs = 3\nfor epoch in range(epochs + 1):\n    for batch in 'ab': step()", MANY),
+    "one too few around a function": (
+        "def train():\n    for batch in 'ab': step()\nepochs = 3\nfor epoch in range(1, epochs): train()",
+        MANY,
+    ),
+    "half of them": ("epochs = 4\nfor epoch in range(epochs // 2):\n    for batch in 'ab': step()", MANY),
+    "an epoch that is left out": (
+        "for epoch in range(3):\n    if not epoch: continue\n    for batch in 'ab': step()",
+        MANY,
+    ),
+    "a batch that is left out": (
+        "for epoch in range(3):\n    for batch in 'ab':\n        if not batch: continue\n        step()",
+        2,
+    ),
+    "epochs that a condition ends": ("at = 0\nwhile at < 3:\n    at += 1\n    for batch in 'ab': step()", MANY),
     "a comprehension": ("[step() for at in range(3)]", MANY),
     "a generator": ("def steps():\n    for at in range(3): yield step()\nfor one in steps(): pass", 2),
 }

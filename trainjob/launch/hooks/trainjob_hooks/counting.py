@@ -147,9 +147,11 @@ class _Count:
             self.begin_aside()
         if before is not None and before is self._of_training:
             made = self.updates - before.began_at
-            # Where batches were left over, only a second pass shows how the next ones will be.
+            # After its last update, fewer batches than another one takes are left over.
+            is_whole = (before.length - before.yielded) * made < before.yielded
+            # Where nobody says how long a pass is, only a second one shows how the next ones will be.
             self._is_confirmed = self._per_pass == made or before.yielded == before.length
-            self._per_pass = made if self._per_pass in (None, made) else 0
+            self._per_pass = made if is_whole and self._per_pass in (None, made) else 0
             self._of_training = new
             if _stated_length()[0] not in (None, self.epochs):
                 self.epochs = None  # it counts them
@@ -168,9 +170,9 @@ class _Count:
         now = self._of_training
         if self._per_pass is not None:
             return self._per_pass if self._per_pass and self._is_confirmed else None
-        # In the first pass, if each batch has made an update so far.
+        # In the first pass, if each batch has made an update so far; a loader may begin again for each batch.
         made = self.updates - now.began_at if now is not None else 0
-        is_known = now is not None and now.length > 0 and made == now.yielded and self._is_alone
+        is_known = now is not None and now.length >= made == now.yielded > 1 and self._is_alone
         return now.length if now is not None and is_known else None
 
 
