@@ -269,6 +269,13 @@ _SETS_UP_CONDA = re.compile(
 )
 
 
+# Words of `module` that bring no conda.
+_NO_CONDA = re.compile(
+    r"(?i)load|purge|unload|use|--force|(?:cuda|cudnn|nccl|gcc|gnu|openmpi|intel|cmake|git|ffmpeg|slurm|singularity|apptainer)"
+    r"\w*(?:[/-].*)?"
+)
+
+
 def conda(script: BatchScript) -> Iterator[Finding]:
     """Find environments of conda that are activated in a shell which has not been set up for it."""
     if (
@@ -279,7 +286,9 @@ def conda(script: BatchScript) -> Iterator[Finding]:
         return
     for command in script.commands:
         text = " ".join(word.source for word in command.words)
-        loads = command.name in ("module", "ml") and re.search(r"(?i)conda|mamba|forge|python", text) is not None
+        loads = command.name in ("module", "ml") and not all(
+            _NO_CONDA.fullmatch(word.text) for word in command.words[1:]
+        )
         if loads or _SETS_UP_CONDA.search(text) or command.name in ("source", ".", "eval"):
             return
         if command.name in ("conda", "mamba", "micromamba") and [word.text for word in command.words[1:2]] == [
@@ -303,7 +312,8 @@ def containers(script: BatchScript) -> Iterator[Finding]:
         if layer is None or name not in ("apptainer", "singularity", "docker", "podman") or launch.command.dead:
             continue
         own = " ".join(word.text for word in layer.words[: len(layer.words) - layer.left])
-        if HOLE + " " not in own and not _GIVES_GPUS.search(own):
+        is_started = "instance://" not in own and not (name in ("docker", "podman") and " exec " in own)
+        if is_started and HOLE + " " not in own and not _GIVES_GPUS.search(own):
             yield found(
                 "container-without-gpus",
                 launch,

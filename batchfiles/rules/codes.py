@@ -199,10 +199,6 @@ _ERRORS = {
         "Without blanks around =, [ sees one word, which is not empty: the test is true, whatever the value is.",
         '[ "$NAME" = value ]',
     ),
-    "port-too-large": (
-        "A job's number grows, and the largest port is 65535: beyond it no rank can listen.",
-        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
-    ),
     "array-beyond-list": (
         "Lists of bash begin with element 0: the last elements of the array get an empty text, and the first one of the list may never be used.",
         "--array=0-N, where N is the number of the list's elements less one.",
@@ -381,6 +377,10 @@ _WARNINGS = {
     "install-races": (
         "One rank installs packages, and the others start at once: they import half-installed packages, and other nodes may never get them.",
         "Install before srun, in a separate step: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
+    ),
+    "port-too-large": (
+        "A job's number grows, and the largest port is 65535: beyond it no rank can listen.",
+        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
     ),
     "container-without-gpus": (
         "The container is started without its option for GPUs, which the job asks for: unless the site's configuration adds it, the training finds none.",

@@ -157,7 +157,7 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
         endings = ends(script.root, [(line, word)])
         if endings and all(one.status == ZERO for one in endings):
-            yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: one.line), line))
+            yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: (one.line, one.text)), line))
             return
 
 
@@ -183,7 +183,8 @@ def _lost_inside(launch: LaunchedProgram) -> str | None:
     endings = ends(root, [(node.start_point.row + 1, _FAILS)])
     if not endings or any(one.status != ZERO for one in endings):
         return None
-    return f"when it fails, its shell ends with 0, the code of: {min(endings, key=lambda one: one.line).text[:50]}"
+    first = min(endings, key=lambda one: (one.line, one.text))
+    return f"when it fails, its shell ends with 0, the code of: {first.text[:50]}"
 
 
 _RAY_JOB = re.compile(r"(?:\S*/)?ray job submit\b")

@@ -149,8 +149,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "sbatch-of-a-program": [(job("sbatch python train.py &\nwait $!\n", nodes=1), job("sbatch --wrap='python train.py'\n" + ALONE, nodes=1)), (job("sbatch -N 1 torchrun train.py\n", nodes=1), job("sbatch python.sbatch a\n" + ALONE, nodes=1))],
     "device-beyond-gpus": [(without(job("export CUDA_VISIBLE_DEVICES=4,5,6,7\n" + ALONE, nodes=1), "exclusive"), without(job("export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, nodes=1), "exclusive"))],
-    "container-without-gpus": [(job("apptainer exec -B /data a.sif python train.py\n", nodes=1), job("apptainer exec --nv a.sif python train.py\n", nodes=1)), (job("docker run --rm a python train.py\n", nodes=1), job("docker run --gpus all --rm a python train.py\n", nodes=1))],
-    "conda-without-hook": [(job("conda activate a\npython train.py\n", nodes=1), job('eval "$(conda shell.bash hook)"\nconda activate a\npython train.py\n', nodes=1))],
+    "container-without-gpus": [(job("apptainer exec -B /data a.sif python train.py\n", nodes=1), job("apptainer exec --nv a.sif python train.py\n", nodes=1)), (job("docker run --rm a python train.py\n", nodes=1), job("docker run --gpus all --rm a python train.py\ndocker exec a python train.py\napptainer exec instance://a python train.py\n", nodes=1))],
+    "conda-without-hook": [(job("module purge\nmodule load cuda/12.1 gcc\nconda activate a\npython train.py\n", nodes=1), job("module load ml-tools\nconda activate a\npython train.py\n", nodes=1)), (job("conda activate a\npython train.py\n", nodes=1), job('eval "$(conda shell.bash hook)"\nconda activate a\npython train.py\n', nodes=1))],
     "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4), job(RIGHT.replace("srun", "srun --nodes=2 --ntasks-per-node=1"), tasks=4))],
     "script-dir-is-spool": [
         (
