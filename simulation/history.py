@@ -241,6 +241,8 @@ class History:
             step.fails_at = draw.randrange(0, ranks.UPDATES)
             for_good = draw.random() < self.theme.fails_for_good
             step.fails_as = draw.choice([ranks.KILLED, ranks.BROKEN]) if for_good else ranks.LOST_GPU
+        if self.theme.tells_others:
+            step.is_failure_seen = draw.choice([True, False])
         step.is_hung = draw.random() < self.theme.hangs
         step.dies_at_term = draw.choice([None, ""])
         step.sees_late_s = draw.choice([0.0, 0.0, 0.0, 20.0, 60.0])

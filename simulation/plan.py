@@ -50,6 +50,7 @@ class Theme:
     storage_late_s: tuple[float, ...] = (0.0,)  # for how long hosts of commands may see old bytes
     own_scripts: float = 0.5  # how often ranks run no task of ours
     full: float = 0.05  # how often the disk is full for ranks, for a while
+    tells_others: bool = False  # srun tells ranks of other nodes to end once one has failed
 
 
 THEMES = (
@@ -131,6 +132,17 @@ THEMES = (
 
 # What is too rare in the others. No seed draws them: `--about` names them, for a seed of any theme.
 AIMED = (
+    Theme(
+        "a rank fails on one of several nodes",
+        ("srun tells the others", "checkpoint", "fails", "srun ends"),
+        ("is asked", *TAKES_BACK, *NODES),
+        most=(2, 2),
+        longest_s=10.0,
+        fails=1.0,
+        fails_for_good=0.5,
+        own_scripts=1.0,
+        tells_others=True,
+    ),
     Theme(
         "requests to stop",
         ("train", "checkpoint", "is asked", "scontrol requeue", "gets USR1", "srun ends", "job waits again"),

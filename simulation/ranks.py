@@ -120,6 +120,8 @@ class Step:
         self.fails_as = LOST_GPU
         self.is_killed = False
         self.dies_at_term: str | None = None  # "" where no launcher records that, else the rank's last words
+        # srun tells the ranks of other nodes to end: whether their launchers see why. None: they end at once.
+        self.is_failure_seen: bool | None = None
         self.is_hung = False  # all ranks end, and srun stays
         self.sees_late_s = 0.0  # how old what its nodes see of the folder may be
         self.disk_is_full_until = 0.0
@@ -316,7 +318,7 @@ class Step:
 
     def _rank_fails(self, code: int, last_words: str) -> None:
         """Do what a launcher does when its rank fails."""
-        self.has_failed = True
+        is_first, self.has_failed = not self.has_failed, True
         if not self._was_told_to_end and self.world.now >= self.disk_is_full_until:
             self.may_go_on = last_words == LOST_GPU and self.durable > 0 and self.program.is_task
             failed = Failure(self.attempt, 1, self.nodes[-1], code, ["python"], [last_words])
@@ -324,7 +326,21 @@ class Step:
                 with contextlib.redirect_stderr(io.StringIO()):
                     failing.explain(self.paths, failed, True, self.nodes[-1])
         self.world.note(self.name, "fails", f"{code}: {last_words[:50]}")
-        self._all_end(code, f"srun: error: {self.nodes[-1]}: task 1: Exited with exit code {code}\n")
+        printed = f"srun: error: {self.nodes[-1]}: task 1: Exited with exit code {code}\n"
+        if self.is_failure_seen is None or self.program.is_task or not (is_first and self.program.term):
+            self._all_end(code, printed)
+            return
+        self.world.note(self.name, "srun tells the others", self.program.term)
+        if not (self.is_failure_seen and self.paths.failure.exists()):
+            self._handler_gets("TERM", self.program.term)
+        self.world.after(_DURABLE_S, lambda: self._others_end(code, printed))
+
+    def _others_end(self, code: int, printed: str) -> None:
+        if self.is_over:
+            return
+        if self.program.term == SAVES:
+            self._is_written()
+        self._all_end(code, printed)
 
     def _all_end(self, code: int, printed: str) -> None:
         if self.asked_at is not None and code == 143:  # by the request, as its launcher knows
@@ -395,7 +411,7 @@ class Step:
             # srun may say that all is well when a node fails under it.
             code = self.world.random(f"{self.name} node").choice([0, 1, 143])
             self.world.after(0.5, lambda: self._on_end(code, f"srun: error: Node failure on {self.nodes[-1]}\n"))
-        self.is_ended_by_slurm = self.over_at == float("inf")
+        self.is_ended_by_slurm = self.over_at == float("inf") and not self.has_failed
         if self.is_over:
             return
         if self.dies_at_term:

@@ -192,13 +192,12 @@ start_again() {
     if ! still_runs; then
       continued=$why
       judge_once_more
-      if is_stale; then return 0; fi
-      if [[ "$state" == CANCELLED ]]; then
-        record_end "$ending_code"
-        drop_follow_up
-        return 0
-      fi
-      state=REQUEUED why=$continued
+      if [[ "$state" != CANCELLED ]]; then state=REQUEUED why=$continued; fi
+    fi
+    if is_stale; then return 0; fi
+    if [[ "$state" == CANCELLED ]]; then
+      record_end "$ending_code"
+      return 0
     fi
     write_word job_id "$follow_up"
     record_end "$ending_code"
