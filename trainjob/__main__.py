@@ -9,8 +9,8 @@ def main() -> None:
         from trainjob.cli.main import main as run
     except (OSError, ImportError, MemoryError) as error:
         sys.stderr.write(
-            f"trainjob: its own modules can't be read ({type(error).__name__}: {error}). Look at the disk that "
-            f"{sys.prefix} is on, then call it again; if that is well, install trainjob again\n"
+            f"trainjob: its own modules can't be read ({type(error).__name__}: {error}). Check the disk that "
+            f"{sys.prefix} is on, and try again; if the disk is fine, reinstall trainjob\n"
         )
         sys.exit(1)
     run()

@@ -118,8 +118,8 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
 
 _HERE = re.compile(r'"?(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`)"?((?:/[\w.-]+)*)/?"?')
 # Folders on the disk of a node, which a job has as well.
-_ON_NODE = re.compile(r"\$(?:\w*TMP_?DIR|TMP|\w*JOBFS|L(?:OCAL_?)?SCRATCH\w*|SLURM_\w*(?:TMP|SCRATCH)\w*)")
-_BELOW_ON_NODE = re.compile(rf"(?:{_ON_NODE.pattern}|/tmp)(?:/[\w./-]*)?")
+_ON_NODE = r"(?:\w*TMP_?DIR|TMP|\w*JOBFS|L(?:OCAL_?)?SCRATCH\w*|SLURM_\w*(?:TMP|SCRATCH)\w*)"
+_BELOW_ON_NODE = re.compile(rf"(?:\${_ON_NODE}|\$\{{{_ON_NODE}:?-[\w./]*\}}|/tmp)(?:/[\w./-]*)?")
 _IN_SUBMISSION = re.compile(r'"?\$\{?SLURM_SUBMIT_DIR(?::?[-=?][^}]*)?\}?"?((?:/[\w.-]+)*)/?"?')
 
 
@@ -155,8 +155,9 @@ class _Moves:
     def _below(self, target: Word) -> str | None:
         # The folder relative to that of the submission, if it is in the project.
         written, text = _IN_SUBMISSION.fullmatch(target.source), target.text
-        if _is_on_node(on_node := target.value.written):
-            return os.path.normpath(on_node)
+        for on_node in (target.source.strip('"'), target.value.written):  # with the default of a variable, or without
+            if _is_on_node(on_node):
+                return os.path.normpath(on_node)
         if written is not None:
             inside = written[1].lstrip("/") or "."
         elif (here := _HERE.fullmatch(target.source)) is not None:

@@ -31,7 +31,6 @@ _STARTS_RAY = re.compile(
     r"(?i)(?:.*/)?(?:\w+[-_.])?ray(?:[-_.]\w+)*\.(?:sh|bash|py)|(?:.*/)?(?:start|launch|run|setup|init)[-_.]?ray\w*|"
     r"ray[-_]?(?:cluster|start|symmetric|head|worker)\w*"
 )
-_PARTS = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
 _GPU = re.compile(r"(?i)\b(?:cuda|nccl|rccl|rocm|gpu|gpus|hip)\b|NCCL_|CUDA_|--?C\s*gpu|constraint=\w*gpu")
 
 
@@ -123,10 +122,9 @@ def _are_at_once(script: BatchScript, one: LaunchedProgram, other: LaunchedProgr
 
 def _refuse_unlike(script: BatchScript) -> None:
     """Raise AdoptionError for ranks that differ, each in its own way."""
-    parts = next((number for number, line in enumerate(script.lines, 1) if _PARTS.match(line)), None)
-    if parts is not None:
+    if (part := script.second_part) is not None:
         raise AdoptionError(
-            f"{script.path}:{parts} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
+            f"{script.path}:{part} begins another part of a heterogeneous job: a job's ranks are alike", _KEEP
         )
     for command in script.commands:
         for pattern, (what, cure) in _UNLIKE.items():

@@ -44,7 +44,8 @@ def devices(script: BatchScript) -> Iterator[Finding]:
     for one in chosen:
         given = [int(part) for part in one.value.text.split(",") if number(part) is not None]
         # Where Slurm confines a job, its own GPUs begin with 0.
-        if gpus and given and one.value.fixed and max(given) >= gpus and not script.request.exclusive:
+        is_certain = one.value.fixed and not script.request.exclusive and "if" not in one.within
+        if gpus and given and is_certain and max(given) >= gpus:
             text = f"{one.name}={one.value.text}, and the job has {gpus} GPU{'s' * (gpus != 1)} a node"
             yield found("device-beyond-gpus", one, text)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE, number
@@ -12,9 +13,13 @@ from batchfiles.rules.meeting import PORT_NAMES
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.slurm_options import read_options
 
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 _COMMANDS = re.compile(
     r"echo|srun|wait|exit|date|torchrun|sbatch|conda|module|export|cd|sleep|mpirun|accelerate|deepspeed|source|rm|mkdir"
 )
+_STARTED = re.compile(r"srun|torchrun|mpirun|accelerate|deepspeed")  # perhaps by a program that runs its arguments
 
 
 def swallowed(script: BatchScript) -> Iterator[Finding]:
@@ -22,11 +27,14 @@ def swallowed(script: BatchScript) -> Iterator[Finding]:
     for launch in script.training:
         if launch.source or launch.command.dead or launch.outer is not None:
             continue
-        words = launch.program[1:]
+        words, is_first = launch.program[1:], True
         for before, word in zip(launch.program, words, strict=False):
             line = script.lines[word.line - 1] if 0 < word.line <= len(script.lines) else ""
             starts = line.startswith(word.source) and word.line > launch.line and not word.quoted
             value = before.source.startswith("-") and "=" not in before.source
+            if is_first and _STARTED.fullmatch(word.source):
+                break
+            is_first &= word.source.startswith("-")
             if starts and _COMMANDS.fullmatch(word.source) and (not value or before.line < word.line):
                 yield Finding(
                     "argument-swallowed", word.line, f"{word.source} … becomes an argument of line {launch.line}"
@@ -47,10 +55,9 @@ def typographic(script: BatchScript) -> Iterator[Finding]:
                 return
 
 
-_ALWAYS = re.compile(r"\[\[?\s+\"?\$\{?\w+\}?\"?(?:==?|!=)\"?[\w.-]*\"?\s+\]")
-_NO_BLANK = re.compile(
-    r"(?:^|[;&|]|\b(?:if|elif|while|until|then|do|else|!))\s*(\[\[?(?=[\"$]|-[a-z]\b)[^\s\]]+)(?=\s.*\])"
-)
+_BEFORE = r"(?:^|[;&|(!]|\b(?:if|elif|while|until|then|do|else)\b)\s*"
+_ALWAYS = re.compile(_BEFORE + r"(\[\[?\s+\"?\$\{?\w+\}?\"?(?:==?|!=)\"?[\w.-]*\"?\s+\])")
+_NO_BLANK = re.compile(_BEFORE + r"(\[\[?(?=[\"$]|-[a-z]\b)[^\s\]]+)(?=\s.*\])")
 _SPACED = re.compile(r"^\s*(?:export|declare|local|readonly)\s+(\w+)(?:\s+=\s*|=\s+)(?=[\w\"'$./-])(?!.*\w+=\S)")
 
 
@@ -59,15 +66,29 @@ def tests(script: BatchScript) -> Iterator[Finding]:
     commands = {
         node.start_point.row + 1
         for node in nodes_of(script.root, "test_command", "command", "declaration_command", "ERROR")
+        if not _is_in_text(node)
     }
     for at in sorted(commands):
         line = script.lines[at - 1] if at <= len(script.lines) else ""
-        if (match := _ALWAYS.search(line)) is not None:
-            yield Finding("test-always-true", at, f"{match[0]} has no blanks around =")
-        elif (match := _NO_BLANK.search(line)) is not None:
+        if (match := _ALWAYS.search(line)) is not None and not _is_quoted(line, match):
+            yield Finding("test-always-true", at, f"{match[1]} has no blanks around =")
+        elif (match := _NO_BLANK.search(line)) is not None and not _is_quoted(line, match):
             yield Finding("command-not-found", at, f"{match[1]}: no blank behind [")
         elif (match := _SPACED.match(line)) is not None:
             yield Finding("command-not-found", at, f"{match[1]} = …: no spaces around = in bash")
+
+
+def _is_in_text(node: Node) -> bool:
+    """Return whether a command stands in a text, as its output does."""
+    parent = node.parent
+    while parent is not None and parent.type not in ("string", "heredoc_body"):
+        parent = parent.parent
+    return parent is not None
+
+
+def _is_quoted(line: str, match: re.Match[str]) -> bool:
+    before = line[: match.start(1)]
+    return bool(before.count('"') % 2 or before.count("'") % 2)
 
 
 def substituted_names(script: BatchScript) -> Iterator[Finding]:
@@ -87,12 +108,14 @@ def substituted_names(script: BatchScript) -> Iterator[Finding]:
             )
 
 
-_SHORTENED = re.compile(r"[%&]|\b(?:tail|cut|head|sed|awk|grep|rev|shuf|python\S*|bc|expr|printf)\b|\$\{\w+:|\$\{\w+#")
+# It is cut short, or a program of its own makes it.
+_SHORTENED = re.compile(r"[%&|/`]|\$\((?!\(|\s*echo\b)|\$\{\w+[:#]")
 
 
 def large_ports(script: BatchScript) -> Iterator[Finding]:
     """Find ports made of a job's number, which grows beyond the largest port."""
-    for one in script.assigned(PORT_NAMES):
+    assigned = {one.name: one for one in script.assigned(PORT_NAMES)}  # the last of each
+    for one in assigned.values():
         if re.search(r"\bSLURM_JOB_?ID\b", one.text) and not _SHORTENED.search(one.text) and "if" not in one.within:
             yield found("port-too-large", one, one.text[:60])
             return
@@ -100,9 +123,7 @@ def large_ports(script: BatchScript) -> Iterator[Finding]:
 
 def elements(script: BatchScript) -> Iterator[Finding]:
     """Find arrays of jobs with more elements than the list that they index."""
-    last = re.fullmatch(
-        r"(?:[0-9]+|[0-9,-]*[,-])([0-9]+)(?::[0-9]+)?(?:%[0-9]+)?", (script.header.value("array") or "").strip()
-    )
+    last = re.fullmatch(r"(?:[0-9]+|[0-9,-]*[,-])([0-9]+)(?:%[0-9]+)?", (script.header.value("array") or "").strip())
     highest = number(last[1]) if last else number(script.header.value("array"))
     if highest is None:
         return
@@ -116,12 +137,14 @@ def elements(script: BatchScript) -> Iterator[Finding]:
         tested = re.search(
             rf"(?:\[|\(\(|\bcase\b)[^\]\n]*\b{match[2]}\b[^\n]*(?:-(?:lt|le|gt|ge|eq|ne)\b|[<>=]|\bin\b)", text
         )
-        if match[2] not in index or len(lists) != 1 or _grows(match[1], text) or tested is not None:
+        changes = len(re.findall(rf"(?<![\w$-]){match[2]}\s*(?:[-+*/%]?=(?!=)|--|\+\+)|(?:--|\+\+){match[2]}\b", text))
+        is_as_given = changes == (match[2] != "SLURM_ARRAY_TASK_ID")
+        if match[2] not in index or len(lists) != 1 or _grows(match[1], text) or tested or not is_as_given:
             continue
         words = lists[0].array or []
         if (
             words
-            and all(word.value.fixed and not re.search(r"[*?$`]", word.source) for word in words)
+            and all(word.value.fixed and not re.search(r"[*?$`]|^\[", word.source) for word in words)
             and highest >= len(words)
         ):
             line = text[: match.start()].count("\n") + 1

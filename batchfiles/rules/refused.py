@@ -110,7 +110,8 @@ def other_accelerators(script: BatchScript) -> Iterator[Finding]:
 
 def refused_values(script: BatchScript) -> Iterator[Finding]:
     """Find values that sbatch does not take, and words that are neither options nor values."""
-    strays = {one.line: one for one in reversed(script.header.strays)}
+    parts = ("hetjob", "packjob")  # they begin the next part of a heterogeneous job
+    strays = {one.line: one for one in reversed(script.header.strays) if one.value not in parts}
     for line, stray in strays.items():
         yield Finding("directive-refused", line, f'"{stray.value}" is neither an option nor the value of one')
     for one in script.header.directives:
@@ -129,6 +130,8 @@ def refused_values(script: BatchScript) -> Iterator[Finding]:
 def tasks_and_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find numbers of tasks that contradict the number of nodes (asked, Slurm 22.05)."""
     header = script.header
+    if script.second_part is not None:
+        return
     nodes, tasks, most = (number(header.value(name)) for name in ("nodes", "ntasks", "ntasks-per-node"))
     if nodes and tasks and tasks < nodes:
         text = f"--nodes={nodes} and --ntasks={tasks}: Slurm gives {tasks} node{'s' * (tasks != 1)}"

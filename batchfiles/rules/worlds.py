@@ -11,10 +11,12 @@ from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.rules.codes import Finding, found
 from batchfiles.rules.meeting import ADDRESS_NAMES, PORT_NAMES, StatedEndpoint, addresses, spans_nodes
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.request import GPU_NAMES, gres_entries
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.programs.launchers import option_names
 
 _COUNTS_NODES = ("torchrun", "accelerate", "tune")
+_NODE_RANKS = ("node_rank", "machine_rank")
 
 
 def _living(script: BatchScript) -> list[LaunchedProgram]:
@@ -38,7 +40,9 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
         return
     wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
     started = script.nodes_of(launch)
-    if launch.srun is None and (script.request.nodes != 1 or _meets_elsewhere(launcher.options.values())):
+    number_is_given = any(value is not None and not value.known for value in map(launcher.options.get, _NODE_RANKS))
+    is_one_job_of_several = number_is_given or _meets_elsewhere(launcher.options.values())
+    if launch.srun is None and (script.request.nodes != 1 or is_one_job_of_several):
         return  # no-srun says so, or another job is the other node
     if wanted is not None and started is not None and wanted > started:
         nodes = f"{started} node{'s' * (started != 1)}"
@@ -58,7 +62,8 @@ def _told_nodes(script: BatchScript) -> Iterator[Finding]:
         for text, after in zip(texts, [*texts[1:], ""], strict=True):
             match = _TOLD.fullmatch(text)
             told = number(match[1] or after) if match is not None else None
-            if told is not None and told != started and not _is_one_of_several(launch):
+            is_of_trainer = started > 1 or "trainer" in text  # else they may be those of a graph
+            if told is not None and told != started and is_of_trainer and not _is_one_of_several(launch):
                 yield found(
                     "nodes-disagree", launch, f"the program is told of {told} nodes, and srun starts it on {started}"
                 )
@@ -172,6 +177,8 @@ def _is_default(script: BatchScript, place: StatedEndpoint) -> bool:
 def beyond_job(script: BatchScript) -> Iterator[Finding]:
     """Find steps that ask for more nodes or GPUs than the job has."""
     nodes, gpus = script.header.value("nodes"), script.request.gpus_per_node
+    if script.second_part is not None:
+        return
     for launch in _living(script):
         srun = launch.srun
         if srun is None:
@@ -181,8 +188,9 @@ def beyond_job(script: BatchScript) -> Iterator[Finding]:
             yield found("step-beyond-job", launch.step, f"srun --nodes={asked}, and the job has {nodes}")
         for name in ("gres", "gpus-per-node"):
             stated = option(srun, name)
-            wanted = number(stated.text.rpartition(":")[2]) if stated is not None and stated.known else None
-            if wanted and gpus and wanted > gpus and "gpu" in (stated.text if name == "gres" and stated else "gpu"):
+            entry = gres_entries(stated.text)[:1] if stated is not None and stated.known else []
+            wanted = number(entry[0].rpartition(":")[2]) if entry else None
+            if wanted and gpus and wanted > gpus and (name != "gres" or entry[0].partition(":")[0] in GPU_NAMES):
                 yield found(
                     "step-beyond-job",
                     launch.step,
@@ -194,6 +202,9 @@ _STAYS = re.compile(
     r"\bray start\b.*--block|\bnvidia-smi\b.*(?:-l\b|--loop|-lms|dmon)|\bsleep (?:inf|infinity)\b|\bvllm serve\b|"
     r"\bdcgmi dmon\b"
 )
+
+
+_ENDS = re.compile(r"kill|pkill|killall|scancel")
 
 
 def waiting_steps(script: BatchScript) -> Iterator[Finding]:
@@ -208,6 +219,9 @@ def waiting_steps(script: BatchScript) -> Iterator[Finding]:
             if launch.srun is None or launch.place <= holder.place or launch.command.background or launch.command.dead:
                 continue
             if "overlap" in launch.srun.options or not _meet(holder, launch):
+                continue
+            between = (one for one in script.commands if holder.step.command.at < one.at < launch.step.command.at)
+            if any(_ENDS.fullmatch(one.name) for one in between):
                 continue
             text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
             yield found("step-waits", launch.step, text)

@@ -25,6 +25,7 @@ from trainjob.records.files import read_first
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_PARTS = re.compile(r"#SBATCH\s+(?:hetjob|packjob)\b")
 _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w.-]*>")
 # The name of the file may precede or follow the option, so the first group is the rest of the command.
 _ON_COMMAND_LINE = re.compile(r"\bsbatch(?=(\s[^#;&|]*))\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
@@ -69,6 +70,11 @@ class BatchScript:
     def training(self) -> list[LaunchedProgram]:
         """The job's own work: the launches that are no helpers."""
         return [launch for launch in self.launches if launch.trains]
+
+    @property
+    def second_part(self) -> int | None:
+        """The line that begins the second part of a heterogeneous job, which has its own nodes and tasks."""
+        return next((number for number, line in enumerate(self.lines, 1) if _PARTS.match(line)), None)
 
     @property
     def is_batch_file(self) -> bool:

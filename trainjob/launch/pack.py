@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from trainjob.contract import exits, states
 from trainjob.contract.paths import RunPaths
@@ -178,12 +178,6 @@ class Packing:
         sys.stderr.flush()
 
 
-def _numbers(text: str) -> List[int]:
-    """Return the numbers of ranges such as 0-3,7."""
-    ends = [part.split("-") for part in text.split(",")]
-    return [number for end in ends for number in range(int(end[0]), int(end[-1]) + 1)]
-
-
 def _environment_of(pid: int) -> Dict[str, str]:
     """Return the environment in which a process began: what Slurm gave the job's script, without what that has set."""
     words = Path("/proc/%d/environ" % pid).read_bytes().split(b"\0")
@@ -198,10 +192,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--at-once", type=int, required=True, help="elements at once on all nodes")
     parser.add_argument("--nodes", default="", help="names of the nodes, with commas")
     parser.add_argument("--anew", action="store_true", help="begin elements that have ended as well")
-    parser.add_argument("elements", metavar="ELEMENTS")
+    parser.add_argument("elements", metavar="ELEMENTS", help="such as 0-3,7")
     parser.add_argument("run_dir", metavar="RUN_DIR")
     options = parser.parse_args(arguments)
-    paths, numbers = RunPaths(Path(options.run_dir).resolve()), _numbers(options.elements)
+    paths, ends = RunPaths(Path(options.run_dir).resolve()), [part.split("-") for part in options.elements.split(",")]
+    numbers = [number for end in ends for number in range(int(end[0]), int(end[-1]) + 1)]
     keep_others_from_writing(paths.folder)
     for number in numbers if options.anew else ():
         remove_if_there(paths.of_element(number).state)

@@ -59,7 +59,10 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         text = f"--in {flag}: cluster {name} is of kind {cluster.kind}, which has no jobs"
         raise UserError(text, "leave --in out")
     if job_id == ANY:
-        return Held(_any(cluster))
+        # All that one job of the cluster may have.
+        partition = (cluster.partition or "").split(",")[0]
+        cpus, gpus = cluster.cpus_per_host or sys.maxsize, cluster.accelerators_per_host
+        return Held(Allocation(ANY, ANY, partition, cluster.capacity.most_hosts, cpus, gpus, None))
     from trainjob.observe import reservations
 
     if job_id == reservations.LAST:
@@ -83,13 +86,6 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
             f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
         )
     return Held(allocation, because, reservations.jobs(name).get(job_id))
-
-
-def _any(cluster: Cluster) -> Allocation:
-    """Return an allocation of all that one job of the cluster may have."""
-    partition = (cluster.partition or "").split(",")[0]
-    cpus, gpus = cluster.cpus_per_host or sys.maxsize, cluster.accelerators_per_host
-    return Allocation(ANY, ANY, partition, cluster.capacity.most_hosts, cpus, gpus, None)
 
 
 def refuse_any(held: Held | None) -> None:

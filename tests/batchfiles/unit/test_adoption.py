@@ -565,6 +565,13 @@ def test_a_name_that_the_file_uses_is_the_one_that_sbatch_gives(directive: str, 
     assert job_from_text(adopted(text, tmp_path).job, "job.yaml").given()["name"] == name
 
 
+@pytest.mark.parametrize("folder", ["${TMPDIR:-/tmp}", "$SLURM_TMPDIR/work", "/tmp"])
+def test_a_job_moves_to_the_same_folder_of_its_node(folder: str, tmp_path: Path) -> None:
+    text = f'{ONE_GPU}cd "{folder}"\nsrun python $SLURM_SUBMIT_DIR/train.py\n'
+    command = job_from_text(adopted(text, tmp_path).job, "job.yaml").command
+    assert command[2].startswith(f'cd "{folder}"\n')
+
+
 @pytest.mark.parametrize("command", ["tar -xf data.tar", "srun --ntasks-per-node=1 -N 2 tar -C $TMPDIR -xf data.tar"])
 def test_data_that_can_not_be_unpacked_ends_no_job_that_went_on(command: str, tmp_path: Path) -> None:
     text = f"{TWO_NODES}{command}\n{HEAD}{TORCHRUN}"

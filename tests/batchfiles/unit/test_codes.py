@@ -392,6 +392,46 @@ def test_a_fault_is_found_where_it_is(code: str, wrong: str | bytes, right: str 
     assert code not in {finding.code for finding in found(right)}
 
 
+_FOUR_ELEMENTS = "#SBATCH --array=1-4"
+_RANKS = "srun --kill-on-bad-exit=1 python train.py"
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        ('echo "rank [ $RANK=0 ] of"\necho "do [$RANK of $N]"\necho "go! | [$RANK / $N]"\n', ""),
+        ("cat <<E\n[$(hostname) and others]\nE\n", ""),
+        ("export MASTER_PORT=$SLURM_JOB_ID\nexport MASTER_PORT=$((10000 + MASTER_PORT % 10000))\n", ""),
+        ("export MASTER_PORT=$(./free_port $SLURM_JOB_ID)\n", ""),
+        ("L=(a b c d)\ni=$SLURM_ARRAY_TASK_ID\n((i--))\npython train.py ${L[$i]}\n", _FOUR_ELEMENTS),
+        ("L=(a b c d)\ni=$SLURM_ARRAY_TASK_ID\ni=$((i-1))\npython train.py ${L[$i]}\n", _FOUR_ELEMENTS),
+        ("L=([1]=a [2]=b [3]=c [4]=d)\npython train.py ${L[$SLURM_ARRAY_TASK_ID]}\n", _FOUR_ELEMENTS),
+        ("L=(a b c d e)\npython train.py ${L[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=0-5:4"),
+        ("srun -K1 --gres=gpu:4,nvme:900 python train.py\n", ""),
+        (f"{_RANKS} --num_nodes 1000\n", ""),
+        ("srun vllm serve m &\nPID=$!\npython eval.py\nkill $PID\nwait $PID || true\nsrun -K1 python train.py\n", ""),
+        (ALONE.replace("--standalone", "--nnodes=2 --node_rank=$1 --master_addr=$2"), ""),
+        ("srun -K1 ./bind.sh \\\ntorchrun --standalone --nproc-per-node=4 train.py\n", ""),
+        (
+            "srun -K1 --het-group=1 --nodes=4 python train.py\n",
+            "#SBATCH --ntasks=1\n#SBATCH hetjob\n#SBATCH --nodes=4 --ntasks=4",
+        ),
+    ],
+)
+def test_what_only_looks_like_a_fault_is_none(body: str, more: str) -> None:
+    findings = found(job(body, more, nodes=1))
+    looks = {
+        *("test-always-true", "command-not-found", "port-too-large", "array-beyond-list", "step-beyond-job"),
+        *("nodes-disagree", "step-waits", "argument-swallowed", "directive-refused", "nodes-not-given"),
+    }
+    assert [one.text for one in findings if one.code in looks] == []
+
+
+def test_devices_that_are_chosen_outside_of_a_job_are_no_fault() -> None:
+    text = 'if [ -z "$SLURM_JOB_ID" ]; then export CUDA_VISIBLE_DEVICES=4,5; fi\n' + ALONE
+    assert "device-beyond-gpus" not in {one.code for one in found(without(job(text, nodes=1), "exclusive"))}
+
+
 def test_a_file_without_a_fault_has_neither_errors_nor_warnings() -> None:
     assert [finding for finding in found(RIGHT_JOB) if finding.severity is not Severity.NOTE] == []
 

@@ -60,12 +60,13 @@ def start_elements(
 def ask(natives: Sequence[Native]) -> list[Answer]:
     """Return what Slurm says of the job, for the whole run and for each element."""
     answers = zip(natives, asking.ask([_whole(native) for native in natives]), strict=True)
-    return [answer if _step(native) is None else _of_element(answer) for native, answer in answers]
-
-
-def _of_element(answer: Answer) -> Answer:
     # That the job waits says nothing of an element that has ended.
-    return dataclasses.replace(answer, state=None) if answer.liveness is Liveness.ALIVE else answer
+    return [
+        dataclasses.replace(answer, state=None)
+        if _step(native) is not None and answer.liveness is Liveness.ALIVE
+        else answer
+        for native, answer in answers
+    ]
 
 
 def look_for(paths: RunPaths, submission: Submission) -> Native | None:

@@ -59,7 +59,10 @@ class _Node:
         number, nodes, timeout_s, self._logs, dropped, *self._options = words
         self._number, self._nodes, self._timeout_s = int(number), int(nodes), float(timeout_s)
         own, self._command = os.environ, command
-        self._host, self._port = _reached(own[environment.MASTER_ADDR]), int(own[environment.MASTER_PORT])
+        self._host = socket.gethostbyname(own[environment.MASTER_ADDR])
+        if network.is_loopback(self._host):  # in its place Ray takes the address of the default route
+            self._host = network.own_address_towards(network.ANYWHERE) or self._host
+        self._port = int(own[environment.MASTER_PORT])
         self._began, self._is_told, self._tries = clock.monotonic(), False, 0
         self._driver: Optional[int] = None
         base = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 - 0700
@@ -190,12 +193,6 @@ class _Node:
             if self._driver is not None:
                 os.kill(self._driver, signal.SIGTERM)
         return {pid: exits.from_wait_status(ended.returncode) for pid, ended in processes.reap().items()}
-
-
-def _reached(host: str) -> str:
-    """Return the address of the head. In the place of a loopback address Ray takes that of the default route."""
-    address = socket.gethostbyname(host)
-    return network.own_address_towards(network.ANYWHERE) or address if network.is_loopback(address) else address
 
 
 def _early(code: int) -> int:

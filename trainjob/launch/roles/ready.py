@@ -39,18 +39,16 @@ def is_ready(ready: str, host: str, port: int, folder: Path) -> bool:
     request = "GET %s HTTP/1.1\r\nHost: %s:%d\r\nAccept: */*\r\nConnection: close\r\n\r\n" % (path, host, port)
     try:
         with socket.create_connection((host, port), timeout=_ANSWER_S) as plain:
-            link = _secured(plain, host) if url.scheme == "https" else plain
+            link = plain
+            if url.scheme == "https":
+                import ssl
+
+                link = ssl.create_default_context().wrap_socket(plain, server_hostname=host)
             with link:
                 link.sendall(request.encode("ascii"))
                 return _STATUS.match(_first_line(link, deadline)) is not None
     except OSError:
         return False
-
-
-def _secured(plain: socket.socket, host: str) -> socket.socket:
-    import ssl
-
-    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
 
 
 def _first_line(link: socket.socket, deadline: float) -> bytes:

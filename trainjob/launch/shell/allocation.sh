@@ -62,6 +62,7 @@ take_nodes() {
   local cpus nodes IFS=,
   [[ "$1" =~ \ NodeList=([^ ]+) ]] || return 1
   mapfile -t nodes < <(scontrol show hostnames "${BASH_REMATCH[1]}")
+  ((${#nodes[@]})) || return 1
   SLURM_JOB_NODELIST="${nodes[*]:0:hosts}"
   unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE
   export SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES=$hosts SLURM_NTASKS_PER_NODE=$ranks_per_host

@@ -68,7 +68,8 @@ def _in_updates(log: AttemptLog, rank: str) -> Iterator[LikelyCause]:
     if made and not any(one.with_gradient or one.norm for one in made):
         yield _finding("other-weights", f"{where}none has a gradient in {len(made)} updates")
     elif len(made) >= _LEAST and all(one.weights == one.weights_before for one in made) and _is_meant_to_move(log):
-        yield _finding("weights-unchanged", f"{where}{len(made)} updates, learning rate {_rate(made[-1])}")
+        rate = f"{made[-1].rates[0]:g}" if made[-1].rates else "unknown"
+        yield _finding("weights-unchanged", f"{where}{len(made)} updates, learning rate {rate}")
     if len(made) > _LEAST and all(one.kept for one in made[1:]):
         yield _finding("not-zeroed", f"{where}in each of {len(made)} updates")
     began = next((number for number, one in enumerate(made) if one.evaluating), len(made))
@@ -83,10 +84,6 @@ def _in_updates(log: AttemptLog, rank: str) -> Iterator[LikelyCause]:
 def _is_meant_to_move(log: AttemptLog) -> bool:
     """Return whether a rate is above 0, or has been 0 for a whole epoch: a schedule may begin with 0."""
     return any(any(one.rates) for one in log.updates) or any(event.update for event in log.named(updates.PASS_ENDED))
-
-
-def _rate(update: ScriptUpdate) -> str:
-    return f"{update.rates[0]:g}" if update.rates else "unknown"
 
 
 def ends_infinite(log: AttemptLog) -> bool:
