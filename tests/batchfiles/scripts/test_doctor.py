@@ -200,7 +200,10 @@ def test_a_file_is_mended_and_the_old_one_kept(tmp_path: Path) -> None:
     assert (tmp_path / "train.sbatch.orig").read_text() == FIXABLE
     assert doctor(tmp_path, "--fix", "--unsafe-fixes", "train.sbatch").stdout == "no faults found\n"
     text = (tmp_path / "train.sbatch").read_text()
-    assert "scontrol requeue" in text
+    (requeues,) = [line for line in text.splitlines() if "scontrol requeue" in line]
+    for restarts, asked, is_requeued in (("", "yes", True), ("19", "yes", True), ("20", "yes", False), ("", "", False)):
+        job = f"SLURM_JOB_ID=7 SLURM_RESTART_COUNT={restarts} asked={asked}; scontrol() {{ echo requeued; }}"
+        assert (ran(["bash", "-c", f"{job}; {requeues}"], code=0).stdout == "requeued\n") == is_requeued
     assert doctor(tmp_path, "--fix", "--unsafe-fixes", "train.sbatch").returncode == 0
     assert (tmp_path / "train.sbatch").read_text() == text
 
