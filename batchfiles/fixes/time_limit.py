@@ -16,13 +16,16 @@ _WAITED = (
     "done",
     '(exit "${code:-0}")',
 )
+_MOST_RESTARTS = 20  # a program that does not resume would begin anew for ever
+_REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
 
 def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     """Return the text with the recipe around its training; None unless that is one command of the batch shell itself.
 
-    The training saves when it gets USR1, and ends. scontrol requeue starts the job again, an element of an array alone.
+    The training saves when it gets USR1, and ends. scontrol requeue starts the job again, an element of an array alone,
+    20 times at most.
     """
     launch = _only_one(script)
     rows = None if launch is None else _rows(script, launch)
@@ -143,6 +146,6 @@ def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
         *command[:-1],
         _in_background(command[-1]),
         *_WAITED[:-1],
-        '[ -z "$asked" ] || scontrol requeue "$SLURM_JOB_ID"',
+        f'[ -z "$asked" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -ge {_MOST_RESTARTS} ] || {_REQUEUE}',
         _WAITED[-1],
     ]

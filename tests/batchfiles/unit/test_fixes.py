@@ -14,6 +14,7 @@ from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from tests.batchfiles.unit.test_codes import CASES
+from tests.support.programs import ran
 
 FILE = Path("train.sbatch")
 FIRST = """\
@@ -75,6 +76,10 @@ def test_the_recipe_for_the_time_limit_has_no_fault(
     assert one.mended == ("time-limit-unhandled",)
     assert passes_on in one.after.decode()
     assert codes(one.after) == Counter()
+    (requeues,) = [line for line in one.after.decode().splitlines() if "scontrol requeue" in line]
+    for restarts, asked, is_requeued in (("", "yes", True), ("19", "yes", True), ("20", "yes", False), ("", "", False)):
+        shell = f"scontrol() {{ echo requeued; }}; SLURM_RESTART_COUNT={restarts} asked={asked}; {requeues}"
+        assert ("requeued" in ran(["bash", "-uc", f"SLURM_JOB_ID=7; {shell}"], code=0).stdout) == is_requeued
 
 
 def test_each_srun_of_a_training_gets_what_it_lacks() -> None:
