@@ -28,6 +28,10 @@ CASES = {
     "from 1 to the last": ("for epoch in range(1, 3 + 1):\n    for batch in 'ab': step()", 2),
     "from a start": ("start = 0\nfor epoch in range(start, 3):\n    for batch in 'ab': step()", 2),
     "one too few": ("epochs = 3\nfor epoch in range(1, epochs):\n    for batch in 'ab': step()", MANY),
+    "a part of its epochs": (
+        "warmup_epochs = 3\nfor epoch in range(warmup_epochs):\n    for batch in 'ab': step()",
+        MANY,
+    ),
     "one too many": ("epochs = 3\nfor epoch in range(epochs + 1):\n    for batch in 'ab': step()", MANY),
     "one too few around a function": (
         "def train():\n    for batch in 'ab': step()\nepochs = 3\nfor epoch in range(1, epochs): train()",

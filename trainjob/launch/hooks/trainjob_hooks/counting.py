@@ -20,7 +20,7 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from . import is_of_handler
-from .loops import loops_around
+from .loops import EPOCHS, loops_around
 from .stacks import note
 
 _PLACE = 256  # bytes of a process, at its number
@@ -34,7 +34,6 @@ _MODULES = "torch.nn.modules.module"
 _SAVES = "torch.distributed.checkpoint.state_dict"  # makes an empty optimizer's state by a step that changes nothing
 _LONGEST_TURN = 5  # of optimizers that make updates together, such as those of a GAN's critic
 _MOST_FRAMES, _MOST_NAMES, _FIRST_UPDATES, _MOST_ASIDES = 40, 400, 100, 4
-_EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
 # What ends a training before its epochs are over, or cuts them short: a number of updates, or something else.
 _CUTS = re.compile(
     r"(?:(?:max|total|num|n)_)+(?:train_|training_|optimization_)*(?:steps|iters|itrs|iterations|updates|batches)\Z"
@@ -390,7 +389,7 @@ def _stated_length() -> Tuple[Optional[int], Optional[int], Set[int]]:
         if "-packages" not in file and os.path.dirname(__file__) not in file:
             variables = _variables(frame)
             for name, number in _numbers(variables):
-                if _EPOCHS.match(name):
+                if EPOCHS.match(name):
                     # One epoch may be the first that a variable counts, rather than the last.
                     is_counter = number == 1 and variables.get(name) == 1
                     epochs.add(0 if is_counter or number != int(number) else int(number))
