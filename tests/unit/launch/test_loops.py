@@ -32,6 +32,14 @@ CASES = {
         "warmup_epochs = 3\nfor epoch in range(warmup_epochs):\n    for batch in 'ab': step()",
         MANY,
     ),
+    "a number of something else": (
+        "warm_rounds = 3\nfor at in range(warm_rounds):\n    for batch in 'ab': step()",
+        MANY,
+    ),
+    "an epoch, of settings, as a number": (
+        "class args: epoch = 3\nfor at in range(int(args.epoch)):\n    for batch in 'ab': step()",
+        2,
+    ),
     "one too many": ("epochs = 3\nfor epoch in range(epochs + 1):\n    for batch in 'ab': step()", MANY),
     "one too few around a function": (
         "def train():\n    for batch in 'ab': step()\nepochs = 3\nfor epoch in range(1, epochs): train()",

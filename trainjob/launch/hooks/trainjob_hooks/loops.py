@@ -12,6 +12,7 @@ from typing import Any, List, Tuple, Union
 from . import is_of_handler
 
 EPOCHS = re.compile(r"(?:(?:num|n|max|nb|total|train)_)*(?:train_)?epochs\Z", re.IGNORECASE)
+_LIMIT = re.compile(r"(?:(?:num|n|max|nb|total|train)_?)*epochs?\Z", re.IGNORECASE)  # of a loop over epochs
 MANY = 9  # more than two loops, or some that may end early, or whose source is not known
 # What an update passes on its way to its optimizer.
 _STEPS = ("torch.", "accelerate.", "deepspeed.", "horovod.", "lightning.fabric.", "lightning_fabric.")
@@ -83,9 +84,11 @@ def _is_odd(limits: List[ast.expr]) -> bool:
     """Return whether a range may have another length than its end says. `range(1, epochs + 1)` has that one."""
     if not limits:
         return True
-    names = (getattr(one, "attr", getattr(one, "id", "")) for one in ast.walk(limits[-1]))
-    if any(name.lower().endswith("epochs") and not EPOCHS.match(name) for name in names):
-        return True  # of warmup_epochs, perhaps: another training follows
+    inside = list(ast.walk(limits[-1]))
+    before = {id(getattr(one, "value", getattr(one, "func", None))) for one in inside}  # a dot, or an argument
+    names = (getattr(one, "attr", getattr(one, "id", "")) for one in inside if id(one) not in before)
+    if not all(_LIMIT.match(name) for name in names if name):
+        return True  # of a warm-up, perhaps: another training follows
     is_sum = isinstance(limits[-1], ast.BinOp) and isinstance(limits[-1].op, ast.Add)
     begins_at = limits[0].value if len(limits) > 1 and isinstance(limits[0], ast.Constant) else 0
     if len(limits) > 2 or begins_at not in (0, 1) or (begins_at == 1) != is_sum:
