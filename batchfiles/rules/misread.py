@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE, number
@@ -12,9 +11,6 @@ from batchfiles.rules.codes import Finding, found
 from batchfiles.rules.meeting import PORT_NAMES
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.slurm_options import read_options
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _COMMANDS = re.compile(
     r"echo|srun|wait|exit|date|torchrun|sbatch|conda|module|export|cd|sleep|mpirun|accelerate|deepspeed|source|rm|mkdir"
@@ -63,11 +59,9 @@ _SPACED = re.compile(r"^\s*(?:export|declare|local|readonly)\s+(\w+)(?:\s+=\s*|=
 
 def tests(script: BatchScript) -> Iterator[Finding]:
     """Find tests that are always true, and words that lack a blank or have one too many."""
-    commands = {
-        node.start_point.row + 1
-        for node in nodes_of(script.root, "test_command", "command", "declaration_command", "ERROR")
-        if not _is_in_text(node)
-    }
+    kinds = ("test_command", "command", "declaration_command", "ERROR")
+    # What stands in a text is its output.
+    commands = {node.start_point.row + 1 for node in nodes_of(script.root, *kinds, outside=("string", "heredoc_body"))}
     for at in sorted(commands):
         line = script.lines[at - 1] if at <= len(script.lines) else ""
         if (match := _ALWAYS.search(line)) is not None and not _is_quoted(line, match):
@@ -76,14 +70,6 @@ def tests(script: BatchScript) -> Iterator[Finding]:
             yield Finding("command-not-found", at, f"{match[1]}: no blank behind [")
         elif (match := _SPACED.match(line)) is not None:
             yield Finding("command-not-found", at, f"{match[1]} = …: no spaces around = in bash")
-
-
-def _is_in_text(node: Node) -> bool:
-    """Return whether a command stands in a text, as its output does."""
-    parent = node.parent
-    while parent is not None and parent.type not in ("string", "heredoc_body"):
-        parent = parent.parent
-    return parent is not None
 
 
 def _is_quoted(line: str, match: re.Match[str]) -> bool:

@@ -221,14 +221,15 @@ def _filled_in(line: str) -> str:
     return re.sub(r"<([A-Za-z][\w.-]*)>", r"_\1_", line) if _TO_FILL_IN.match(line) else line
 
 
-def nodes_of(root: Node, *kinds: str) -> Iterator[Node]:
-    """Yield the nodes of these kinds below `root`, in order, however deep they are."""
+def nodes_of(root: Node, *kinds: str, outside: tuple[str, ...] = ()) -> Iterator[Node]:
+    """Yield the nodes of these kinds below `root`, in order, however deep they are; none below those `outside`."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
         if node.type in kinds:
             yield node
-        waiting.extend(reversed(node.children))
+        if node.type not in outside:
+            waiting.extend(reversed(node.children))
 
 
 def _beside(path: Path) -> Callable[[str], tuple[str, str] | None]:
