@@ -14,11 +14,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from trainjob.cli import complete, failures, wrong_words
+from trainjob.cli import complete, wrong_words
 from trainjob.contract import exits
 from trainjob.contract.errors import nearest
-from trainjob.contract.paths import RunPaths
-from trainjob.watch import show
 
 OTHER = "Options"
 _ARGUMENTS = "Positional arguments"
@@ -197,19 +195,3 @@ def agreed() -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("--over-budget needs a person at a terminal, and this isn't one")
     typer.confirm("Submit it although it may exceed a budget?", abort=True, err=True)
-
-
-def started(paths: RunPaths, summary: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
-    """Say that a run has started, and what the user may do next; with `follow` stay, and end as the run does."""
-    with failures.printed_on_lost_output(summary):
-        if not as_json:
-            typer.echo(summary)
-        if follow:
-            from trainjob.cli.following import to_the_end
-
-            raise typer.Exit(to_the_end(paths, as_json=as_json))
-        if as_json:
-            show.as_json({"id": paths.id, "folder": str(paths.folder)})
-        elif following_steps:
-            typer.echo(f"next: {following_steps}")
-        sys.stdout.flush()

@@ -47,3 +47,4 @@ until has_begun; do
   fi
   read -rt 0.02 -u "$silence" _
 done
+exit 0

@@ -15,8 +15,8 @@ from trainjob.cli.command import (
     cluster_option,
     command,
     commands,
-    started,
 )
+from trainjob.cli.run.started import started
 from trainjob.watch import show
 
 if TYPE_CHECKING:

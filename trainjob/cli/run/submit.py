@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, Follow, OverBudget, agreed, command, commands, started
+from trainjob.cli.command import AsJson, Follow, OverBudget, agreed, command, commands
 from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, propose_site, say_inside, takes_a_job
+from trainjob.cli.run.started import started
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
