@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
+from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, spliced, with_line, with_srun_option
 from batchfiles.fixes.meeting import FIRST_HOST, PORT
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import ray_starts
@@ -52,10 +52,11 @@ def _with_srun_option(option: str) -> Edit:
     return lambda script, _one: with_srun_option(script, option, script.training)
 
 
-def _cpus(script: BatchScript, _one: Finding) -> str | None:
+def _cpus(script: BatchScript, one: Finding) -> str | None:
     is_unset = any(re.match(r"\s*unset\b.*\bSLURM_CPUS_PER_TASK\b", line) for line in script.lines)
     cpus = str(script.request.cpus_per_task) if is_unset else '"$SLURM_CPUS_PER_TASK"'
-    return with_srun_option(script, f"--cpus-per-task={cpus}", (*script.training, *ray_starts(script)))
+    here = [launch for launch in script.launches if launch.step.line == one.line]
+    return with_srun_option(script, f"--cpus-per-task={cpus}", (*script.training, *ray_starts(script), *here))
 
 
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
@@ -110,7 +111,6 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
     """Return the text with bash -c around the program that srun starts."""
     node = next((each for each in nodes_of(script.root, "command") if each.start_point.row + 1 == launch.line), None)
-    text = script.root.text or b""
     layers = [layer.words[0] for layer in launch.layers if layer.name != "srun" and layer.words]
     program = next(iter((*layers, *launch.program)), None)
     if node is None or "'" in text_of(node) or "$@" in text_of(node):
@@ -130,8 +130,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     if any('"' in text_of(asked) for asked in nodes_of(node, "command_substitution")):
         return None  # behind a backslash, these quotes would be words of the command that is asked
     inner = _left_to_ranks(command[at:].replace('"', '\\"'))
-    new = f'{command[:at]}bash -c "{first}exec {inner}"'
-    return (text[: node.start_byte] + new.encode() + text[node.end_byte :]).decode()
+    return spliced(script, node.start_byte, node.end_byte, f'{command[:at]}bash -c "{first}exec {inner}"')
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
