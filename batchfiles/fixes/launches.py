@@ -26,7 +26,13 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
         return None
     if launch.launcher.name == "accelerate":
         return _machines(script, one, launch)
-    pattern, new = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)", r"\1 --nnodes=$SLURM_NNODES"
+    # Without a place to meet, each node would wait at its own.
+    meets = {"rdzv_backend", "rdzv_endpoint", "master_addr"} & set(launch.launcher.options)
+    place = "" if meets else f' --rdzv-backend=c10d --rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
+    pattern, new = (
+        r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)",
+        rf"\1 --nnodes=$SLURM_NNODES{place}",
+    )
     if "nnodes" in launch.launcher.options:
         pattern, new = r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES"
     return first_changed(script, one, lambda line: re.sub(pattern, new, line, count=1))
@@ -166,6 +172,12 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
+def _once(script: BatchScript, one: Finding) -> str | None:
+    if any(launch.line == one.line for launch in script.training if not launch.is_beside and launch.is_python):
+        return None  # a function that starts the training as well
+    return replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1")(script, one)
+
+
 def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
     launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
@@ -175,7 +187,7 @@ def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
 
 
 SAFE: dict[str, Edit] = {
-    "srun-may-fan-out": replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1"),
+    "srun-may-fan-out": _once,
     "nnodes-missing": _nnodes,
     "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),

@@ -73,6 +73,10 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w+=", line):
         return _first_host(script, one)
+    if "without --master-addr" in one.text:
+        launcher = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)"
+        endpoint = f'--rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
+        return replaced(launcher, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
     if "without --rdzv-endpoint" in one.text:
         first = FIRST_HOST.replace('"', "")  # a fix for numbers of ranks may put the command into quotes
         endpoint = rf'\1 --rdzv-endpoint="{first}:{PORT}"'

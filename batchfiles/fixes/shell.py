@@ -294,11 +294,15 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
     """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
     name = one.text.partition("=")[0]
     setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
+    only = rf"{setting.pattern}(?:;|&&|\|\|)"
+    alone = re.compile(rf"\b(?:export|readonly|declare(?: -\w+)*) +(?={only}){setting.pattern}")
     for number in range(one.line, len(script.lines) + 1):
         line = script.lines[number - 1]
-        rest = setting.sub("", line, count=1)
+        rest = setting.sub("", alone.sub(": ", line, count=1), count=1)
         if rest != line:
-            is_whole = re.fullmatch(r"(?:export|declare\s+-\w+)?;?\s*\\?", rest.partition(" #")[0].strip("# \t"))
+            is_whole = re.fullmatch(
+                r"(?:export|readonly|declare\s+-\w+)?;?\s*\\?", rest.partition(" #")[0].strip("# \t")
+            )
             in_text = any(
                 node.start_point.row < number - 1 <= node.end_point.row
                 for node in nodes_of(script.root, "string", "raw_string", "heredoc_redirect")

@@ -133,8 +133,19 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
         given = {"rdzv_endpoint", "rdzv_conf", "standalone"} & set(
             launcher.options
         ) or "PET_RDZV_ENDPOINT" in launch.command.variables.values
-        if backend is not None and backend.text == "c10d" and not given:
+        is_c10d = backend is not None and backend.text == "c10d"
+        if is_c10d and not given:
             yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
+        nodes = option(launcher, "nnodes")
+        given = (
+            given
+            or "master_addr" in launcher.options
+            or "PET_MASTER_ADDR" in launch.command.variables.values
+            or launch.has_unknown_options
+        )
+        if not (is_c10d or given) and backend is None and nodes is not None and nodes.text != "1":
+            text = "torchrun without --master-addr meets at 127.0.0.1, whatever MASTER_ADDR is"
+            yield found("addr-localhost", launch, text)
 
 
 def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:

@@ -799,3 +799,16 @@ def test_ranks_of_one_node_are_left_hanging_too() -> None:
     text = job("srun python train.py\n", nodes=1, tasks=4)
     assert "no-kill-on-bad-exit" in {one.code for one in found(text)}
     assert "no-kill-on-bad-exit" not in {one.code for one in found(job("srun python train.py\n", nodes=1))}
+
+
+def test_a_launcher_that_is_not_told_where_ranks_meet_meets_at_its_own_node() -> None:
+    launch = "torchrun --nnodes=2 --nproc-per-node=4 --node_rank=$SLURM_NODEID{} train.py"
+    shell = "srun --kill-on-bad-exit=1 bash -c '{}'\n"
+    text = job(shell.format(launch.format("")))  # it reads no MASTER_ADDR
+    assert [(one.code, one.line) for one in found(text) if one.severity is Severity.ERROR] == [("addr-localhost", 16)]
+    assert "addr-localhost" not in {
+        one.code for one in found(job(shell.format(launch.format(" --master_addr=$MASTER_ADDR"))))
+    }
+    assert "addr-localhost" not in {
+        one.code for one in found(job("export PET_MASTER_ADDR=$MASTER_ADDR\n" + shell.format(launch.format(""))))
+    }

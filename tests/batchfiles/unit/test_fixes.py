@@ -489,5 +489,37 @@ def test_an_edit_does_what_was_meant_or_nothing(wrong: str, right: str | None) -
 
 
 def test_threads_are_never_none() -> None:
-    after = mend(FIRST.format(nodes=1, tasks=1, more="") + "torchrun --nproc-per-node=4 train.py\n").after.decode()
-    assert "OMP_NUM_THREADS=$(((${SLURM_CPUS_PER_TASK:-1} + 3) / 4))" in after
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun --nproc-per-node=8 train.py\n"
+    after = mended(
+        FILE, text.encode(), SiteFacts(), unsafe=True, select=("threads-unset",), grammar=lambda _raw: None
+    ).after.decode()
+    assert "OMP_NUM_THREADS=$(((${SLURM_CPUS_PER_TASK:-1} + 7) / 8))\n" in after
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("if [ -f a ]; then export CUDA_VISIBLE_DEVICES=6; fi\nsrun python train.py\n", "if [ -f a ]; then : ; fi\n"),
+        ("cd x && export NCCL_DEBUG=INFO && srun python train.py\n", "cd x && : && srun python train.py\n"),
+        ("export NCCL_DEBUG=INFO A=1\nsrun python train.py\n", "export A=1\nsrun python train.py\n"),
+        # Whoever reads the words of $RUN is no shell: it would get "$SLURM_CPUS_PER_TASK" as it is written.
+        ("RUN='srun python train.py'\n$RUN\n", None),
+        # One line of a function starts a preparation and the training.
+        ("run() {\n  srun python $1\n}\nrun prepare.py\nrun train.py\n", None),
+    ],
+)  # fmt: skip
+def test_an_edit_leaves_no_half_a_command(wrong: str, right: str | None) -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n#SBATCH --cpus-per-task=8\n" + wrong
+    codes = ("sets-visible-devices", "device-beyond-gpus", "debug-left-on", "srun-may-fan-out")
+    codes = (*codes, "srun-loses-cpus") if "RUN" in wrong else codes
+    after = mended(
+        FILE, text.encode(), SiteFacts(), unsafe=True, select=codes, grammar=lambda _raw: None
+    ).after.decode()
+    assert (after == text) if right is None else (right in after), after
+
+
+def test_launchers_of_several_nodes_are_told_where_they_meet() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "srun --kill-on-bad-exit=1 torchrun --nproc-per-node=4 train.py\n"
+    after = mend(text, unsafe=False)
+    assert (after.mended[0], errors(after.after)) == ("nnodes-missing", set())
+    assert b"torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=" in after.after
