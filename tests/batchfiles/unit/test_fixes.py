@@ -510,8 +510,8 @@ def test_threads_are_never_none() -> None:
 )  # fmt: skip
 def test_an_edit_leaves_no_half_a_command(wrong: str, right: str | None) -> None:
     text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n#SBATCH --cpus-per-task=8\n" + wrong
-    codes = ("sets-visible-devices", "device-beyond-gpus", "debug-left-on", "srun-may-fan-out")
-    codes = (*codes, "srun-loses-cpus") if "RUN" in wrong else codes
+    codes = ["sets-visible-devices", "device-beyond-gpus", "debug-left-on", "srun-may-fan-out"]
+    codes += ["srun-loses-cpus"] if "RUN" in wrong else []
     after = mended(
         FILE, text.encode(), SiteFacts(), unsafe=True, select=codes, grammar=lambda _raw: None
     ).after.decode()
