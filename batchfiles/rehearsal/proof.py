@@ -22,6 +22,7 @@ from batchfiles.rehearsal.environments import below
 from batchfiles.rehearsal.observations import (
     RankObservation,
     cpus_asked,
+    drawn,
     made_of,
     observe_ranks,
     requested,
@@ -230,9 +231,16 @@ def compared(
     ours = observe_ranks(
         adopted, names, asked, {*folders, *elements}, 0, program, bases[1], elsewhere=(*elements, *elsewhere)
     )
-    words = made_of(script)
+    words, anew = made_of(script), drawn(script)
     theirs, ours = (
-        [one._replace(environment=tuple(given for given in one.environment if given[0] not in words)) for one in of]
+        [
+            one._replace(
+                environment=tuple(
+                    (name, "…" if name in anew else text) for name, text in one.environment if name not in words
+                )
+            )
+            for one in of
+        ]
         for of in (theirs, ours)
     )
     cpus = len(os.sched_getaffinity(0))

@@ -29,15 +29,36 @@ source() {
       fi
       ;;
   esac
+  local before=$PATH
   # shellcheck disable=SC1090 # the user's own file
   builtin source "$@"
   local code=$?
+  # /etc/profile sets PATH anew, without the user's programs.
+  case :$before: in
+    *:"${TRAINJOB_SEEN_PATH%%:*}":*)
+      case :$PATH: in
+        *:"${TRAINJOB_SEEN_PATH%%:*}":*) ;;
+        *) PATH=$TRAINJOB_SEEN_PATH:$PATH ;;
+      esac
+      ;;
+  esac
   trainjob_seen_paths
   return "$code"
 }
 
 # shellcheck disable=SC1090 # the function above
 .() { source "$@"; }
+
+# There is no network here.
+git() {
+  case ${1-} in
+    pull | fetch | push | clone | submodule | lfs)
+      trainjob_seen_note git "$@"
+      return 0
+      ;;
+  esac
+  command git "$@"
+}
 
 cd() {
   if [[ ${1-} == /* && ! -e $1 ]]; then
