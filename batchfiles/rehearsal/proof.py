@@ -265,7 +265,11 @@ def in_pairs(
 
 
 def setup_calls(seen: Recording, folders: Collection[str], program: Sequence[str] = ()) -> list[str]:
-    """Return the calls of programs that set up an environment, each once, in their order; not those of `program`."""
+    """Return the calls of programs that set up an environment, each once, in their order.
+
+    Those of `program` are not among them, nor what the batch shell calls behind the training: a job ends with it.
+    """
+    begun = max((one.began_at for one in seen.processes if not one.is_launcher), default=float("inf"))
 
     def words(one: Call) -> Sequence[str]:
         is_path = one.name == "source" and "/" in "".join(one.words[1:2])
@@ -277,7 +281,11 @@ def setup_calls(seen: Recording, folders: Collection[str], program: Sequence[str
             return "".join(program[:1]).rpartition("/")[2] in (word.rpartition("/")[2] for word in one.words)
         return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
 
-    calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))
+    calls = (
+        one
+        for one in seen.calls
+        if one.name in (*ENVIRONMENTS, "source") and not asks(one) and (one.in_step or one.at <= begun)
+    )
     return list(dict.fromkeys(below(shlex.join(words(one)), folders) for one in calls))
 
 

@@ -29,18 +29,12 @@ source() {
       fi
       ;;
   esac
-  local before=$PATH
   # shellcheck disable=SC1090 # the user's own file
   builtin source "$@"
   local code=$?
-  # /etc/profile sets PATH anew, without the user's programs.
-  case :$before: in
-    *:"${TRAINJOB_SEEN_PATH%%:*}":*)
-      case :$PATH: in
-        *:"${TRAINJOB_SEEN_PATH%%:*}":*) ;;
-        *) PATH=$TRAINJOB_SEEN_PATH:$PATH ;;
-      esac
-      ;;
+  # What a login reads sets PATH anew, or puts other Pythons in front.
+  case ${1-} in
+    /etc/* | *bashrc | *profile) PATH=$TRAINJOB_SEEN_PATH:$PATH ;;
   esac
   trainjob_seen_paths
   return "$code"

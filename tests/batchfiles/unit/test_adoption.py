@@ -729,7 +729,9 @@ def test_a_folder_below_that_of_the_submission_is_told(tmp_path: Path) -> None:
 
 
 def test_a_move_in_a_branch_is_no_way_back_from_the_nodes_disk(tmp_path: Path) -> None:
-    text = "cd $SLURM_TMPDIR\npython -m venv env\nif [ -d /x ]; then\n  cd /x\nfi\ncp a b\ncd $CODE/src\npython train.py\n"
+    text = (
+        "cd $SLURM_TMPDIR\npython -m venv env\nif [ -d /x ]; then\n  cd /x\nfi\ncp a b\ncd $CODE/src\npython train.py\n"
+    )
     _, prologue = words_and_prologue(ONE_GPU + text, tmp_path)
     at = prologue.index("python -m venv env")
     assert prologue[at - 1] == 'cd "$SLURM_TMPDIR"'
