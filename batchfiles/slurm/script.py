@@ -216,6 +216,8 @@ def script_of(
             variables.set(name, Value(stated, frozenset({name})))  # as it is written
     if arguments is not None:
         variables.set_arguments([Word(Value(one), "$@", quoted=True) for one in arguments])
+        if header.value("array") is None:
+            variables.absent = frozenset(f"SLURM_ARRAY_{name}" for name in ("JOB_ID", "TASK_ID", "TASK_COUNT"))
     shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
