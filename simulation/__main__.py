@@ -26,7 +26,12 @@ def main() -> int:
         epilog="Exit code 1: a history breaks an invariant. A version gives the same history of a seed on any machine.",
     )
     about = [*(theme.name for theme in (*plan.THEMES, *plan.AIMED)), plan.OLD_BYTES]
-    parser.add_argument("--seed", type=int, help="print the history of this seed, event by event")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        nargs="+",
+        help="print this seed's history, event by event; of several only what breaks",
+    )
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run N histories (default: %(default)s)")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of their seeds (default: 1)")
     parser.add_argument(
@@ -50,14 +55,14 @@ def main() -> int:
     if sys.platform != "linux" or shutil.which("bash") is None:
         missing = "bash" if sys.platform == "linux" else "Linux"
         parser.error(f"histories run real job scripts, which needs Linux and bash, and here is no {missing}")
-    if asked.seed is not None:
-        world = _history(asked.seed, asked.about, asked.program)
+    if asked.seed is not None and len(asked.seed) == 1:
+        world = _history(asked.seed[0], asked.about, asked.program)
         print("\n".join(map(str, world.history)))
-        print(f"seed {asked.seed}: " + ("; ".join(world.violations) or "every invariant holds"))
+        print(f"seed {asked.seed[0]}: " + ("; ".join(world.violations) or "every invariant holds"))
         return int(bool(world.violations))
     every = itertools.count(asked.first)
     seeds = (seed for seed in every if asked.about in ("", plan.theme_of(seed, asked.about).name))
-    chosen = list(itertools.islice(seeds, asked.seeds))
+    chosen = asked.seed or list(itertools.islice(seeds, asked.seeds))
     processes = asked.processes or len(os.sched_getaffinity(0))
     return _many(chosen, asked.about, asked.program, processes, until_found=asked.until_found)
 

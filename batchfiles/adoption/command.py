@@ -22,7 +22,7 @@ from batchfiles.slurm.launches import LaunchedProgram, option, shell_among
 from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
-from trainjob.contract.programs.helpers import FOR_THE_LOG
+from trainjob.contract.programs.helpers import CONTAINERS, FOR_THE_LOG
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import is_secret_variable
 
@@ -213,14 +213,15 @@ def note_left_out(
     for name in names[: max((at for at, name in enumerate(names) if name in _STARTED_BY_US), default=0)]:
         if name not in (*_QUIET, *_STARTED_BY_US):
             account.note(Where.LOST, training.line, name, "srun and the container are started without it")
-    for node in nodes_of(parse(training.text), "pipeline"):
+    own = ("command_substitution", "process_substitution")  # what these pipe and write is theirs
+    for node in nodes_of(parse(training.text), "pipeline", outside=own):
         for one in node.named_children[1:]:
             name = text_of(one).split()[0]
             if name in _FILTERS:
                 account.note(Where.TRAINJOB, training.line, f"| {_first_line(one)}", _IN_LOGS)
             else:
                 account.note(Where.LOST, training.line, f"| {_first_line(one)}", "ranks write into logs")
-    for node in nodes_of(parse(training.text), "file_redirect"):
+    for node in nodes_of(parse(training.text), "file_redirect", outside=own):
         text = text_of(node)
         if re.match(r"\d*<", text):
             account.note(Where.LOST, training.line, text, "ranks read no file as their input")
@@ -293,6 +294,12 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
         if not (text and _sets_options(one)) and not _is_needed(one, names | names_in(text)):
             account.note(
                 Where.NOWHERE, launch.line, _first_line(one), "trainjob does it for each rank, or it only prints"
+            )
+        elif any(text_of(two) in CONTAINERS for two in nodes_of(one, "command_name")):
+            raise AdoptionError(
+                f"{script.path}:{launch.line} starts containers one after another in a rank's shell, and a job's ranks "
+                "are in theirs from the start",
+                "start what comes before the training in lines of their own",
             )
         else:
             text = text_of(one) + (sign if sign == "\n" else f" {sign} ") + text

@@ -6,7 +6,6 @@ The rules stand in order, and the first that has a decision counts. A statement 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -442,6 +441,10 @@ _OPTION = re.compile(
 )
 
 
+_EXPANSIONS = re.compile(r"\$\([^)]*\)|`[^`]*`|\$\{[^}]*\}|\$\w+")
+_BELOW = re.compile(r"/\w")
+
+
 def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     commands = _own(one)
     moves = [two for two in commands if two.name in ("cd", "pushd", "popd")]
@@ -453,14 +456,24 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     if inside:
         return Decision(Where.JOB, "command", prologue=prologue)
     origins = target.value.origins if target is not None else frozenset()
-    if (
-        target is None
-        or not origins.isdisjoint(("SLURM_SUBMIT_DIR", "PWD", "$(pwd)"))
+    is_own = target is None or (
+        not origins.isdisjoint(("SLURM_SUBMIT_DIR", "PWD", "$(pwd)"))
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
-    ):
+    )
+    if target is None or (is_own and not _BELOW.search(_EXPANSIONS.sub("", target.source))):
         return Decision(Where.TRAINJOB, "ranks start in a copy of the folder in which you submit", prologue=prologue)
     folder = target.text if target.value.known else target.source
     return Decision(Where.LOST, f"submit in {folder}: ranks start in a copy of that folder", prologue=prologue)
+
+
+_CHANGES_PROJECT = frozenset(("pull", "fetch", "checkout", "switch", "reset", "stash", "clean", "merge", "submodule"))
+
+
+def _updated(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Tell what git would change in the project: the copy of it has no history."""
+    if not any(two.name == "git" and two.words[1].text in _CHANGES_PROJECT for two in _own(one) if two.words[1:]):
+        return None
+    return Decision(Where.LOST, "ranks have the project as it is when you submit: do it before")
 
 
 def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -597,10 +610,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
             after.append(f"export {' '.join(others)}")
     text = _surviving(around, one, around.place.in_copy(text, one.span[0]))
     is_function = one.kind == "function_definition"  # whose arguments are its own
-    if takes_arguments(text) and not is_function and len(one.assignments) == 1 and one.assignments[0].value.known:
-        given = one.assignments[0]
-        text = f"{'export ' if given.exported or own else ''}{given.name}={shlex.quote(given.value.text)}"
-    if takes_arguments(text) and not is_function:
+    if takes_arguments(text) and not is_function and any(map(holds_secret, around.script.arguments or ())):
         return Decision(Where.LOST, "it reads an argument of the file: write the value")
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
@@ -673,6 +683,7 @@ _BEFORE: tuple[Rule, ...] = (
     _trapped,
     _submitted,
     _shell_set,
+    _updated,
     _moved,
     _read,
     _beside,

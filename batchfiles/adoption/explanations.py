@@ -41,7 +41,7 @@ CURED: dict[str, tuple[str, ...]] = {
         ("end", "files at the end"),
     ),
     "exit-code-lost": ("end",),
-    **dict.fromkeys(("crlf", "shebang-not-first"), ("refusal",)),
+    **dict.fromkeys(("crlf", "shebang-not-first", "directive-refused"), ("refusal",)),
     **dict.fromkeys((*_ADDRESSES, "port-fixed"), ("command", "environment")),
     **dict.fromkeys(("addr-undefined", "addr-localhost"), ("command", "environment", "meeting of launchers")),
     **dict.fromkeys(

@@ -36,6 +36,7 @@ class PathOrigin:
     base: str
     copy: str
     of_file: str  # the folder of the batch file, in the job's shell
+    name: str  # of the batch file
     # Variables that Slurm would set, and that a job does not have.
     slurm: Mapping[str, str] = field(default_factory=dict)
     # The folders inside of that one, or on the node's own disk, to which statements move, by the bytes of these.
@@ -81,7 +82,7 @@ class PathOrigin:
             base = self._in_job(inside, self.base)
             text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
             text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
-        known = {"SLURM_SUBMIT_DIR": self.copy, **self.slurm}
+        known = {"SLURM_SUBMIT_DIR": self.copy, "0": f"{self.of_file}/{self.name}", **self.slurm}
         root = parse(text)
         raw = root.text or b""
         for node in reversed(list(nodes_of(root, "simple_expansion", "expansion"))):
@@ -93,7 +94,7 @@ class PathOrigin:
                 raw = raw[:start] + value.encode() + raw[node.end_byte :]
         text = raw.decode(errors="replace")
         # Other forms, as ${NAME%/}, and texts for another shell.
-        left = [name for name in known if re.search(rf"\b{name}\b", text)]
+        left = [name for name in known if name.isidentifier() and re.search(rf"\b{name}\b", text)]
         return "".join(f'{name}="{known[name]}"\n' for name in left) + text
 
 
@@ -113,7 +114,8 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
     given = {"SLURM_JOB_ACCOUNT": script.header.value("account"), "SLURM_JOB_QOS": script.header.value("qos")}
     given |= {name: value for name, value in script.request.slurm_variables.items() if _OTHERS_OF_SLURM.fullmatch(name)}
     known = {name: value for name, value in given.items() if value}
-    return PathOrigin(base, copy, copy if below.startswith(".") else f"{copy}/{below}", known, moves, depth)
+    of_file = copy if below.startswith(".") else f"{copy}/{below}"
+    return PathOrigin(base, copy, of_file, script.path.name, known, moves, depth)
 
 
 _HERE = re.compile(r'"?(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`)"?((?:/[\w.-]+)*)/?"?')
@@ -142,8 +144,9 @@ class _Moves:
                 move = self._move(one) if part.kind == "command" and part.role in (Role.PLAIN, Role.REQUIRED) else None
                 if move is not None:
                     found[part.span] = move
-                elif _is_on_node(self.stack[-1]):  # back to the project
-                    found[part.span], self.stack = "", ["."]
+                elif _is_on_node(self.stack[-1]):
+                    if part.kind == "command":  # back to the project; one that may move or not is none
+                        found[part.span], self.stack = "", ["."]
                 elif not (one.name == "cd" and len(one.words) > 1 and self._is_submission(one.words[1])):
                     found.clear()
                     self.stack = ["."]

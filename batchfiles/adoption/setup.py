@@ -23,7 +23,7 @@ from batchfiles.adoption.decisions import (
     is_site_file,
     may_be_unset,
 )
-from batchfiles.adoption.parts import Parts, Statement, names_in
+from batchfiles.adoption.parts import Parts, Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart
 from batchfiles.bash.commands import ShellCommand
@@ -37,6 +37,7 @@ from trainjob.contract.programs.secret_names import holds_secret, is_secret_vari
 _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", "chmod", "make", "ls", "cat")
 _OF_THE_SHELL = ("", "cd", "pushd", "popd", "set", "read")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
+_FUNCTION = re.compile(r"function\s|[\w-]+\s*\(\)")
 _TESTED = re.compile(r"(?:\[|\btest)\s[^]]*?(?<!\S)-[defhLrswx]\s+['\"]?[\w.]")
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
@@ -107,6 +108,8 @@ def read_setup(
     own = _exported_for_command(script, needs, lines)
     if own and has_shell:
         run.words[2] = f"export -n {' '.join(own)}\n{run.words[2]}"
+    if script.arguments and any(takes_arguments(text) and not _FUNCTION.match(text) for text, _ in lines):
+        lines.insert(0, (f"set -- {shlex.join(script.arguments)}", "the arguments of the file"))
     _fill_prologue(lines, keys)
     _log_in(script, launch, needs, lines, keys, account)
 

@@ -73,6 +73,8 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
     if not launches:  # a script of the shell that is not here
         scripts = [one for one in script.launches if _runs_script(one) and not one.command.dead]
         launches = [one for one in scripts if one.srun is not None or one.layer("container") is not None]
+        unread = [one for one in scripts if one.program[1].source in script.shell.not_here and not one.is_beside]
+        launches = launches or (unread if len(unread) == 1 else [])
     by_ssh = next((one for one in script.commands if one.name in ("ssh", "pdsh", "clush") and not one.dead), None)
     if not launches and by_ssh is not None:
         raise AdoptionError(

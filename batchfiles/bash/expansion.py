@@ -60,6 +60,8 @@ class Variables:
     converted: set[str] = field(default_factory=set)
     in_step: bool = False  # run by srun: the variables of a rank are its own
     kept_back: set[str] = field(default_factory=set)  # set by the parent, and not exported
+    absent: frozenset[str] = frozenset()  # set by Slurm in other jobs, and not in this one
+    named: set[str] = field(default_factory=set)  # the variables that are pieces of the values of others
 
     def copy(self) -> Variables:
         """Return the variables of a child."""
@@ -73,6 +75,7 @@ class Variables:
             kept_back=set(self.kept_back),
             converted=set(self.converted),
             undecided=set(self.undecided),
+            named=set(self.named),
         )
 
     def of_child(self) -> Variables:
@@ -103,7 +106,22 @@ class Variables:
         """Give a variable a value."""
         self.arrays.pop(name, None)
         self.undecided.discard(name)
+        if self.hides_undecided:
+            self._forget(name)
+            if value.text == HOLE and not value.sources[0]:
+                value = Value(HOLE, value.origins, (f"${name}",))
+            self.named.update(value.sources)
         self.values[name] = value
+
+    def _forget(self, name: str) -> None:
+        """Take a variable that is given another value for no piece of what was made of the one before."""
+        own = f"${name}"
+        if own in self.named:
+            for other, value in self.values.items():
+                if own in value.sources:
+                    left = tuple("" if source == own else source for source in value.sources)
+                    self.values[other] = Value(value.text, value.origins, left)
+            self.named.discard(own)
 
     def set_array(self, name: str, words: list[Word], *, adds: bool = False) -> None:
         """Give an array its elements."""
@@ -147,30 +165,36 @@ class Expander:
         self.variables, self._run, self._calculate, self._give = variables, run, calculate, give
         self._written = b""
         self._holes: tuple[str, ...] = ()
+        self._ranks: frozenset[str] = frozenset()
         self._spread = self._grown = 0
 
-    def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
-        """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
+    def expanded_before(self, text: str, holes: tuple[str, ...], ranks: frozenset[str]) -> None:
+        """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node.
+
+        `ranks` are those of its variables that differ between ranks.
+        """
+        self._ranks = ranks
         self._written = text.encode()
         self._holes = tuple("" if name in ("$HOSTNAME", "$SLURMD_NODENAME") else name for name in holes)
 
     def _literal(self, text: str, start: int) -> Value:
         """Return a text that stands at the byte `start`."""
         if HOLE not in text or not self._holes:
-            return Value(text)
+            return Value(text, self._ranks)
         first = self._written[:start].count(HOLE.encode())
-        return Value(text, holes=self._holes[first : first + text.count(HOLE)])
+        return Value(text, self._ranks, self._holes[first : first + text.count(HOLE)])
 
     def value(self, node: Node | None, depth: int = 0) -> Value:
         """Return the value of a word, before it is split."""
         if node is None:
             return Value()
         value = self._value(node, depth)
-        if depth == 0:
-            self._grown += max(0, len(value.text) - (node.end_byte - node.start_byte))
-            if self._grown > _MOST_GROWN and len(value.text) > _SHORT:
-                return unknown(*value.origins)
-        return value
+        return value if depth else self._limited(node, value)
+
+    def _limited(self, node: Node, value: Value) -> Value:
+        self._grown += max(0, len(value.text) - (node.end_byte - node.start_byte))
+        is_too_long = self._grown > _MOST_GROWN and len(value.text) > _SHORT
+        return unknown(*value.origins) if is_too_long else value
 
     def _value(self, node: Node, depth: int) -> Value:
         if depth > _MOST_DEPTH or node.type == "brace_expression":
@@ -228,11 +252,13 @@ class Expander:
         if listed is not None:
             yield from listed if self._may_spread(listed) else [Word(unknown(), source, quoted=True, line=line)]
             return
-        value = self.value(node)
         if not self._is_split(node):
+            value = self.value(node)
             yield Word(value, source, quoted=node.type in ("string", "raw_string"), line=line)
             return
-        pieces = list(value.pieces())
+        value = self._limited(node, joined(self._split_later(part) for part in _parts(node)))
+        pieces = [piece.with_text(piece.text.translate(_BLANKS)) for piece in value.pieces()]
+        value = value.with_text(value.text.translate(_BLANKS))
         if self.variables.hides_undecided and node.type != "concatenation" and is_pattern(value.text):
             yield Word(Value(HOLE, value.origins), source, line=line)
             return
@@ -251,8 +277,12 @@ class Expander:
         return self._spread <= _MOST_SPREAD
 
     def _is_split(self, node: Node) -> bool:
-        parts = node.children if node.type == "concatenation" else [node]
-        return any(part.type in ("simple_expansion", "expansion", "command_substitution") for part in parts)
+        return any(part.type in _SPLIT for part in _parts(node))
+
+    def _split_later(self, part: Node) -> Value:
+        """Return the value of a part of a word, with other characters for blanks at which bash does not split it."""
+        value = self.value(part, depth=1)
+        return value if part.type in _SPLIT else Value(value.text.translate(_NO_BLANKS), value.origins, value.sources)
 
     def here_document(self, node: Node) -> Value:
         """Return what a command reads from a here-document."""
@@ -371,6 +401,15 @@ class Expander:
         ):
             return elements[int(index.text)].value
         return Value(HOLE, origins)
+
+
+_SPLIT = ("simple_expansion", "expansion", "command_substitution")
+_BLANKS = {0xE000 + ord(blank): blank for blank in " \t\n"}
+_NO_BLANKS = {ord(blank): chr(other) for other, blank in _BLANKS.items()}
+
+
+def _parts(node: Node) -> list[Node]:
+    return node.children if node.type == "concatenation" else [node]
 
 
 def text_of(node: Node) -> str:

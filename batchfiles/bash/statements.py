@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.bash.commands import Condition
 from batchfiles.bash.expansion import Expander, Word, text_of
-from batchfiles.bash.values import Value, joined, names_calculated, unknown
+from batchfiles.bash.values import HOLE, Value, joined, names_calculated, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -130,6 +130,8 @@ def _holds(node: Node, expander: Expander) -> _Truth:
         return found if found.holds is None else _Truth(not found.holds, found.always)
     if node.type == "unary_expression" and len(inner) == 2 and text_of(inner[0]) in ("-n", "-z"):
         value = expander.value(inner[1])
+        if value.text == HOLE and value.origins and value.origins <= expander.variables.absent:
+            value = value.with_text("")
         is_empty = not value.text
         return _Truth(is_empty == (text_of(inner[0]) == "-z"), bool(value.origins)) if value.known else _Truth(None)
     if node.type != "binary_expression":

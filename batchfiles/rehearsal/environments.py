@@ -10,6 +10,7 @@ from batchfiles.adoption.decisions import tells_place
 from trainjob.contract import package
 from trainjob.contract.programs.ranks import PLACE_VARIABLES
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_variable
+from trainjob.contract.programs.secrets_in_shell import secrets_in
 
 # Names that differ between any file and any job, and why. A name that the file itself exports is compared all the same.
 BY_NATURE = {
@@ -53,6 +54,7 @@ def decided(
         for name, value in environment.items()
         if (name in names or not (_BY_NATURE.fullmatch(name) or tells_place(name)))
         and not (is_secret_variable(name) or holds_secret(value) or "BASH_FUNC" in name)
+        and not ("://" in value and secrets_in(value))
     }
 
 

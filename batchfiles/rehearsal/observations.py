@@ -58,6 +58,15 @@ def made_of(script: BatchScript) -> set[str]:
     return {one.name for one in script.assignments if one.name in used and COMMAND_WORDS.search(one.value.text)}
 
 
+def drawn(script: BatchScript) -> set[str]:
+    """Return the variables whose values are made anew in each run: of random numbers, and of the time."""
+    return {
+        one.name
+        for one in script.assignments
+        if re.search(r"\b(?:RANDOM|SRANDOM|SECONDS|date|shuf|mktemp|uuidgen)\b", " ".join(one.value.origins))
+    }
+
+
 def observe_ranks(
     recording: Recording,
     names: frozenset[str],

@@ -22,6 +22,7 @@ from batchfiles.rehearsal.environments import below
 from batchfiles.rehearsal.observations import (
     RankObservation,
     cpus_asked,
+    drawn,
     made_of,
     observe_ranks,
     requested,
@@ -230,9 +231,16 @@ def compared(
     ours = observe_ranks(
         adopted, names, asked, {*folders, *elements}, 0, program, bases[1], elsewhere=(*elements, *elsewhere)
     )
-    words = made_of(script)
+    words, anew = made_of(script), drawn(script)
     theirs, ours = (
-        [one._replace(environment=tuple(given for given in one.environment if given[0] not in words)) for one in of]
+        [
+            one._replace(
+                environment=tuple(
+                    (name, "…" if name in anew else text) for name, text in one.environment if name not in words
+                )
+            )
+            for one in of
+        ]
         for of in (theirs, ours)
     )
     cpus = len(os.sched_getaffinity(0))
@@ -257,7 +265,11 @@ def in_pairs(
 
 
 def setup_calls(seen: Recording, folders: Collection[str], program: Sequence[str] = ()) -> list[str]:
-    """Return the calls of programs that set up an environment, each once, in their order; not those of `program`."""
+    """Return the calls of programs that set up an environment, each once, in their order.
+
+    Those of `program` are not among them, nor what the batch shell calls behind the training: a job ends with it.
+    """
+    begun = max((one.began_at for one in seen.processes if not one.is_launcher), default=float("inf"))
 
     def words(one: Call) -> Sequence[str]:
         is_path = one.name == "source" and "/" in "".join(one.words[1:2])
@@ -269,7 +281,11 @@ def setup_calls(seen: Recording, folders: Collection[str], program: Sequence[str
             return "".join(program[:1]).rpartition("/")[2] in (word.rpartition("/")[2] for word in one.words)
         return one.words[1] in ASKING_VERBS if one.words[1:] else one.name in ("module", "ml")
 
-    calls = (one for one in seen.calls if one.name in (*ENVIRONMENTS, "source") and not asks(one))
+    calls = (
+        one
+        for one in seen.calls
+        if one.name in (*ENVIRONMENTS, "source") and not asks(one) and (one.in_step or one.at <= begun)
+    )
     return list(dict.fromkeys(below(shlex.join(words(one)), folders) for one in calls))
 
 

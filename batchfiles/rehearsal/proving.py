@@ -70,7 +70,7 @@ def prove(
         if to_the_end and project is not None:
             raise UserError(f"the program of {path.name} is missing here, and has no end", "prove it where it is")
         original, refusal, written_by_file = record(run), None, place / "written-by-file"
-        taken = taken_by_sbatch(script, place / "taken") if original.refused is not None else None
+        taken = taken_by_sbatch(script, place / "taken", original.refused) if original.refused is not None else None
         if taken is not None:
             refusal = f"sbatch refuses {path.name}: {original.refused}. What follows is true of a copy that it takes"
             say(refusal)
@@ -178,11 +178,13 @@ def program_from_outside(script: BatchScript) -> str | None:
     return name[1] if name is not None and f"unset {name[1]}" in first.value.origins else None
 
 
-def taken_by_sbatch(script: BatchScript, place: Path) -> BatchScript | None:
-    """Return a copy, in `place`, without that for which sbatch refuses the file; None if nothing of it is known."""
+def taken_by_sbatch(script: BatchScript, place: Path, refused: str = "") -> BatchScript | None:
+    """Return a copy, in `place`, without that for which sbatch `refused` the file; None if nothing of it is known."""
     lines = list(script.lines)  # without the carriage returns and the byte order mark
     for one in script.header.directives:
-        if one.written is not None:
+        if one.line and re.search(rf"--{re.escape(one.name)}\b", refused):
+            lines[one.line - 1] = "#"
+        elif one.written is not None:
             lines[one.line - 1] = lines[one.line - 1].replace(one.written, one.value or "")
     first = next((number for number, line in enumerate(lines) if line.startswith("#!")), 0)
     raw = "\n".join(lines[first:]).encode()

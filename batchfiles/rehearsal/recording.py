@@ -156,6 +156,7 @@ class Call:
     in_step: bool  # called by a task of srun's; else by the batch shell
     folder: str
     words: tuple[str, ...]
+    at: float = 0.0
 
     @property
     def name(self) -> str:
@@ -281,12 +282,12 @@ def _process(fields: Mapping[str, Any]) -> RecordedProcess:
 
 def calls_in(folder: Path) -> list[Call]:
     """Return the calls that were recorded in `folder`, in order."""
-    paths = sorted(folder.glob("call-*"), key=lambda path: int(path.name.split("-")[1]))  # in nanoseconds
-    texts = (read_first(path, _MOST_CALL_BYTES).decode(errors="replace").split("\0") for path in paths)
+    paths = sorted((int(path.name.split("-")[1]), path) for path in folder.glob("call-*"))  # in nanoseconds
+    texts = ((at, read_first(path, _MOST_CALL_BYTES).decode(errors="replace").split("\0")) for at, path in paths)
     # Outside of the nodes only the rehearsal itself calls programs.
     return [
-        Call(node, bool(step), where, tuple(words))
-        for node, step, where, *words in (text[:-1] for text in texts if len(text) > 4)
+        Call(node, bool(step), where, tuple(words), at / 1e9)
+        for at, (node, step, where, *words) in ((at, text[:-1]) for at, text in texts if len(text) > 4)
         if node
     ]
 

@@ -9,7 +9,7 @@ from batchfiles.adoption.start import AdoptionError, main_launch, start_of
 from batchfiles.bash.values import number
 from batchfiles.slurm.request import accelerator_gres
 from batchfiles.slurm.script import BatchScript
-from trainjob.contract.programs.slurm_options import OPTIONS
+from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.kinds.table import cluster_of
 
@@ -81,10 +81,18 @@ def _gpus_without_directives(script: BatchScript) -> int:
 
 
 def site_options(script: BatchScript) -> list[str]:
-    """Return the options of plugins that the file mentions; one with a value ends in "="."""
+    """Return the options of plugins that the file mentions, and those that only a plugin can have added.
+
+    One with a value ends in "=".
+    """
     text = "\n".join(script.lines)
     rows = [row for row in OPTIONS.values() if row.of == "plugin" and re.search(rf"--{row.name}\b", text)]
-    return [row.name if row.takes == "flag" else f"{row.name}=" for row in rows]
+    others = [one for one in script.header.directives if one.name not in OPTIONS and len(one.name) > 1]
+    added = [one for one in others if (refused := refusal(one.spelled)) is not None and not refused[1]]
+    return [
+        *(row.name if row.takes == "flag" else f"{row.name}=" for row in rows),
+        *(one.name if one.value is None else f"{one.name}=" for one in added),
+    ]
 
 
 def _gpu_type(script: BatchScript) -> str | None:

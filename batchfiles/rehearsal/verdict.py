@@ -239,7 +239,7 @@ def _effect(attempt: RehearsedAttempt) -> str:
 
 def _stood_in_for(recording: Recording) -> Iterator[str]:
     calls = dict.fromkeys((call.name, call.words) for call in recording.calls if not call.in_step)
-    environment = [" ".join(words) for name, words in calls if name in ENVIRONMENTS or name == "source"]
+    environment = [" ".join(words) for name, words in calls if name in (*ENVIRONMENTS, "source", "git")]
     if environment:
         yield f"replaced by the programs on this machine's PATH: {'; '.join(environment)}"
     if folders := dict.fromkeys(words[1] for name, words in calls if name == "cd"):

@@ -25,7 +25,7 @@ _SOURCES_LAST = re.compile(r"(?:^|[;&|\s])(?:source|\.)\s+[^\s;&|]+\.(?:sh|bash)
 # Programs beside the training: what prepares it, and what looks at its results.
 _BESIDE = re.compile(
     r"(?i)(?:.*[/._-])?(?:prepare|edit|clean|split|(?:config|configure|create|make|build|install)_?(?:\w+_)?(?:env|venv|environment)|pre_?process|pre_?flight|download|convert|tokenize|eval|evaluate|validate|test|infer|inference|predict|"
-    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|report|monitor|telemetry)(?:[._-].*|\b.*)?"
+    r"plot|visuali[sz]e|sample|generate|export|merge|setup|check|upload|summari[sz]e|submit|report|monitor|telemetry)(?:[._-].*|\b.*)?"
 )
 _ASKS = re.compile(r"(?i)check|test|verif|valid|probe|exist|ready|health|wait|preflight|sanity|ping")
 
@@ -121,7 +121,8 @@ class LaunchedProgram:
     @property
     def is_beside(self) -> bool:
         """True if its program prepares a training, or looks at its results."""
-        program = self.program[0].text if self.program else ""
+        own = self.program[1:] if self.name in SHELLS and self.program[1:] else self.program
+        program = own[0].text if own else ""
         return bool(_BESIDE.fullmatch(program)) and "train" not in program
 
     @property
@@ -185,7 +186,7 @@ def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
 def _starts_shell(launch: LaunchedProgram) -> bool:
     name = launch.program[0].text if launch.program else ""
     is_script = name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
-    return is_script or shell_among(launch.program) < len(launch.program)
+    return is_script or re.search(r"\s", name) is not None or shell_among(launch.program) < len(launch.program)
 
 
 def shell_among(words: Sequence[Word]) -> int:

@@ -65,6 +65,7 @@ def test_the_trainer_starts_when_the_server_is_ready_and_ends_it(site: Here) -> 
     run.wait("COMPLETED")
     run.wait_until_nothing_is_left()
     assert server_of(run).state == "ENDED"
+    assert RunPaths(run.folder).end_mark(1).read_text() == "0\n", "bash may have lost it"
 
 
 def test_every_look_at_ranks_takes_the_name_of_a_server(site: Here) -> None:

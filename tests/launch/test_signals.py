@@ -129,6 +129,7 @@ def test_an_exit_code_is_known_where_the_signal_of_ended_children_is_ignored(tmp
         check=False,
     )
     assert ended.returncode == 3
+    assert RunPaths(tmp_path).end_mark(1).exists() == (module == "trainjob.launch"), "bash may lose it"
 
 
 def test_who_has_sent_a_signal_that_the_job_script_did_not_is_noted(launched: Callable[..., Launched]) -> None:

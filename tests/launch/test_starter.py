@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from trainjob.contract.paths import RunPaths
+
 # Writes the signals that it hears, and ends after the one that mpirun passes on. `print` can't be entered anew by a
 # handler that interrupts it.
 LISTENS = """\
@@ -105,6 +107,7 @@ def test_the_code_is_the_commands_and_75_where_the_ranks_left_the_marker(
     if marker:
         (tmp_path / "requeue").touch()
     assert started("bash", "-c", f"exit {code}").ended()[0] == expected
+    assert RunPaths(tmp_path).end_mark(1).read_text() == f"{expected}\n", "bash may lose it"
 
 
 def test_a_command_that_is_not_there_is_named(started: Callable[..., Started]) -> None:

@@ -101,7 +101,7 @@ class RunPaths:
     node_faults = _Below(".node_faults")  # what each node found wrong: a file each, ATTEMPT.NODE
     out_of_memory = _Below(".out_of_memory")  # this attempt ran out of its host's memory
     cancels = _Below(".cancel")  # of elements packed into one job: a file each, by its number
-    end_marks = _Below(".ended")  # of the ranks under Slurm: see end_mark
+    end_marks = _Below(".ended")  # of ranks: see end_mark
     stacks_request = _Below(".stacks")  # a word: launchers write down their ranks' stacks for it
     role_record = _Below("role.json")  # of a server: where it is reached, and how it is
     logs = _Below("logs")
@@ -188,9 +188,12 @@ class RunPaths:
         """Return the file that says which launcher got a signal of that name first, when, and from whom."""
         return self.folder / (".bypassed.%d.%s" % (attempt, signal))
 
-    def end_mark(self, attempt: int, rank: int) -> Path:
-        """Return the file in which the launcher of a rank under Slurm notes its exit code when the rank has ended."""
-        return self.end_marks / ("%d.%04d" % (attempt, rank))
+    def end_mark(self, attempt: int, rank: Optional[int] = None) -> Path:
+        """Return the file in which the launcher of a rank notes its exit code when the rank has ended.
+
+        Without a rank that of whatever ran them all for the job script.
+        """
+        return self.end_marks / ("%d.%s" % (attempt, "all" if rank is None else "%04d" % rank))
 
     def packed_environment(self, state: str) -> Path:
         """Return the file from which the other nodes take the environment that the first one has."""

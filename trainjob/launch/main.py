@@ -158,12 +158,14 @@ class Launch:
             required = self.job is not None and self.job.same_packages == "required"
             host.record_packages(self.paths, self.first.rank, self.attempt, required, self.python)
         code = self._prepare_node() or self._supervise()
-        # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may still
-        # be writing the marker.
-        for_a_launcher = exits.DONE if code == exits.CHECKPOINTED else code
         if options.launcher in ("slurm", "openmpi"):
-            self._leave_mark(for_a_launcher)
-        return code if options.launcher in ("local", "container") else for_a_launcher
+            # For any other code than 0, srun --kill-on-bad-exit and mpirun would end the other ranks, and rank 0 may
+            # still be writing the marker.
+            code = exits.DONE if code == exits.CHECKPOINTED else code
+            attempts.leave_end_mark(self.paths, self.attempt, self.first.rank, code)
+        elif options.launcher == "local":
+            attempts.leave_end_mark(self.paths, self.attempt, None, code)
+        return code
 
     def _enter_environment(self, job: JobFacts) -> None:
         from trainjob.launch import environments
@@ -286,13 +288,6 @@ class Launch:
         limits = limits._replace(**{name: value for name, value in stated.items() if value is not None})
         command = [] if job.trains else self.command or []
         return orders._replace(limits=limits, command=command, progress=job.progress or "")
-
-    def _leave_mark(self, code: int) -> None:
-        """Tell the job script that the rank has ended: srun can't if the daemon of its step was killed."""
-        try:
-            attempts.leave_end_mark(self.paths, self.attempt, self.first.rank, code)
-        except OSError as error:
-            sys.stderr.write("trainjob: the end of rank %d can't be recorded: %s\n" % (self.first.rank, error.strerror))
 
     def _environment_of(self, ranking: Ranking) -> Dict[str, str]:
         device = rank_environment.device(self.options.accelerator, ranking, self.shared)

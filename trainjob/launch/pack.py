@@ -65,7 +65,7 @@ class Packing:
         self._environ = dict(environ)
 
     def run(self) -> int:
-        """Return 0 once all elements are complete, or some are to go on in another start of the job; else 1."""
+        """Return 0 once all elements are complete, or some are to continue in another start of the job; else 1."""
         try:
             self._look()
             while self._starts():
@@ -159,7 +159,7 @@ class Packing:
         return attempts.state(self._paths.of_element(number)) in states.ENDED
 
     def _end(self) -> int:
-        """Leave the marker for which the job starts again, if elements are to go on; return the code of the job."""
+        """Leave the marker for which the job starts again, if elements are to continue; return the code of the job."""
         elements = [self._paths.of_element(number) for number in self._numbers]
         left = [paths for paths in elements if attempts.state(paths) not in states.ENDED]
         complete = sum(attempts.state(paths) == states.COMPLETED for paths in elements)
@@ -169,7 +169,9 @@ class Packing:
             further = sum(map(attempts.current, elements)) if self._is_asked else len(elements) - len(left)
             attempts.ask_to_requeue(self._paths, further)
             code = 0
-        self._say("%d of %d elements are complete, and %d are to go on" % (complete, len(elements), len(self._waiting)))
+        self._say(
+            "%d of %d elements are complete, and %d are to continue" % (complete, len(elements), len(self._waiting))
+        )
         attempts.leave_end_mark(self._paths, self._attempt, 0, code)
         return code
 

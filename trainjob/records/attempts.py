@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from typing import NamedTuple, Optional
 
 from trainjob.contract import clock
@@ -99,11 +100,18 @@ def ask_to_requeue(paths: RunPaths, update: int) -> None:
     write_atomically(paths.requeue, "%d\n" % update)
 
 
-def leave_end_mark(paths: RunPaths, attempt: int, rank: int, code: int) -> None:
-    """Tell the job script that a rank has ended, and its exit code. Raises OSError."""
-    paths.end_marks.mkdir(exist_ok=True)
-    # Not fsynced: nothing reads it after a power cut.
-    write_atomically(paths.end_mark(attempt, rank), "%d\n" % code, durable=False)
+def leave_end_mark(paths: RunPaths, attempt: int, rank: Optional[int], code: int) -> None:
+    """Tell the job script that a rank has ended, or None: all of them, and the exit code.
+
+    srun can't if the daemon of its step was killed, and bash loses the code of a child that ends as a signal comes.
+    """
+    try:
+        paths.end_marks.mkdir(exist_ok=True)
+        # Not fsynced: nothing reads it after a power cut.
+        write_atomically(paths.end_mark(attempt, rank), "%d\n" % code, durable=False)
+    except OSError as error:
+        ended = "all ranks" if rank is None else "rank %d" % rank
+        sys.stderr.write("trainjob: the end of %s can't be recorded: %s\n" % (ended, error.strerror))
 
 
 class StopRequest(NamedTuple):

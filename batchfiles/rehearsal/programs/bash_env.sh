@@ -32,12 +32,27 @@ source() {
   # shellcheck disable=SC1090 # the user's own file
   builtin source "$@"
   local code=$?
+  # What a login reads sets PATH anew, or puts other Pythons in front.
+  case ${1-} in
+    /etc/* | *bashrc | *profile) PATH=$TRAINJOB_SEEN_PATH:$PATH ;;
+  esac
   trainjob_seen_paths
   return "$code"
 }
 
 # shellcheck disable=SC1090 # the function above
 .() { source "$@"; }
+
+# There is no network here.
+git() {
+  case ${1-} in
+    pull | fetch | push | clone | submodule | lfs)
+      trainjob_seen_note git "$@"
+      return 0
+      ;;
+  esac
+  command git "$@"
+}
 
 cd() {
   if [[ ${1-} == /* && ! -e $1 ]]; then

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -260,3 +261,25 @@ def test_what_is_not_here_is_not_copied_and_any_other_failure_stays(seen: Path, 
         ("copy", "/nowhere/data"),
         ("copy", "/nowhere/x.tar"),
     ]
+
+
+def test_a_file_that_sets_path_anew_takes_no_program_of_the_users_away(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    (tmp_path / "profile").write_text("PATH=/usr/local/bin:/usr/bin:/bin\n")
+    own = f"{tmp_path}/own/bin:/usr/bin:/bin"
+    given = environ(tmp_path / "seen", PATH=f"{tmp_path}/programs:{own}", TRAINJOB_SEEN_PATH=own)
+    for line in (f"source {tmp_path}/profile", "true"):
+        done = subprocess.run(
+            ["bash", "-c", f"{line}; echo $PATH"], env=given, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.index("/own/bin") < done.stdout.index("/usr/bin")
+
+
+def test_git_reaches_no_other_machine_and_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "seen").mkdir()
+    done = subprocess.run(
+        ["bash", "-c", "git pull || exit 3; git --version"],
+        env=environ(tmp_path / "seen"), cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("git version")
+    assert [call.words for call in calls_in(tmp_path / "seen")] == [("git", "pull")]

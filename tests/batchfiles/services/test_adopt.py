@@ -114,7 +114,11 @@ COMES_BACK = ENDS % (
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    ("text", "states"), [(COMES_BACK, ["COMPLETED", "COMPLETED"]), (ENDS % ("", "", ""), ["TIMEOUT", "COMPLETED"])]
+    ("text", "states"),
+    [
+        pytest.param(COMES_BACK, ["COMPLETED", "COMPLETED"], marks=pytest.mark.full, id="comes back"),
+        pytest.param(ENDS % ("", "", ""), ["TIMEOUT", "COMPLETED"], id="ends"),
+    ],
 )
 def test_a_file_and_its_job_are_interrupted_and_followed_to_their_ends(
     tmp_path: Path, text: str, states: list[str]

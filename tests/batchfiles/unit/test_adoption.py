@@ -583,7 +583,7 @@ def test_data_that_can_not_be_unpacked_ends_no_job_that_went_on(command: str, tm
 def test_what_may_fail_in_the_file_may_fail_in_the_job(tmp_path: Path) -> None:
     text = 'RUN=${1:-a b}\nOUT=/out/$RUN-$SLURM_JOB_ID\nln -s "$OUT" last\npython train.py "$OUT"\n'
     kept = cluster_from_text(adopted(ONE_GPU + text, tmp_path).cluster or "", "c.yaml").prologue
-    assert kept[1:] == ["RUN='a b'", "export OUT=/out/$RUN-$SLURM_JOB_ID", 'ln -s "$OUT" last || true']
+    assert kept[1:] == ["RUN=${1:-a b}", "export OUT=/out/$RUN-$SLURM_JOB_ID", 'ln -s "$OUT" last || true']
     kept = cluster_from_text(adopted(ONE_GPU + "set -e\n" + text, tmp_path).cluster or "", "c.yaml").prologue
     assert kept[-1] == 'ln -s "$OUT" last'
 
@@ -633,3 +633,105 @@ def test_an_argument_in_a_directive_is_put_in_and_said(tmp_path: Path) -> None:
     adoption = adopted(TWO_NODES.replace("nodes=2", "nodes=$1") + HEAD + TORCHRUN, tmp_path, "3")
     assert "instances: 12" in adoption.job
     assert adoption.account.changes == ["line 3: sbatch expands no $1; the job takes 3"]
+
+
+def words_and_prologue(text: str, folder: Path, *arguments: str) -> tuple[list[str], list[str]]:
+    adoption = adopted(text, folder, *arguments)
+    command = job_from_text(adoption.job, "j.yaml").command or []
+    return list(command), list(cluster_from_text(adoption.cluster or "", "c.yaml").prologue)
+
+
+def test_blanks_in_quotes_part_no_words_beside_what_is_expanded(tmp_path: Path) -> None:
+    step = "host=$(hostname)\nsrun --ntasks=1 bash -c 'export SEEN='$host' && python -u train.py --lr 1'\n"
+    words, _ = words_and_prologue(ONE_GPU + step, tmp_path)
+    assert words[:2] == ["bash", "-c"]
+    assert "python -u train.py --lr 1" in words[2]
+    assert "export SEEN=$host" in words[2]
+
+
+def test_what_a_variable_holds_only_in_a_run_is_named_where_the_batch_shell_expands_it(tmp_path: Path) -> None:
+    step = 'addr=$(hostname)\nsrun bash -c "python train.py --url tcp://$addr:1"\n'
+    words, prologue = words_and_prologue(ONE_GPU + step, tmp_path)
+    assert "tcp://$addr:1" in words[2]
+    assert "export addr=$(hostname)" in prologue
+    # What it held before it was set again is not known any more.
+    with pytest.raises(AdoptionError, match="known only when the file runs"):
+        adopted(
+            ONE_GPU + 'addr=$(hostname)\nurl=tcp://$addr:1\naddr=$(date)\nsrun bash -c "python a.py $url"\n', tmp_path
+        )
+
+
+def test_a_loop_over_the_arguments_stays_a_loop(tmp_path: Path) -> None:
+    text = (
+        ONE_GPU
+        + 'small=0\nfor one in "$@"; do\n  [[ $one == --small ]] && small=1 && break\ndone\npython train.py $small\n'
+    )
+    for given in ((), ("a b", "--large")):
+        _, prologue = words_and_prologue(text, tmp_path, *given)
+        assert any(line.startswith("for one in") for line in prologue)
+        assert "small=1" not in prologue
+        assert [line for line in prologue if line.startswith("set --")] == (["set -- 'a b' --large"] if given else [])
+
+
+def test_an_array_that_nobody_asks_for_is_none(tmp_path: Path) -> None:
+    text = 'if [ -z "$SLURM_ARRAY_TASK_ID" ]; then\n  python train.py\nelse\n  python train.py --seed $SLURM_ARRAY_TASK_ID\nfi\n'
+    assert words_and_prologue(ONE_GPU + text, tmp_path)[0] == ["python", "train.py"]
+    assert words_and_prologue(ONE_GPU + "#SBATCH --array=0-3\n" + text, tmp_path)[0][:2] == ["bash", "-c"]
+
+
+def test_what_git_would_change_is_the_projects_and_not_its_copys(tmp_path: Path) -> None:
+    text = "git pull || exit 1\ngit checkout -q v2\ngit log -1 > version.txt\npython train.py\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert [one.line for one in adoption.account.lost] == [4, 5]
+    assert "git log -1 > version.txt" in cluster_from_text(adoption.cluster or "", "c.yaml").prologue
+
+
+def test_what_a_substitution_pipes_is_not_the_output_of_ranks(tmp_path: Path) -> None:
+    adoption = adopted(
+        ONE_GPU + "srun python train.py $(head -n 3 runs.txt 2>/dev/null | tail -n 1) | tee log\n", tmp_path
+    )
+    assert [one.text for one in adoption.account.sorted if one.text[:1] in "|>2"] == ["| tee log"]
+
+
+def test_the_only_script_that_is_not_here_trains(tmp_path: Path) -> None:
+    assert words_and_prologue(ONE_GPU + "bash scripts/run.sh --lr 1\n", tmp_path)[0] == [
+        "bash",
+        "scripts/run.sh",
+        "--lr",
+        "1",
+    ]
+    for text in ("bash submit_all.sh\n", "bash setup_env.sh\n", "bash a.sh\nbash b.sh\n"):
+        with pytest.raises(AdoptionError, match="starts nothing that trains"):
+            adopted(ONE_GPU + text, tmp_path)
+
+
+def test_the_file_itself_is_its_copy_in_the_project(tmp_path: Path) -> None:
+    _, prologue = words_and_prologue(ONE_GPU + "cp $0 /out/\npython train.py\n", tmp_path)
+    assert prologue[-1] == "cp $TRAINJOB_RUN_DIR/code/project/train.sbatch /out/ || true"
+
+
+def test_a_container_within_the_shell_of_a_rank_that_has_one_is_refused(tmp_path: Path) -> None:
+    text = "srun bash -c 'apptainer exec a.sif python get.py && apptainer exec a.sif python train.py'\n"
+    with pytest.raises(AdoptionError, match="containers one after another"):
+        adopted(ONE_GPU + text, tmp_path)
+
+
+def test_variables_of_perl_and_awk_are_none_of_the_shells(tmp_path: Path) -> None:
+    text = "perl -e 'print $slots' > hosts\nawk '{ print $value }' hosts > more\necho $SITE > here\npython train.py\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert [one.text for one in adoption.account.entries if "login_environment" in one.what] == ["$SITE"]
+
+
+def test_a_folder_below_that_of_the_submission_is_told(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "here=$PWD\ncd $here/code\npython train.py\n", tmp_path)
+    moved = [(one.where.value, one.what) for one in adoption.account.sorted if one.text == "cd $here/code"]
+    assert "not carried over" in moved[0] or moved[0][1] == "command"
+
+
+def test_a_move_in_a_branch_is_no_way_back_from_the_nodes_disk(tmp_path: Path) -> None:
+    text = (
+        "cd $SLURM_TMPDIR\npython -m venv env\nif [ -d /x ]; then\n  cd /x\nfi\ncp a b\ncd $CODE/src\npython train.py\n"
+    )
+    _, prologue = words_and_prologue(ONE_GPU + text, tmp_path)
+    at = prologue.index("python -m venv env")
+    assert prologue[at - 1] == 'cd "$SLURM_TMPDIR"'

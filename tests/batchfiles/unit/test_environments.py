@@ -183,3 +183,18 @@ def test_programs_that_set_up_an_environment_are_compared_in_their_order() -> No
     assert both == ["the file calls module load b, and the job does not"]
     turned = differences(Proof([FIRST], [FIRST], setup=(["a", "b"], ["b", "a"])))
     assert turned == ["the file calls a; b, and the job b; a"]
+
+
+def test_an_address_with_a_password_is_compared_and_printed_by_nobody() -> None:
+    proxy = {"HTTPS_PROXY": "http://me:IDd1jJ7pW7MXd1od63GnWe@10.1.20.50:23128", "SITE": "http://10.1.20.50/x"}
+    assert environments({**GIVEN, **proxy}, GIVEN) == ({"SITE": "http://10.1.20.50/x"}, {})
+
+
+def test_what_the_batch_shell_sets_up_behind_the_training_is_no_part_of_it() -> None:
+    seen = rank_in("/p", "python train.py", 1)
+    seen = replace(seen, processes=[replace(seen.processes[0], began_at=5.0)])
+    words = [("conda", "activate", "a"), ("conda", "deactivate")]
+    calls = [
+        Call("node1", in_step=False, folder="/p", words=one, at=at) for one, at in zip(words, (4.0, 6.0), strict=True)
+    ]
+    assert proofs.setup_calls(replace(seen, calls=calls), ["/p"]) == ["conda activate a"]

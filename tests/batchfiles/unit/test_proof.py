@@ -224,6 +224,13 @@ def test_what_sbatch_refuses_is_taken_out_of_a_copy(tmp_path: Path, text: str, t
     assert (copy and copy.path.read_text()) == taken
 
 
+def test_an_option_that_sbatch_refuses_is_taken_out_of_a_copy(tmp_path: Path) -> None:
+    script = script_of(tmp_path / "a", b"#!/bin/sh\n#SBATCH --time =\n#SBATCH -N 1\nx\n", SiteFacts(), ())
+    copy = taken_by_sbatch(script, tmp_path / "copy", "Invalid --time specification")
+    assert copy is not None
+    assert copy.path.read_text() == "#!/bin/sh\n#\n#SBATCH -N 1\nx\n"
+
+
 def test_the_program_may_be_a_variable_of_the_shell_that_submits() -> None:
     for text, name in (("$PROGRAM --lr 1", "PROGRAM"), ("${PROGRAM}", "PROGRAM"), ("train.py $ARGS", None)):
         script = script_of(Path("x"), f"#!/bin/bash\nsrun accelerate launch {text}\n".encode(), SiteFacts(), ())
@@ -259,6 +266,18 @@ def rank_in(folder: str, words: str, cpus: int, **environment: str) -> Recording
     )  # fmt: skip
     job = EndedJob("7", "COMPLETED", 0, 0, ("node1",), 0, "", "", "")
     return Recording([job], [SlurmStep("7.0", "python", ("node1",), 2, cpus)], [process], (), 0)
+
+
+def test_what_each_run_draws_anew_has_to_be_there_and_may_be_another(tmp_path: Path) -> None:
+    script = script_of(
+        tmp_path / "a", b"#!/bin/sh\nexport ID=$RANDOM RUN=$(date +%s) FIX=1\nsrun python train.py\n", SiteFacts()
+    )
+    one, other, without = (
+        rank_in("/p", "python train.py", 2, RUN="9", FIX="1", **given) for given in ({"ID": "1"}, {"ID": "2"}, {})
+    )
+    for ours, differ in ((other, []), (without, ["environment"])):
+        proof = proofs.compared(script, one, ours, None, ({}, {}), ("/p", "/p"), ())
+        assert [difference.aspect for difference in proof.differences()] == differ
 
 
 def test_the_folder_that_a_rank_starts_in_makes_no_difference() -> None:

@@ -107,3 +107,10 @@ def test_whole_nodes_without_a_directive_have_the_cpus_for_which_the_file_asks()
 def test_a_resource_beside_the_gpus_does_not_take_their_place() -> None:
     node = requested_cluster.cluster_from(script("--gpus-per-node=4", "--gres=gpumem:24G")).node
     assert (node.accelerators, node.gres, node.type) == (4, None, None)
+
+
+def test_an_option_that_no_slurm_has_is_a_plugins() -> None:
+    assert requested_cluster.site_options(script("--quota-kind=spot", "--bb-lite", "--nodez=1")) == [
+        "quota-kind=",
+        "bb-lite",
+    ]

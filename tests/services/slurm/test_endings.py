@@ -166,6 +166,7 @@ def test_what_comes_after_an_interrupted_run_waits_until_it_is_complete(login: L
     until(lambda: evaluation.word("state") == "COMPLETED", f"{name}'s evaluation to be made", LIMIT_S, POLL_S)
 
 
+@pytest.mark.full
 def test_what_comes_after_an_array_waits_for_all_that_continues_its_elements(login: Login) -> None:
     first = at_work(login, "elements", "periodic", options=("--array=1-2",))
     second = dataclasses.replace(first, run=Run(login.here, first.run.folder.parent / "2"))

@@ -16,11 +16,12 @@ import sys
 from pathlib import Path
 from typing import Optional, Sequence
 
-from trainjob.contract import clock, exits
+from trainjob.contract import clock, environment, exits
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import GRACE_S
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, guarded, in_child
+from trainjob.records import attempts
 
 # The launcher kills a rank that has not ended after its grace period; mpirun needs a moment to notice.
 _MORE_S = 10.0
@@ -38,9 +39,12 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("a command is expected after --")
     options = parser.parse_args(arguments[:at])
     processes.end_with_parent(parent=options.parent)
-    code = guarded(Starter(command, options.grace_s + _MORE_S).run)
+    code, paths = guarded(Starter(command, options.grace_s + _MORE_S).run), RunPaths(Path(options.run_dir))
     # The launcher returned 0 for CHECKPOINTED, because mpirun would take any other code for a failure.
-    return exits.CHECKPOINTED if code == exits.DONE and RunPaths(Path(options.run_dir)).requeue.exists() else code
+    if code == exits.DONE and paths.requeue.exists():
+        code = exits.CHECKPOINTED
+    attempts.leave_end_mark(paths, int(os.environ.get(environment.ATTEMPT, "1")), None, code)
+    return code
 
 
 class Starter:

@@ -18,6 +18,7 @@ from trainjob.launch import processes
 from trainjob.launch.options import GRACE_S
 from trainjob.launch.ranks.guard import guarded
 from trainjob.launch.roles.supervise import Place, Supervision
+from trainjob.records import attempts
 from trainjob.records.files import keep_others_from_writing
 
 
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX
-    return guarded(supervision.run)
+    code = guarded(supervision.run)
+    attempts.leave_end_mark(paths, supervision.attempt, None, code)
+    return code
 
 
 def _read(words: List[str]) -> "tuple[List[Place], List[str]]":

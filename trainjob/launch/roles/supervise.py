@@ -91,7 +91,7 @@ class Supervision:
                 "submit the job again",
             )
         self._paths, self._grace_s = paths, grace_s
-        self._attempt = int(os.environ.get(environment.ATTEMPT, "1"))
+        self.attempt = int(os.environ.get(environment.ATTEMPT, "1"))
         self._main = _Part(parsed.main, parsed.needs, command)
         self._servers = [
             _Part(role.name, role.needs, place.words, role, place.host) for role, place in zip(parsed.servers, places)
@@ -136,13 +136,13 @@ class Supervision:
     def _start(self, part: _Part) -> None:
         environ = dict(os.environ)
         if part.role is not None:
-            seed = "%s %d %s" % (self._paths.folder, self._attempt, part.name)
+            seed = "%s %d %s" % (self._paths.folder, self.attempt, part.name)
             if not part.was_ready:  # else the others know its address
                 part.port = ready.port_on(part.host, "%s %d" % (seed, part.starts))
             environ[environment.MASTER_ADDR] = part.host
             environ[environment.MASTER_PORT] = str(ready.port_on(part.host, seed + " ranks"))
             place = self._paths.of_role(part.name)
-            role_records.begin(place, self._attempt)
+            role_records.begin(place, self.attempt)
             if part.role.ready.startswith(roles.FILE):
                 remove_if_there(place.folder / part.role.ready[len(roles.FILE) :])
         for server in self._servers:
@@ -209,8 +209,8 @@ class Supervision:
             part.process, part.since, part.is_ready = None, clock.monotonic(), False
             place = self._paths.of_role(part.name)
             if part.role is not None:
-                has_mark = place.end_mark(self._attempt, 0).exists()
-                was_told = place.terminated(self._attempt).exists()
+                has_mark = place.end_mark(self.attempt, 0).exists()
+                was_told = place.terminated(self.attempt).exists()
                 part.from_outside = part.is_step and not part.is_ending and (was_told or not has_mark)
                 self._note(part, role_records.ENDED)
 
@@ -218,7 +218,7 @@ class Supervision:
         if part.role is None:
             return
         address = "%s:%d" % (part.host, part.port)
-        record = RoleRecord(self._attempt, state, address, part.starts, clock.time(), part.code)
+        record = RoleRecord(self.attempt, state, address, part.starts, clock.time(), part.code)
         try:
             role_records.write(self._paths.of_role(part.name), record)
         except OSError as error:  # a full disk must not end the job
@@ -231,7 +231,7 @@ class Supervision:
         place, code = self._paths.of_role(part.name), part.code or exits.USER_OR_CLUSTER_CAN_FIX
         self._note(part, role_records.FAILED)
         failure = Failure(
-            attempt=self._attempt,
+            attempt=self.attempt,
             rank=0,
             host=part.host or host.own_name(),
             exit_code=code,

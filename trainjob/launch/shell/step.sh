@@ -104,14 +104,6 @@ step_is_gone() {
   [[ "$word" == "$TRAINJOB_TOKEN" ]]
 }
 
-# The launcher leaves a mark for each of its ranks when it has ended: .ended/ATTEMPT.RANK, with the exit code.
-all_ranks_have_ended() {
-  local marks=(.ended/"$TRAINJOB_ATTEMPT".*)
-  # A job on a range of nodes with one rank each does not state their number.
-  local ranks_of_job=${job_ranks:-$((${SLURM_JOB_NUM_NODES:-0} * ${SLURM_NTASKS_PER_NODE:-1}))}
-  [[ -e "${marks[0]}" && "${#marks[@]}" -ge "$ranks_of_job" ]] && ((ranks_of_job > 0))
-}
-
 # A rank that fails has srun end the others, which leave marks.
 others_are_lost() {
   local since clock_s code_of_marks
@@ -127,16 +119,4 @@ all_ranks_have_succeeded() {
   if [[ -e .terminated.$TRAINJOB_ATTEMPT || -e requeue ]] || ! all_ranks_have_ended; then return 1; fi
   read_marks
   ((code_of_marks == 0))
-}
-
-# Sets code_of_marks, which its caller has as a local name, to the first code of the marks that is not 0.
-read_marks() {
-  local mark word
-  code_of_marks=0
-  for mark in .ended/"$TRAINJOB_ATTEMPT".*; do
-    read_word "$mark"
-    if [[ ! "$word" =~ ^[0-9]{0,9}$ ]]; then word=1; fi
-    code_of_marks=$((10#${word:-0}))
-    if ((code_of_marks > 0)); then return 0; fi
-  done
 }
