@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
-from batchfiles.bash.values import HOLE, Value, names_calculated, unknown
-from trainjob.contract.programs.helpers import CONTAINERS, SHELLS
+from batchfiles.bash.values import HOLE, Value, joined, names_calculated, unknown
+from trainjob.contract.programs.helpers import CONTAINERS, GIVE_SHELL, SHELLS
+from trainjob.contract.programs.ranks import SLURM_PLACE
 from trainjob.contract.programs.slurm_options import read_options
 
 if TYPE_CHECKING:
@@ -132,7 +133,13 @@ def _eval(shell: ShellReader, command: ShellCommand) -> None:
         if not re.search(r"conda|mamba|pyenv|module|direnv|spack", command.words[-1].source + origins):
             shell.variables.open_ended = True
         return
-    shell.run_text(text, command.line, shell_of_its_own=False)
+    value = joined((word.value for word in command.words[1:]), " ")
+    shell.run_text(text, command.line, shell_of_its_own=False, holes=value.sources, ranks=_ranks(shell, value))
+
+
+def _ranks(shell: ShellReader, value: Value) -> frozenset[str]:
+    """Return the variables that differ between ranks, and have been expanded before there are any."""
+    return frozenset() if shell.variables.in_step else value.origins & frozenset(SLURM_PLACE)
 
 
 def _source(shell: ShellReader, command: ShellCommand) -> None:
@@ -168,15 +175,16 @@ def _bash(shell: ShellReader, command: ShellCommand) -> None:
 
 
 def _as_rank(shell: ShellReader, command: ShellCommand, word: Word, line: int, own: Sequence[Word] = ()) -> None:
-    outer = shell.variables
+    outer, ranks = shell.variables, _ranks(shell, word.value)
     shell.variables = outer.copy()
     shell.variables.values |= command.settings
     shell.variables.exported |= set(command.settings)
     is_variable = re.fullmatch(r'"?\$\{?\w+\}?"?', word.source) is not None
     holes = word.value.sources
     shell.run_text(
-        word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes, arguments=list(own)
-    )
+        word.text, line, shell_of_its_own=True, written_there=not is_variable, holes=holes, ranks=ranks,
+        arguments=list(own),
+    )  # fmt: skip
     shell.variables = outer
 
 
@@ -212,6 +220,10 @@ def _inner_shell(shell: ShellReader, command: ShellCommand, start: int) -> None:
     words = command.words
     for at in range(start, len(words)):
         name = words[at].text.rpartition("/")[2]
+        if name == "srun" or (command.name in GIVE_SHELL and re.search(r"\s", words[at].text)):
+            inner = ShellCommand(words[at:], command.line, command.settings, shell.variables, command.options)
+            _srun(shell, inner) if name == "srun" else _as_rank(shell, inner, words[at], words[at].line or command.line)
+            return
         follows = words[at + 1].text if at + 1 < len(words) else ""
         is_script = at == start and re.fullmatch(r"\.{0,2}/?[\w./-]+\.(?:sh|bash)", words[at].text)
         if is_script or (name in SHELLS and (follows or command.reads is not None)):
@@ -242,7 +254,7 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "srun": _srun,
     **dict.fromkeys(SHELLS, _bash),
     **dict.fromkeys(
-        (*CONTAINERS, "env", "exec", "time", "nohup", "timeout"),
+        (*CONTAINERS, *GIVE_SHELL, "env", "exec", "time", "nohup", "timeout", "xargs", "stdbuf", "numactl", "setsid"),
         lambda shell, command: _inner_shell(shell, command, 1),
     ),
 }

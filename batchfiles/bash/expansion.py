@@ -165,19 +165,24 @@ class Expander:
         self.variables, self._run, self._calculate, self._give = variables, run, calculate, give
         self._written = b""
         self._holes: tuple[str, ...] = ()
+        self._ranks: frozenset[str] = frozenset()
         self._spread = self._grown = 0
 
-    def expanded_before(self, text: str, holes: tuple[str, ...]) -> None:
-        """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node."""
+    def expanded_before(self, text: str, holes: tuple[str, ...], ranks: frozenset[str]) -> None:
+        """Take the variable of each hole in `text`, which the batch shell has expanded, on the first node.
+
+        `ranks` are those of its variables that differ between ranks.
+        """
+        self._ranks = ranks
         self._written = text.encode()
         self._holes = tuple("" if name in ("$HOSTNAME", "$SLURMD_NODENAME") else name for name in holes)
 
     def _literal(self, text: str, start: int) -> Value:
         """Return a text that stands at the byte `start`."""
         if HOLE not in text or not self._holes:
-            return Value(text)
+            return Value(text, self._ranks)
         first = self._written[:start].count(HOLE.encode())
-        return Value(text, holes=self._holes[first : first + text.count(HOLE)])
+        return Value(text, self._ranks, self._holes[first : first + text.count(HOLE)])
 
     def value(self, node: Node | None, depth: int = 0) -> Value:
         """Return the value of a word, before it is split."""

@@ -271,6 +271,7 @@ class ShellReader:
         source: str = "",
         written_there: bool = True,
         holes: tuple[str, ...] = (),
+        ranks: frozenset[str] = frozenset(),
         arguments: list[Word] | None = None,
     ) -> None:
         """Read another script: in this shell, as `source` and `eval` do, or as a child.
@@ -285,7 +286,7 @@ class ShellReader:
             variables.set_arguments(arguments)
         inner = ShellReader(self.bash, variables, self.find_script, self.depth + 1)
         inner.at = self.at
-        inner.expander.expanded_before(text, holes)
+        inner.expander.expanded_before(text, holes, ranks)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
         inner.written, inner.unsure, inner.folder = self.written, self.unsure, self.folder
         inner.only_line = 0 if written_there else line

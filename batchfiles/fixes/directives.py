@@ -142,19 +142,28 @@ def _log_folder(script: BatchScript, _one: Finding) -> str:
 
 def _threads(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
-    if launch is None or launch.command.within or (launch.launcher is not None and not processes_of(launch)):
+    if launch is None or launch.outermost.command.within or (launch.launcher is not None and not processes_of(launch)):
         return None
     each = processes_of(launch) if launch.launcher is not None else 1
-    threads = "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$((${{SLURM_CPUS_PER_TASK:-{each}}} / {each}))"
-    start = one.line - 1
+    threads = (
+        "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$(((${{SLURM_CPUS_PER_TASK:-1}} + {(each or 1) - 1}) / {each}))"
+    )
+    start = launch.outermost.line - 1
     return "\n".join([*script.lines[:start], f"export OMP_NUM_THREADS={threads}", *script.lines[start:]])
 
 
 def _log_name(script: BatchScript, one: Finding) -> str | None:
     name = "%A_%a" if script.header.value("array") else "%j"
-    return replaced(
-        r"((?:--output|--out|-o|--error|-e)[=\s]\s*\"?[^\s\"]*?)(\.\w+)?(\"?\s*(?:#.*)?)$", rf"\1-{name}\2\3"
-    )(script, one)
+    pattern = r"((?:--output|--out|-o|--error|--err|-e)[=\s]\s*\"?[^\s\"]*?)(\.\w+)?(\"?\s*(?:#.*)?)$"
+    fixed = {
+        each.line
+        for each in script.header.directives
+        if each.name in ("output", "error") and not re.search(r"%|^/dev/", each.value or "")
+    }
+    return "\n".join(
+        re.sub(pattern, rf"\1-{name}\2\3", line, count=1) if at in fixed | {one.line} else line
+        for at, line in enumerate(script.lines, 1)
+    )
 
 
 def _swapped(script: BatchScript, _one: Finding) -> str | None:
@@ -213,6 +222,28 @@ def _task_a_node(script: BatchScript, one: Finding) -> str | None:
     return with_line(script, one.line, re.sub(pattern, "--ntasks-per-node=1", line))
 
 
+# More gigabytes than these are no likely wish.
+_MOST_GIGABYTES = {"mem": 512, "mem-per-gpu": 256, "mem-per-cpu": 32}
+
+
+def _gigabytes(script: BatchScript, one: Finding) -> str | None:
+    meant = re.match(r"--(\S+)=([0-9]+) ", one.text)
+    if meant is None or int(meant[2]) > _MOST_GIGABYTES[meant[1]]:
+        return None
+    return replaced(r"(--mem\S*[=\s]\s*[0-9]+)", r"\1G")(script, one)
+
+
+def _any_node(script: BatchScript, one: Finding) -> str | None:
+    """Switch a list of nodes off, and keep their number."""
+    named = script.header.value("nodelist") or ""
+    if script.header.value("nodes") is not None:
+        return _off(script, one)
+    alone = sum(other.line == one.line for other in script.header.directives) == 1
+    return (
+        with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}") if alone and "[" not in named else None
+    )
+
+
 SAFE: dict[str, Edit] = {
     "no-such-option": _option_name,
     "directive-refused": _value,
@@ -222,7 +253,7 @@ SAFE: dict[str, Edit] = {
     "output-overwritten": _log_name,
     "logs-swapped": _swapped,
     "requeue-truncates-log": lambda script, _one: directive_added(script, "--open-mode=append"),
-    "mem-in-megabytes": replaced(r"(--mem\S*[=\s]\s*[0-9]+)", r"\1G"),
+    "mem-in-megabytes": _gigabytes,
 }
 UNSAFE: dict[str, Edit] = {
     "nodes-not-given": _task_a_node,
@@ -231,7 +262,7 @@ UNSAFE: dict[str, Edit] = {
     "tilde-in-output": _from_home,
     "log-folder-must-exist": _log_folder,
     "threads-unset": _threads,
-    "nodelist-pinned": _off,
+    "nodelist-pinned": _any_node,
     "gpus-per-task-hides-peers": lambda script, _one: directive_added(script, "--gpu-bind=none"),
     "time-in-minutes": replaced(r"((?:--time|-t)[=\s]\s*[0-9]+:00)\b", r"\1:00"),
 }

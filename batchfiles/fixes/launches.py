@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
+from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, spliced, with_line, with_srun_option
 from batchfiles.fixes.meeting import FIRST_HOST, PORT
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import ray_starts
@@ -26,7 +26,13 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
         return None
     if launch.launcher.name == "accelerate":
         return _machines(script, one, launch)
-    pattern, new = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)", r"\1 --nnodes=$SLURM_NNODES"
+    # Without a place to meet, each node would wait at its own.
+    meets = {"rdzv_backend", "rdzv_endpoint", "master_addr"} & set(launch.launcher.options)
+    place = "" if meets else f' --rdzv-backend=c10d --rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
+    pattern, new = (
+        r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)",
+        rf"\1 --nnodes=$SLURM_NNODES{place}",
+    )
     if "nnodes" in launch.launcher.options:
         pattern, new = r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES"
     return first_changed(script, one, lambda line: re.sub(pattern, new, line, count=1))
@@ -52,10 +58,11 @@ def _with_srun_option(option: str) -> Edit:
     return lambda script, _one: with_srun_option(script, option, script.training)
 
 
-def _cpus(script: BatchScript, _one: Finding) -> str | None:
+def _cpus(script: BatchScript, one: Finding) -> str | None:
     is_unset = any(re.match(r"\s*unset\b.*\bSLURM_CPUS_PER_TASK\b", line) for line in script.lines)
     cpus = str(script.request.cpus_per_task) if is_unset else '"$SLURM_CPUS_PER_TASK"'
-    return with_srun_option(script, f"--cpus-per-task={cpus}", (*script.training, *ray_starts(script)))
+    here = [launch for launch in script.launches if launch.step.line == one.line]
+    return with_srun_option(script, f"--cpus-per-task={cpus}", (*script.training, *ray_starts(script), *here))
 
 
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
@@ -110,7 +117,6 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
     """Return the text with bash -c around the program that srun starts."""
     node = next((each for each in nodes_of(script.root, "command") if each.start_point.row + 1 == launch.line), None)
-    text = script.root.text or b""
     layers = [layer.words[0] for layer in launch.layers if layer.name != "srun" and layer.words]
     program = next(iter((*layers, *launch.program)), None)
     if node is None or "'" in text_of(node) or "$@" in text_of(node):
@@ -130,8 +136,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
     if any('"' in text_of(asked) for asked in nodes_of(node, "command_substitution")):
         return None  # behind a backslash, these quotes would be words of the command that is asked
     inner = _left_to_ranks(command[at:].replace('"', '\\"'))
-    new = f'{command[:at]}bash -c "{first}exec {inner}"'
-    return (text[: node.start_byte] + new.encode() + text[node.end_byte :]).decode()
+    return spliced(script, node.start_byte, node.end_byte, f'{command[:at]}bash -c "{first}exec {inner}"')
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
@@ -167,6 +172,12 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
     return None
 
 
+def _once(script: BatchScript, one: Finding) -> str | None:
+    if any(launch.line == one.line for launch in script.training if not launch.is_beside and launch.is_python):
+        return None  # a function that starts the training as well
+    return replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1")(script, one)
+
+
 def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
     launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
@@ -176,7 +187,7 @@ def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
 
 
 SAFE: dict[str, Edit] = {
-    "srun-may-fan-out": replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1"),
+    "srun-may-fan-out": _once,
     "nnodes-missing": _nnodes,
     "no-kill-on-bad-exit": _with_srun_option("--kill-on-bad-exit=1"),
     "kill-on-bad-exit-0": replaced(r"(--kill-on-bad-exit|-K|SLURM_KILL_BAD_EXIT)(=?)0", r"\1\g<2>1"),

@@ -23,6 +23,12 @@ def with_line(script: BatchScript, number: int, new: str | None) -> str | None:
     return "\n".join(lines)
 
 
+def spliced(script: BatchScript, start: int, end: int, new: str) -> str | None:
+    """Return the text with other bytes from `start` to `end` of the tree; None if the tree is of other bytes."""
+    raw = "\n".join(script.lines).encode()
+    return (raw[:start] + new.encode() + raw[end:]).decode() if raw == script.root.text else None
+
+
 def replaced(pattern: str, new: str | Callable[[re.Match[str]], str], flags: int = 0) -> Edit:
     """Return an edit of the first match in the fault's line, or in those that continue it."""
     return lambda script, one: first_changed(

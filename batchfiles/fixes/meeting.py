@@ -6,7 +6,7 @@ import re
 
 from batchfiles.fixes.lines import Edit, exported, replaced, with_line
 from batchfiles.rules.codes import Finding
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import BatchScript, nodes_of
 
 FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
 PORT = "$((20000 + SLURM_JOB_ID % 20000))"
@@ -35,8 +35,9 @@ def _port(script: BatchScript, one: Finding) -> str | None:
     if match is None:
         return None
     stated = re.compile(rf"^(?!\s*(?:#|echo|printf)).*(?<![\w.]){match[1]}(?![\w.])")
-    if sum(stated.match(line) is not None for line in script.lines) > 1:
-        return None  # who meets there reads it in several places
+    places = [at for at, line in enumerate(script.lines) if stated.match(line)]
+    if len(places) > 1:
+        return _ports_at(script, match[1], places)
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
         return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={PORT}", line))
@@ -45,16 +46,37 @@ def _port(script: BatchScript, one: Finding) -> str | None:
         if line.lstrip().startswith("#"):
             continue
         default = re.sub(rf"\$\{{\w+:-{match[1]}\}}", PORT, line, count=1)
-        new = default if default != line else re.sub(rf"(?<![\w.])\"?{match[1]}\"?(?![\w.])", PORT, line, count=1)
+        new = (
+            default
+            if default != line
+            else re.sub(rf"\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])", PORT, line, count=1)
+        )
         if new != line:
             return with_line(script, number, new)
     return None
+
+
+def _ports_at(script: BatchScript, port: str, places: list[int]) -> str | None:
+    """Return the text with the job's own port in several lines; None unless each says that it is a port, to a shell."""
+    lines = list(script.lines)
+    is_port = re.compile(rf"((?i:port)\w*[= ]\"?|[\w}})]\"?:){port}(?![\w.])")
+    for at in places:
+        lines[at], count = is_port.subn(lambda found: found[1] + PORT, lines[at])
+        if count != len(re.findall(rf"(?<![\w.]){port}(?![\w.])", script.lines[at])) or "'" in lines[at]:
+            return None
+    quoted = (node for node in nodes_of(script.root, "heredoc_body", "raw_string"))
+    within = {row for node in quoted for row in range(node.start_point.row, node.end_point.row + 1)}
+    return None if within & {*places} else "\n".join(lines)
 
 
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w+=", line):
         return _first_host(script, one)
+    if "without --master-addr" in one.text:
+        launcher = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)"
+        endpoint = f'--rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
+        return replaced(launcher, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
     if "without --rdzv-endpoint" in one.text:
         first = FIRST_HOST.replace('"', "")  # a fix for numbers of ranks may put the command into quotes
         endpoint = rf'\1 --rdzv-endpoint="{first}:{PORT}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -72,9 +73,8 @@ def mended(
             break
         finding, text = step
         better = _followed_up(path, text, site, Counter(one.code for one in findings), finding, fixers)
-        starts = len(script.training)
-        if better is not None and starts > len(script_of(path, better, site).training):
-            better = None  # what the file starts is in a comment, or behind the end of a command
+        if better is not None and _loses(script, script_of(path, better, site)):
+            better = None
         if better is not None and (not readable or grammar(better) is None):
             current = better
             codes.append(finding.code)
@@ -82,6 +82,21 @@ def mended(
         else:
             failed.add((finding.code, finding.text))
     return MendedFile(path, raw, current, tuple(codes))
+
+
+# A variable, or a quote, that a program gets as it is written.
+_AS_WRITTEN = re.compile(r"\S*(?:\"|\$\{?[A-Z])\S*")
+
+
+def _loses(before: BatchScript, after: BatchScript) -> bool:
+    """Return whether an edit has taken a training away, or put words where bash expands none, or nothing is left."""
+
+    def odd(script: BatchScript) -> int:
+        words = (word.text for one in script.commands if one.name not in ("echo", "printf") for word in one.words)
+        bare = sum(len(one.words) == 1 and one.name in ("export", "readonly", "declare") for one in script.commands)
+        return bare + sum(_AS_WRITTEN.fullmatch(text) is not None for text in words)
+
+    return len(before.training) > len(after.training) or odd(before) < odd(after)
 
 
 def _first_of(safe: Edit | None, unsafe: Edit) -> Edit:
@@ -106,7 +121,14 @@ def _steps(
 _HIDING = frozenset(
     (
         *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
-        *("directive-cut", "broken-continuation", "unset-variable", "command-not-found", "sbatch-of-a-program"),
+        *(
+            "directive-cut",
+            "broken-continuation",
+            "unset-variable",
+            "command-not-found",
+            "sbatch-of-a-program",
+            "typographic-sign",
+        ),
     )
 )
 

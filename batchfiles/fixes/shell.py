@@ -6,7 +6,16 @@ import re
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import Edit, directive_added, exported, first_changed, launch_at, replaced, with_line
+from batchfiles.fixes.lines import (
+    Edit,
+    directive_added,
+    exported,
+    first_changed,
+    launch_at,
+    replaced,
+    spliced,
+    with_line,
+)
 from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram, number_of
@@ -226,13 +235,13 @@ def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
         return "\n".join([*script.lines, ""]).rstrip("\n") + '\nexit "${code:-0}"\n'
     if {*launch.command.within} - {"loop"} or launch.command.background or launch.source or launch.command.piped_into:
         return None
-    text, last = script.root.text or b"", script.root.children[-1:] if script.root.children else []
+    last = script.root.children[-1:] if script.root.children else []
     kinds = ("command", "redirected_statement")
     nodes = [each for each in nodes_of(script.root, *kinds) if each.start_point.row + 1 == launch.line]
     if not nodes or b"<<" in (nodes[0].text or b"") or any(text_of(one).startswith("exit") for one in last):
         return None
-    end = nodes[0].end_byte
-    return (text[:end] + b" || failed=$?" + text[end:]).decode().rstrip("\n") + '\nexit "${failed:-0}"\n'
+    kept = spliced(script, nodes[0].end_byte, nodes[0].end_byte, " || failed=$?")
+    return None if kept is None else kept.rstrip("\n") + '\nexit "${failed:-0}"\n'
 
 
 def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
@@ -285,11 +294,15 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
     """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
     name = one.text.partition("=")[0]
     setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
+    only = rf"{setting.pattern}(?:;|&&|\|\|)"
+    alone = re.compile(rf"\b(?:export|readonly|declare(?: -\w+)*) +(?={only}){setting.pattern}")
     for number in range(one.line, len(script.lines) + 1):
         line = script.lines[number - 1]
-        rest = setting.sub("", line, count=1)
+        rest = setting.sub("", alone.sub(": ", line, count=1), count=1)
         if rest != line:
-            is_whole = rest.partition(" #")[0].strip("# \t") in ("", "export", "\\")
+            is_whole = re.fullmatch(
+                r"(?:export|readonly|declare\s+-\w+)?;?\s*\\?", rest.partition(" #")[0].strip("# \t")
+            )
             in_text = any(
                 node.start_point.row < number - 1 <= node.end_point.row
                 for node in nodes_of(script.root, "string", "raw_string", "heredoc_redirect")
@@ -298,6 +311,11 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
         if number >= one.line and not line.endswith("\\"):
             return None
     return None
+
+
+def _unless_not_asked(script: BatchScript, one: Finding) -> str | None:
+    """Leave the choice of GPUs to Slurm, if it makes one."""
+    return _unset(script, one) if script.asks_for_gpus else None
 
 
 def _with_own_hosts(script: BatchScript, one: Finding) -> str | None:
@@ -316,6 +334,9 @@ _MEETS = re.compile(
 )
 
 
+_IS_ONE_RANK = re.compile(r"(?i)\b(?:\w+[-_])?rank[= ][0-9]")
+
+
 def _on_one_node(script: BatchScript) -> str | None:
     """Ask for the one node that is used: each of several copies of a program would do the same.
 
@@ -331,6 +352,10 @@ def _on_one_node(script: BatchScript) -> str | None:
 def _with_srun(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     launcher = None if launch is None else launch.launcher
+    if sum(not each.command.dead for each in script.training) > 1 and any(
+        each.command.background or _IS_ONE_RANK.search(each.command.text) for each in script.training
+    ):
+        return None  # the file starts each rank itself
     if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
         return replaced(r"^(\s*)(?=\S)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 ")(
             script, one
@@ -391,7 +416,9 @@ _SUBMITTED = """$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\\([^
 
 
 def _own_folder(script: BatchScript, one: Finding) -> str | None:
-    pattern = r"\$\(dirname[^)]*?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?\)|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
+    own = r"\"?\$\{?(?:0|BASH_SOURCE(?:\[0\])?)\}?\"?"
+    pattern = rf"\$\(dirname[^()]*?(?:\"?\$\((?:realpath|readlink)[^()]*?{own}\)\"?|{own})\)"
+    pattern += r"|\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
     return replaced(pattern, lambda _match: f'$(dirname "{_SUBMITTED}")')(script, one)
 
 
@@ -423,7 +450,7 @@ UNSAFE: dict[str, Edit] = {
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
-    "sets-visible-devices": _unset,
+    "sets-visible-devices": _unless_not_asked,
     "device-beyond-gpus": _unset,
     "container-without-gpus": replaced(r"\b(docker|podman) run\b|\b(apptainer|singularity) (exec|run)\b", _with_gpus),
     "conda-without-hook": replaced(

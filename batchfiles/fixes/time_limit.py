@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+from batchfiles.bash.expansion import text_of
+from batchfiles.fixes.lines import spliced
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
+from trainjob.contract.programs.helpers import SHELLS
 
 _WAITED = (
     "training=$!",
@@ -16,6 +19,8 @@ _WAITED = (
     "done",
     '(exit "${code:-0}")',
 )
+# A signal that a shell ignores is ignored by what it becomes, until a program sets a handler of its own.
+_DEAF = """bash -c 'trap "" USR1; exec "$@"' - """
 _MOST_RESTARTS = 20  # a program that does not resume would begin anew for ever
 _REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
@@ -31,6 +36,9 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
+    deaf = _at_program(script, launch) if launch.srun is not None and _has_deaf_parent(launch) else None
+    if deaf == 0:
+        return None
     if launch.srun is None and launch.launcher is not None and _has_parent(launch):
         return None  # neither the parent nor its child, the launcher, passes the signal on
     mpi = launch.layer("mpirun")
@@ -44,7 +52,10 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     ):
         return None
     first, last = rows
-    lines = list(script.lines)
+    text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, _DEAF)
+    if text is None:
+        return None
+    lines = text.split("\n")
     if lines[last - 1].rstrip().endswith("&"):
         return None
     lines[first - 1 : last] = _around(launch, lines[first - 1 : last])
@@ -61,6 +72,25 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
         elif sum(one.line == number for one in script.header.directives) == 1:
             lines[number - 1] = f"#SBATCH {option}"
     return "\n".join([*lines[:at], *added, *lines[at:]])
+
+
+def _has_deaf_parent(launch: LaunchedProgram) -> bool:
+    """Return whether a task of srun is a launcher or a shell: USR1, which all processes of a step get, would end it."""
+    return launch.launcher is not None or any(
+        word.text.rpartition("/")[2] in SHELLS for word in launch.step.program[:1]
+    )
+
+
+def _at_program(script: BatchScript, launch: LaunchedProgram) -> int:
+    """Return the byte of the file where srun's own options end; 0 where it does not stand there as a word."""
+    step = launch.step
+    srun = next(layer for layer in step.layers if layer.name == "srun")
+    first = srun.words[len(srun.words) - srun.left].source if srun.left else ""
+    for node in nodes_of(script.root, "command"):
+        if node.start_point.row + 1 == step.line:
+            words = [child for child in node.named_children[1:] if text_of(child) == first]
+            return words[0].start_byte if words else 0
+    return 0
 
 
 def _by_ssh(script: BatchScript, launch: LaunchedProgram) -> bool:
@@ -94,7 +124,6 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
     every = [launch for launch in script.training if not launch.command.dead]
     living = [launch for launch in every if not launch.is_beside] or every
-    living = [launch for launch in living if not launch.outermost.command.background] or living
     outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
 

@@ -34,6 +34,11 @@ def secrets(script: BatchScript) -> Iterator[Finding]:
         if any(holds_secret(word.text) for word in given) or (not prints and secrets_in(text)):
             yield found("secret-in-script", command, f"{command.name} is given a key in the file")
 
+    for at, comment in script.comments:
+        text = comment.lstrip("# ")
+        if secrets_in(text) or any(holds_secret(word) for word in text.split()):
+            yield Finding("secret-in-script", at, "a comment has a key")
+
 
 def devices(script: BatchScript) -> Iterator[Finding]:
     """Find GPUs that are chosen by hand; several choices divide the job's own among programs."""

@@ -13,6 +13,7 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
+from batchfiles.slurm.servers import NEVER_ENDS
 from trainjob.contract.programs.helpers import PRINTERS, SHELLS
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
@@ -192,6 +193,7 @@ _RAY_JOB = re.compile(r"(?:\S*/)?ray job submit\b")
 
 def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
+    yield from _ended_daemons(script)
     yield from _submitted_to_ray(script)
     main = [launch for launch in script.training if not launch.command.dead]
     if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
@@ -211,6 +213,21 @@ def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
     if all(_ends_at_once(one) for one in behind):
         text = "ray job submit --no-wait, and nothing behind it waits"
         yield found("nothing-waits", last, text)._replace(own_cure="Leave out --no-wait.")
+
+
+def _ended_daemons(script: BatchScript) -> Iterator[Finding]:
+    """Find steps that start Ray's daemons and end: Slurm ends with a step all that it has started."""
+    for launch in script.launches:
+        words = [word.text for word in launch.program]
+        if (
+            words[:2] == ["ray", "start"]
+            and launch.srun is not None
+            and launch.outer is None
+            and "--block" not in words
+        ):
+            text = "ray start without --block: the step ends at once, and Ray's daemons with it"
+            yield found("nothing-waits", launch, text)._replace(own_cure="srun … ray start … --block &")
+            return
 
 
 def _ends_at_once(command: ShellCommand) -> bool:
@@ -302,10 +319,8 @@ def cleanup(script: BatchScript) -> Iterator[Finding]:
 
 
 _DAEMON = re.compile(
-    r"ray start .*--block|tensorboard\b|vllm serve|vllm\.entrypoints|jupyter\b|http\.server|"
-    r"nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|"
-    r"redis-server|mlflow (?:ui|server)|dcgmi dmon|trl vllm-serve|sglang\.launch_server|"
-    r"^watch "
+    r"ray start .*--block|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|"
+    rf"dcgmi dmon|^watch |{NEVER_ENDS.pattern.removeprefix('(?i)')}"
 )
 
 

@@ -12,6 +12,7 @@ from batchfiles.bash.values import HOLE, Value
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.servers import NEVER_ENDS
 from trainjob.contract.programs.ranks import SLURM_PLACE
 
 ADDRESS_NAMES = (
@@ -132,8 +133,19 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
         given = {"rdzv_endpoint", "rdzv_conf", "standalone"} & set(
             launcher.options
         ) or "PET_RDZV_ENDPOINT" in launch.command.variables.values
-        if backend is not None and backend.text == "c10d" and not given:
+        is_c10d = backend is not None and backend.text == "c10d"
+        if is_c10d and not given:
             yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
+        nodes = option(launcher, "nnodes")
+        given = (
+            given
+            or "master_addr" in launcher.options
+            or "PET_MASTER_ADDR" in launch.command.variables.values
+            or launch.has_unknown_options
+        )
+        if not (is_c10d or given) and backend is None and nodes is not None and nodes.text != "1":
+            text = "torchrun without --master-addr meets at 127.0.0.1, whatever MASTER_ADDR is"
+            yield found("addr-localhost", launch, text)
 
 
 def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
@@ -221,9 +233,10 @@ def _ports(script: BatchScript) -> Iterator[StatedEndpoint]:
 def _ports_in_words(launch: LaunchedProgram) -> Iterator[StatedEndpoint]:
     words = launch.program
     is_ray = bool(words) and words[0].text.rpartition("/")[2] == "ray" and any(word.text == "--head" for word in words)
+    is_server = bool(NEVER_ENDS.search(launch.command.text)) and launch.outermost.command.background
     names = (
-        r"--(?:master[-_]port|main_process_port|dist[-_]url|init[-_]method|coordinator(?:[-_]addr(?:ess)?)?|dist[-_]port%s)"
-        % ("|port" if is_ray else "")
+        r"--(?:master[-_](?:port|addr(?:ess)?)|main_process_port|dist[-_]url|init[-_]method|coordinator(?:[-_]addr(?:ess)?)?|dist[-_]port%s)"
+        % ("|port" if is_ray or is_server else "")
     )
     for at, word in enumerate(words):
         key, equals, text = word.text.partition("=")
@@ -247,14 +260,11 @@ def rendezvous_ids(script: BatchScript) -> Iterator[Finding]:
 
 def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
-    for one in script.assigned("WORLD_SIZE|NUM_PROCESSES|NPROCS_TOTAL"):
-        if (
-            one.name == "WORLD_SIZE"
-            and one.exported
-            and one.value.fixed
-            and one.value.text.isdigit()
-            and int(one.value.text[:9]) > 1
-        ):
+    living = [launch.launcher for launch in script.training if not launch.command.dead]
+    if living and all(one is not None and one.name == "torchrun" for one in living):
+        return  # which gives its workers another
+    for one in script.assigned("WORLD_SIZE"):
+        if one.exported and one.value.fixed and one.value.text.isdigit() and int(one.value.text[:9]) > 1:
             yield found("world-size-fixed", one, f"WORLD_SIZE is always {one.value.text}")
 
 

@@ -151,6 +151,8 @@ def submitted_programs(script: BatchScript) -> Iterator[Finding]:
     for command in script.named("sbatch"):
         words = [word.text for word in command.words[1:]]
         at = max((following for _, _, following in read_options(words)), default=0)
-        if words[at:] and _PROGRAM.fullmatch(words[at]) and words[at + 1 :] and not command.dead:
-            yield found("sbatch-of-a-program", command, f"sbatch {words[at]} {words[at + 1].replace(HOLE, '…')[:30]}")
+        if words[at:] and _PROGRAM.fullmatch(words[at]) and not command.dead:
+            yield found(
+                "sbatch-of-a-program", command, f"sbatch {' '.join(words[at : at + 2]).replace(HOLE, '…')[:40]}"
+            )
             return

@@ -106,7 +106,7 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
         if (
             available is None
             or local is None
-            or per_node > 1
+            or (per_node > 1 and not 1 < local < available <= per_node * local)
             or "cpu" in (launch.launcher.options if launch.launcher else {})
         ):
             continue
@@ -210,21 +210,25 @@ _GPU_NODES = re.compile(r"(?i)gpu|a100|h100|v100|cuda|dgx|gh200|mi[0-9]")
 def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
     """Find several processes for GPUs in a job that asks for none."""
     header = script.header
-    names = (*_ASKS_FOR_GPUS, "gpus-per-socket", "tres-per-task", "exclusive", "cpus-per-gpu")
     sites = " ".join(header.value(name) or "" for name in ("partition", "constraint", "qos", "account", "reservation"))
-    if not header.directives or any(header.value(name) is not None for name in names) or _GPU_NODES.search(sites):
+    if not header.directives or script.asks_for_gpus or _GPU_NODES.search(sites):
         return
-    if any(one.spelled.startswith(("gpu", "gres")) for one in header.directives):
-        return  # no-such-option says so
     if any("sbatch" in comment and re.search(r"--g(?:res|pus)", comment) for _, comment in script.comments):
         return  # its command line has them
-    for launch in _living(script):
+    # A script in a container may be the training.
+    held = [one for one in script.launches if one.layer("container") and not one.command.dead]
+    for launch in (*_living(script), *held):
         own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
         on_cpus = "cpu" in (launch.launcher.options if launch.launcher else ())
         processes = processes_of(launch)
         several = processes > 1 if processes is not None else _counts_gpus(launch)
-        if several and not own and not on_cpus and _FOR_GPUS.search(_code(script)):
-            text = f"{processes or 'several'} processes a node, and no directive asks for GPUs"
+        container, visible = launch.layer("container"), _visible(launch)
+        has_gpus = container is not None and any(
+            word.text in ("--nv", "--rocm", "--gpus=all") for word in container.words[: -container.left or None]
+        )
+        if (several or has_gpus or visible) and not own and not on_cpus and _FOR_GPUS.search(_code(script)):
+            what = f"{processes or 'several'} processes a node" if several else "the training uses GPUs"
+            text = f"{what}, and no directive asks for GPUs"
             yield found("no-gpus", launch, text)
             return
 
@@ -304,8 +308,10 @@ def bad_exit(script: BatchScript) -> Iterator[Finding]:
 
 def _spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     nodes = script.usual_nodes_of(launch)
+    if nodes is not None and nodes > 1:
+        return True
     if nodes is not None:
-        return nodes > 1
+        return launch.launcher is None and launch.is_python and (script.tasks_per_node_of(launch) or 1) > 1
     ignored = any("nodes" in one.meant for one in script.header.ignored)
     unknown_tasks = script.header.value("ntasks") is not None and (script.request.tasks or 2) > 1
     return (

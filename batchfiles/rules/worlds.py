@@ -27,16 +27,11 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that wait for more nodes than anything starts them on."""
     yield from _told_nodes(script)
     launching = [launch for launch in _living(script) if launch.launcher is not None]
-    if len(launching) != 1:
+    if len(launching) > 1 and any(launch.outermost.command.background for launch in launching):
         return  # several together may be the nodes that each of them waits for
-    launch = launching[0]
-    launcher = launch.launcher
-    if (
-        launcher is None
-        or launcher.name not in _COUNTS_NODES
-        or launch.has_unknown_options
-        or _is_one_of_several(launch)
-    ):
+    launch = next((one for one in launching if one.launcher and one.launcher.name in _COUNTS_NODES), None)
+    launcher = launch.launcher if launch is not None else None
+    if launch is None or launcher is None or launch.has_unknown_options or _is_one_of_several(launch):
         return
     wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
     started = script.nodes_of(launch)
@@ -72,7 +67,7 @@ def _told_nodes(script: BatchScript) -> Iterator[Finding]:
 
 def _is_one_of_several(launch: LaunchedProgram) -> bool:
     command = launch.outermost.command
-    return command.background or bool({"loop", "endless", "function"} & set(command.within))
+    return command.background and bool({"loop", "endless", "function"} & set(command.within))
 
 
 _A_HOST = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}|[A-Za-z][\w-]*[0-9](?:\.[\w.-]+)?")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from batchfiles.bash.commands import ShellCommand
-from batchfiles.bash.expansion import text_of
+from batchfiles.bash.expansion import text_of, text_of_expansion
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -144,7 +144,7 @@ def never_set(script: BatchScript) -> Iterator[Finding]:
     text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
     reported: set[str] = set()
     for node in nodes_of(script.root, "simple_expansion", "expansion"):
-        match = re.fullmatch(r"\$(?:([a-z][a-z0-9_]*)|\{([a-z][a-z0-9_]*)(?:\[[^\]]*\])?\})", text_of(node).strip())
+        match = re.fullmatch(r"\$(?:([a-z][a-z0-9_]*)|\{([a-z][a-z0-9_]*)(?:\[[^\]]*\])?\})", text_of_expansion(node))
         name = (match[1] or match[2]) if match else ""
         if not name or name in reported or _FROM_OUTSIDE.fullmatch(name) or _is_set(name, text):
             continue
@@ -192,7 +192,7 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
     reported: set[str] = set()
     dealt_with = {name for pattern in _DEALT_WITH for name in pattern.findall(text_of(script.root))}
     for node in nodes_of(script.root, "simple_expansion", "expansion"):
-        match = re.fullmatch(r"\$\{?(\w+)\}?", text_of(node).strip())
+        match = re.fullmatch(r"\$\{?(\w+)\}?", text_of_expansion(node))
         name, line = match[1] if match else "", node.start_point.row + 1
         options = _OF_OPTIONS.get(name, ())
         if not name or name in reported or name in dealt_with or line > len(script.lines):

@@ -186,7 +186,7 @@ def _is_inside(command: ShellCommand, outer: ShellCommand) -> bool:
 def _starts_shell(launch: LaunchedProgram) -> bool:
     name = launch.program[0].text if launch.program else ""
     is_script = name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
-    return is_script or shell_among(launch.program) < len(launch.program)
+    return is_script or re.search(r"\s", name) is not None or shell_among(launch.program) < len(launch.program)
 
 
 def shell_among(words: Sequence[Word]) -> int:

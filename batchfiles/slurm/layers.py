@@ -30,6 +30,10 @@ _WRAPPERS_WITH_VALUES = {
     "ionice": r"-c|-n",
     "xvfb-run": r"-n|-s",
     "sudo": r"-u",
+    "xargs": r"-n|-I|-P|-L|-d|-a|-s|-E|--max-args|--max-procs|--max-lines|--delimiter|--arg-file",
+    "parallel": r"-j|-N|-n|-a|-S|-I|--jobs|--joblog|--delay|--results|--arg-file|--colsep|--retries|--timeout|--halt",
+    "script": r"$^",
+    "flock": r"-w|--timeout|--wait|-E",
 }
 _WHICH = re.compile(r"\"?(?:\$\(|`)\s*(?:which|command -v)\s+(\w+)\s*[)`]\"?")
 _PYTHON = re.compile(r"(?:python[\d.]*|pypy3?|ipython3?)")
@@ -245,6 +249,6 @@ def _wrapped(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
         words[at].text.startswith("-") or (name == "numactl" and re.fullmatch(r"[\d,-]+", words[at].text))
     ):
         at += 2 if re.fullmatch(_WRAPPERS_WITH_VALUES[name], words[at].text) else 1
-    if name in ("timeout", "taskset") and at < len(words):
+    if name in ("timeout", "taskset", "flock") and at < len(words):
         at += 1
     return words[at:]

@@ -30,6 +30,12 @@ _TO_FILL_IN = re.compile(r"\s*(?:export\s+)?[A-Za-z_]\w*=[^\s'\"<>]*<[A-Za-z][\w
 # The name of the file may precede or follow the option, so the first group is the rest of the command.
 _ON_COMMAND_LINE = re.compile(r"\bsbatch(?=(\s[^#;&|]*))\s(?:[^#;&|]*?\s)?(?:-N\s*|--nodes[=\s])([1-9][0-9]{0,3})\b")
 _SCRIPT = re.compile(r"(?<![\w.=-])([\w.-]+\.(?:sbatch|slurm|sh|bash|job|batch|sub|sl|cmd))\b")
+ASKS_FOR_GPUS = frozenset(
+    (
+        *("gpus", "gres", "gpus-per-node", "gpus-per-task", "ntasks-per-gpu"),
+        *("gpus-per-socket", "tres-per-task", "exclusive", "cpus-per-gpu"),
+    )
+)
 LARGEST_BYTES = 4_000_000
 
 
@@ -80,6 +86,13 @@ class BatchScript:
     def is_batch_file(self) -> bool:
         """True if sbatch has something to read in it."""
         return bool(self.header.directives or self.header.ignored)
+
+    @property
+    def asks_for_gpus(self) -> bool:
+        """True if a directive asks for GPUs, or for whole nodes."""
+        return any(
+            one.name in ASKS_FOR_GPUS or one.spelled.startswith(("gpu", "gres")) for one in self.header.directives
+        )
 
     def named(self, *names: str) -> Iterator[ShellCommand]:
         """Yield the commands of these names."""

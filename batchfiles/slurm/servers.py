@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.slurm.script import BatchScript
 
-# Programs that answer others, by their whole line.
-SERVES = re.compile(
-    r"(?i)\bvllm serve\b|\bvllm\.entrypoints|\bvllm-serve\b|\bsglang\.launch_server|\btext-generation-launcher\b|"
+# Programs that answer others until they are ended, by their whole line.
+_KNOWN = (
+    r"\bvllm serve\b|\bvllm\.entrypoints|\bvllm-serve\b|\bsglang\.launch_server|\btext-generation-launcher\b|"
     r"\btritonserver\b|\bollama serve\b|\bmlflow (?:ui|server)\b|\bredis-server\b|\bhttp\.server\b|\buvicorn\b|"
-    r"\bgunicorn\b|(?:^|[\s/._-])(?:serve|server)(?:[_-]\w+)?\.(?:py|sh)\b|[_-](?:serve|server)\.(?:py|sh)\b|"
+    r"\bgunicorn\b|\bjupyter\b|\btensorboard\b|\bstreamlit run\b"
+)
+NEVER_ENDS = re.compile(f"(?i){_KNOWN}")
+# Others may end with their last client.
+SERVES = re.compile(
+    rf"(?i){_KNOWN}|(?:^|[\s/._-])(?:serve|server)(?:[_-]\w+)?\.(?:py|sh)\b|[_-](?:serve|server)\.(?:py|sh)\b|"
     r"-m\s+[\w.]*\b(?:serve|server)\b"
 )
 _LOOKS = re.compile(r"curl|wget|nc|ncat|netcat|lsof|ss|netstat|redis-cli|pg_isready")
@@ -36,7 +41,7 @@ def awaited_by_sleep(script: BatchScript) -> Iterator[ShellCommand]:
             server = None  # asked
         elif server is not None and command.name == "sleep" and not command.within:
             sleep = sleep or command
-        elif sleep is not None and id(command) in trained and not command.background:
+        elif sleep is not None and id(command) in trained:
             yield sleep
             server = sleep = None
 

@@ -51,6 +51,7 @@ def found(text: str | bytes, site: SiteFacts | None = None) -> list[Finding]:
 
 ALONE = "torchrun --standalone --nproc-per-node=4 train.py\n"
 PER_RANK = "srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS python train.py'\n"
+ONE_A_TASK = "srun --kill-on-bad-exit=1 python train.py\n"
 BATCH_SIGNAL = "#SBATCH --signal=B:USR1@120"
 RIGHT_JOB = job(RIGHT)
 
@@ -310,7 +311,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "nodelist-pinned": [(job(RIGHT, "#SBATCH -w n[1-2]"), job(RIGHT, "#SBATCH -C a100"))],
     "nodelist-longer-than-nodes": [(job(RIGHT, "#SBATCH --nodelist=n[1-3,3]"), job(RIGHT, "#SBATCH --nodelist=n[1-2,2]")), (job(RIGHT, "#SBATCH --nodelist=n[1-4]"), job(RIGHT, "#SBATCH --nodelist=n[1-2]"))],
     "nccl-slow-path": [(job("export NCCL_P2P_DISABLE=1\n" + RIGHT), job("export NCCL_P2P_DISABLE=0\n" + RIGHT)), (job("export NCCL_IB_DISABLE=1\n" + RIGHT), job("export NCCL_IB_DISABLE=1\n" + ALONE, nodes=1))],
-    "world-size-fixed": [(job("export WORLD_SIZE=8\n" + RIGHT), job("WORLD_SIZE=8\n" + RIGHT)), (job("export WORLD_SIZE=8\n" + RIGHT), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + RIGHT))],
+    "world-size-fixed": [(job("export WORLD_SIZE=8\n" + ONE_A_TASK), job("WORLD_SIZE=8\n" + ONE_A_TASK)), (job("export WORLD_SIZE=8\n" + ONE_A_TASK), job("export WORLD_SIZE=$((SLURM_NNODES * 4))\n" + ONE_A_TASK)), (job("export WORLD_SIZE=8\n" + ONE_A_TASK), job("export WORLD_SIZE=8\n" + RIGHT))],
     "temp-dir-on-first-node-only": [(job("export CACHE=$(mktemp -d)\n" + RIGHT), job("export CACHE=$(mktemp -d)\n" + ALONE, nodes=1)), (job("mkdir -p /tmp/cache\n" + RIGHT), job("srun --ntasks-per-node=1 mkdir -p /tmp/cache\n" + RIGHT))],
     "workdir-on-first-node-only": [(job("tar xf data.tar -C $SLURM_TMPDIR\n" + RIGHT), job("tar xf data.tar -C $SLURM_TMPDIR\n" + ALONE, nodes=1)), (job("virtualenv $SLURM_TMPDIR/env\n" + RIGHT), job("virtualenv $HOME/env\n" + RIGHT)), (job("python3 -m venv /tmp/env\n" + RIGHT), job("srun python3 -m venv /tmp/env\n" + RIGHT))],
     "gpus-per-task-hides-peers": [(without(job("srun -K1 python train.py\n", "#SBATCH --ntasks=8\n#SBATCH --gpus-per-task=1"), "nodes=", "gpus-per-node", "ntasks-per-node"), without(job("srun -K1 python train.py\n", "#SBATCH --ntasks=1\n#SBATCH --gpus-per-task=1"), "nodes=", "gpus-per-node", "ntasks-per-node")), (job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=4), job("srun -K1 --gpus-per-task=1 --gpu-bind=none python train.py\n", tasks=4))],
@@ -729,3 +730,85 @@ def test_ranks_of_mpirun_and_gpus_of_all_nodes_agree() -> None:
     assert "gpus-unused" in {one.code for one in found(text)}
     for right in ("4", "8"):  # a rank may use two
         assert "gpus-unused" not in {one.code for one in found(text.replace("-n 3", f"-n {right}"))}
+
+
+# A launch as people write it: it is the same fault in each.
+SHAPES = {
+    "a function that is called with it": 'run() {\n  "$@"\n}\nrun LAUNCH\n',
+    "a branch": "if [ -f last.ckpt ]; then\n  LAUNCH --resume\nelse\n  LAUNCH\nfi\n",
+    "a loop": "for seed in 1 2; do\n  LAUNCH --seed $seed\ndone\n",
+    "eval of a variable": 'CMD="LAUNCH"\neval "$CMD"\n',
+    "a shell that gets a variable": 'CMD="LAUNCH"\nbash -c "$CMD"\n',
+    "a here-document that the batch shell expands": "bash <<EOF\nLAUNCH\nEOF\n",
+    "xargs": "seq 3 | xargs -I{} -n 1 LAUNCH --seed {}\n",
+    "parallel": "parallel -j 1 LAUNCH --seed ::: 1 2\n",
+    "a whole command for parallel": "parallel -j 1 'LAUNCH --seed {}' ::: 1 2\n",
+    "script": "script -q -c 'LAUNCH' train.log\n",
+    "a time limit of its own": "timeout -k 60 3h LAUNCH\n",
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_fault_is_found_in_whatever_shape_it_is_started(shape: str) -> None:
+    wait = "srun torchrun --nnodes=4 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py"
+    rank = "srun torchrun --nnodes=2 --nproc-per-node=4 --node_rank=$SLURM_NODEID --master_addr=$MASTER_ADDR train.py"
+    for code, launch in (("nodes-disagree", wait), ("no-kill-on-bad-exit", "srun python train.py")):
+        assert code in {one.code for one in found(job(SHAPES[shape].replace("LAUNCH", launch)))}
+    # In single quotes a shell in the batch shell's place expands it, which is as early.
+    assert "rank-expanded-early" in {one.code for one in found(job(SHAPES[shape].replace("LAUNCH", rank)))}
+
+
+def test_a_variable_of_a_step_that_a_wrapper_starts_is_a_ranks_own() -> None:
+    text = job(
+        f"timeout 3h srun --kill-on-bad-exit=1 bash -c '{TORCHRUN.replace('--rdzv', '--node_rank=$SLURM_NODEID --rdzv')}'\n"
+    )
+    assert "rank-expanded-early" not in {one.code for one in found(text)}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("uvicorn app:api --port 8020 &\nsleep 180\npython train.py &\nwait\n", "job-never-ends"),
+        ("uvicorn app:api --port 8020 &\nsleep 180\npython train.py &\nwait %2\n", "server-sleep-ready"),
+        ("uvicorn app:api --port 8020 &\npython train.py\n", "port-fixed"),
+        ("srun --overlap ray start --address=$MASTER_ADDR:$MASTER_PORT\npython train.py\n", "nothing-waits"),
+        ('srun --kill-on-bad-exit=1 python train.py --master_address="tcp://"$MASTER_ADDR":9090"\n', "port-fixed"),
+        (
+            "# wandb login --host http://10.0.0.1:80 local-0a1b2c3d4e5f60718293a4b5c6d7e8f901234567\\npython train.py\\n",
+            "secret-in-script",
+        ),
+        ("# git clone https://me:a8Kz92mQpL37xTr0@example.org/x.git\npython train.py\n", "secret-in-script"),
+    ],
+)
+def test_faults_of_what_stands_beside_a_training(body: str, code: str) -> None:
+    assert code in {one.code for one in found(without(job(body), "--exclusive"))}
+
+
+def test_ray_that_stays_in_its_step_is_no_fault() -> None:
+    text = job("srun --overlap ray start --block --address=$MASTER_ADDR:$MASTER_PORT &\npython train.py\n")
+    assert "nothing-waits" not in {one.code for one in found(text)}
+
+
+def test_gpus_of_a_container_are_asked_for() -> None:
+    text = without(job("srun apptainer exec --nv image.sif sh bare.sh\n"), "--gpus", "--exclusive")
+    assert "no-gpus" in {one.code for one in found(text)}
+    assert "no-gpus" not in {one.code for one in found(text.replace("--nv ", ""))}
+
+
+def test_ranks_of_one_node_are_left_hanging_too() -> None:
+    text = job("srun python train.py\n", nodes=1, tasks=4)
+    assert "no-kill-on-bad-exit" in {one.code for one in found(text)}
+    assert "no-kill-on-bad-exit" not in {one.code for one in found(job("srun python train.py\n", nodes=1))}
+
+
+def test_a_launcher_that_is_not_told_where_ranks_meet_meets_at_its_own_node() -> None:
+    launch = "torchrun --nnodes=2 --nproc-per-node=4 --node_rank=$SLURM_NODEID{} train.py"
+    shell = "srun --kill-on-bad-exit=1 bash -c '{}'\n"
+    text = job(shell.format(launch.format("")))  # it reads no MASTER_ADDR
+    assert [(one.code, one.line) for one in found(text) if one.severity is Severity.ERROR] == [("addr-localhost", 16)]
+    assert "addr-localhost" not in {
+        one.code for one in found(job(shell.format(launch.format(" --master_addr=$MASTER_ADDR"))))
+    }
+    assert "addr-localhost" not in {
+        one.code for one in found(job("export PET_MASTER_ADDR=$MASTER_ADDR\n" + shell.format(launch.format(""))))
+    }

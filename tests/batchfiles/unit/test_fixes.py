@@ -421,3 +421,105 @@ def test_an_accelerate_that_counts_its_nodes_is_started_on_each_of_them() -> Non
 def test_a_program_whose_ranks_do_not_meet_gets_one_node_and_no_copies(start: str, is_alone: bool) -> None:
     after = mend(FIRST.format(nodes=2, tasks=1, more="") + start + "\n").after.decode()
     assert ("--nodes=1" in after, "srun" in after) == (is_alone, not is_alone)
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "torchrun --nproc-per-node=4 train.py",
+        "apptainer exec --nv x.sif torchrun --nproc-per-node=4 train.py",
+        "bash -c 'python train.py'",
+    ],
+)
+def test_what_would_die_of_the_signal_that_its_training_handles_ignores_it(launch: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + f"srun --kill-on-bad-exit=1 {launch}\n"
+    after = mend(text).after.decode()
+    assert f"""srun --kill-on-bad-exit=1 bash -c 'trap "" USR1; exec "$@"' - {launch} &""" in after
+
+
+def test_a_training_that_may_look_who_handles_the_signal_is_started_as_it_was() -> None:
+    after = mend(FIRST.format(nodes=1, tasks=4, more="") + "srun --kill-on-bad-exit=1 python train.py\n").after.decode()
+    assert "srun --kill-on-bad-exit=1 python train.py &" in after
+
+
+def test_one_of_several_ranks_gets_neither_srun_nor_the_recipe() -> None:
+    body = "python train.py --rank=1 --master_addr=$HOSTNAME &\npython train.py --rank=0 --master_addr=$HOSTNAME\n"
+    after = mend(FIRST.format(nodes=2, tasks=1, more="") + body).after.decode()
+    assert body in after.replace("set -eo pipefail\n", "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("#SBATCH --mem-per-cpu=1000\npython train.py\n", None),
+        ("#SBATCH --mem=64\npython train.py\n", "#SBATCH --mem=64G\n"),
+        ("export CUDA_VISIBLE_DEVICES=0,1\npython train.py\n", None),
+        ("#SBATCH -w gpu7\npython train.py\n", "#SBATCH --nodes=1\n"),
+        ("#SBATCH -w gpu[7-9]\npython train.py\n", None),
+        (
+            "#SBATCH --gres=gpu:4\nexport CUDA_VISIBLE_DEVICES=0,1 # mine\npython train.py\n",
+            "# export CUDA_VISIBLE_DEVICES=0,1 # mine\n",
+        ),
+        (
+            '#SBATCH -N 2\n#SBATCH --gres=gpu:4\nsrun torchrun --nnodes 2 --rdzv_endpoint "$HOSTNAME:29500" train.py\n',
+            '"$HOSTNAME:$((20000 + SLURM_JOB_ID % 20000))" train.py',
+        ),
+        (
+            "#SBATCH --gres=gpu:4\nray start --head --port=6390 &\npython train.py --address=$HOSTNAME:6390\n",
+            "--port=$((20000 + SLURM_JOB_ID % 20000)) &\npython train.py --address=$HOSTNAME:$((20000 + SLURM_JOB_ID % 20000))\n",
+        ),
+        ("#SBATCH --output=a.log\n#SBATCH --error=b.log\npython train.py\n", "a-%j.log\n#SBATCH --error=b-%j.log\n"),
+        (
+            "#SBATCH --cpus-per-task=9\nsrun apptainer exec --nv x.sif sh bare.sh\n",
+            'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" apptainer',
+        ),
+        ("python $(dirname $(realpath $0))/train.py\n", "python $(dirname \"$(scontrol show job"),
+    ],
+)  # fmt: skip
+def test_an_edit_does_what_was_meant_or_nothing(wrong: str, right: str | None) -> None:
+    text = "#!/bin/bash\n#SBATCH --time=1:00:00\n" + wrong
+    codes = (
+        *("mem-in-megabytes", "sets-visible-devices", "nodelist-pinned", "port-fixed", "output-overwritten"),
+        *("srun-loses-cpus", "script-dir-is-spool"),
+    )
+    after = mended(
+        FILE, text.encode(), SiteFacts(), unsafe=True, select=codes, grammar=lambda _raw: None
+    ).after.decode()
+    assert (after == text) if right is None else (right in after), after
+
+
+def test_threads_are_never_none() -> None:
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun --nproc-per-node=8 train.py\n"
+    after = mended(
+        FILE, text.encode(), SiteFacts(), unsafe=True, select=("threads-unset",), grammar=lambda _raw: None
+    ).after.decode()
+    assert "OMP_NUM_THREADS=$(((${SLURM_CPUS_PER_TASK:-1} + 7) / 8))\n" in after
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("if [ -f a ]; then export CUDA_VISIBLE_DEVICES=6; fi\nsrun python train.py\n", "if [ -f a ]; then : ; fi\n"),
+        ("cd x && export NCCL_DEBUG=INFO && srun python train.py\n", "cd x && : && srun python train.py\n"),
+        ("export NCCL_DEBUG=INFO A=1\nsrun python train.py\n", "export A=1\nsrun python train.py\n"),
+        # Whoever reads the words of $RUN is no shell: it would get "$SLURM_CPUS_PER_TASK" as it is written.
+        ("RUN='srun python train.py'\n$RUN\n", None),
+        # One line of a function starts a preparation and the training.
+        ("run() {\n  srun python $1\n}\nrun prepare.py\nrun train.py\n", None),
+    ],
+)  # fmt: skip
+def test_an_edit_leaves_no_half_a_command(wrong: str, right: str | None) -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n#SBATCH --cpus-per-task=8\n" + wrong
+    codes = ["sets-visible-devices", "device-beyond-gpus", "debug-left-on", "srun-may-fan-out"]
+    codes += ["srun-loses-cpus"] if "RUN" in wrong else []
+    after = mended(
+        FILE, text.encode(), SiteFacts(), unsafe=True, select=codes, grammar=lambda _raw: None
+    ).after.decode()
+    assert (after == text) if right is None else (right in after), after
+
+
+def test_launchers_of_several_nodes_are_told_where_they_meet() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "srun --kill-on-bad-exit=1 torchrun --nproc-per-node=4 train.py\n"
+    after = mend(text, unsafe=False)
+    assert (after.mended[0], errors(after.after)) == ("nnodes-missing", set())
+    assert b"torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=" in after.after

@@ -823,9 +823,9 @@ def test_a_request_for_a_checkpoint_waits_at_the_input_of_srun(bash: Bash) -> No
 
 
 def test_where_there_is_no_such_input_a_request_is_a_file_and_no_signal(bash: Bash) -> None:
-    bash.program("mkfifo", "exit 1")
     waits = """trap 'exit 1' USR1; until [[ "$(cat .request 2>/dev/null)" == 1 ]]; do sleep 0.05; done; exit 75"""
-    process = bash.start(page(waits).replace("begin_run\n", "begin_run\nkill -USR1 $$\n"), **JOB)
+    none = "has_engine() { [[ ${FUNCNAME[1]} == open_requests ]]; }\nbegin_run\nkill -USR1 $$\n"
+    process = bash.start(page(waits).replace("begin_run\n", none), **JOB)
     assert process.wait(LIMIT_S) == 75
 
 

@@ -66,6 +66,8 @@ WATCHES = frozenset(
     ("nvidia-smi", "rocm-smi", "amd-smi", "dcgmi", "nvtop", "gpustat", "top", "htop", "vmstat", "iostat")
 )
 SHELLS = ("bash", "sh", "zsh")
+# They give a word to a shell, if it is a whole command.
+GIVE_SHELL = ("parallel", "script", "sg", "su", "flock")
 CONTAINERS = ("apptainer", "singularity", "shifter", "docker", "podman", "podman-hpc", "enroot", "ch-run")
 # Programs that set up an environment, or run another program in one.
 RUNNERS = ("uv", "mamba", "conda", "micromamba", "poetry", "pixi", "hatch", "pipenv", "pdm", "rye")
