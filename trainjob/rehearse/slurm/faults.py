@@ -127,13 +127,19 @@ class InjectedFault:
 
 
 def _let_time_run_out(job: RehearsedJob) -> None:
-    ranks = sorted(ranks_of(job.paths))
-    # A short job would end before Slurm checks its limit: pause the ranks until they have been signalled.
+    ranks, hear = sorted(ranks_of(job.paths)), hear_of_faults(job.paths)
+    # A short job would end before Slurm checks its limit: pause the ranks until they have been signalled, and those
+    # that are still starting, whom nobody signals before they catch it, until the job script has been.
     for pid in ranks:
         os.kill(pid, signal.SIGSTOP)
+
+    def is_signalled() -> bool:
+        script = not hear and any(one.what == "signal" for one in events.read(job.paths) if one.attempt == job.attempt)
+        return script or any(map(_has_been_signalled, ranks))
+
     try:
         let_time_run_out(job.slurm, job.id)
-        job.wait_for(lambda: any(map(_has_been_signalled, ranks)), "the time-limit signal came", _SIGNAL_WITHIN_S)
+        job.wait_for(is_signalled, "the time-limit signal came", _SIGNAL_WITHIN_S)
     finally:
         for pid in ranks:
             with contextlib.suppress(ProcessLookupError):
