@@ -11,6 +11,7 @@ from batchfiles.bash.shell import parse
 from batchfiles.bash.status import ZERO, ScriptEnd, ends
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
+from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
 from batchfiles.slurm.servers import NEVER_ENDS
@@ -157,7 +158,8 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         command = launch.outermost.command
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
         endings = ends(script.root, [(line, word)])
-        if endings and all(one.status == ZERO for one in endings):
+        unknown = {one.line for one in not_commands(script)}  # which end with 127
+        if endings and all(one.status == ZERO and one.line not in unknown for one in endings):
             yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: (one.line, one.text)), line))
             return
 

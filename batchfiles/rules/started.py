@@ -17,7 +17,7 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that make other worlds than their author wants."""
     for launch in _living(script):
         launcher = launch.launcher
-        if launcher is None or launch.srun is None:
+        if launcher is None or launch.srun is None or _each_trains_its_own(script, launch):
             continue
         nodes, per_node = script.usual_nodes_of(launch), script.tasks_per_node_of(launch) or 1
         # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
@@ -39,6 +39,14 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
         if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
             text = f"{per_node} tasks a node, each of which starts {local} processes"
             yield found("tasks-times-torchrun", launch, text)
+
+
+def _each_trains_its_own(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether each node is meant to train for itself: its training has other words, and nothing says a place."""
+    differs = any(word.value.comes_from("SLURM_NODEID", "SLURM_PROCID") for word in launch.program)
+    own = launch.launcher.options if launch.launcher else {}
+    meets = {"rdzv_endpoint", "rdzv_backend", "master_addr", "node_rank", "nnodes", "main_process_ip"} & set(own)
+    return differs and not meets and not any(True for _ in script.assigned("MASTER_ADDR"))
 
 
 def _alone(launch: LaunchedProgram) -> str | None:
