@@ -144,7 +144,7 @@ def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) ->
 
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
-    living = [launch for launch in script.training if not launch.command.dead] or script.training
+    living = script.living or script.training
     main = [launch for launch in living if not launch.is_beside] or living
     main = [launch for launch in main if not launch.outermost.command.background] or main
     for launch in main:
@@ -197,7 +197,7 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
     yield from _ended_daemons(script)
     yield from _submitted_to_ray(script)
-    main = [launch for launch in script.training if not launch.command.dead]
+    main = script.living
     if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
         return
     last = main[-1].outermost.command

@@ -15,7 +15,7 @@ from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIO
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that make other worlds than their author wants."""
-    for launch in _living(script):
+    for launch in script.living:
         launcher = launch.launcher
         if launcher is None or launch.srun is None or _each_trains_its_own(script, launch):
             continue
@@ -73,15 +73,11 @@ def _alone(launch: LaunchedProgram) -> str | None:
 
 def elastic_alone(script: BatchScript) -> Iterator[Finding]:
     """Find elastic ranges that no node can join."""
-    for launch in _living(script):
+    for launch in script.living:
         value = option(launch.launcher, "nnodes")
         alone = script.request.nodes == 1 or (script.request.nodes is None and launch.srun is None)
         if alone and value is not None and re.fullmatch(r"\d+:\d+", value.text):
             yield found("nnodes-range-on-one-node", launch, f"--nnodes={value.text}")
-
-
-def _living(script: BatchScript) -> list[LaunchedProgram]:
-    return [launch for launch in script.training if not launch.command.dead]
 
 
 def processes_of(launch: LaunchedProgram) -> int | None:
@@ -104,7 +100,7 @@ def processes_of(launch: LaunchedProgram) -> int | None:
 
 def gpus(script: BatchScript) -> Iterator[Finding]:
     """Find processes and GPUs that disagree in number."""
-    living = _living(script)
+    living = script.living
     at_once = sum(launch.command.background for launch in living) > 1
     for launch in living:
         available, local = script.gpus_of(launch), processes_of(launch)
@@ -177,7 +173,7 @@ def mpi_slots(script: BatchScript) -> Iterator[Finding]:
         return
     request = script.request
     slots = request.tasks or (request.nodes or 1) * (request.tasks_per_node or 1)
-    for launch in _living(script):
+    for launch in script.living:
         mpi = launch.layer("mpirun")
         if mpi is None or mpi.words[0].text.rpartition("/")[2] != "mpirun" or launch.srun is not None:
             continue
@@ -190,7 +186,7 @@ def mpi_slots(script: BatchScript) -> Iterator[Finding]:
 
 def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
     """Find options of the training that stand before its script."""
-    for launch in _living(script):
+    for launch in script.living:
         launcher = launch.launcher
         if launcher is None or launcher.name != "torchrun" or launch.has_unknown_options or not launch.program:
             continue
@@ -225,7 +221,7 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
         return  # its command line has them
     # A script in a container may be the training.
     held = [one for one in script.launches if one.layer("container") and not one.command.dead]
-    for launch in (*_living(script), *held):
+    for launch in (*script.living, *held):
         own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
         on_cpus = "cpu" in (launch.launcher.options if launch.launcher else ())
         processes = processes_of(launch)
@@ -249,7 +245,7 @@ def _counts_gpus(launch: LaunchedProgram) -> bool:
 
 def idle_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find a last command that runs on one node of several."""
-    living = _living(script)
+    living = script.living
     if not script.request.several_nodes or len(living) < 2:
         return
     last, before = living[-1], living[:-1]
@@ -260,7 +256,7 @@ def idle_nodes(script: BatchScript) -> Iterator[Finding]:
 
 def several_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find jobs of several nodes that use one."""
-    if (script.usual_nodes or 1) < 2 or not _living(script):
+    if (script.usual_nodes or 1) < 2 or not script.living:
         return
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
@@ -277,7 +273,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
         r"\bsrun\b|hostfile", _code(script)
     ):
         return
-    first = _living(script)[-1]
+    first = script.living[-1]
     own = option(first.launcher, "hostfile", "H", "host")
     if own is None and not any(command.name == "ray" for command in script.commands):
         text = f"--nodes={script.usual_nodes}, and {first.command.name} runs on the first alone"
@@ -286,7 +282,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
 
 def _horovod_alone(script: BatchScript) -> LaunchedProgram | None:
     """Return a horovodrun that learns of no other host: it asks LSF, and not Slurm."""
-    for launch in _living(script):
+    for launch in script.living:
         mpi = launch.layer("mpirun")
         own = mpi.words[0].text.rpartition("/")[2] == "horovodrun" if mpi is not None else False
         if mpi is not None and own and launch.srun is None and not _OTHER_SLOTS & set(mpi.options):
@@ -445,5 +441,5 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    if (tasks := tasks_without_starter(script)) and _living(script):
+    if (tasks := tasks_without_starter(script)) and script.living:
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")
