@@ -25,19 +25,21 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
     launching = [launch for launch in script.living if launch.launcher is not None]
     if len(launching) > 1 and any(launch.outermost.command.background for launch in launching):
         return  # several together may be the nodes that each of them waits for
-    launch = next((one for one in launching if one.launcher and one.launcher.name in _COUNTS_NODES), None)
-    launcher = launch.launcher if launch is not None else None
-    if launch is None or launcher is None or launch.has_unknown_options or _is_one_of_several(launch):
-        return
-    wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
-    started = script.nodes_of(launch)
-    number_is_given = any(value is not None and not value.known for value in map(launcher.options.get, _NODE_RANKS))
-    is_one_job_of_several = number_is_given or _meets_elsewhere(launcher.options.values())
-    if launch.srun is None and (script.request.nodes != 1 or is_one_job_of_several):
-        return  # no-srun says so, or another job is the other node
-    if wanted is not None and started is not None and wanted > started:
-        nodes = f"{started} node{'s' * (started != 1)}"
-        yield found("nodes-disagree", launch, f"{launcher.name} waits for {wanted} nodes, and is started on {nodes}")
+    for launch in launching:
+        launcher = launch.launcher
+        if launcher is None or launcher.name not in _COUNTS_NODES or launch.has_unknown_options:
+            continue
+        wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
+        started = script.nodes_of(launch)
+        number_is_given = any(value is not None and not value.known for value in map(launcher.options.get, _NODE_RANKS))
+        is_one_job_of_several = number_is_given or _meets_elsewhere(launcher.options.values())
+        if launch.srun is None and (script.request.nodes != 1 or is_one_job_of_several):
+            continue  # no-srun says so, or another job is the other node
+        if wanted is not None and started is not None and wanted > started and not _is_one_of_several(launch):
+            nodes = f"{started} node{'s' * (started != 1)}"
+            text = f"{launcher.name} waits for {wanted} nodes, and is started on {nodes}"
+            yield found("nodes-disagree", launch, text)
+            return
 
 
 _TOLD = re.compile(r"(?:--|\+*(?:trainer\.)?)(?:num|n)[-_]nodes(?:=([0-9]+))?")

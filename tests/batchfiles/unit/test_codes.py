@@ -812,3 +812,17 @@ def test_a_launcher_that_is_not_told_where_ranks_meet_meets_at_its_own_node() ->
     assert "addr-localhost" not in {
         one.code for one in found(job("export PET_MASTER_ADDR=$MASTER_ADDR\n" + shell.format(launch.format(""))))
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("for seed in 42; do\n  python train.py --seed $seed\ndone\n", "exit-code-lost"),
+        ("python train.py\nNone\n", "exit-code-lost"),
+        ("srun bash -c 'torchrun --nproc-per-node=4 train.py --seed $SLURM_NODEID'\n", "nnodes-missing"),
+    ],
+)
+def test_what_only_looks_like_a_fault(body: str, code: str) -> None:
+    assert code not in {one.code for one in found(without(job(body), "set -eo", "MASTER"))}
+    same = body.replace("in 42", "in 42 43").replace("None", "date").replace("$SLURM_NODEID", "3")
+    assert code in {one.code for one in found(without(job(same), "set -eo", "MASTER"))}
