@@ -36,6 +36,8 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
     deaf = None
+    if launch.srun is not None and launch.step.name.endswith((".sh", ".bash")):
+        return None  # a shell that dies of the signal, unless it has a trap
     if launch.srun is not None and _has_deaf_parent(launch):
         if (behind := behind_srun(script, launch)) is None:
             return None

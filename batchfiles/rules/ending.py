@@ -15,7 +15,7 @@ from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
 from batchfiles.slurm.servers import NEVER_ENDS
-from trainjob.contract.programs.helpers import PRINTERS, SHELLS
+from trainjob.contract.programs.helpers import PRINTERS, SHELLS, helps
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -198,6 +198,11 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     yield from _ended_daemons(script)
     yield from _submitted_to_ray(script)
     main = script.living
+    own = [one for one in script.commands if not {"called", "substitution", "function", "handler"} & set(one.within)]
+    last = next((one for one in reversed(own) if not one.dead), None)
+    if last is not None and last.background and not last.within and script.is_batch_file and not helps(last.name):
+        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and the file ends")
+        return
     if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
         return
     last = main[-1].outermost.command

@@ -564,3 +564,14 @@ def test_one_launcher_a_node_has_all_of_its_gpus(more: str, start: str, becomes:
     after = mended(FILE, text.encode(), SiteFacts(), unsafe=False, grammar=lambda _raw: None).after
     assert becomes in after.decode()
     assert "tasks-times-torchrun" not in codes(after)
+
+
+def test_a_second_training_still_gives_the_job_its_code() -> None:
+    body = "echo one\nsrun --kill-on-bad-exit=1 python a.py\nif [ $? -eq 0 ]; then echo done; fi\nsrun --kill-on-bad-exit=1 python b.py\n"
+    after = mend(FIRST.format(nodes=1, tasks=4, more="").replace("set -eo pipefail\n", "") + body).after.decode()
+    assert "failed:-0" not in after
+
+
+def test_a_script_that_is_not_seen_gets_no_signal_and_no_threads() -> None:
+    after = mend("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nsrun ./node_train.sh\n").after
+    assert (b"trap" in after, b"OMP_NUM" in after) == (False, False)
