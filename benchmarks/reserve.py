@@ -2,11 +2,11 @@
 
     python -m benchmarks.reserve [CYCLES [KILLS]]
 
-A private Slurm of two nodes. In one reservation, CYCLES times (30), a script is edited and run, by `trainjob submit`
-and by bare srun, which take turns. A start counts from the command until the last of two ranks has written a line: the
-first thing that its script does, and after the script has imported torch. Of ours, the part from the srun of the step
-on is shown as well. Then KILLS clients (20) that hold a reservation, with a run in it, are killed by KILL, and all that
-is left a minute later is counted.
+A private Slurm of two nodes. In one reservation, CYCLES times (30), a script is edited and run, by `trainjob submit`,
+by bare srun, and by srun within srun, the least that a run of ours takes; they take turns. A start counts from the
+command until the last of two ranks has written a line: the first thing that its script does, and after the script has
+imported torch. Of ours, the part from the srun of the step on is shown, and the client's CPU time. Then KILLS clients
+(20) that hold a reservation, with a run in it, are killed by KILL, and all that is left a minute later is counted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import shlex
 import statistics
 import sys
@@ -29,8 +30,16 @@ _PROGRAMS = {"an empty program": "", "a program that imports torch": "import tor
 _SCRIPT = (
     "import pathlib, time, os\npathlib.Path({marks!r}, os.environ['SLURM_PROCID']).write_text(repr(time.time()))\n"
 )
+# A step has other words of Slurm's than a login shell, and srun would obey them.
+_CLEAN = ["sh", "-c", 'exec env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$@"', "sh"]
 _LIMIT_S, _POLL_S = 60.0, 0.02
 _RESERVE = [TRAINJOB, "reserve", "here", "--instances", "2", "--hosts", "2", "--for", "1h"]
+
+
+def _cpu_s() -> float:
+    """Return the CPU time of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Client:
@@ -39,6 +48,7 @@ class Client:
     def __init__(self, slurm: PrivateSlurm, folder: Path) -> None:
         self.slurm, self.folder, self.marks = slurm, folder, folder / "marks"
         self.marks.mkdir()
+        self.cpu_s = 0.0  # of the last command
         cluster = {
             "kind": "slurm",
             "nodes": {"count": 2, "cpus": 8, "memory_gb": 16},
@@ -81,8 +91,9 @@ class Client:
     def start_s(self, number: int, program: str, *words: str) -> float:
         """Return the seconds that a command takes to start two ranks, and wait until it has ended."""
         self.edit(number, program)
-        began_at = time.time()
+        before, began_at = _cpu_s(), time.time()
         self.call(*words)
+        self.cpu_s = _cpu_s() - before
         return self.begun_at() - began_at
 
     def jobs(self) -> list[str]:
@@ -105,20 +116,31 @@ def cycles(client: Client, count: int) -> None:
     reserved = json.loads(client.call(*_RESERVE, "--json"))
     submit = (TRAINJOB, "submit", "--cluster", "here", "--in", "last", "--instances", "2", "--hosts", "2", "--again")
     srun = ("srun", f"--jobid={reserved['scheduler']['job_id']}", "--overlap", "--nodes=2", "--ntasks=2", "--mem=0")
+    outer = (*srun[:3], "--nodes=1", "--ntasks=1", "--mem=0")
     for name, program in _PROGRAMS.items():
-        ours, steps, bare = list[float](), list[float](), list[float]()
+        ours, steps, bare, within = list[float](), list[float](), list[float](), list[float]()
+        cpu_s = list[float]()
         for number in range(count):
             ours.append(client.start_s(number, program, *submit, "--", sys.executable, "go.py"))
+            cpu_s.append(client.cpu_s)
             newest = max(client.folder.glob("runs/*/.srun"), key=lambda path: path.stat().st_mtime)
             steps.append(client.begun_at() - newest.stat().st_mtime)
             client.wait_for_steps()
             bare.append(client.start_s(number, program, *srun, sys.executable, "go.py"))
             client.wait_for_steps()
+            within.append(client.start_s(number, program, *outer, *_CLEAN, *srun, sys.executable, "go.py"))
+            client.wait_for_steps()
         print(f"{name}, {count} starts each, load {os.getloadavg()[0]:.0f}")
-        for label, each in (("submit --in last", ours), ("its step alone", steps), ("bare srun", bare)):
+        for label, each in (
+            ("submit --in last", ours),
+            ("its step alone", steps),
+            ("srun within srun", within),
+            ("bare srun", bare),
+        ):
             ratio = statistics.median(each) / statistics.median(bare)
             spread = f"({min(each):.2f} to {max(each):.2f})"
             print(f"  {label:<18}{statistics.median(each):.2f} s {spread}, {ratio:.2f} x bare srun", flush=True)
+        print(f"  the client takes {statistics.median(cpu_s):.2f} s of CPU time", flush=True)
     client.call(TRAINJOB, "cancel", reserved["id"])
 
 

@@ -84,7 +84,6 @@ sync() { SIM_SYNCED=$1; }
 mv() { sim_command mv "$SIM_SYNCED" "$@"; }
 rm() { sim_command rm "$@"; }
 mkdir() { sim_command mkdir "$@"; }
-mkfifo() { sim_command mkfifo "$@"; }
 stat() { sim_command stat "$@"; }
 cat() {
   local SIM_TEXT=''

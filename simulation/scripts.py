@@ -251,7 +251,7 @@ class Scripts:
         asking = int(pid) if beside == "1" else script.pid
         if script.is_over:
             link.close()
-        elif words[0] in ("mv", "rm", "mkdir", "mkfifo"):
+        elif words[0] in ("mv", "rm", "mkdir"):
             self._reply(script, link, self._change_files(script, Path(folder), words))
         elif words[0] == "stat":
             self._reply(script, link, *_stat(Path(folder, words[-1]), words[2]))
@@ -314,7 +314,7 @@ class Scripts:
         return 0
 
     def _change_files(self, script: Script, folder: Path, words: Sequence[str]) -> int:
-        """Change files as mv, rm, mkdir and mkfifo do; return the exit code. To mv it is said which file was synced."""
+        """Change files as mv, rm and mkdir do; return the exit code. To mv it is said which file was synced."""
         names = [folder / word for word in words[1:] if not word.startswith("-") and word]
         self.changes(names[-1])
         try:
@@ -326,8 +326,6 @@ class Scripts:
                 if words[1] != source.name:
                     script.volatile.append((self.world.now, target))
                 self.around.wrote(script, target, text)
-            if words[0] == "mkfifo":
-                os.mkfifo(names[-1], 0o600)
             for name in names if words[0] == "mkdir" else ():
                 name.mkdir(exist_ok=True)
             for name in names if words[0] == "rm" else ():

@@ -28,7 +28,7 @@ from trainjob.contract.programs.secrets_in_shell import holds_written_secret
 
 # Set by modules too: where they stand matters.
 _OF_MODULES = re.compile(
-    r"\w*PATH|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS|(?:NCCL|FI|UCX|MPICH|OMPI|CUDA|ROCM|MIOPEN|HSA|CXI|PYTHON)_?\w+"
+    r"\w*PATH|HOME|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS|(?:NCCL|FI|UCX|MPICH|OMPI|CUDA|ROCM|MIOPEN|HSA|CXI|PYTHON)_?\w+"
 )
 _RENDEZVOUS = re.compile(
     r"(?i)(?:MASTER|HEAD|RDZV|RENDEZVOUS|MAIN_PROCESS|MAIN|COORDINATOR)_?(?:NODE_?)?(?:ADDR|ADDRESS|IP|HOST|HOSTNAME|PORT|NODE|ID|"

@@ -18,10 +18,11 @@ CURED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("nnodes-missing", "more-processes-than-gpus", "gpus-unused", "no-srun"),
-            *("world-size-fixed", "nnodes-range-on-one-node"),
+            "nnodes-range-on-one-node",
         ),
         (*_PLACES, "cpus", "threads"),
     ),
+    "world-size-fixed": ("rank", "world size"),
     "tasks-times-torchrun": (*_PLACES, "cpus", "threads", "meeting of launchers"),
     "rank-expanded-early": (
         *("rank", "world size", "local rank", "node", "command", "environment"),
@@ -79,6 +80,7 @@ _CHANGES: dict[str, str] = {
     "sets-visible-devices": r"(\A\w*VISIBLE_DEVICES=).*",
     "bash-under-sh": r"()\A(?:source .*|)\Z",  # the call that sh does not know
 }
+WAITS_FOR_OTHERS = "Its launcher waits for"
 _REFUSED = ("sbatch expands no", "is no number to sbatch")
 
 
@@ -93,7 +95,8 @@ def explained(cured: Collection[str], changes: Collection[str]) -> dict[str, lis
             found.setdefault(aspect, []).append(code)
     for change in changes:
         is_refused = any(one in change for one in _REFUSED)
-        for aspect in (*_PLACES, *(("refusal",) if is_refused else ("cpus", "threads"))):
+        waits = ("meeting of launchers",) if WAITS_FOR_OTHERS in change else ()
+        for aspect in (*_PLACES, *(("refusal",) if is_refused else ("cpus", "threads")), *waits):
             found.setdefault(aspect, [change])
     return found
 

@@ -7,6 +7,8 @@ from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.explanations import WAITS_FOR_OTHERS
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.rules.started import tasks_without_starter
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
@@ -132,6 +134,11 @@ def _refuse_unlike(script: BatchScript) -> None:
         for pattern, (what, cure) in _UNLIKE.items():
             if re.search(pattern, command.text):
                 raise AdoptionError(f"{script.path}:{command.line} {what}", cure)
+        if script.header.value("array") is None and not command.dead and _submits_as_array(script, command):
+            raise AdoptionError(
+                f"{script.path}:{command.line} submits the file itself as an array, and ends",
+                f"give the array as for sbatch: trainjob adopt {script.path} -o DIR -- --array=1-9",
+            )
         words = [word.text for word in command.words[:6]]
         helper = next((word for word in words if _STARTS_RAY.fullmatch(word)), None)
         if helper is not None and command.name not in PRINTERS | {"echo", "printf"}:
@@ -140,6 +147,12 @@ def _refuse_unlike(script: BatchScript) -> None:
                 "workers",
                 _RAY_ROLE,
             )
+
+
+def _submits_as_array(script: BatchScript, command: ShellCommand) -> bool:
+    text = " ".join(word.source for word in command.words)
+    own = rf"\$\{{?0|BASH_SOURCE|\b{re.escape(script.path.name)}"
+    return command.name == "sbatch" and bool(re.search(r"\s(?:--array|-a)\b", text)) and bool(re.search(own, text))
 
 
 def _runs_script(launch: LaunchedProgram) -> bool:
@@ -159,24 +172,29 @@ def is_once_per_node(launch: LaunchedProgram) -> bool:
     )
 
 
+_FILL_IN = "fill in nodes and instances"
 _FROM_OUTSIDE = (
-    ("--nodes", r"SLURM_(?:NNODES|JOB_NUM_NODES|JOB_NODELIST|NODELIST|NTASKS|NPROCS)\b", ("nodes", "ntasks")),
-    ("--gpus-per-node", r"SLURM_GPUS\w*", ("gpus-per-node", "gpus", "gpus-per-task", "gres")),
+    ("--nodes", r"SLURM_(?:NNODES|JOB_NUM_NODES|JOB_NODELIST|NODELIST|NTASKS|NPROCS)\b", ("nodes", "ntasks"), _FILL_IN),
+    ("--gpus-per-node", r"SLURM_GPUS\w*", ("gpus-per-node", "gpus", "gpus-per-task", "gres"), _FILL_IN),
 )
+_OF_ARRAY = ("--array", r"\$\{?SLURM_ARRAY_TASK_ID\b(?!:?[-=+])", ("array",), "fill in array")
 
 
 def note_from_outside(script: BatchScript, launch: LaunchedProgram, account: Account) -> None:
     """Say which figures the file takes from sbatch's command line, as no directive states them."""
     text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
-    for name, used, options in _FROM_OUTSIDE:
+    own = "\n".join(
+        [
+            *(word.source for word in launch.outermost.command.words),
+            *(one.text for one in script.assignments if not one.dead and not one.source),
+        ]
+    )
+    rows = [(row, text) for row in _FROM_OUTSIDE if not script.request.exclusive]
+    for (name, used, options, cure), where in [*rows, (_OF_ARRAY, own)]:
         is_stated = any(script.header.value(one) for one in options) or option(launch.srun, *options) is not None
-        if not is_stated and re.search(used, text) and not script.request.exclusive:
-            account.note(
-                Where.LOST,
-                launch.line,
-                name,
-                "no directive states it, so it comes from sbatch's command line: fill in nodes and instances",
-            )
+        if not is_stated and re.search(used, where):
+            what = f"no directive states it, so it comes from sbatch's command line: {cure}"
+            account.note(Where.LOST, launch.line, name, what)
 
 
 def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> AdoptedStart:
@@ -235,8 +253,10 @@ def _nodes(script: BatchScript, launch: LaunchedProgram, account: Account) -> in
         )
     over_ssh = launch.launcher is not None and "hostfile" in launch.launcher.options  # deepspeed's own way
     if asked and started == 1 and launch.srun is None and asked > 1 and not over_ssh:
+        told = number_of(launch.launcher, *launchers.option_names("nodes")) or 1
         account.changes.append(
             f"line {launch.line}: everything runs on the first of {asked} nodes; the job starts on all of them"
+            f"{f'. {WAITS_FOR_OTHERS} {told} nodes' if told > 1 else ''}"
         )
     if launch.srun is None:
         return asked or 1
@@ -283,6 +303,8 @@ def _of_launcher(
     if own is None and total is not None:
         own = max(1, total // nodes)
     stated = option(launch.launcher, *_PROCESSES)
+    if own is None and stated is not None and stated.text in ("auto", "gpu"):  # one for each that it sees
+        own = _gpus_chosen(script, launch) or None
     if own is None and stated is not None and not gpus and stated.text not in ("auto", "gpu", "cpu"):
         what = "only a run knows the processes of a node: fill in instances, and accelerators of nodes"
         account.note(Where.LOST, launch.line, "the number of processes", what)

@@ -64,7 +64,10 @@ def comparable(name: str, value: str, given: Mapping[str, str], folders: Collect
         return below(value, folders)
     ours = ("/trainjob/launch/hooks", str(package.companion("standins")), str(_ROOT / "batchfiles"))
     before, found = given.get(name, "").split(":"), list[str]()
-    for entry in filter(None, value.split(":")):
+    entries = list(filter(None, value.split(":")))
+    for at, entry in enumerate(entries):
+        if entry in before and entry in entries[at + 1 :]:  # a job puts the folder of its Python in front once more
+            continue
         text = "…" if entry in before else below(entry, folders)
         if any(own in entry for own in ours) or _OWN_FOLDERS.match(text) or Path(entry) == _ROOT:
             continue

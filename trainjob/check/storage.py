@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from trainjob.check import memory, probe, requirements
 from trainjob.check.context import Context
-from trainjob.contract import package, ports
+from trainjob.contract import package
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.data import manifest
 from trainjob.data.prepare import WAYS
@@ -181,7 +181,11 @@ def network(context: Context) -> Iterator[Problem]:
 def port(context: Context) -> Iterator[Problem]:
     """Yield the job's port if another program on this machine uses it."""
     number = context.request.cluster.network.port
-    if number and not ports.is_free(number):
+    if not number:
+        return
+    from trainjob.contract import ports  # loads sockets
+
+    if not ports.is_free(number):
         yield Problem(
             "port",
             f"network.port is {number}, and another program on {ports.LOOPBACK} uses it",

@@ -26,20 +26,6 @@ from trainjob.watch import show
 _BETWEEN_LINES_S = 30.0
 
 
-def started(paths: RunPaths, summary: str, following_steps: str = "", *, follow: bool, as_json: bool) -> None:
-    """Say that a run has started, and what the user may do next; with `follow` stay, and end as the run does."""
-    with failures.printed_on_lost_output(summary):
-        if not as_json:
-            typer.echo(summary)
-        if follow:
-            raise typer.Exit(to_the_end(paths, as_json=as_json))
-        if as_json:
-            show.as_json({"id": paths.id, "folder": str(paths.folder)})
-        elif following_steps:
-            typer.echo(f"next: {following_steps}")
-        sys.stdout.flush()
-
-
 def to_the_end(paths: RunPaths, *, as_json: bool) -> int:
     """Return the exit code of the command line once the run has ended: 0 when it is COMPLETED, else 1.
 

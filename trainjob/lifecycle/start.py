@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainjob.backends import containers, folder, mirror, registry
 from trainjob.backends.base import NotSubmittedError, UnknownOutcomeError, place_of
@@ -28,12 +29,14 @@ from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
-from trainjob.observe.status import Snapshot, statuses
 from trainjob.records import attempts, checkpoints
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
 from trainjob.render.rendered import File, Rendered
+
+if TYPE_CHECKING:
+    from trainjob.observe.status import Snapshot
 
 _SAME_JOB_WITHIN_S = 60
 # A submission whose outcome is unknown may be repeated by hand much later.
@@ -294,7 +297,10 @@ def hand_over(paths: RunPaths, submission: Submission, *, before: Submission | N
                     raise UserError(f"{error}. Nothing was submitted", cure) from None
                 raise NotSubmittedError(error.text, error.cure) from None
         try:
-            folder.refuse_foreign_content(*place_of(paths, submission))
+            if submission.resumed_at is None and submission.remote is None:
+                folder.refuse_foreign(paths.folder)  # this process has just filled it
+            else:
+                folder.refuse_foreign_content(*place_of(paths, submission))
             native = backend.start(paths, submission)
         except NotStartedError as error:
             # A limit of open files or processes was reached after the run directory was made.
@@ -361,6 +367,8 @@ def to_wait_for(runs: Iterable[RunPaths], cluster: str, backend: str, remote: Re
             f"--after needs a scheduler that holds the run back, and cluster {cluster} has none",
             "Submit this run when the other one has ended",
         )
+    from trainjob.observe.status import statuses  # few submissions wait for a run
+
     return tuple(now.paths for now in statuses(runs) if not _is_over(now, cluster, backend, remote))
 
 

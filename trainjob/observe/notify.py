@@ -26,12 +26,12 @@ from trainjob.contract.paths import RunPaths, home
 from trainjob.machines import process
 from trainjob.observe import index
 from trainjob.observe.asking import Sparing, spread
-from trainjob.observe.status import Snapshot, statuses
 from trainjob.records.files import read_json, remove_if_there, write_json
 
 if TYPE_CHECKING:
     from trainjob.cluster.preferences import Event, Notify
     from trainjob.observe.delivery import Message
+    from trainjob.observe.status import Snapshot
 
 _FAILED = frozenset((states.FAILED, states.LOST, states.TIMEOUT))
 _MOST_TRIES = 3
@@ -178,6 +178,7 @@ def _watched() -> list[_Watched]:
 
 def _look_once(rules: Notify, say: Say, asking: Sparing) -> None:
     from trainjob.observe import delivery  # loads OpenSSL: `status` and `list` do without
+    from trainjob.observe.status import statuses  # a submission does without
 
     found: dict[str, tuple[RunPaths, _Watched]] = {}
     for record in _watched():

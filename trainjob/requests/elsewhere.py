@@ -23,7 +23,8 @@ from trainjob.records import job as jobs
 from trainjob.records.job import JobRecord
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
-from trainjob.requests.submission import charge_of_run, refuse_problems, refuse_secrets
+from trainjob.requests.resumption import charge_of_run
+from trainjob.requests.submission import refuse_problems, refuse_secrets
 
 # Settings of a job that speak of the cluster that it ran on: its hosts, and what its sbatch was told.
 _OF_ITS_CLUSTER = ("hosts", "least_hosts", "directives", *OF_SETTINGS.values())

@@ -186,7 +186,7 @@ class Run:
         default this is a Python warning. Raises UserError for a run
         that can't be resumed.
         """
-        from trainjob.requests import submission
+        from trainjob.requests import resumption
 
         say = warn or (lambda text: warnings.warn(text, stacklevel=4))
         if cluster is not None:
@@ -195,7 +195,7 @@ class Run:
             if from_scratch or inside is not None:
                 raise UserError("another cluster excludes from_scratch and inside", "submit a new run there")
             return Run(elsewhere.resume(self.paths, str(cluster), instances=instances, completed=completed, warn=say))
-        submission.resume(
+        resumption.resume(
             self.paths, instances=instances, from_scratch=from_scratch, completed=completed, inside=inside, warn=say
         )
         return self

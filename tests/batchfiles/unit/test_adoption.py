@@ -735,3 +735,32 @@ def test_a_move_in_a_branch_is_no_way_back_from_the_nodes_disk(tmp_path: Path) -
     _, prologue = words_and_prologue(ONE_GPU + text, tmp_path)
     at = prologue.index("python -m venv env")
     assert prologue[at - 1] == 'cd "$SLURM_TMPDIR"'
+
+
+def test_an_array_of_sbatchs_command_line_is_told(tmp_path: Path) -> None:
+    for body, lost in (
+        ("python train.py --seed $SLURM_ARRAY_TASK_ID\n", ["--array"]),
+        ("SEED=$SLURM_ARRAY_TASK_ID\nsrun python train.py --seed $SEED\n", ["--array"]),
+        ("python train.py --seed ${SLURM_ARRAY_TASK_ID:-0}\necho $SLURM_ARRAY_TASK_ID\n", []),
+    ):
+        assert [one.text for one in adopted(ONE_GPU + body, tmp_path).account.lost] == lost
+        assert adopted(ONE_GPU + "#SBATCH --array=0-3\n" + body, tmp_path).account.lost == []
+
+
+def test_a_file_that_submits_itself_as_an_array_wants_the_array(tmp_path: Path) -> None:
+    first = 'if [ -z "$SLURM_ARRAY_TASK_ID" ]; then\n  sbatch --array=1-$(wc -l < runs) "$0"\n  exit\nfi\n'
+    text = ONE_GPU + first + "python train.py $SLURM_ARRAY_TASK_ID\n"
+    with pytest.raises(AdoptionError, match="submits the file itself as an array"):
+        adopted(text, tmp_path)
+    path = tmp_path / "train.sbatch"
+    given = adopt(path, tmp_path, options=("--array=1-9",))
+    assert job_from_text(given.job, "j.yaml").array == "1-9"
+
+
+def test_a_process_for_each_gpu_counts_those_that_the_file_leaves(tmp_path: Path) -> None:
+    text = (
+        ONE_GPU.replace("gpu:1", "gpu:8")
+        + "export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --standalone --nproc_per_node=gpu train.py\n"
+    )
+    adoption = adopted(text, tmp_path)
+    assert adoption.account.changes == ["line 5: 2 of 8 GPUs on each node would get a process; the job starts 8"]

@@ -198,3 +198,8 @@ def test_what_the_batch_shell_sets_up_behind_the_training_is_no_part_of_it() -> 
         Call("node1", in_step=False, folder="/p", words=one, at=at) for one, at in zip(words, (4.0, 6.0), strict=True)
     ]
     assert proofs.setup_calls(replace(seen, calls=calls), ["/p"]) == ["conda activate a"]
+
+
+def test_the_folder_of_python_may_come_first_once_more() -> None:
+    found = comparable("PATH", "/usr/bin:/mine/bin:/usr/bin:/bin", {"PATH": "/usr/bin:/bin"}, ())
+    assert found == comparable("PATH", "/mine/bin:/usr/bin:/bin", {"PATH": "/usr/bin:/bin"}, ())

@@ -364,3 +364,18 @@ def test_logs_are_no_files_that_a_file_writes(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
     script = script_of(Path("x"), text.encode(), SiteFacts())
     assert set(proofs.files_written(tmp_path, proofs.logs_of(script))) == {"made.json", "out_of"}
+
+
+def test_a_fixed_world_size_explains_no_number_of_ranks() -> None:
+    one, other = ([FIRST._replace(rank=rank, world_size=size) for rank in range(size)] for size in (2, 4))
+    assert Proof(one, other).unexplained(explained(["world-size-fixed"], []))
+    assert not Proof([FIRST], [FIRST._replace(world_size=4)]).unexplained(explained(["world-size-fixed"], []))
+
+
+def test_a_launcher_of_two_nodes_that_only_one_starts_waits_as_the_file_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "train.sbatch"
+    for told, aspects in ((" --nnodes=2", True), ("", False)):
+        path.write_text(
+            f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:2\ntorchrun --nproc-per-node=2{told} train.py\n"
+        )
+        assert ("meeting of launchers" in adopt(path, tmp_path).explained) == aspects

@@ -31,7 +31,7 @@ from trainjob.observe import reservations
 from trainjob.observe.status import status
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
-from trainjob.requests import budget, guardian, submission
+from trainjob.requests import budget, guardian, resumption, submission
 from trainjob.requests import elsewhere as moving
 from trainjob.requests import reserve as reserving
 from trainjob.requests import workbench as of_workbench
@@ -430,7 +430,7 @@ def test_elements_that_run_stay_charged_when_another_begins_again(slurm: Standin
     before = trainjob.run(run.id).status()
     one = next(element for element in before.elements if element.paths.element == 3)
     again = [resuming.request_of(jobs.read(one.paths.job))]
-    charge = submission.charge_of_run(one, [one], again, over_budget=True)
+    charge = resumption.charge_of_run(one, [one], again, over_budget=True)
     assert charge is not None
     with ledger.charged(paths, charge) as begins:
         begins()
@@ -444,7 +444,7 @@ def test_each_attempt_costs_by_its_own_devices(slurm: StandinSlurm) -> None:
     paths = RunPaths(run.folder)
     assert charged() == pytest.approx(GPUS * 5.0, abs=0.01)
     smaller = trainjob.plan("hpc", command=["true"], instances=1, time_limit="05:00:00", max_attempts=1)
-    charge = submission.charge_of_run(run.status(), [run.status()], [smaller.prepared.request], over_budget=True)
+    charge = resumption.charge_of_run(run.status(), [run.status()], [smaller.prepared.request], over_budget=True)
     assert charge is not None
     with ledger.charged(paths, charge) as begins:
         begins()
@@ -519,7 +519,7 @@ def test_a_submission_that_was_cut_short_is_charged_no_longer_than_it_may_begin(
         assert pruning.remove([pruning.PrunableRun(status(paths), 0)]) == {}
         assert not paths.folder.exists()
     elif verb == "resume":
-        submission.resume(paths, warn=print)
+        resumption.resume(paths, warn=print)
     else:
         moving.resume(paths, "hpc", warn=print)
     assert charged() == GPUS * hours
@@ -539,7 +539,7 @@ def test_what_has_run_stays_charged_though_its_submission_was_never_recorded(slu
     if verb == "prune":
         assert pruning.remove([pruning.PrunableRun(status(paths), 0)]) == {}
     elif verb == "resume":
-        submission.resume(paths, warn=print)
+        resumption.resume(paths, warn=print)
     else:
         for _ in verb.split():
             cancel(paths, grace_s=0.0)

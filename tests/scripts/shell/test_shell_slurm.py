@@ -813,6 +813,14 @@ def test_what_waits_for_the_job_starts_only_when_it_is_complete(bash: Bash) -> N
     assert bash.run(page("true"), **JOB).code == 0
 
 
+def test_a_first_attempt_removes_nothing_and_a_second_one_what_the_first_has_left(bash: Bash) -> None:
+    bash.program("rm", 'exec /bin/rm "$@"')
+    assert bash.run(page("exit 7"), **JOB).code == 7
+    assert not any("state" in call or "bad_node" in call for call in bash.calls("rm"))
+    assert bash.run(page("[[ ! -e exit_code ]] && exit 8"), **{**JOB, "SLURM_JOB_ID": "8"}).code == 8
+    assert [call for call in bash.calls("rm") if "state" in call] == ["-f state exit_code"]
+
+
 # --- Signals.
 
 
@@ -823,9 +831,9 @@ def test_a_request_for_a_checkpoint_waits_at_the_input_of_srun(bash: Bash) -> No
 
 
 def test_where_there_is_no_such_input_a_request_is_a_file_and_no_signal(bash: Bash) -> None:
-    bash.program("mkfifo", "exit 1")
     waits = """trap 'exit 1' USR1; until [[ "$(cat .request 2>/dev/null)" == 1 ]]; do sleep 0.05; done; exit 75"""
-    process = bash.start(page(waits).replace("begin_run\n", "begin_run\nkill -USR1 $$\n"), **JOB)
+    none = "has_engine() { [[ ${FUNCNAME[1]} == open_requests ]]; }\nbegin_run\nkill -USR1 $$\n"
+    process = bash.start(page(waits).replace("begin_run\n", none), **JOB)
     assert process.wait(LIMIT_S) == 75
 
 

@@ -15,7 +15,7 @@ from trainjob.kinds.table import cluster_of
 from trainjob.records import job as jobs
 from trainjob.render.record import job_record
 from trainjob.render.request import Request
-from trainjob.requests.submission import follow_checkpoints
+from trainjob.requests.resumption import follow_checkpoints
 
 SLURM = find("slurm-gpu").cluster
 TOOK = "a checkpoint of this run took up to 70 s until it was on disk"

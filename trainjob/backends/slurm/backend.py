@@ -24,7 +24,7 @@ from trainjob.machines.process import CommandError
 from trainjob.machines.slurm import commands
 from trainjob.machines.slurm.commands import ControllerDownError, SlurmMissingError, SlurmRefusedError
 from trainjob.machines.ssh.failures import SshError
-from trainjob.records import attempts, usage
+from trainjob.records import attempts
 from trainjob.records import job as job_records
 from trainjob.records import submission as submissions
 from trainjob.records.submission import SBATCH_MESSAGES, Native, Submission
@@ -303,6 +303,8 @@ def next_to(
 ) -> list[str]:
     """Return `words` as one more step of the job on the rank's node, beside the ranks and without taking from them."""
     deadline = clock.monotonic() + NODE_KNOWN_S
+    from trainjob.records import usage  # few commands signal ranks
+
     mirror.refresh_usage(paths, submission)
     while (seen := usage.newest(paths, rank)) is None:
         if clock.monotonic() > deadline:

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import AsJson, Follow, OverBudget, RunName, agreed, cluster_option, command, commands
+from trainjob.cli.command import (
+    AsJson,
+    Follow,
+    OverBudget,
+    RunName,
+    agreed,
+    cluster_option,
+    command,
+    commands,
+)
+from trainjob.cli.run.started import started
 from trainjob.watch import show
 
 if TYPE_CHECKING:
@@ -45,9 +55,8 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue a run that ended early, from its newest checkpoint."""
-    from trainjob.cli import following
     from trainjob.observe import index
-    from trainjob.requests import elsewhere, submission
+    from trainjob.requests import elsewhere, resumption
 
     paths = index.find(run)
     if over_budget:
@@ -67,9 +76,9 @@ def resume(
         summary = f"run {paths.id} continues as run {moved.id}: {moved.folder}"
         if not as_json:
             summary += f"\n{_difference(paths, moved)}"
-        following.started(moved, summary, follow=follow, as_json=as_json)
+        started(moved, summary, follow=follow, as_json=as_json)
         return
-    submission.resume(
+    resumption.resume(
         paths,
         instances=instances,
         from_scratch=from_scratch,
@@ -78,7 +87,7 @@ def resume(
         over_budget=over_budget,
         warn=show.warning,
     )
-    following.started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)
+    started(paths, f"run {paths.id} continues: {paths.folder}", follow=follow, as_json=as_json)
 
 
 def _difference(before: RunPaths, after: RunPaths) -> str:

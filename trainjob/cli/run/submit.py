@@ -8,6 +8,7 @@ import typer
 
 from trainjob.cli.command import AsJson, Follow, OverBudget, agreed, command, commands
 from trainjob.cli.job_flags import AllowSecretEnv, in_allocation, propose_site, say_inside, takes_a_job
+from trainjob.cli.run.started import started
 from trainjob.requests.options import JobOptions
 from trainjob.watch import show
 
@@ -46,7 +47,6 @@ def submit(
         print_rendered(job.render(), as_json=as_json)
         return
     propose_site(job.prepared)
-    from trainjob.cli import following
     from trainjob.records import submission as submissions
     from trainjob.requests import proofs
     from trainjob.requests.submission import submit as submit_prepared
@@ -72,7 +72,7 @@ def submit(
     for line in str(((submission and submission.native) or {}).get(submissions.SBATCH_MESSAGES, "")).splitlines():
         typer.echo(f"the site says: {show.visible(line)}", err=True)
     first = next((element.id for element in paths.elements()), paths.id)
-    following.started(
+    started(
         paths,
         f"submitted run {paths.id}: {paths.folder}",
         f"trainjob logs {first} --follow · trainjob status {paths.id} · trainjob cancel {paths.id}",

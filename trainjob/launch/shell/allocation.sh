@@ -28,9 +28,15 @@ begin_job() {
   begin_attempt
   write_word job_id "$job"
   keep_word .nodes "$SLURM_JOB_NODELIST"
-  rm -f .bad_node .out_of_memory
-  end_before_allocation "$shown"
-  use_reservation "$shown"
+  remove .bad_node .out_of_memory
+  allocation=$shown
+}
+
+# What can wait until the ranks are on their way.
+watch_time_limit() {
+  end_before_allocation "$allocation"
+  use_reservation "$allocation"
+  begin_limiter
 }
 
 # use_reservation SHOWN: a job of ours that holds the nodes ends when nobody has used it for a while (reservation.sh).
@@ -47,9 +53,9 @@ shown_allocation() {
   for ((tries = 0; tries < 30; tries++)); do
     if ((tries > 0)); then sleep 2; fi
     # The number of an array shows all its elements, one of which has this number itself.
-    shown=$(show_job | grep "^JobId=$job ") || true
-    if [[ "$shown" == *' NodeList='* ]]; then
-      printf '%s\n' "$shown"
+    shown=$'\n'$(show_job)
+    if [[ "$shown" =~ $'\n'"JobId=$job "[^$'\n']*' NodeList='[^$'\n']* ]]; then
+      printf '%s\n' "${BASH_REMATCH[0]#?}"
       return 0
     fi
   done
@@ -61,9 +67,12 @@ shown_allocation() {
 take_nodes() {
   local cpus nodes IFS=,
   [[ "$1" =~ \ NodeList=([^ ]+) ]] || return 1
-  mapfile -t nodes < <(scontrol show hostnames "${BASH_REMATCH[1]}")
-  ((${#nodes[@]})) || return 1
-  SLURM_JOB_NODELIST="${nodes[*]:0:hosts}"
+  SLURM_JOB_NODELIST=${BASH_REMATCH[1]}
+  if [[ ! "$1" =~ \ NumNodes=([0-9]+) ]] || ((BASH_REMATCH[1] != hosts)); then
+    mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    ((${#nodes[@]})) || return 1
+    SLURM_JOB_NODELIST="${nodes[*]:0:hosts}"
+  fi
   unset SLURM_NODELIST SLURM_NNODES SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE
   export SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES=$hosts SLURM_NTASKS_PER_NODE=$ranks_per_host
   # An allocation may have been asked for with fewer CPUs than the cluster file gives a rank.

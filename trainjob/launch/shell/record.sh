@@ -53,6 +53,15 @@ write_word() {
 # would, so it starts no process.
 keep_word() { { printf '%s\n' "$2" >"$1"; } 2>/dev/null || write_word "$1" "$2"; }
 
+# remove FILE…: a first attempt finds none of them, and then starts no process.
+remove() {
+  local file there=()
+  for file in "$@"; do
+    if [[ -e "$file" || -L "$file" ]]; then there+=("$file"); fi
+  done
+  if ((${#there[@]})); then rm -f "${there[@]}"; fi
+}
+
 # read_word FILE: sets `word`, which its caller has as a local name, to the first line of FILE; empty where FILE is missing.
 # It starts no process, which takes a thousand times as long as the reading.
 read_word() {
@@ -105,7 +114,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  rm -f state requeue "done" .request .asked.* .saved.* .bypassed.* .terminated.* failure.json exit_code .store-*
+  remove state requeue "done" .request .asked.* .saved.* .bypassed.* .terminated.* failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
@@ -226,8 +235,10 @@ judge_without_python() {
   fi
 }
 
-# Tells this script what a scheduler would: USR1 before the time limit, TERM at its end. Nothing without a limit.
-watch_time_limit() {
+# Told of a limit, this script tells itself what a scheduler would: USR1 before it, TERM at its end.
+watch_time_limit() { begin_limiter; }
+
+begin_limiter() {
   if [[ -z "$time_limit_s" ]]; then return 0; fi
   {
     trap - EXIT TERM INT HUP USR1

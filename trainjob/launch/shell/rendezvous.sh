@@ -12,12 +12,11 @@ meet_on_first_node() {
 address_of_first_node() {
   local name=${SLURMD_NODENAME:-$HOSTNAME} address
   if [[ -n "$1" ]]; then
-    address=$(ip -o -4 addr show dev "$1" 2>/dev/null | awk '{ sub("/.*", "", $4); print $4; exit }')
-    if [[ -z "$address" ]]; then
+    if [[ ! "$(ip -o -4 addr show dev "$1" 2>/dev/null)" =~ \ inet\ ([0-9.]+) ]]; then
       say "node $name has no IPv4 address on network interface $1"
       return 1
     fi
-    printf '%s\n' "$address"
+    printf '%s\n' "${BASH_REMATCH[1]}"
     return 0
   fi
   read -r address _ < <(getent hosts "$name") || true

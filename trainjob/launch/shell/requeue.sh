@@ -23,9 +23,9 @@ begin_job() {
   begin_attempt
   write_word job_id "$job"
   keep_word .nodes "${SLURM_JOB_NODELIST:-}"
-  rm -f .bad_node .out_of_memory
+  remove .bad_node .out_of_memory
   # What was asked for more of was for one submission.
-  if [[ -z "$automatic" ]]; then rm -f .retries; fi
+  if [[ -z "$automatic" ]]; then remove .retries; fi
   note_failed_nodes "$last_nodes"
   count_start "$automatic" "$progress"
   # A script that died with its node could not.

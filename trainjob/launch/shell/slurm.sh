@@ -115,14 +115,12 @@ share_token() {
 # What srun reads, and hands to the launcher of every rank. A signal would do, were it not that Slurm sends it to ranks as
 # well, which may not handle it yet, or never. An engine's containers have no input of ours, nor have all groups of nodes.
 open_requests() {
-  local pipe
   requests=''
-  pipe=${TMPDIR:-/tmp}/trainjob-$SLURM_JOB_ID-$RANDOM$RANDOM
-  if ! is_group && ! has_engine && [[ -z "${node_groups:-}" ]] && mkfifo -m 600 "$pipe" 2>/dev/null; then
-    if : {TRAINJOB_REQUESTS}<>"$pipe"; then requests=1; fi
-    rm -f "$pipe"
+  if ! is_group && ! has_engine && [[ -z "${node_groups:-}" ]] && : {TRAINJOB_REQUESTS}<> <(:); then
+    requests=1
+  else
+    : {TRAINJOB_REQUESTS}</dev/null
   fi
-  if [[ -z "$requests" ]]; then : {TRAINJOB_REQUESTS}</dev/null; fi
 }
 
 # hosts_of_job comma|range: the nodes of this job, as poprun reads them.

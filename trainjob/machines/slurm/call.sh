@@ -14,12 +14,19 @@ if [ -z "${SLURM_CONF-}${SLURM_CONF_SERVER-}" ] && grep -qs SLURM_CONF /etc/prof
 fi
 # SBATCH_ variables would override the directives of the job script, SQUEUE_ and SCANCEL_ ones what is asked for. What a
 # job has told this shell (SLURM_RESTART_COUNT, SLURM_ARRAY_TASK_ID) a new job would take for its own.
-for name in $(env | sed -n 's/^\(\(SBATCH\|SQUEUE\|SCANCEL\|SACCT\|SINFO\|SCONTROL\|SLURM\)_[A-Za-z0-9_]*\)=.*/\1/p'); do
-  case $name in
-    SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT | SLURM_CLUSTERS) ;;
-    *) unset "$name" ;;
+# The shell lists them itself, which starts no program: `export NAME='value'`. A name within a value that is unset for nothing,
+# or twice, does no harm.
+set -f
+for word in $(export -p); do
+  case $word in
+    SLURM_CONF=* | SLURM_CONF_SERVER=* | SLURM_JWT=* | SLURM_CLUSTERS=*) ;;
+    SBATCH_*=* | SQUEUE_*=* | SCANCEL_*=* | SACCT_*=* | SINFO_*=* | SCONTROL_*=* | SLURM_*=*)
+      name=${word%%=*}
+      case $name in *[!A-Za-z0-9_]*) ;; *) unset "$name" ;; esac
+      ;;
   esac
 done
+set +f
 seconds=$1
 shift 2
 if [ -n "$seconds" ] && command -v timeout >/dev/null; then set -- timeout -k 1 "$seconds" "$@"; fi
