@@ -813,6 +813,14 @@ def test_what_waits_for_the_job_starts_only_when_it_is_complete(bash: Bash) -> N
     assert bash.run(page("true"), **JOB).code == 0
 
 
+def test_a_first_attempt_removes_nothing_and_a_second_one_what_the_first_has_left(bash: Bash) -> None:
+    bash.program("rm", 'exec /bin/rm "$@"')
+    assert bash.run(page("exit 7"), **JOB).code == 7
+    assert not any("state" in call or "bad_node" in call for call in bash.calls("rm"))
+    assert bash.run(page("[[ ! -e exit_code ]] && exit 8"), **{**JOB, "SLURM_JOB_ID": "8"}).code == 8
+    assert [call for call in bash.calls("rm") if "state" in call] == ["-f state exit_code"]
+
+
 # --- Signals.
 
 
