@@ -394,7 +394,9 @@ def _loop(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_
         not condition or any(text_of(part).lstrip().startswith(("read", "IFS=")) for part in condition),
     )
     done: list[_State] = []
-    for turn in range(_MOST_TURNS if condition else 2):
+    values = node.children_by_field_name("value")
+    once = len(values) == 1 and re.fullmatch(r"[\w./:=-]+", text_of(values[0])) is not None
+    for turn in range(_MOST_TURNS if condition else 1 if once else 2):
         going = [state for state in states if not state.leaves]
         if condition and not walk.once:
             after = walk.block(condition, going, tested=True)

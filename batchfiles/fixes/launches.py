@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, spliced, with_line, with_srun_option
+from batchfiles.fixes.lines import (
+    SRUN,
+    Edit,
+    behind_srun,
+    first_changed,
+    launch_at,
+    replaced,
+    spliced,
+    with_line,
+    with_srun_option,
+)
 from batchfiles.fixes.meeting import FIRST_HOST, PORT
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import ray_starts
@@ -116,27 +127,20 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
 
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
     """Return the text with bash -c around the program that srun starts."""
-    node = next((each for each in nodes_of(script.root, "command") if each.start_point.row + 1 == launch.line), None)
-    layers = [layer.words[0] for layer in launch.layers if layer.name != "srun" and layer.words]
-    program = next(iter((*layers, *launch.program)), None)
-    if node is None or "'" in text_of(node) or "$@" in text_of(node):
+    behind = behind_srun(script, launch)
+    if behind is None:
         return None
+    node, at = behind[0], behind[1] - behind[0].start_byte
     command = text_of(node)
-    starts = [
-        match.start()
-        for match in re.finditer(r"(?<![\w/.=-])(?:\S*/)?(?:torchrun|python[\d.]*|accelerate|deepspeed)(?=\s)", command)
-    ]
-    at = (
-        command.find(program.source)
-        if program is not None and program.source in command and not starts
-        else (starts or [-1])[0]
-    )
-    if at <= 0:
+    given = re.findall(r"\"\$(?:@|\{\w+\[@\]\})\"", command)
+    if "'" in command or not command.isascii() or len(given) > 1 or "$@" in command.replace('"$@"', ""):
         return None
     if any('"' in text_of(asked) for asked in nodes_of(node, "command_substitution")):
         return None  # behind a backslash, these quotes would be words of the command that is asked
-    inner = _left_to_ranks(command[at:].replace('"', '\\"'))
-    return spliced(script, node.start_byte, node.end_byte, f'{command[:at]}bash -c "{first}exec {inner}"')
+    words = command[at:].replace(given[0], '"\\$@"') if given else command[at:]  # arguments of that shell
+    inner = _left_to_ranks(words.replace('"', '\\"'))
+    own = f" - {given[0]}" if given else ""
+    return spliced(script, node.start_byte, node.end_byte, f'{command[:at]}bash -c "{first}exec {inner}"{own}')
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
@@ -182,8 +186,19 @@ def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
     launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
     stated = [each for each in launching if each.srun is not None and "ntasks-per-node" in each.srun.options]
+    lines, request = list(script.lines), script.request
+    own = next((each.line for each in script.header.directives if each.name == "gpus-per-task"), None)
+    if own is not None and request.gpus_per_task and request.tasks_per_node:  # the one task has all of them
+        gpus = f"--gpus-per-node={request.gpus_per_task * request.tasks_per_node}"
+        lines[own - 1] = re.sub(r"--gpus-per-task[= ]\S+", gpus, lines[own - 1], count=1)
     option = "--nodes=$SLURM_NNODES" + ("" if stated else " --ntasks-per-node=1")
-    return with_srun_option(script, option, stated or launching)
+    if any(each.srun is not None and "nodes" in each.srun.options for each in launching):
+        option = "--ntasks-per-node=1"
+    for each in launching:
+        number = re.compile(rf"({SRUN}[^|;&]*?\s)(?:--ntasks[= ]|-n ?)\S+\s")
+        if each.srun is not None and "ntasks" in each.srun.options:
+            lines[each.step.line - 1] = number.sub(r"\1", lines[each.step.line - 1], count=1)
+    return with_srun_option(replace(script, lines=lines), option, stated or launching)
 
 
 SAFE: dict[str, Edit] = {

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from batchfiles.bash.expansion import text_of
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.script import BatchScript, nodes_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 Edit = Callable[[BatchScript, Finding], str | None]
 _LINES_OF_COMMAND = 12
@@ -43,13 +48,26 @@ def first_changed(
 
     It is that of the fault, one of `most_lines` below it, or one that continues it after a backslash.
     """
-    for number in range(one.line, len(script.lines) + 1):
+    for number in _lines_of(script, one, most_lines):
         line = script.lines[number - 1]
         if (new := change(line)) != line:
             return with_line(script, number, new)
-        if number - one.line >= most_lines and not line.endswith("\\"):
-            return None
     return None
+
+
+def _lines_of(script: BatchScript, one: Finding, most_lines: int) -> Iterator[int]:
+    """Yield the lines of a fault's command, and those of the variables of which it is made."""
+    sources: list[str] = []
+    for number in range(one.line, len(script.lines) + 1):
+        yield number
+        sources.append(script.lines[number - 1])
+        if number - one.line >= most_lines and not sources[-1].endswith("\\"):
+            break
+    for given in reversed(script.assignments):
+        own = rf"\$\{{?{re.escape(given.name)}\b"
+        if not given.source and given.line < one.line and any(re.search(own, text) for text in sources):
+            sources.append(given.text)
+            yield from range(given.line, given.line + given.text.count("\n") + 1)
 
 
 def directive_added(script: BatchScript, *options: str) -> str:
@@ -67,7 +85,7 @@ def directive_of(script: BatchScript, one: Finding) -> Directive | None:
     )
 
 
-_SRUN = r"(?<![\w$#./-])srun\b"
+SRUN = r"(?<![\w$#./-])srun\b"
 
 
 def with_srun_option(script: BatchScript, option: str, launches: Iterable[LaunchedProgram]) -> str | None:
@@ -76,7 +94,7 @@ def with_srun_option(script: BatchScript, option: str, launches: Iterable[Launch
     lines = list(script.lines)
     for number in {_line_of_srun(script, each) for each in launches if each.srun and name not in each.srun.options}:
         if number:
-            lines[number - 1] = re.sub(_SRUN, f"srun {option}", lines[number - 1], count=1)
+            lines[number - 1] = re.sub(SRUN, f"srun {option}", lines[number - 1], count=1)
     return None if lines == script.lines else "\n".join(lines)
 
 
@@ -86,9 +104,23 @@ def _line_of_srun(script: BatchScript, launch: LaunchedProgram) -> int:
     written = step.srun.words[0].line if step.srun else 0
     candidates: list[int] = [written, *range(step.line, max(0, step.line - _LINES_OF_COMMAND), -1)]
     for number in candidates:
-        if 0 < number <= len(script.lines) and re.search(rf"^(?!\s*#).*{_SRUN}(?!=)", script.lines[number - 1]):
+        if 0 < number <= len(script.lines) and re.search(rf"^(?!\s*#).*{SRUN}(?!=)", script.lines[number - 1]):
             return number
     return 0
+
+
+def behind_srun(script: BatchScript, launch: LaunchedProgram) -> tuple[Node, int] | None:
+    """Return the command with the srun of a launch, and the byte of the file where srun's own options end."""
+    step = launch.step
+    srun = next((layer for layer in step.layers if layer.name == "srun"), None)
+    if srun is None or not srun.left:
+        return None
+    first = srun.words[len(srun.words) - srun.left].source
+    for node in nodes_of(script.root, "command"):
+        words = [text_of(child) for child in node.named_children]
+        if node.start_point.row + 1 == step.line and "srun" in words and first in words[words.index("srun") + 1 :]:
+            return node, node.named_children[words.index(first, words.index("srun") + 1)].start_byte
+    return None
 
 
 def exported(script: BatchScript, name: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,7 +72,7 @@ def mended(
         if step is None:
             break
         finding, text = step
-        better = _followed_up(path, text, site, Counter(one.code for one in findings), finding, fixers)
+        better = _followed_up(path, text, site, Counter(one.code for one in findings), finding, fixers, script.lines)
         if better is not None and _loses(script, script_of(path, better, site)):
             better = None
         if better is not None and (not readable or grammar(better) is None):
@@ -141,14 +141,28 @@ def _new(had: Counter[str], has: Counter[str]) -> set[str]:
     return {code for code, count in has.items() if count > had[code]}
 
 
+def _is_elsewhere(path: Path, text: bytes, site: SiteFacts, finding: Finding, lines: Sequence[str]) -> bool:
+    """Return whether a fault is now only in other lines, which were there before: some are told one at a time."""
+    script = script_of(path, text, site)
+    left = [one for one in diagnosis_of(script, ()).findings if one.code == finding.code and not one.path]
+    others = {line for at, line in enumerate(lines, 1) if at != finding.line}
+    return all(0 < one.line <= len(script.lines) and script.lines[one.line - 1] in others for one in left)
+
+
 def _followed_up(
-    path: Path, text: bytes, site: SiteFacts, had: Counter[str], finding: Finding, fixers: dict[str, Edit]
+    path: Path,
+    text: bytes,
+    site: SiteFacts,
+    had: Counter[str],
+    finding: Finding,
+    fixers: dict[str, Edit],
+    lines: Sequence[str],
 ) -> bytes | None:
     """Return the text, mended further where a fault is new; None unless the fault is gone and no other is new."""
     for _ in range(_MOST_FOLLOWING):
         has = _codes(path, text, site)
         new = _new(had, has)
-        if has[finding.code] >= had[finding.code]:
+        if has[finding.code] >= had[finding.code] and not _is_elsewhere(path, text, site, finding, lines):
             return None
         if not new or finding.code in _HIDING:
             return text

@@ -88,6 +88,8 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
         if match is not None:
             new = re.sub(rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}", "\n".join(script.lines))
             return None if new == "\n".join(script.lines) else new
+    if re.match(r"\$[0-9]", one.text):
+        return replaced(r"\$([1-9][0-9]+)\b", r"${\1}")(script, one)
     if "not exported" in one.text:
         name = re.match(r"\$(\w+)", one.text)
         return None if name is None else exported(script, name[1])
@@ -241,7 +243,7 @@ def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
     if not nodes or b"<<" in (nodes[0].text or b"") or any(text_of(one).startswith("exit") for one in last):
         return None
     kept = spliced(script, nodes[0].end_byte, nodes[0].end_byte, " || failed=$?")
-    return None if kept is None else kept.rstrip("\n") + '\nexit "${failed:-0}"\n'
+    return None if kept is None else kept.rstrip("\n") + '\nexit "${failed:-$?}"\n'
 
 
 def _own_hostfile(script: BatchScript, one: Finding) -> str | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import spliced
+from batchfiles.fixes.lines import behind_srun, spliced
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -36,9 +35,13 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
-    deaf = _at_program(script, launch) if launch.srun is not None and _has_deaf_parent(launch) else None
-    if deaf == 0:
-        return None
+    deaf = None
+    if launch.srun is not None and launch.step.name.endswith((".sh", ".bash")):
+        return None  # a shell that dies of the signal, unless it has a trap
+    if launch.srun is not None and _has_deaf_parent(launch):
+        if (behind := behind_srun(script, launch)) is None:
+            return None
+        deaf = behind[1]
     if launch.srun is None and launch.launcher is not None and _has_parent(launch):
         return None  # neither the parent nor its child, the launcher, passes the signal on
     mpi = launch.layer("mpirun")
@@ -81,18 +84,6 @@ def _has_deaf_parent(launch: LaunchedProgram) -> bool:
     )
 
 
-def _at_program(script: BatchScript, launch: LaunchedProgram) -> int:
-    """Return the byte of the file where srun's own options end; 0 where it does not stand there as a word."""
-    step = launch.step
-    srun = next(layer for layer in step.layers if layer.name == "srun")
-    first = srun.words[len(srun.words) - srun.left].source if srun.left else ""
-    for node in nodes_of(script.root, "command"):
-        if node.start_point.row + 1 == step.line:
-            words = [child for child in node.named_children[1:] if text_of(child) == first]
-            return words[0].start_byte if words else 0
-    return 0
-
-
 def _by_ssh(script: BatchScript, launch: LaunchedProgram) -> bool:
     own = launch.launcher.options if launch.launcher is not None else {}
     return script.request.several_nodes or not {"hostfile", "H", "num_nodes"}.isdisjoint(own)
@@ -122,7 +113,7 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
-    every = [launch for launch in script.training if not launch.command.dead]
+    every = script.living
     living = [launch for launch in every if not launch.is_beside] or every
     outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None

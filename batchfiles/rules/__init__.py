@@ -68,6 +68,7 @@ RULES: tuple[Callable[[BatchScript], Iterator[Finding]], ...] = (
     written.in_quotes,
     written.continuations,
     written.never_set,
+    written.beyond_nine,
     written.not_given,
     written.arrays,
     written.commands,

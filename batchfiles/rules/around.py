@@ -330,7 +330,7 @@ def containers(script: BatchScript) -> Iterator[Finding]:
 
 def unused_settings(script: BatchScript) -> Iterator[Finding]:
     """Find variables for ranks that torchrun sets itself."""
-    training = [launch for launch in script.training if not launch.command.dead]
+    training = script.living
     if not training or not all(
         launch.launcher is not None and launch.launcher.name == "torchrun" for launch in training
     ):

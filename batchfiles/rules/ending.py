@@ -11,10 +11,11 @@ from batchfiles.bash.shell import parse
 from batchfiles.bash.status import ZERO, ScriptEnd, ends
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
+from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
 from batchfiles.slurm.servers import NEVER_ENDS
-from trainjob.contract.programs.helpers import PRINTERS, SHELLS
+from trainjob.contract.programs.helpers import PRINTERS, SHELLS, helps
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -143,7 +144,7 @@ def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) ->
 
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
-    living = [launch for launch in script.training if not launch.command.dead] or script.training
+    living = script.living or script.training
     main = [launch for launch in living if not launch.is_beside] or living
     main = [launch for launch in main if not launch.outermost.command.background] or main
     for launch in main:
@@ -157,7 +158,8 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         command = launch.outermost.command
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
         endings = ends(script.root, [(line, word)])
-        if endings and all(one.status == ZERO for one in endings):
+        unknown = {one.line for one in not_commands(script)}  # which end with 127
+        if endings and all(one.status == ZERO and one.line not in unknown for one in endings):
             yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: (one.line, one.text)), line))
             return
 
@@ -195,7 +197,12 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
     yield from _ended_daemons(script)
     yield from _submitted_to_ray(script)
-    main = [launch for launch in script.training if not launch.command.dead]
+    main = script.living
+    own = [one for one in script.commands if not {"called", "substitution", "function", "handler"} & set(one.within)]
+    last = next((one for one in reversed(own) if not one.dead), None)
+    if last is not None and last.background and not last.within and script.is_batch_file and not helps(last.name):
+        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and the file ends")
+        return
     if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
         return
     last = main[-1].outermost.command

@@ -76,7 +76,7 @@ def _replaces(script: BatchScript, later: Assignment, one: Assignment) -> bool:
 
 def _stands_alone(script: BatchScript) -> bool:
     """Return whether torchrun chooses the place where ranks meet, whatever is stated."""
-    living = [launch.launcher for launch in script.training if not launch.command.dead]
+    living = [launch.launcher for launch in script.living]
     return bool(living) and all(launcher is not None and "standalone" in launcher.options for launcher in living)
 
 
@@ -260,7 +260,7 @@ def rendezvous_ids(script: BatchScript) -> Iterator[Finding]:
 
 def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
-    living = [launch.launcher for launch in script.training if not launch.command.dead]
+    living = [launch.launcher for launch in script.living]
     if living and all(one is not None and one.name == "torchrun" for one in living):
         return  # which gives its workers another
     for one in script.assigned("WORLD_SIZE"):

@@ -89,7 +89,7 @@ TAKES = {
     "gres": rf"(?i:none)|(?:gres:)?{_GRES}(?:,{_GRES})*",
     "signal": rf"(?:[RB]{{1,2}}:)?(?:(?:SIG)?(?:{_SIGNALS})|[0-9]+)?(?:@[0-9]+)?",
     "exclusive": r"user|mcs|topo|exclusive",
-    "mail-type": rf"(?i:{_MAIL}(?:,{_MAIL})*)",
+    "mail-type": rf"(?i:(?:\w+,)*{_MAIL}(?:,\w+)*)",
 }
 
 

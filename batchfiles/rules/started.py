@@ -15,9 +15,9 @@ from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIO
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that make other worlds than their author wants."""
-    for launch in _living(script):
+    for launch in script.living:
         launcher = launch.launcher
-        if launcher is None or launch.srun is None:
+        if launcher is None or launch.srun is None or _each_trains_its_own(script, launch):
             continue
         nodes, per_node = script.usual_nodes_of(launch), script.tasks_per_node_of(launch) or 1
         # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
@@ -39,6 +39,14 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
         if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
             text = f"{per_node} tasks a node, each of which starts {local} processes"
             yield found("tasks-times-torchrun", launch, text)
+
+
+def _each_trains_its_own(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether each node is meant to train for itself: its training has other words, and nothing says a place."""
+    differs = any(word.value.comes_from("SLURM_NODEID", "SLURM_PROCID") for word in launch.program)
+    own = launch.launcher.options if launch.launcher else {}
+    meets = {"rdzv_endpoint", "rdzv_backend", "master_addr", "node_rank", "nnodes", "main_process_ip"} & set(own)
+    return differs and not meets and not any(True for _ in script.assigned("MASTER_ADDR"))
 
 
 def _alone(launch: LaunchedProgram) -> str | None:
@@ -65,15 +73,11 @@ def _alone(launch: LaunchedProgram) -> str | None:
 
 def elastic_alone(script: BatchScript) -> Iterator[Finding]:
     """Find elastic ranges that no node can join."""
-    for launch in _living(script):
+    for launch in script.living:
         value = option(launch.launcher, "nnodes")
         alone = script.request.nodes == 1 or (script.request.nodes is None and launch.srun is None)
         if alone and value is not None and re.fullmatch(r"\d+:\d+", value.text):
             yield found("nnodes-range-on-one-node", launch, f"--nnodes={value.text}")
-
-
-def _living(script: BatchScript) -> list[LaunchedProgram]:
-    return [launch for launch in script.training if not launch.command.dead]
 
 
 def processes_of(launch: LaunchedProgram) -> int | None:
@@ -96,7 +100,7 @@ def processes_of(launch: LaunchedProgram) -> int | None:
 
 def gpus(script: BatchScript) -> Iterator[Finding]:
     """Find processes and GPUs that disagree in number."""
-    living = _living(script)
+    living = script.living
     at_once = sum(launch.command.background for launch in living) > 1
     for launch in living:
         available, local = script.gpus_of(launch), processes_of(launch)
@@ -169,7 +173,7 @@ def mpi_slots(script: BatchScript) -> Iterator[Finding]:
         return
     request = script.request
     slots = request.tasks or (request.nodes or 1) * (request.tasks_per_node or 1)
-    for launch in _living(script):
+    for launch in script.living:
         mpi = launch.layer("mpirun")
         if mpi is None or mpi.words[0].text.rpartition("/")[2] != "mpirun" or launch.srun is not None:
             continue
@@ -182,7 +186,7 @@ def mpi_slots(script: BatchScript) -> Iterator[Finding]:
 
 def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
     """Find options of the training that stand before its script."""
-    for launch in _living(script):
+    for launch in script.living:
         launcher = launch.launcher
         if launcher is None or launcher.name != "torchrun" or launch.has_unknown_options or not launch.program:
             continue
@@ -217,7 +221,7 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
         return  # its command line has them
     # A script in a container may be the training.
     held = [one for one in script.launches if one.layer("container") and not one.command.dead]
-    for launch in (*_living(script), *held):
+    for launch in (*script.living, *held):
         own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
         on_cpus = "cpu" in (launch.launcher.options if launch.launcher else ())
         processes = processes_of(launch)
@@ -241,7 +245,7 @@ def _counts_gpus(launch: LaunchedProgram) -> bool:
 
 def idle_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find a last command that runs on one node of several."""
-    living = _living(script)
+    living = script.living
     if not script.request.several_nodes or len(living) < 2:
         return
     last, before = living[-1], living[:-1]
@@ -252,7 +256,7 @@ def idle_nodes(script: BatchScript) -> Iterator[Finding]:
 
 def several_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find jobs of several nodes that use one."""
-    if (script.usual_nodes or 1) < 2 or not _living(script):
+    if (script.usual_nodes or 1) < 2 or not script.living:
         return
     if script.shell.not_here and not any(launch.launcher for launch in script.training):
         return
@@ -269,7 +273,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
         r"\bsrun\b|hostfile", _code(script)
     ):
         return
-    first = _living(script)[-1]
+    first = script.living[-1]
     own = option(first.launcher, "hostfile", "H", "host")
     if own is None and not any(command.name == "ray" for command in script.commands):
         text = f"--nodes={script.usual_nodes}, and {first.command.name} runs on the first alone"
@@ -278,7 +282,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
 
 def _horovod_alone(script: BatchScript) -> LaunchedProgram | None:
     """Return a horovodrun that learns of no other host: it asks LSF, and not Slurm."""
-    for launch in _living(script):
+    for launch in script.living:
         mpi = launch.layer("mpirun")
         own = mpi.words[0].text.rpartition("/")[2] == "horovodrun" if mpi is not None else False
         if mpi is not None and own and launch.srun is None and not _OTHER_SLOTS & set(mpi.options):
@@ -437,5 +441,5 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    if (tasks := tasks_without_starter(script)) and _living(script):
+    if (tasks := tasks_without_starter(script)) and script.living:
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")

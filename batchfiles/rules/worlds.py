@@ -19,29 +19,27 @@ _COUNTS_NODES = ("torchrun", "accelerate", "tune")
 _NODE_RANKS = ("node_rank", "machine_rank")
 
 
-def _living(script: BatchScript) -> list[LaunchedProgram]:
-    return [launch for launch in script.training if not launch.command.dead]
-
-
 def expected_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that wait for more nodes than anything starts them on."""
     yield from _told_nodes(script)
-    launching = [launch for launch in _living(script) if launch.launcher is not None]
+    launching = [launch for launch in script.living if launch.launcher is not None]
     if len(launching) > 1 and any(launch.outermost.command.background for launch in launching):
         return  # several together may be the nodes that each of them waits for
-    launch = next((one for one in launching if one.launcher and one.launcher.name in _COUNTS_NODES), None)
-    launcher = launch.launcher if launch is not None else None
-    if launch is None or launcher is None or launch.has_unknown_options or _is_one_of_several(launch):
-        return
-    wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
-    started = script.nodes_of(launch)
-    number_is_given = any(value is not None and not value.known for value in map(launcher.options.get, _NODE_RANKS))
-    is_one_job_of_several = number_is_given or _meets_elsewhere(launcher.options.values())
-    if launch.srun is None and (script.request.nodes != 1 or is_one_job_of_several):
-        return  # no-srun says so, or another job is the other node
-    if wanted is not None and started is not None and wanted > started:
-        nodes = f"{started} node{'s' * (started != 1)}"
-        yield found("nodes-disagree", launch, f"{launcher.name} waits for {wanted} nodes, and is started on {nodes}")
+    for launch in launching:
+        launcher = launch.launcher
+        if launcher is None or launcher.name not in _COUNTS_NODES or launch.has_unknown_options:
+            continue
+        wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
+        started = script.nodes_of(launch)
+        number_is_given = any(value is not None and not value.known for value in map(launcher.options.get, _NODE_RANKS))
+        is_one_job_of_several = number_is_given or _meets_elsewhere(launcher.options.values())
+        if launch.srun is None and (script.request.nodes != 1 or is_one_job_of_several):
+            continue  # no-srun says so, or another job is the other node
+        if wanted is not None and started is not None and wanted > started and not _is_one_of_several(launch):
+            nodes = f"{started} node{'s' * (started != 1)}"
+            text = f"{launcher.name} waits for {wanted} nodes, and is started on {nodes}"
+            yield found("nodes-disagree", launch, text)
+            return
 
 
 _TOLD = re.compile(r"(?:--|\+*(?:trainer\.)?)(?:num|n)[-_]nodes(?:=([0-9]+))?")
@@ -49,7 +47,7 @@ _TOLD = re.compile(r"(?:--|\+*(?:trainer\.)?)(?:num|n)[-_]nodes(?:=([0-9]+))?")
 
 def _told_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find programs of which srun starts the ranks, and whose words count other nodes: Lightning's compares them."""
-    for launch in _living(script):
+    for launch in script.living:
         started = script.nodes_of(launch)
         if launch.launcher is not None or launch.srun is None or not launch.is_python or started is None:
             continue
@@ -81,7 +79,7 @@ def _meets_elsewhere(values: Iterable[Value | None]) -> bool:
 
 def node_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that all take themselves for the same node."""
-    for launch in _living(script):
+    for launch in script.living:
         launcher, nodes = launch.launcher, script.usual_nodes_of(launch)
         if launcher is None or launcher.name not in ("torchrun", "accelerate") or launch.srun is None:
             continue
@@ -105,7 +103,7 @@ _DRAWN = re.compile(r"\bRANDOM\b|\bshuf\b|\.bind\(\(?['\"]")
 
 def differing_places(script: BatchScript) -> Iterator[Finding]:
     """Find addresses and ports that each rank's own shell works out for itself."""
-    for launch in _living(script):
+    for launch in script.living:
         shell = launch.outer
         if shell is None or launch.srun is None or (script.usual_nodes_of(launch) or 1) < 2:
             continue
@@ -117,7 +115,7 @@ def differing_places(script: BatchScript) -> Iterator[Finding]:
             if re.fullmatch(f"{ADDRESS_NAMES}|{PORT_NAMES}", one.name) and kind.search(one.text):
                 yield found("addr-differs", one, f"{one.name} is worked out by each node for itself")
                 return
-    for launch in _living(script):
+    for launch in script.living:
         launcher = launch.launcher
         if launch.srun is None or None in (launcher, launch.outer) or (script.usual_nodes_of(launch) or 1) < 2:
             continue
@@ -133,7 +131,7 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
     """Find hosts that the file names where Slurm chooses them."""
     if script.header.value("nodelist") is not None or not script.is_batch_file:
         return
-    for launch in _living(script):
+    for launch in script.living:
         for name in ("H", "host", "hosts"):
             value = option(launch.layer("mpirun"), name)
             named = (
@@ -149,7 +147,7 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
             and _A_HOST.fullmatch(place.value.text)
             and not _HERE.fullmatch(place.value.text)
         ):
-            users = [place.launch] if place.launch else [one for one in _living(script) if _reads(one, place)]
+            users = [place.launch] if place.launch else [one for one in script.living if _reads(one, place)]
             if any(spans_nodes(script, one) for one in users) and not _is_default(script, place):
                 yield found("hosts-by-name", place, f"{place.name} is {place.value.text}")
                 return
@@ -174,7 +172,7 @@ def beyond_job(script: BatchScript) -> Iterator[Finding]:
     nodes, gpus = script.header.value("nodes"), script.request.gpus_per_node
     if script.second_part is not None:
         return
-    for launch in _living(script):
+    for launch in script.living:
         srun = launch.srun
         if srun is None:
             continue

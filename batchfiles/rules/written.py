@@ -137,6 +137,20 @@ def _of_commands(script: BatchScript) -> set[int]:
 _FROM_OUTSIDE = re.compile(r"\w*_proxy|ftp|prefix|debian_chroot|_")
 
 
+def beyond_nine(script: BatchScript) -> Iterator[Finding]:
+    """Find $10, which is ${1}0."""
+    for node in nodes_of(script.root, "simple_expansion", "expansion"):
+        line = script.lines[min(node.start_point.row, len(script.lines) - 1)]
+        match = (
+            re.search(r"\$([1-9][0-9]+)\b", line) if re.fullmatch(r"\$[1-9][0-9]*", text_of_expansion(node)) else None
+        )
+        if match is not None:
+            yield Finding(
+                "unset-variable", node.start_point.row + 1, f"${match[1]} is ${{{match[1][0]}}}{match[1][1:]}"
+            )
+            return
+
+
 def never_set(script: BatchScript) -> Iterator[Finding]:
     """Find variables in lower case that nothing in the file sets: those come from no environment."""
     if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:

@@ -78,6 +78,11 @@ class BatchScript:
         return [launch for launch in self.launches if launch.trains]
 
     @property
+    def living(self) -> list[LaunchedProgram]:
+        """The training, without what no path through the file reaches."""
+        return [launch for launch in self.training if not launch.command.dead]
+
+    @property
     def second_part(self) -> int | None:
         """The line that begins the second part of a heterogeneous job, which has its own nodes and tasks."""
         return next((number for number, line in enumerate(self.lines, 1) if _PARTS.match(line)), None)

@@ -812,3 +812,38 @@ def test_a_launcher_that_is_not_told_where_ranks_meet_meets_at_its_own_node() ->
     assert "addr-localhost" not in {
         one.code for one in found(job("export PET_MASTER_ADDR=$MASTER_ADDR\n" + shell.format(launch.format(""))))
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("for seed in 42; do\n  python train.py --seed $seed\ndone\n", "exit-code-lost"),
+        ("python train.py\nNone\n", "exit-code-lost"),
+        ("srun bash -c 'torchrun --nproc-per-node=4 train.py --seed $SLURM_NODEID'\n", "nnodes-missing"),
+    ],
+)
+def test_what_only_looks_like_a_fault(body: str, code: str) -> None:
+    assert code not in {one.code for one in found(without(job(body), "set -eo", "MASTER"))}
+    same = body.replace("in 42", "in 42 43").replace("None", "date").replace("$SLURM_NODEID", "3")
+    assert code in {one.code for one in found(without(job(same), "set -eo", "MASTER"))}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "right"),
+    [
+        ("python train.py --attack $10\n", "unset-variable", "python train.py --attack ${10} '$10'\n"),
+        ("N=2 nohup bash elsewhere.sh > a.log 2>&1 &\n", "nothing-waits", "nohup bash elsewhere.sh > a.log 2>&1\n"),
+    ],
+)
+def test_what_bash_reads_in_another_way(body: str, code: str, right: str) -> None:
+    assert code in {one.code for one in found(job(body))}
+    assert code not in {one.code for one in found(job(right))}
+
+
+def test_a_list_of_mail_types_is_refused_if_none_is_known() -> None:
+    lists = {"START": True, "START,END": False, "END": False}
+    refused = {
+        text: any(one.code == "directive-refused" for one in found(job(RIGHT, f"#SBATCH --mail-type={text}")))
+        for text in lists
+    }
+    assert refused == lists

@@ -523,3 +523,55 @@ def test_launchers_of_several_nodes_are_told_where_they_meet() -> None:
     after = mend(text, unsafe=False)
     assert (after.mended[0], errors(after.after)) == ("nnodes-missing", set())
     assert b"torchrun --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=" in after.after
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'OPTS="--nnodes=4 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$PORT"\nsrun torchrun $OPTS train.py\n',
+        "opts=(\n  --nnodes=4\n  --nproc-per-node=4\n  --rdzv-endpoint=$HOST:$PORT\n)\n"
+        'srun torchrun --rdzv-backend=c10d "${opts[@]}" train.py\n',
+        "RUN='srun torchrun --nnodes=4 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$PORT'\n"
+        'CMD="$RUN train.py"\neval "$CMD"\n',
+        "if [ -f a ]; then\n  srun torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$PORT --nproc-per-node=4 a.py\nelse\n"
+        "  srun torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$PORT --nproc-per-node=4 b.py\nfi\n",
+    ],
+)
+def test_options_are_mended_where_they_are_written(body: str) -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + f"HOST=$(cat host)\nPORT=$SLURM_JOB_ID\n{body}"
+    after = mend(text).after
+    assert "nodes-disagree" in codes(text.encode())
+    assert (b"--nnodes=4" in after, errors(after)) == (False, set())
+
+
+def test_arguments_that_a_ranks_shell_gets_stay_several_words() -> None:
+    start = 'srun accelerate launch --num_processes 8 --num_machines 2 --machine_rank $SLURM_NODEID --main_process_ip $HOST train.py "$@"'
+    after = mend(FIRST.format(nodes=2, tasks=1, more="") + f"HOST=$(cat host)\n{start}\n", unsafe=False).after.decode()
+    assert 'bash -c "exec accelerate launch' in after
+    assert 'train.py \\"\\$@\\"" - "$@"\n' in after
+
+
+@pytest.mark.parametrize(
+    ("more", "start", "becomes"),
+    [
+        ("", "srun -N 2 -n 8 torchrun", " --ntasks-per-node=1 -N 2 torchrun"),
+        ("#SBATCH --gpus-per-task=1", "srun torchrun", "#SBATCH --gpus-per-node=4\n"),
+    ],
+)
+def test_one_launcher_a_node_has_all_of_its_gpus(more: str, start: str, becomes: str) -> None:
+    text = f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n{more or '#SBATCH --gpus-per-node=4'}\nHOST=$(cat host)\n{start}"
+    text += " --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$SLURM_JOB_ID train.py\n"
+    after = mended(FILE, text.encode(), SiteFacts(), unsafe=False, grammar=lambda _raw: None).after
+    assert becomes in after.decode()
+    assert "tasks-times-torchrun" not in codes(after)
+
+
+def test_a_second_training_still_gives_the_job_its_code() -> None:
+    body = "echo one\nsrun --kill-on-bad-exit=1 python a.py\nif [ $? -eq 0 ]; then echo done; fi\nsrun --kill-on-bad-exit=1 python b.py\n"
+    after = mend(FIRST.format(nodes=1, tasks=4, more="").replace("set -eo pipefail\n", "") + body).after.decode()
+    assert "failed:-0" not in after
+
+
+def test_a_script_that_is_not_seen_gets_no_signal_and_no_threads() -> None:
+    after = mend("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nsrun ./node_train.sh\n").after
+    assert (b"trap" in after, b"OMP_NUM" in after) == (False, False)
