@@ -466,12 +466,14 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     return Decision(Where.LOST, f"submit in {folder}: ranks start in a copy of that folder", prologue=prologue)
 
 
-_CHANGES_PROJECT = frozenset(("pull", "fetch", "checkout", "switch", "reset", "stash", "clean", "merge", "submodule"))
+_GIT_CHANGES = re.compile(
+    r"\S*git(?:\s+-[cC]\s+\S+|\s+--\S+)*\s+(?:pull|fetch|checkout|switch|reset|stash|clean|merge|submodule)\b"
+)
 
 
 def _updated(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     """Tell what git would change in the project: the copy of it has no history."""
-    if not any(two.name == "git" and two.words[1].text in _CHANGES_PROJECT for two in _own(one) if two.words[1:]):
+    if not any(two.name == "git" and _GIT_CHANGES.match(two.text) for two in _own(one)):
         return None
     return Decision(Where.LOST, "ranks have the project as it is when you submit: do it before")
 
@@ -610,8 +612,9 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
             after.append(f"export {' '.join(others)}")
     text = _surviving(around, one, around.place.in_copy(text, one.span[0]))
     is_function = one.kind == "function_definition"  # whose arguments are its own
-    if takes_arguments(text) and not is_function and any(map(holds_secret, around.script.arguments or ())):
-        return Decision(Where.LOST, "it reads an argument of the file: write the value")
+    given = around.script.arguments or ()
+    if takes_arguments(text) and not is_function and (not given or any(map(holds_secret, given))):
+        return Decision(Where.LOST, "it reads an argument of the file: write the value, or adopt it with its arguments")
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
     if in_command and not needs.prologue.intersection(own) and not one.commands:

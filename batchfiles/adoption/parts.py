@@ -70,17 +70,17 @@ def names_in(text: str) -> set[str]:
         for match in re.finditer(calculates, text)
         for word in re.findall(r"[A-Za-z_]\w*", "".join(filter(None, match.groups())))
     }
-    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", _OTHER_TONGUES.sub("", text))) | in_arithmetic
+    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", _OTHER_TONGUES.sub(r"\1", text))) | in_arithmetic
 
 
 # A program in quotes: its $ are no variables of the shell's.
-_OTHER_TONGUES = re.compile(r"\b(?:awk|perl|sed)\b[^'\"|;\n]*'[^']*'")
+_OTHER_TONGUES = re.compile(r"(\b(?:awk|perl|sed)\b[^'\"|;\n]*)'[^']*'")
 
 
 def takes_arguments(text: str) -> bool:
     """Return whether a text of shell reads an argument of the file, and not of a program that it writes."""
     text = re.sub(r"<<-?\s*['\"\\](\w+).*?\n\s*\1\b", "", text, flags=re.DOTALL)
-    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})", _OTHER_TONGUES.sub("", text)) is not None
+    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})", _OTHER_TONGUES.sub(r"\1", text)) is not None
 
 
 @dataclass(frozen=True)

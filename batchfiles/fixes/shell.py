@@ -18,6 +18,7 @@ from batchfiles.fixes.lines import (
 )
 from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
+from batchfiles.rules.written import beyond_nine_at
 from batchfiles.slurm.launches import LaunchedProgram, number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -89,7 +90,8 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
             new = re.sub(rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}", "\n".join(script.lines))
             return None if new == "\n".join(script.lines) else new
     if re.match(r"\$[0-9]", one.text):
-        return replaced(r"\$([1-9][0-9]+)\b", r"${\1}")(script, one)
+        start, digits = next(beyond_nine_at(script))
+        return spliced(script, start, start + 1 + len(digits), f"${{{digits}}}")
     if "not exported" in one.text:
         name = re.match(r"\$(\w+)", one.text)
         return None if name is None else exported(script, name[1])

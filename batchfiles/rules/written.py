@@ -139,16 +139,19 @@ _FROM_OUTSIDE = re.compile(r"\w*_proxy|ftp|prefix|debian_chroot|_")
 
 def beyond_nine(script: BatchScript) -> Iterator[Finding]:
     """Find $10, which is ${1}0."""
-    for node in nodes_of(script.root, "simple_expansion", "expansion"):
-        line = script.lines[min(node.start_point.row, len(script.lines) - 1)]
-        match = (
-            re.search(r"\$([1-9][0-9]+)\b", line) if re.fullmatch(r"\$[1-9][0-9]*", text_of_expansion(node)) else None
-        )
+    for at, digits in beyond_nine_at(script):
+        line = (script.root.text or b"").count(b"\n", 0, at) + 1
+        yield Finding("unset-variable", line, f"${digits} is ${{{digits[0]}}}{digits[1:]}")
+        return
+
+
+def beyond_nine_at(script: BatchScript) -> Iterator[tuple[int, str]]:
+    """Yield the byte where $10 stands, or one of more digits, and the digits."""
+    raw = script.root.text or b""
+    for node in nodes_of(script.root, "simple_expansion"):
+        match = re.compile(rb"\$([1-9][0-9]+)").match(raw, node.start_byte)
         if match is not None:
-            yield Finding(
-                "unset-variable", node.start_point.row + 1, f"${match[1]} is ${{{match[1][0]}}}{match[1][1:]}"
-            )
-            return
+            yield node.start_byte, match[1].decode()
 
 
 def never_set(script: BatchScript) -> Iterator[Finding]:

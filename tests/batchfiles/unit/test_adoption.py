@@ -679,8 +679,19 @@ def test_an_array_that_nobody_asks_for_is_none(tmp_path: Path) -> None:
     assert words_and_prologue(ONE_GPU + "#SBATCH --array=0-3\n" + text, tmp_path)[0][:2] == ["bash", "-c"]
 
 
+def test_what_awk_and_sed_are_given_is_used(tmp_path: Path) -> None:
+    text = "N=3\nOLD=abc\nexport FIRST=$(awk -v n=$N '{print $1*n}' a)\nexport T=$(sed -e s/$OLD/x/ -e 's/b/c/' f)\n"
+    prologue = words_and_prologue(ONE_GPU + text + "python train.py\n", tmp_path)[1]
+    assert {"N=3", "OLD=abc"} <= set(prologue)
+
+
+def test_an_argument_that_nobody_gives_is_told(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "export DATA=$1\npython train.py\n", tmp_path)
+    assert [one.line for one in adoption.account.lost] == [4]
+
+
 def test_what_git_would_change_is_the_projects_and_not_its_copys(tmp_path: Path) -> None:
-    text = "git pull || exit 1\ngit checkout -q v2\ngit log -1 > version.txt\npython train.py\n"
+    text = "git pull || exit 1\ngit -C . checkout -q v2\ngit log -1 > version.txt\npython train.py\n"
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert [one.line for one in adoption.account.lost] == [4, 5]
     assert "git log -1 > version.txt" in cluster_from_text(adoption.cluster or "", "c.yaml").prologue

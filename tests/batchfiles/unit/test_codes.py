@@ -832,6 +832,17 @@ def test_what_only_looks_like_a_fault(body: str, code: str) -> None:
     ("body", "code", "right"),
     [
         ("python train.py --attack $10\n", "unset-variable", "python train.py --attack ${10} '$10'\n"),
+        ("awk '{print $10}' $12 | sh\n", "unset-variable", "ls -l $1 | awk '{print $10}'\necho \"\\$10 for $1\"\n"),
+        (
+            "srun ray start --address=a:6379 &\npython train.py\n",
+            "nothing-waits",
+            "RAY=$(cat ray.args)\nsrun ray start $RAY &\npython train.py\n",
+        ),
+        (
+            "# export HF_TOKEN=hf_abcdefghijABCDEFGHIJ0123\n",
+            "secret-in-script",
+            "# curl -u user:password https://host\n# run.sh --password=mypassword\n",
+        ),
         ("N=2 nohup bash elsewhere.sh > a.log 2>&1 &\n", "nothing-waits", "nohup bash elsewhere.sh > a.log 2>&1\n"),
     ],
 )

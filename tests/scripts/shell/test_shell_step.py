@@ -94,6 +94,13 @@ def test_a_run_whose_ranks_have_ended_does_not_wait_for_a_step_that_is_gone(
     assert bash.word("step_gone") == "1"
 
 
+def test_marks_of_a_start_that_found_no_controller_are_not_of_the_next(bash: Bash) -> None:
+    # What runs the roles of a job leaves its own when its srun fails.
+    ranks = f"mkdir -p .ended; if [[ ! -e again ]]; then : >again; echo 1 >.ended/1.all; {AWAY}; fi; sleep 1; exit 0"
+    assert bash.run(page(ranks, "step_grace_s=0 job_ranks=2"), **JOB).code == 0
+    assert bash.word("state") == "COMPLETED"
+
+
 def test_a_run_whose_other_rank_still_trains_is_left_alone(bash: Bash) -> None:
     # The first attempt's marks are another attempt's.
     ranks = "mkdir .ended\necho 0 >.ended/1.0000; echo 0 >.ended/0.0001\nexec sleep 1"

@@ -114,7 +114,7 @@ begin_attempt() {
     exit 1
   fi
   export TRAINJOB_ATTEMPT=$((last + 1))
-  remove state requeue "done" .request .asked.* .saved.* .bypassed.* .terminated.* failure.json exit_code .store-*
+  remove state requeue "done" ".ended/$TRAINJOB_ATTEMPT".* .request .asked.* .saved.* .bypassed.* .terminated.* failure.json exit_code .store-*
   write_word attempt "$TRAINJOB_ATTEMPT"
   note_begin "$last"
   write_word state RUNNING
@@ -281,14 +281,15 @@ takes_usr1() {
 # `wait` returns early when a trap runs; bash keeps the status of a child that has ended for a later `wait`. Where the
 # signal comes as the child ends, bash 5.2 may lose it and say -1 from then on: the marks have it too.
 wait_for() {
-  local code=0 code_of_marks
+  local code=0 code_of_marks word
   while kill -0 "$1" 2>/dev/null; do
     wait "$1" || true
   done
   wait "$1" || code=$?
   if ((code < 0)); then
-    code=1
-    if [[ -e "done" ]] || all_ranks_have_ended; then
+    read_word ".ended/$TRAINJOB_ATTEMPT.all"
+    code=${word:-1}
+    if [[ -z "$word" ]] && { [[ -e "done" ]] || all_ranks_have_ended; }; then
       read_marks
       code=$code_of_marks
     fi
@@ -299,18 +300,17 @@ wait_for() {
 # A mark is left for each rank when it has ended: .ended/ATTEMPT.RANK, with the exit code; and ATTEMPT.all, with its own, by
 # what runs them all for this script.
 all_ranks_have_ended() {
-  local marks=(.ended/"$TRAINJOB_ATTEMPT".*)
+  local marks=(.ended/"$TRAINJOB_ATTEMPT".[0-9]*)
   # A job on a range of nodes with one rank each does not state their number.
   local ranks_of_job=${job_ranks:-$((${SLURM_JOB_NUM_NODES:-0} * ${SLURM_NTASKS_PER_NODE:-1}))}
-  [[ -e ".ended/$TRAINJOB_ATTEMPT.all" ]] || [[ -e "${marks[0]}" && "${#marks[@]}" -ge "$ranks_of_job" && "$ranks_of_job" -gt 0 ]]
+  [[ -e "${marks[0]}" && "${#marks[@]}" -ge "$ranks_of_job" ]] && ((ranks_of_job > 0))
 }
 
 # Sets code_of_marks, which its caller has as a local name, to the first code of the marks that is not 0.
 read_marks() {
-  local mark word marks=(.ended/"$TRAINJOB_ATTEMPT".*)
-  if [[ -e ".ended/$TRAINJOB_ATTEMPT.all" ]]; then marks=(".ended/$TRAINJOB_ATTEMPT.all"); fi
+  local mark word
   code_of_marks=0
-  for mark in "${marks[@]}"; do
+  for mark in .ended/"$TRAINJOB_ATTEMPT".[0-9]*; do
     read_word "$mark"
     if [[ ! "$word" =~ ^[0-9]{0,9}$ ]]; then word=1; fi
     code_of_marks=$((10#${word:-0}))

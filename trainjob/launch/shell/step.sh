@@ -35,7 +35,7 @@ wait_for_step() {
     wait_for $! || true
     if [[ -n "$cancelled" ]]; then break; fi
     # No rank has begun: it is that of a server, whose srun did not find the controller either.
-    if ! is_stale; then rm -f failure.json; fi
+    if ! is_stale; then rm -f failure.json ".ended/$TRAINJOB_ATTEMPT".*; fi
     step_printed=$(size_of_output)
     ranks &
     launcher=$!
