@@ -7,7 +7,7 @@ the only one. All else is refused.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from trainjob.contract.errors import RuleError
 
@@ -34,7 +34,7 @@ class Server(NamedTuple):
     restarts: int
     env: Dict[str, str]
     has_ray: bool = False
-    gpus: int = 0  # of each host of the job, which it shares; 0: it has hosts of its own
+    gpus: Optional[int] = None  # of each host of the job, which it shares; None: it has hosts of its own
 
 
 class Roles(NamedTuple):
@@ -49,7 +49,7 @@ class Roles(NamedTuple):
     @property
     def shared_gpus(self) -> int:
         """The GPUs of each of the job's hosts that its servers take."""
-        return sum(server.gpus for server in self.servers)
+        return sum(server.gpus or 0 for server in self.servers)
 
 
 def variable(name: str) -> str:
@@ -110,7 +110,7 @@ def _server(name: str, keys: Mapping[str, Any]) -> Server:
                 "%s.%s is stated" % (name, key), "a server is one process on each of its hosts: take it out"
             )
     command, ready = keys.get("command"), keys.get("ready")
-    hosts, restarts, gpus = keys.get("hosts", 1), keys.get("restarts", 0), keys.get("gpus", 0)
+    hosts, restarts, gpus = keys.get("hosts", 1), keys.get("restarts", 0), keys.get("gpus")
     timeout_s, env = _ready_timeout_s(name, keys), keys.get("env") or {}
     if not isinstance(command, list) or not command:
         text = "%s.command is %s, expected the words of a command" % (name, _shown(command))
@@ -118,7 +118,7 @@ def _server(name: str, keys: Mapping[str, Any]) -> Server:
     if not isinstance(ready, str) or not _READY.fullmatch(ready):
         text = "%s.ready is %s, and others start when it is ready" % (name, _shown(ready))
         raise RuleError(text, "write " + _READY_WORDS)
-    for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0), ("gpus", gpus, 0)):
+    for key, value, least in (("hosts", hosts, 1), ("restarts", restarts, 0), ("gpus", 0 if gpus is None else gpus, 0)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             text = "%s.%s is %r, expected a whole number, at least %d" % (name, key, value, least)
             raise RuleError(text, "write %s: %d" % (key, least))

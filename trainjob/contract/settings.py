@@ -266,7 +266,7 @@ class JobSettings(RuntimeSettings):
         "an address with {host} and {port}, or file:NAME; ready_timeout_s (600), restarts (0), env and needs, names "
         "of other roles. The role that no other needs has command, hosts and instances of the job. ray: true starts "
         "a Ray cluster on a role's hosts, which its command drives; gpus: a server takes so many of each of the job's "
-        "hosts instead of hosts of its own. Job files only.",
+        "hosts, or with 0 none, instead of hosts of its own. Job files only.",
         group=RUN,
         absent="the command alone",
         shared=True,

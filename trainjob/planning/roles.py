@@ -19,6 +19,7 @@ from trainjob.records.job import Topology
 ONE_PROGRAM = "each role of a job is started by a program of its own"
 ONE_SIZE = "a job with roles is one job on a fixed number of equal hosts"
 SHARED = "servers with gpus share every host of the job, and leave GPUs of it to the ranks"
+NO_GPU = "servers with gpus: 0 share hosts of the job, and take no GPU of them"
 ONE_RAY = "a role with ray: true starts one node of Ray on each of its hosts"
 OUTSIDE = "roles run outside of containers"
 HOSTS_EXIST = "all roles together use hosts that one job may have"
@@ -41,21 +42,33 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
             if role.hosts > 1:
                 refuse(HOSTS_EXIST, f"{role.name} takes {role.hosts}, and this is one machine", otherwise="Take 1.")
         return {role.name: _on(("localhost",), 0, "CPU") for role in listed}
-    apart = [role for role in listed if not role.gpus]
+    apart = [role for role in listed if role.gpus is None]
     total = main.host_count + sum(role.hosts for role in apart)
     if total > capacity.most_hosts:
         each = " + ".join(f"{role.hosts} ({role.name})" for role in apart)
         values = f"{main.host_count} + {each} = {total}, and at most {capacity.most_hosts} are there"
         knob = Knob("hosts", main.host_count, (), capacity.most_hosts)
-        refuse(HOSTS_EXIST, values, knob, otherwise="Or give the servers fewer hosts.")
+        fit = " and ".join(role.name for role in apart if role.hosts <= main.host_count)
+        cure = f"Or give {fit} gpus: 0, to share the job's hosts without a GPU." if fit else _FEWER
+        refuse(HOSTS_EXIST, values, knob, otherwise=cure)
     names, placed, first = cluster.names_of_hosts(total), {}, main.host_count
     # A scheduler gives every host of a job as many devices.
     devices = main.devices // main.host_count if cluster.has_scheduler else cluster.accelerators_per_host or 0
     shared = main.devices // main.host_count
     for role in listed:
-        if not role.gpus:
+        if role.gpus is None:
             placed[role.name] = _on(names[first : first + role.hosts], devices, main.device)
             first += role.hosts
+            continue
+        if role.gpus == 0:
+            if role.hosts > main.host_count:
+                values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
+                refuse(
+                    NO_GPU,
+                    values,
+                    otherwise=f"Take {main.host_count}, or leave gpus out: {role.name} has hosts of its own then.",
+                )
+            placed[role.name] = replace(_on(names[: role.hosts], 0, "CPU"), first_shared_device=shared)
             continue
         if role.hosts != main.host_count:
             values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
@@ -78,6 +91,7 @@ def beside_servers(capacity: Capacity, job: Job) -> Capacity:
     return capacity._replace(slots=slots - gpus, default_instances=min(capacity.default_instances, slots - gpus))
 
 
+_FEWER = "Or give the servers fewer hosts."
 _BY_ENV = "Give each role its GPUs by env: {CUDA_VISIBLE_DEVICES: ...}."
 
 
@@ -125,8 +139,8 @@ def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[t
         needed = f", after {' and '.join(role.needs)}" if role.needs else ""
         again = f", restarted at most {quantity(role.restarts, 'time')}" if role.restarts else ""
         within = words.seconds(role.ready_timeout_s)
-        on_hosts = f"{on.hosts}, with {quantity(role.gpus, 'GPU')}" if role.gpus else on.hosts
-        row = f"server on {on_hosts}{needed}, ready within {within} ({role.ready}){again}"
+        share = "" if role.gpus is None else f", with {quantity(role.gpus, 'GPU')}" if role.gpus else ", without a GPU"
+        row = f"server on {on.hosts}{share}{needed}, ready within {within} ({role.ready}){again}"
         yield f"role {role.name}", row + (_DRIVES if role.has_ray else "")
     if parsed.main:
         needed = f", after {' and '.join(parsed.needs)}" if parsed.needs else ""
@@ -138,8 +152,10 @@ def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[t
 def server_job(job: Job, role: roles.Server, on: Topology, cluster: Cluster) -> Job:
     """Return the job of one server: its own command on its own hosts, in the environment of `job`."""
     share = {}
-    if on.first_shared_device is not None and not cluster.has_scheduler:  # which gives each step its own
-        devices = range(on.first_shared_device, on.first_shared_device + on.devices_per_replica)
+    # A scheduler gives each step its own GPUs, if it knows them; what takes none sees none anywhere.
+    if role.gpus == 0 or (on.first_shared_device is not None and not cluster.has_scheduler):
+        first = on.first_shared_device or 0
+        devices = range(first, first + on.devices_per_replica)
         share = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
     return Job.of(
         {

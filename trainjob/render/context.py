@@ -135,7 +135,8 @@ def _shares(request: Request) -> dict[str, Sourced]:
 
     They are in proportion to their GPUs, as under Slurm: the number of the first, how many, and of how many.
     """
-    shared = {name: one for name, one in request.plan.servers.items() if one.first_shared_device is not None}
+    placed = request.plan.servers.items()
+    shared = {name: one for name, one in placed if one.first_shared_device is not None and one.devices}
     if not shared or request.cluster.has_scheduler:
         return {}
     own = request.plan.topology.devices // request.plan.topology.host_count

@@ -41,7 +41,11 @@ CASES = [
     (pod(64, 4, ilds=4), {"instances": 2}, "at least one instance: 4 IPU-Link domains and 2 instances"),
     (slurm("ipu"), {"hosts": 1, "replicas": 8}, "8 replicas × 1 IPU = 8 IPUs on 1 node × 4 = 4"),
     # roles
-    (slurm(count=4), {"hosts": 4, **with_server(1)}, "at most 4 are there. Nearest that works: --hosts 3. Or give the"),
+    (
+        slurm(count=4),
+        {"hosts": 4, **with_server(1)},
+        "at most 4 are there. Nearest that works: --hosts 3. Or give server gpus: 0",
+    ),
     # elements packed into one job
     (
         packing(),

@@ -44,11 +44,28 @@ def test_a_server_that_shares_the_hosts_leaves_the_ranks_the_other_gpus() -> Non
     assert list(picture(found))[-2:] == ["host-1", "  role server → GPU 3"]
 
 
+def test_a_server_that_takes_no_gpu_shares_a_host_and_leaves_the_ranks_all_gpus() -> None:
+    store = {"command": ["redis-server"], "ready": "{host}:{port}", "gpus": 0}
+    server = {"command": ["serve"], "ready": "file:up", "gpus": 1}
+    roles = {"store": store, "server": server, "train": {"command": ["x"], "needs": ["server", "store"]}}
+    found = plan("here", slurm(count=1), Job.of({"roles": roles}))
+    assert (found.topology.instances, found.host_count, found.devices) == (3, 1, 4)
+    assert found.facts["role store"].startswith("server on host-1, without a GPU, ready within")
+    assert list(picture(found))[-4:] == ["host-1", "  role store → CPU", "host-1", "  role server → GPU 3"]
+
+
+def test_where_hosts_are_missing_the_refusal_names_the_servers_that_can_share_them() -> None:
+    store = {"command": ["redis-server"], "ready": "{host}:{port}"}
+    with pytest.raises(Refusal, match="Give server gpus: 0, to share the job's hosts without a GPU"):
+        plan("here", slurm(count=1), Job.of({"roles": {"server": store, "train": TRAIN}}))
+
+
 @pytest.mark.parametrize(
     ("hosts", "server", "told"),
     [
         (1, {"gpus": 4}, "they take 4 GPUs, and a host has 4 GPUs"),
         (2, {"gpus": 1}, "server.hosts is 1, and the job takes 2 hosts"),
+        (1, {"gpus": 0, "hosts": 2}, "server.hosts is 2, and the job takes 1 host"),
     ],
 )
 def test_a_share_that_leaves_the_ranks_nothing_or_is_not_of_every_host_is_refused(

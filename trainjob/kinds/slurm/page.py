@@ -85,7 +85,8 @@ def _servers(request: Request, cluster: SlurmCluster) -> Iterator[dict[str, Any]
         topology, options = server.plan.topology, _srun_options(server, cluster)
         first, cpus = after_others, Shell('"$SLURM_CPUS_ON_NODE"')
         if topology.first_shared_device is not None:
-            first, cpus, options = 1, _cpus(request, cluster, server), [*_share(server, cluster), *options]
+            first, options = 1, [*_share(server, cluster), *options]
+            cpus = _cpus(request, cluster, server) if topology.devices else cpus
         else:
             after_others += topology.host_count
         yield {"first": first, "cpus": cpus, "srun_options": [*_placed(server, name, first), *options]}
@@ -105,17 +106,22 @@ def _placed(request: Request, role: str, first: int) -> list[Sourced | SourcedSh
 
 
 def _share(request: Request, cluster: SlurmCluster) -> list[Sourced]:
-    """Return srun's options for a step that leaves to others what it does not ask for. Raises DirectiveError."""
+    """Return srun's options for a step that leaves to others what it does not ask for. Raises DirectiveError.
+
+    One without GPUs holds nothing: it runs on all CPUs that the job has there, as others do.
+    """
+    topology, origin = request.plan.topology, request.origin("roles")
+    if not topology.devices:
+        return [Sourced(word, origin) for word in ("--overlap", "--mem=0", "--gres=none")]
     if cluster.request == "none":
         raise DirectiveError(
             "servers with gpus share hosts, and request is none: Slurm does not know which step has which GPUs",
             "set request: gres, or leave gpus out",
         )
-    topology = request.plan.topology
     option, value = directives.accelerators(cluster, topology.devices // topology.host_count)
     # Or else the first step would take all memory, and the next one wait for it.
     words = ("--exact", "--mem=0", f"--{option}={value}")
-    return [Sourced(word, request.origin("roles")) for word in words]
+    return [Sourced(word, origin) for word in words]
 
 
 def _cpus(request: Request, cluster: SlurmCluster, part: Request) -> Shell:
