@@ -163,7 +163,10 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
             script,
             one.line,
             re.sub(
-                r"\btorchrun\b", "torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE", script.lines[one.line - 1], count=1
+                r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)",
+                r"\1 --nproc_per_node=$SLURM_GPUS_ON_NODE",
+                script.lines[one.line - 1],
+                count=1,
             ),
         )
     per_node, gpus = script.request.tasks_per_node, script.request.gpus_per_node

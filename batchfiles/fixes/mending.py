@@ -51,11 +51,13 @@ def mended(
     """Return what the file `path` becomes; with `unsafe`, also by changes of what it does.
 
     Only codes of `select` are mended, unless it is empty, and none of `ignore`. `grammar` says why bash can't read a
-    text; None if it can. A file that isn't UTF-8 stays as it is.
+    text; None if it can. A file that isn't UTF-8, or has a merge conflict to settle, stays as it is.
     """
     try:
         raw.decode()
     except UnicodeDecodeError:
+        return MendedFile(path, raw, raw, ())
+    if b"\n<<<<<<< " in raw:
         return MendedFile(path, raw, raw, ())
     current, codes = raw, []
     readable = grammar(raw) is None

@@ -18,9 +18,17 @@ _WAITED = (
     "done",
     '(exit "${code:-0}")',
 )
-# A signal that a shell ignores is ignored by what it becomes, until a program sets a handler of its own.
-_DEAF = """bash -c 'trap "" USR1; exec "$@"' - """
-_MOST_RESTARTS = 20  # a program that does not resume would begin anew for ever
+# With control groups Slurm signals the task alone, else all processes of the step; launchers and shells would die.
+# What a shell ignores, its children do, until they set a handler (bit 9 of SigCgt): those are the ranks, and told.
+_PASSES_ON = (
+    """bash -c 'trap "" USR1; "$@" & launcher=$!; """
+    "tell() { for p in $(pgrep -P $1); do "
+    """if [[ $(readlink /proc/$p/exe) == *python* ]] && grep -q "SigCgt.*[2367abef]..$" /proc/$p/status; """
+    "then kill -USR1 $p; else tell $p; fi; done; }; "
+    """trap "tell $$" USR1; trap "kill $launcher" TERM; """
+    """while kill -0 $launcher 2>/dev/null; do wait $launcher; done; wait $launcher' - """
+)
+_RESUMES = re.compile(r"(?im)^[^#\n]*(?:resum|restart|(?<!pretrained[_-])(?:check_?point|ckpt))")
 _REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
@@ -29,15 +37,13 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     """Return the text with the recipe around its training; None unless that is one command of the batch shell itself.
 
     The training saves when it gets USR1, and ends. scontrol requeue starts the job again, an element of an array alone,
-    20 times at most.
+    20 times at most, and once where nothing in the file speaks of checkpoints.
     """
     launch = _only_one(script)
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
     deaf = None
-    if launch.srun is not None and launch.step.name.endswith((".sh", ".bash")):
-        return None  # a shell that dies of the signal, unless it has a trap
     if launch.srun is not None and _has_deaf_parent(launch):
         if (behind := behind_srun(script, launch)) is None:
             return None
@@ -55,13 +61,14 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     ):
         return None
     first, last = rows
-    text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, _DEAF)
+    text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, _PASSES_ON)
     if text is None:
         return None
     lines = text.split("\n")
     if lines[last - 1].rstrip().endswith("&"):
         return None
-    lines[first - 1 : last] = _around(launch, lines[first - 1 : last])
+    restarts = 20 if _RESUMES.search(text) else 1  # what does not resume would begin anew for ever
+    lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts)
     at = max((one.line for one in script.header.directives), default=1)
     added = []
     before = re.search(r"@[0-9]+$", script.header.value("signal") or "")
@@ -78,9 +85,11 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
 
 
 def _has_deaf_parent(launch: LaunchedProgram) -> bool:
-    """Return whether a task of srun is a launcher or a shell: USR1, which all processes of a step get, would end it."""
-    return launch.launcher is not None or any(
-        word.text.rpartition("/")[2] in SHELLS for word in launch.step.program[:1]
+    """Return whether a task of srun is a launcher or a shell, and not the rank that saves."""
+    return (
+        launch.launcher is not None
+        or launch.step.name.endswith((".sh", ".bash"))
+        or any(word.text.rpartition("/")[2] in SHELLS for word in launch.step.program[:1])
     )
 
 
@@ -106,6 +115,8 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
     stated = script.header.value("signal")
     if stated is None or not any(command.name == "trap" for command in script.commands):
         return with_recipe(script, one)
+    if any(command.name == "exit" and "handler" in command.within for command in script.commands):
+        return None  # it would end the job early, and the training without hearing of it
     at = script.header.line("signal") - 1
     lines = list(script.lines)
     lines[at] = lines[at].replace(stated, f"B:{stated}", 1)
@@ -149,7 +160,7 @@ def _in_background(last: str) -> str:
     return re.sub(r"\s*\\?\s*$", "", last, count=1) + " &"
 
 
-def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
+def _around(launch: LaunchedProgram, command: list[str], restarts: int) -> list[str]:
     if launch.srun is not None:
         passes_on = 'scancel --signal=USR1 "$SLURM_JOB_ID"'  # to all steps, and not to the batch shell
     elif launch.layers and launch.layers[0].name == "mpirun":
@@ -166,6 +177,6 @@ def _around(launch: LaunchedProgram, command: list[str]) -> list[str]:
         *command[:-1],
         _in_background(command[-1]),
         *_WAITED[:-1],
-        f'[ -z "$asked" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -ge {_MOST_RESTARTS} ] || {_REQUEUE}',
+        f'[ -z "$asked" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -ge {restarts} ] || {_REQUEUE}',
         _WAITED[-1],
     ]

@@ -61,13 +61,15 @@ def interpreter(script: BatchScript) -> Iterator[Finding]:
         for at, line in enumerate(script.lines, 1):
             own = _OF_BASH.search(line) if not line.lstrip().startswith("#") else None
             if own is not None:
-                yield Finding("bash-under-sh", at, f"{own[0].strip()} is bash's, and line 1 says {first[2:].strip()}")
+                yield Finding(
+                    "bash-under-sh", at, f"{own[0].strip('&|; ')} is bash's, and line 1 says {first[2:].strip()}"
+                )
                 return
 
 
 _OF_BASH = re.compile(
-    r"^\s*(?:\w+=\(|source\s|function\s+\w|declare\s|mapfile\s|readarray\s|shopt\s)|\[\[\s|<<<|\bset\b.*pipefail|<\(|"
-    r"\$\{\w+\[|\$\{\w+//|\$\{\w+\^\^|\{[0-9]+\.\.[0-9]+\}|\(\(\w+\+\+\)\)|&>"
+    r"(?:^|&&|\|\||;)\s*source\s|^\s*(?:\w+=\(|function\s+\w|declare\s|mapfile\s|readarray\s|shopt\s)|\[\[\s|<<<|"
+    r"\bset\b.*pipefail|<\(|\$\{\w+\[|\$\{\w+//|\$\{\w+\^\^|\{[0-9]+\.\.[0-9]+\}|\(\(\w+\+\+\)\)|&>"
 )
 _SIGNALS = "HUP|INT|QUIT|KILL|TERM|USR1|USR2|CONT|ABRT|URG|STOP|TSTP|XCPU|TTIN|TTOU"
 _MAIL = r"(?:NONE|BEGIN|END|FAIL|REQUEUE|ALL|INVALID_DEPEND|STAGE_OUT|TIME_LIMIT(?:_(?:50|80|90))?|ARRAY_TASKS)"

@@ -441,5 +441,6 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    if (tasks := tasks_without_starter(script)) and script.living:
+    unseen = any(one.name in SHELLS and one.program[1:] and not one.command.dead for one in script.launches)
+    if (tasks := tasks_without_starter(script)) and (script.living or unseen):
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")

@@ -73,12 +73,13 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
     """Return what sbatch reads of `lines`. `comments` are the numbers of the lines that are comments to bash, too."""
     header = Header()
     late: list[tuple[int, str]] = []
+    conflict = any(line.startswith("<<<<<<< ") for line in lines)  # of a merge: a here-document to bash
     for number, line in enumerate(lines, start=1):
         if line.startswith(_MAGIC) and header.first_command is None:
             options = list(_options(number, line.removeprefix(_MAGIC)))
             header.directives.extend(one for one in options if one.name)
             header.strays.extend(one for one in options if not one.name)
-        elif number in comments:
+        elif number in comments or (line.startswith(_MAGIC) and conflict):
             late.append((number, line))
         elif line.strip() and not line.lstrip().startswith("#") and header.first_command is None:
             header.first_command = number

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +103,15 @@ def test_what_ends_the_launcher_of_a_server_is_not_noted_as_a_request_to_the_job
     os.kill(launcher, signal.SIGTERM)
     run.wait("FAILED")
     assert not RunPaths(run.folder).of_role("server").bypassed(1, "TERM").exists()
+
+
+def test_a_server_that_takes_no_gpu_sees_none(site: Here) -> None:
+    run = submitted(site, {"roles": roles(gpus=0)})
+    at_work(run)
+    environ = Path(f"/proc/{server_process(run)}/environ").read_bytes().split(b"\0")
+    assert b"CUDA_VISIBLE_DEVICES=" in environ
+    site.run("cancel", run.id)
+    run.wait("CANCELLED")
 
 
 def test_a_server_that_ends_with_0_fails_the_job(site: Here) -> None:

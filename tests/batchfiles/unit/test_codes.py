@@ -332,7 +332,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "nccl-old-variable": [(job("export NCCL_ASYNC_ERROR_HANDLING=1\n" + RIGHT), job("export TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n" + RIGHT))],
     "nccl-interface-pinned": [(job("export NCCL_SOCKET_IFNAME=ib0\n" + RIGHT), job("export NCCL_SOCKET_IFNAME=^lo,docker0\n" + RIGHT)), (job("export NCCL_SOCKET_IFNAME=ib0\n" + RIGHT), RIGHT_JOB)],
     "debug-left-on": [(job("export NCCL_DEBUG=INFO\n" + RIGHT), job("export NCCL_DEBUG=WARN\n" + RIGHT))],
-    "tasks-unused": [(job(ALONE, nodes=1, tasks=4), job(ALONE, nodes=1))],
+    "tasks-unused": [(job(ALONE, nodes=1, tasks=4), job(ALONE, nodes=1)), (job("bash unseen.sh\n", nodes=1, tasks=2), job("srun -K1 bash unseen.sh\n", nodes=1, tasks=2))],
     "sources-bashrc": [(job("source ~/.bashrc\n" + RIGHT), RIGHT_JOB)],
     "source-activate": [(job("source activate torch\n" + RIGHT), job("source venv/bin/activate\n" + RIGHT))],
     "export-all": [(job(RIGHT, "#SBATCH --export=ALL"), job(RIGHT, "#SBATCH --export=NONE"))],
@@ -351,7 +351,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "not-a-batch-file": [("\n", RIGHT_JOB), ("#!/bin/bash\n#PBS -l nodes=2\npython train.py\n", "#!/bin/bash\n#SBATCH -N 2\n#PBS -l nodes=2\npython train.py\n"), ("import torch\nprint(torch)\n", "#!/usr/bin/env python\nimport torch\n")],
     "shebang-wrong": [(RIGHT_JOB.replace("#!/bin/bash", "#!/bin/bash \u2013l"), RIGHT_JOB.replace("#!/bin/bash", "#!/bin/bash -l")), (RIGHT_JOB.replace("#!/bin/bash", "#!bin/bash"), RIGHT_JOB.replace("#!/bin/bash", "#!/usr/bin/env bash"))],
-    "bash-under-sh": [(job("if [[ -d out ]]; then ls; fi\n" + RIGHT).replace("#!/bin/bash", "#!/bin/sh"), without(RIGHT_JOB, "pipefail").replace("#!/bin/bash", "#!/bin/sh"))],
+    "bash-under-sh": [(job("cd venv && source bin/activate\n" + RIGHT).replace("#!/bin/bash", "#!/bin/sh"), job("cd venv && source bin/activate\n" + RIGHT)), (job("if [[ -d out ]]; then ls; fi\n" + RIGHT).replace("#!/bin/bash", "#!/bin/sh"), without(RIGHT_JOB, "pipefail").replace("#!/bin/bash", "#!/bin/sh"))],
     "broken-continuation": [(job("srun -K1 python train.py \\ # fast\n  --lr 1\n"), job("srun -K1 python train.py \\\n  --lr 1\n")), (job("srun -K1 python train.py \\ \n  --lr 1\n"), job("cat <<EOF\na \\ \nEOF\necho 'b \\ \n'\n" + RIGHT))],
     "wait-interrupted": [
         (job("again() {\n  scontrol requeue $SLURM_JOB_ID\n}\ntrap again USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL), job("again() {\n  scontrol requeue $SLURM_JOB_ID\n  exit 0\n}\ntrap again USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -431,10 +432,10 @@ def test_a_program_whose_ranks_do_not_meet_gets_one_node_and_no_copies(start: st
         "bash -c 'python train.py'",
     ],
 )
-def test_what_would_die_of_the_signal_that_its_training_handles_ignores_it(launch: str) -> None:
+def test_what_would_die_of_the_signal_that_its_training_handles_passes_it_on(launch: str) -> None:
     text = FIRST.format(nodes=1, tasks=1, more="") + f"srun --kill-on-bad-exit=1 {launch}\n"
     after = mend(text).after.decode()
-    assert f"""srun --kill-on-bad-exit=1 bash -c 'trap "" USR1; exec "$@"' - {launch} &""" in after
+    assert re.search(rf"""srun --kill-on-bad-exit=1 bash -c 'trap "" USR1; .*' - {re.escape(launch)} &\n""", after)
 
 
 def test_a_training_that_may_look_who_handles_the_signal_is_started_as_it_was() -> None:
@@ -572,6 +573,33 @@ def test_a_second_training_still_gives_the_job_its_code() -> None:
     assert "failed:-0" not in after
 
 
-def test_a_script_that_is_not_seen_gets_no_signal_and_no_threads() -> None:
+def test_a_script_that_is_not_seen_gets_no_threads() -> None:
     after = mend("#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\nsrun ./node_train.sh\n").after
-    assert (b"trap" in after, b"OMP_NUM" in after) == (False, False)
+    assert (b"trap" in after, b"OMP_NUM" in after) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "restarts"), [("--resume auto", 20), ("--ckpt_dir out", 20), ("--pretrained_ckpt x.pt", 1), ("", 1)]
+)
+def test_a_program_that_is_not_seen_to_resume_begins_anew_once(options: str, restarts: int) -> None:
+    after = mend(
+        f"{FIRST.format(nodes=1, tasks=1, more='')}# its checkpoint\npython train.py {options}\n"
+    ).after.decode()
+    assert f'"${{SLURM_RESTART_COUNT:-0}}" -ge {restarts} ]' in after
+
+
+def test_a_handler_that_exits_is_not_made_to_run() -> None:
+    handler = "save() {\n  echo saving\n  exit 99\n}\ntrap save USR1\npython train.py &\nwait $!\n"
+    after = mend(FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=USR1@90") + handler).after.decode()
+    assert "B:" not in after
+
+
+def test_the_old_launcher_uses_all_gpus() -> None:
+    after = mend(FIRST.format(nodes=1, tasks=1, more="") + "python -m torch.distributed.launch train.py\n").after
+    assert b"torch.distributed.launch --nproc_per_node=$SLURM_GPUS_ON_NODE train.py" in after
+
+
+def test_a_merge_conflict_hides_what_is_below_it_and_is_left_to_its_author() -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=1\n<<<<<<< HEAD\n#SBATCH --mem=4G\n=======\n#SBATCH --mem=5G\n>>>>>>> x\npython a.py\n"
+    assert codes(text.encode())["directive-ignored"] == 2
+    assert not mend(text).mended

@@ -69,3 +69,17 @@ def test_a_server_that_is_killed_fails_the_job(run: tuple[OfHosts, str, Path]) -
     assert time.monotonic() - began < 60
     assert json.loads((folder / "failure.json").read_text())["step"] == "role server"
     nothing_is_left(folder)
+
+
+def test_a_server_without_a_gpu_is_on_a_host_of_the_ranks(hosts: NetworkHosts, tmp_path: Path) -> None:
+    place = OfHosts(hosts, tmp_path, "far")
+    place.write("server.py", SERVER)
+    place.write("trainer.py", TRAINER)
+    place.write("job.json", json.dumps({"roles": roles(gpus=0)}))
+    run = str(place.json("submit", "--cluster", "far", "--job", "job.json", "--hosts", "3", "--instances", "3")["id"])
+    folder = place.runs / run
+    (folder / "finish").touch()
+    place.json("wait", run, "--timeout-s", "90")
+    assert (folder / "state").read_text() == "COMPLETED\n", (folder / "logs/scheduler.out").read_text()
+    assert " · gpu-1 · " in (folder / "roles/server/logs/rank-0000.log").read_text().splitlines()[0]
+    nothing_is_left(folder)
