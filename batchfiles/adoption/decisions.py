@@ -613,7 +613,8 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     text = _surviving(around, one, around.place.in_copy(text, one.span[0]))
     is_function = one.kind == "function_definition"  # whose arguments are its own
     given = around.script.arguments or ()
-    if takes_arguments(text) and not is_function and (not given or any(map(holds_secret, given))):
+    is_missing = not given and one.assignments and not in_branch and re.search(r"\$(?:[1-9]|\{[1-9]\})", text)
+    if takes_arguments(text) and not is_function and (is_missing or any(map(holds_secret, given))):
         return Decision(Where.LOST, "it reads an argument of the file: write the value, or adopt it with its arguments")
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""

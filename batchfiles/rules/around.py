@@ -35,8 +35,10 @@ def secrets(script: BatchScript) -> Iterator[Finding]:
             yield found("secret-in-script", command, f"{command.name} is given a key in the file")
 
     for at, comment in script.comments:
-        # What else a usage line has, as a password in an address, is rarely a real one.
-        if any(holds_secret(word) for word in comment.lstrip("# ").split()):
+        text = comment.lstrip("# ")
+        # A line of usage has a word in the place of a password.
+        written = any(len(value) >= 12 and re.search(r"\d", value) for value in secrets_in(text))
+        if written or any(holds_secret(word) for word in text.split()):
             yield Finding("secret-in-script", at, "a comment has a key")
 
 

@@ -231,7 +231,7 @@ def _ended_daemons(script: BatchScript) -> Iterator[Finding]:
             and launch.srun is not None
             and launch.outer is None
             and "--block" not in words
-            and HOLE not in "".join(words)
+            and not any(word.startswith(HOLE) for word in words)
         ):
             text = "ray start without --block: the step ends at once, and Ray's daemons with it"
             yield found("nothing-waits", launch, text)._replace(own_cure="srun … ray start … --block &")
