@@ -154,8 +154,8 @@ def _threads(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is None or launch.outermost.command.within or (launch.launcher is not None and not processes_of(launch)):
         return None
-    if launch.launcher is None and not launch.is_python:
-        return None  # what it starts is not known
+    if launch.launcher is None and (not launch.is_python or (launch.srun and launch.layer("mpirun"))):
+        return None  # what it starts is not known, or several in each task
     each = processes_of(launch) if launch.launcher is not None else 1
     threads = (
         "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$(((${{SLURM_CPUS_PER_TASK:-1}} + {(each or 1) - 1}) / {each}))"

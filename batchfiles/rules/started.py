@@ -166,7 +166,7 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
         every, ranks = available * (script.request.nodes or 1), number_of(mpi, "n", "np", "c")
         if ranks and 1 < ranks < every and every % ranks:
             yield found("gpus-unused", launch, f"{ranks} processes, and {every} GPUs")
-        if {"n", "np", "c"} & set(mpi.options) or _OTHER_SLOTS & set(mpi.options):
+        if (_OTHER_SLOTS | {"n", "np", "c", "N", "npernode", "perhost", "rankfile"}) & set(mpi.options):
             return
         per_node = script.request.tasks_per_node  # it starts one for each
     if not per_node:

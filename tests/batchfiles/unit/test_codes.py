@@ -741,7 +741,7 @@ def test_mpirun_without_a_number_starts_one_process_for_each_task() -> None:
     assert [one.text for one in found(text) if one.code == "more-processes-than-gpus"] == [
         "16 tasks a node, and 4 GPUs"
     ]
-    for right in ("mpirun -np 8", "mpirun --map-by ppr:4:node"):
+    for right in ("mpirun -np 8", "mpirun --map-by ppr:4:node", "mpirun -npernode 4"):
         assert "more-processes-than-gpus" not in {one.code for one in found(text.replace("mpirun", right))}
 
 
