@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import Edit, directive_added, directive_of, launch_at, replaced, with_line
+from batchfiles.bash.expansion import text_of
+from batchfiles.fixes.lines import (
+    Edit,
+    directive_added,
+    directive_of,
+    launch_at,
+    replaced,
+    with_line,
+    with_srun_option,
+)
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import processes_of
-from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.launches import LaunchedProgram
+from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.slurm_options import OPTIONS, refusal
 
 
@@ -144,8 +154,8 @@ def _threads(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is None or launch.outermost.command.within or (launch.launcher is not None and not processes_of(launch)):
         return None
-    if launch.launcher is None and not launch.is_python:
-        return None  # what it starts is not known
+    if launch.launcher is None and (not launch.is_python or (launch.srun and launch.layer("mpirun"))):
+        return None  # what it starts is not known, or several in each task
     each = processes_of(launch) if launch.launcher is not None else 1
     threads = (
         "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$(((${{SLURM_CPUS_PER_TASK:-1}} + {(each or 1) - 1}) / {each}))"
@@ -192,7 +202,13 @@ def _off(script: BatchScript, one: Finding) -> str | None:
     if not strays and directive_of(script, one) is None:
         return None
     alone = sum(other.line == one.line for other in script.header.directives) <= 1
-    return with_line(script, one.line, f"#{line}") if alone and line.startswith("#SBATCH") else None
+    text = with_line(script, one.line, f"#{line}") if alone and line.startswith("#SBATCH") else None
+    count = re.search(r"(?:--nodes[= ]|-N ?)\$\{?(\w+)\b", line)
+    # What waits for so many nodes waits for those that the job gets.
+    if text is None or count is None:
+        return text
+    used = re.compile(rf"\$(?:{count[1]}\b|\{{{count[1]}\}})")
+    return "\n".join([each if each.startswith("#") else used.sub("$SLURM_NNODES", each) for each in text.split("\n")])
 
 
 def _from_home(script: BatchScript, one: Finding) -> str | None:
@@ -212,10 +228,27 @@ def _from_home(script: BatchScript, one: Finding) -> str | None:
     return "\n".join([*lines[: first - 1], f"cd {folder}", *lines[first - 1 :]])
 
 
+def _on_its_own_node(script: BatchScript, one: Finding, launch: LaunchedProgram) -> str | None:
+    """Start each step of a loop on the node that it is for, and then give the job a task a node."""
+    loops = [each for each in nodes_of(script.root, "for_statement") if each.start_point.row < launch.line]
+    variable = loops[-1].child_by_field_name("variable") if loops else None
+    if variable is None or not re.match(r"(?i)node|host", text_of(variable)):
+        return None
+    text = with_srun_option(script, f'--nodelist="${text_of(variable)}"', [launch])
+    at, pattern = one.line - 1, r"(?:--ntasks[= ]|-n ?)[0-9]+"
+    lines = text.split("\n") if text is not None else []
+    return (
+        "\n".join([*lines[:at], re.sub(pattern, "--ntasks-per-node=1", lines[at]), *lines[at + 1 :]]) if lines else None
+    )
+
+
 def _task_a_node(script: BatchScript, one: Finding) -> str | None:
     if not any(launch.srun or launch.launcher for launch in script.training):
         line = script.lines[script.header.line("nodes") - 1]  # one program, which has one node
         return with_line(script, script.header.line("nodes"), re.sub(r"((?:--nodes|-N)[= ]?)[0-9]+", r"\g<1>1", line))
+    for launch in script.training:
+        if launch.srun is not None and "loop" in launch.command.within and "nodelist" not in launch.srun.options:
+            return _on_its_own_node(script, one, launch)
     pattern = r"(?:--ntasks[= ]|-n ?)[0-9]+"
     line = script.lines[one.line - 1]
     alone = re.sub(pattern, "", line).strip() == "#SBATCH"
@@ -236,8 +269,11 @@ def _gigabytes(script: BatchScript, one: Finding) -> str | None:
 
 
 def _any_node(script: BatchScript, one: Finding) -> str | None:
-    """Switch a list of nodes off, and keep their number."""
+    """Switch a list of nodes off, and keep their number, unless a comment tells why it is these nodes."""
     named = script.header.value("nodelist") or ""
+    like = re.compile(re.escape(re.split(r"[0-9\[]", named)[0]) + r"[0-9]")
+    if any(like.search(text) and not re.match(r"#+\s*SBATCH", text) for _, text in script.comments):
+        return None
     if script.header.value("nodes") is not None:
         return _off(script, one)
     alone = sum(other.line == one.line for other in script.header.directives) == 1

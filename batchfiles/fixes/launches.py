@@ -144,6 +144,10 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
+    if one.text.startswith("--ntasks outdoes"):
+        at = script.header.line("ntasks")
+        alone = sum(each.line == at for each in script.header.directives) == 1
+        return with_line(script, at, None) if alone else None
     pattern, every = r"(--nproc[-_]per[-_]node[= ])[^\s'\"]+", "$SLURM_GPUS_ON_NODE"
     if "accelerate" in (
         launch.launcher.name for launch in script.training if launch.launcher and launch.line == one.line

@@ -6,6 +6,7 @@ import re
 
 from batchfiles.fixes.lines import Edit, exported, replaced, with_line
 from batchfiles.rules.codes import Finding
+from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
@@ -69,11 +70,19 @@ def _ports_at(script: BatchScript, port: str, places: list[int]) -> str | None:
     return None if within & {*places} else "\n".join(lines)
 
 
+def has_a_line_a_node(script: BatchScript) -> bool:
+    """Return whether each node of one training has a line of its own: mended alone, each line would be all of it."""
+    ranks = (option(launch.launcher, "node_rank", "machine_rank") for launch in script.training)
+    return len({rank.text for rank in ranks if rank is not None and rank.fixed}) > 1
+
+
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w+=", line):
         return _first_host(script, one)
     if "without --master-addr" in one.text:
+        if has_a_line_a_node(script):
+            return None
         launcher = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)"
         endpoint = f'--rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
         return replaced(launcher, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)

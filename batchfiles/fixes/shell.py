@@ -101,7 +101,7 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
             (at for at, line in enumerate(script.lines, 1) if re.match(rf"\s*#\s*{switched_off[1]}=", line)), None
         )
         return None if at is None else with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
-    match = re.match(r"Slurm sets \$(SLURM_GPUS(?:_PER_NODE)?) for", one.text)
+    match = re.match(r"Slurm sets \$(SLURM_GPUS(?:_PER_(?:NODE|TASK))?) for", one.text)
     one_node = match is not None and (match[1] != "SLURM_GPUS" or not script.request.several_nodes)
     if match is not None and one_node:
         return re.sub(rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE", "\n".join(script.lines))
@@ -110,6 +110,12 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
 
 def _waited(script: BatchScript, one: Finding) -> str | None:
     """Wait again until the training has ended, and leave its code in $?."""
+    loops = (each for each in nodes_of(script.root, "while_statement") if each.start_point.row < one.line)
+    if (loop := next((each for each in loops if one.line <= each.end_point.row + 1), None)) is not None:
+        again = re.sub(
+            r"\bwait\s+\S*[\w}\"](?=\s*(?:;|$))", r"\g<0> && code=0 || code=$?", text_of(loop), flags=re.MULTILINE
+        )
+        return spliced(script, loop.start_byte, loop.end_byte, f'{again}\n(exit "${{code:-0}}")')
     match = re.match(r"^(\s*)wait\s+\"?(\$\{?\w+\}?|\$!)\"?\s*(?:#.*)?$", script.lines[one.line - 1])
     if match is None:
         return None
@@ -212,6 +218,7 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
         waits is not None
         and launch is not None
         and launch.command.background
+        and "loop" not in launch.command.within
         and sum(each.command.background for each in script.training) == 1
     ):
         return with_line(script, waits, script.lines[waits - 1].replace("wait", 'wait "$!"'))
@@ -269,7 +276,7 @@ def _only_if_set(script: BatchScript, one: Finding) -> str | None:
 
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
     if "where the script belongs" in one.text:
-        return replaced(r"(?<=\s)python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
+        return replaced(r"(?<=[\s\"'])python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
     match = re.match(r"--(\S+) stands before (\S+)", one.text)
     line = script.lines[one.line - 1]
     if match is None or match[2] not in line:
@@ -427,6 +434,19 @@ def _own_folder(script: BatchScript, one: Finding) -> str | None:
 
 
 _UNTIL_RAY_ANSWERS = "for _ in {1..300}; do if ray status >/dev/null 2>&1; then break; fi; sleep 1; done"
+_OTHER_PATH = re.compile(r"\bactivate\b|\bsource\b|(?:^|[;&\s])\. |\bmodule\b|\bPATH=")
+
+
+def _until_ray_answers(script: BatchScript, one: Finding) -> str | None:
+    """Ask Ray itself, if the batch shell starts it: another shell, or a container, may have it elsewhere."""
+    started = [each for each in script.launches if each.program and each.program[0].text == "ray"]
+    if any(
+        each.layer("container") or (each.outer is not None and _OTHER_PATH.search(each.outer.command.text))
+        for each in started
+    ):
+        return None
+    return replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}")(script, one)
+
 
 SAFE: dict[str, Edit] = {
     "argument-swallowed": _ended_above,
@@ -466,7 +486,7 @@ UNSAFE: dict[str, Edit] = {
         r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
         r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",
     ),
-    "ray-sleep-ready": replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}"),
+    "ray-sleep-ready": _until_ray_answers,
     "no-srun": _with_srun,
     "script-dir-is-spool": _own_folder,
     "job-never-ends": _beside,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
-from batchfiles.fixes.meeting import FIRST_HOST, PORT
+from batchfiles.fixes.meeting import FIRST_HOST, PORT, has_a_line_a_node
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript
@@ -15,6 +15,8 @@ _LAUNCHER = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b|\baccelerate
 
 def _node_rank(script: BatchScript, one: Finding) -> str | None:
     """State the number of the node; what follows lets a rank's own shell expand it."""
+    if has_a_line_a_node(script):
+        return None
     missing = re.search(r"has no (--\w+)", one.text)
     if missing is not None:
         pattern, new = _LAUNCHER, rf"\1 {missing[1]}=$SLURM_NODEID"

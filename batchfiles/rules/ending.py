@@ -144,7 +144,7 @@ def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) ->
 
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
-    living = script.living or script.training
+    living = script.living or script.training or [one for one in script.launches if _starts_elsewhere(one)]
     main = [launch for launch in living if not launch.is_beside] or living
     main = [launch for launch in main if not launch.outermost.command.background] or main
     for launch in main:
@@ -162,6 +162,13 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         if endings and all(one.status == ZERO and one.line not in unknown for one in endings):
             yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: (one.line, one.text)), line))
             return
+
+
+def _starts_elsewhere(launch: LaunchedProgram) -> bool:
+    """Return whether a loop starts a program or a script on one host after the other."""
+    command = launch.command
+    starts = (launch.srun is not None or launch.name == "ssh") and re.search(r"\bpython|\.(?:py|sh)\b", command.text)
+    return bool(starts) and command.background and "loop" in command.within and not launch.is_beside
 
 
 _FAILS = "trainjob-fails"
@@ -289,12 +296,9 @@ def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
     ):
         return
     waits = [one for one in script.named("wait") if not {"handler", "substitution", "called"} & set(one.within)]
-    if len(waits) == 1 and not {"loop", "endless"} & set(waits[0].within):
-        then = (
-            "set -e ends the script there"
-            if "e" in waits[0].options and not _TESTED & set(waits[0].within)
-            else "the script goes on"
-        )
+    ends_script = bool(waits) and "e" in waits[0].options and not _TESTED & set(waits[0].within)
+    if len(waits) == 1 and (ends_script or not {"loop", "endless"} & set(waits[0].within)):
+        then = "set -e ends the script there" if ends_script else "the script goes on"
         yield found(
             "wait-interrupted",
             waits[0],

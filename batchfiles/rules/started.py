@@ -16,10 +16,13 @@ from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIO
 def worlds(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that make other worlds than their author wants."""
     for launch in script.living:
-        launcher = launch.launcher
-        if launcher is None or launch.srun is None or _each_trains_its_own(script, launch):
+        launcher, per_node = launch.launcher, script.tasks_per_node_of(launch) or 1
+        if launch.srun is None or _each_trains_its_own(script, launch):
             continue
-        nodes, per_node = script.usual_nodes_of(launch), script.tasks_per_node_of(launch) or 1
+        if launcher is None:
+            yield from _world_a_task(script, launch, per_node)
+            continue
+        nodes = script.usual_nodes_of(launch)
         # Who meets at another host's address counts on several nodes, whose number sbatch's command line has.
         meets = option(launcher, "rdzv_endpoint", "master_addr")
         meets_elsewhere = meets is not None and not meets.text.startswith(("localhost", "127."))
@@ -35,10 +38,31 @@ def worlds(script: BatchScript) -> Iterator[Finding]:
             cure = "Add --num_machines=$SLURM_NNODES, --main_process_ip and --rdzv_backend=c10d."
             if not launch.has_unknown_options:
                 yield found("nnodes-missing", launch, text)._replace(own_cure=cure)
+        elif launcher.name == "deepspeed" and (script.nodes_of(launch) or 1) > 1 and _knows_no_other_node(launch):
+            text = f"{nodes} nodes, and deepspeed has no --hostfile"
+            cure = "Start it without srun, with --hostfile: it starts on the nodes by itself."
+            yield found("nnodes-missing", launch, text)._replace(own_cure=cure)
         local = processes_of(launch)
-        if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and (local or 0) > 1:
-            text = f"{per_node} tasks a node, each of which starts {local} processes"
+        # Two of deepspeed on a node meet at the same port, however many each starts.
+        several = (local or 0) > 1 or (launcher.name == "deepspeed" and local is None and _knows_no_other_node(launch))
+        if launcher.name in ("torchrun", "accelerate", "deepspeed", "composer") and per_node > 1 and several:
+            text = f"{per_node} tasks a node, each of which starts {local or 'several'} processes"
             yield found("tasks-times-torchrun", launch, text)
+
+
+def _world_a_task(script: BatchScript, launch: LaunchedProgram, per_node: int) -> Iterator[Finding]:
+    """Find a program that starts all ranks, and is itself started several times."""
+    mpi, tasks = launch.layer("mpirun"), per_node * (script.nodes_of(launch) or 1)
+    if tasks > 1 and (ranks := number_of(mpi, "np", "n") or 1) > 1 and mpi is not None:
+        text = f"{tasks} tasks, each of which starts {mpi.words[0].text} with {ranks} processes"
+        cure = "Start it once: without srun, or by srun --nodes=1 --ntasks=1."
+        yield found("tasks-times-torchrun", launch, text)._replace(own_cure=cure)
+
+
+def _knows_no_other_node(launch: LaunchedProgram) -> bool:
+    """Return whether each deepspeed takes its own node for all."""
+    own = {"hostfile", "H", "include", "i", "no_ssh", "node_rank", "master_port"}
+    return launch.launcher is not None and not (own & set(launch.launcher.options) or launch.has_unknown_options)
 
 
 def _each_trains_its_own(script: BatchScript, launch: LaunchedProgram) -> bool:
@@ -135,17 +159,24 @@ def _visible(launch: LaunchedProgram) -> int | None:
 def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Finding]:
     """Find one-rank-a-task launches with more tasks than GPUs, or fewer."""
     per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
-    mpi = launch.layer("mpirun") if launch.srun is None else None
-    if mpi is not None and launch.is_python and available and (ranks := number_of(mpi, "n", "np", "c")):
-        every = available * (script.request.nodes or 1)
-        if 1 < ranks < every and every % ranks:
-            yield found("gpus-unused", launch, f"{ranks} processes, and {every} GPUs")
-    own = _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
-    if not (launch.srun and launch.is_python and per_node and available and not own):
+    mpi, own = launch.layer("mpirun"), _ASKS_FOR_GPUS & set(launch.srun.options if launch.srun else ())
+    if not (launch.is_python and available) or own or (mpi is None) is (launch.srun is None):
         return
-    text = f"{per_node} tasks a node, and {available} GPU{'s' * (available != 1)}"
+    if mpi is not None:
+        every, ranks = available * (script.request.nodes or 1), number_of(mpi, "n", "np", "c")
+        if ranks and 1 < ranks < every and every % ranks:
+            yield found("gpus-unused", launch, f"{ranks} processes, and {every} GPUs")
+        if (_OTHER_SLOTS | {"n", "np", "c", "N", "npernode", "perhost", "rankfile"}) & set(mpi.options):
+            return
+        per_node = script.request.tasks_per_node  # it starts one for each
+    if not per_node:
+        return
+    text = f"{per_node} task{'s' * (per_node != 1)} a node, and {available} GPU{'s' * (available != 1)}"
+    stated = number(script.header.value("ntasks-per-node"))
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
+    elif per_node == 1 < min(stated or 1, available) and script.request.tasks == script.request.nodes:
+        yield found("gpus-unused", launch, f"--ntasks outdoes --ntasks-per-node={stated}: {text}")
     elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):
         # One task may use several, and each of these the same number.
         yield found("gpus-unused", launch, text, None if available % per_node else Severity.WARNING)
@@ -399,12 +430,14 @@ def fans_out(script: BatchScript) -> Iterator[Finding]:
         ):
             continue
         tasks = max(script.request.tasks or 1, script.request.nodes or 1)
+        several = tasks > 1 or (script.header.value("nodes") is not None and script.request.nodes is None)
         name = launch.program[0].text if launch.program else ""
         installs = name in ("pip", "pip3", "conda", "git", "wget", "curl", "unzip", "tar") or (
             launch.is_python and name == "pip"
         )
-        if tasks > 1 and (installs or _PREPARES.fullmatch(name)):
-            yield found("srun-may-fan-out", launch, f"srun {name}: {tasks} times")
+        prepares = _PREPARES.fullmatch(name) or [word.text for word in launch.program[1:2]] == ["preprocess"]
+        if several and (installs or prepares):
+            yield found("srun-may-fan-out", launch, f"srun {name}: {tasks if tasks > 1 else 'several'} times")
 
 
 def binding(script: BatchScript) -> Iterator[Finding]:

@@ -248,6 +248,8 @@ def _wrapped(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     while at < len(words) and (
         words[at].text.startswith("-") or (name == "numactl" and re.fullmatch(r"[\d,-]+", words[at].text))
     ):
+        if name == "uv" and words[at].text == "-m":
+            return _python(words[at - 1 :], layers)
         at += 2 if re.fullmatch(_WRAPPERS_WITH_VALUES[name], words[at].text) else 1
     if name in ("timeout", "taskset", "flock") and at < len(words):
         at += 1

@@ -203,7 +203,7 @@ def script_of(
     lines = text.split("\n")
     placeholders = [(number, line.strip()) for number, line in enumerate(lines, 1) if _TO_FILL_IN.match(line)]
     # bash would read from a file of that name, and what was meant would be lost.
-    root = parse("\n".join(_filled_in(line) for line in lines) if placeholders else text)
+    root = parse("\n".join(map(_readable, lines)))
     comments = [(comment.start_point.row + 1, text_of(comment)) for comment in nodes_of(root, "comment")]
     whole_lines = {
         number
@@ -237,8 +237,15 @@ def _text(raw: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", " ")
 
 
-def _filled_in(line: str) -> str:
-    return re.sub(r"<([A-Za-z][\w.-]*)>", r"_\1_", line) if _TO_FILL_IN.match(line) else line
+# A substitution of nothing but a comment, in a command that goes on in the next line.
+_COMMENT_WITHIN = re.compile(r"(?<=\s)`#[^`]*`(?=\s*\\$)")
+
+
+def _readable(line: str) -> str:
+    """Return a line as it is meant, with as many bytes."""
+    if _TO_FILL_IN.match(line):
+        return re.sub(r"<([A-Za-z][\w.-]*)>", r"_\1_", line)
+    return _COMMENT_WITHIN.sub(lambda found: " " * len(found[0].encode()), line) if "`#" in line else line
 
 
 def nodes_of(root: Node, *kinds: str, outside: tuple[str, ...] = ()) -> Iterator[Node]:

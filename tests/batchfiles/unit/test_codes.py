@@ -402,6 +402,7 @@ _RANKS = "srun --kill-on-bad-exit=1 python train.py"
     [
         ('echo "rank [ $RANK=0 ] of"\necho "do [$RANK of $N]"\necho "go! | [$RANK / $N]"\n', ""),
         ("cat <<E\n[$(hostname) and others]\nE\n", ""),
+        ("python train.py --lr 1 `# é: slow` \\\n  --steps 9 `# few` \\\n  --quiet\n", ""),
         ("export MASTER_PORT=$SLURM_JOB_ID\nexport MASTER_PORT=$((10000 + MASTER_PORT % 10000))\n", ""),
         ("export MASTER_PORT=$(./free_port $SLURM_JOB_ID)\n", ""),
         ("L=(a b c d)\ni=$SLURM_ARRAY_TASK_ID\n((i--))\npython train.py ${L[$i]}\n", _FOUR_ELEMENTS),
@@ -716,6 +717,9 @@ def test_a_script_that_the_batch_shell_runs_in_the_foreground_defers_its_traps()
         ("N=$(SLURM_NNODES)", "N=${SLURM_NNODES}", "command-not-found"),
         ("EOF", "A=$(cat <<EOF\nEOFINNER\n$B\nEOF\n)", "command-not-found"),
         ("horovodrun -np 8 python train.py", "horovodrun -np 8 -H $HOSTS python train.py", "no-srun"),
+        ("srun -K1 deepspeed train.py", "srun -K1 deepspeed --hostfile hosts --no_ssh train.py", "nnodes-missing"),
+        ("srun -n4 -K1 deepspeed --num_gpus=$N train.py", "srun -n4 -K1 deepspeed --num_gpus=1 train.py", "tasks-times-torchrun"),
+        ("srun horovodrun -np 4 python train.py", "srun -N1 -n1 horovodrun -np 4 python train.py", "tasks-times-torchrun"),
         ("srun -K1 accelerate launch --multi_gpu train.py", "srun -K1 accelerate launch train.py", "nnodes-missing"),
         ("export CUDA_VISIBLE_DEVICES=0\n" + ALONE, "export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, "more-processes-than-gpus"),
     ],
@@ -730,6 +734,51 @@ def test_ranks_of_mpirun_and_gpus_of_all_nodes_agree() -> None:
     assert "gpus-unused" in {one.code for one in found(text)}
     for right in ("4", "8"):  # a rank may use two
         assert "gpus-unused" not in {one.code for one in found(text.replace("-n 3", f"-n {right}"))}
+
+
+def test_mpirun_without_a_number_starts_one_process_for_each_task() -> None:
+    text = job("mpirun python train.py\n", tasks=16)
+    assert [one.text for one in found(text) if one.code == "more-processes-than-gpus"] == [
+        "16 tasks a node, and 4 GPUs"
+    ]
+    for right in ("mpirun -np 8", "mpirun --map-by ppr:4:node", "mpirun -npernode 4"):
+        assert "more-processes-than-gpus" not in {one.code for one in found(text.replace("mpirun", right))}
+
+
+def test_processes_that_each_task_starts_use_gpus_too() -> None:
+    codes = {one.code for one in found(job("srun horovodrun -np 4 python train.py\n", tasks=2))}
+    assert "gpus-unused" not in codes
+    assert "tasks-times-torchrun" in codes
+
+
+@pytest.mark.parametrize(("tasks", "is_found"), [(1, True), (2, False)])
+def test_fewer_tasks_than_the_nodes_are_meant_to_have_leave_gpus_unused(tasks: int, is_found: bool) -> None:
+    text = job("srun -K1 python train.py\n", f"#SBATCH --ntasks={tasks}", nodes=1, tasks=2)
+    assert any("outdoes" in one.text for one in found(text)) is is_found
+
+
+@pytest.mark.parametrize(
+    ("wait", "is_found"), [("wait $PID", True), ("wait $PID && code=0 || code=$?", False), ("! wait $PID || :", False)]
+)
+def test_a_wait_in_a_loop_ends_the_script_under_set_e(wait: str, is_found: bool) -> None:
+    loop = f"while kill -0 $PID 2>/dev/null; do {wait}; done\n"
+    text = job(f"trap 'kill -USR1 $PID' USR1\nuv run -m pkg.train &\nPID=$!\n{loop}", BATCH_SIGNAL, nodes=1)
+    text = without(text, "=USR1")
+    assert ("wait-interrupted" in {one.code for one in found(text)}) is is_found
+    assert "wait-interrupted" not in {one.code for one in found(without(text, "set -eo"))}
+
+
+@pytest.mark.parametrize("start", ["srun -N1 -n1 -w $host bash rank.sh", "ssh $host python train.py"])
+def test_a_wait_for_all_that_a_loop_has_started_loses_their_codes(start: str) -> None:
+    loop = f"for host in $(scontrol show hostnames); do\n  {start} &\ndone\n"
+    assert "exit-code-lost" in {one.code for one in found(job(f"{loop}wait\n"))}
+    each = 'for one in $(jobs -p); do wait "$one" || failed=$?; done\nexit "${failed:-0}"\n'
+    assert "exit-code-lost" not in {one.code for one in found(job(loop + each))}
+
+
+def test_a_preparation_that_is_a_word_of_its_program_runs_once_a_node_too() -> None:
+    text = job("srun axolotl preprocess a.yaml\nsrun axolotl train a.yaml\n").replace("--nodes=2", "--nodes=$N")
+    assert [one.text for one in found(text) if one.code == "srun-may-fan-out"] == ["srun axolotl: several times"]
 
 
 # A launch as people write it: it is the same fault in each.

@@ -603,3 +603,84 @@ def test_a_merge_conflict_hides_what_is_below_it_and_is_left_to_its_author() -> 
     text = "#!/bin/bash\n#SBATCH --nodes=1\n<<<<<<< HEAD\n#SBATCH --mem=4G\n=======\n#SBATCH --mem=5G\n>>>>>>> x\npython a.py\n"
     assert codes(text.encode())["directive-ignored"] == 2
     assert not mend(text).mended
+
+
+def test_a_loop_around_wait_keeps_the_code_of_the_training() -> None:
+    body = "trap 'kill -USR1 \"$p\"' USR1\npython train.py &\np=$!\nwhile kill -0 $p; do wait $p; done\n"
+    after = mend(FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=B:USR1@90") + body, unsafe=False).after.decode()
+    assert after.endswith('while kill -0 $p; do wait $p && code=0 || code=$?; done\n(exit "${code:-0}")\n')
+
+
+@pytest.mark.parametrize(
+    ("comment", "stays"),
+    [("# gpu07 has a driver of its own", True), ("#SBATCH_OLD none", False), ("##SBATCH --nodelist=gpu07", False)],
+)
+def test_nodes_stay_named_where_a_comment_speaks_of_them(comment: str, stays: bool) -> None:
+    text = f"#!/bin/bash\n{comment}\n#SBATCH --nodelist=gpu03\n#SBATCH --gpus=1\npython train.py\n"
+    assert (b"\n#SBATCH --nodelist=gpu03\n" in mend(text).after) is stays
+
+
+@pytest.mark.parametrize(
+    ("start", "asks"),
+    [
+        ("ray start --head", True),
+        ("srun -N1 -n1 bash -c 'ray start --head --block' &", True),
+        ("srun -N1 -n1 bash -c 'source ~/env/bin/activate && ray start --head --block' &", False),
+    ],
+)
+def test_a_shell_without_ray_does_not_ask_it(start: str, asks: bool) -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + f"{start}\nsleep 10\npython train.py\n"
+    assert "ray-sleep-ready" in codes(text.encode())
+    assert (b"ray status" in mend(text).after) is asks
+
+
+def test_a_process_for_each_task_is_not_counted_where_a_task_starts_several() -> None:
+    text = FIRST.format(nodes=1, tasks=2, more="") + "srun -K1 horovodrun -np 4 python train.py\n"
+    after = mend(text.replace("export OMP_NUM_THREADS=2\n", "")).after
+    assert b"--ntasks-per-node=2\n" in after
+    assert b"OMP_NUM_THREADS" not in after
+
+
+def test_a_line_for_each_node_is_not_made_a_training_of_its_own() -> None:
+    line = "srun torchrun --nnodes=2 --nproc_per_node=4 --node_rank={} train.py\n"
+    after = mend(FIRST.format(nodes=2, tasks=1, more="") + line.format(0) + line.format(1)).after
+    assert b"c10d" not in after
+    assert b"SLURM_NODEID" not in after
+
+
+def test_steps_of_a_loop_over_hosts_start_on_their_host() -> None:
+    loop = """for host in $(scontrol show hostnames); do
+  srun -N 1 -n 1 python -m torch.distributed.run --nnodes=2 --nproc_per_node=4 --node_rank=$((R++)) --master_addr=$A t.py &
+done
+wait
+"""
+    text = FIRST.format(nodes=2, tasks=1, more="").replace("--ntasks-per-node", "--ntasks") + "A=$(cat a)\n" + loop
+    after = mend(text).after.decode()
+    assert "#SBATCH --ntasks-per-node=1" in after
+    assert '--nodelist="$host" -N 1 -n 1 python' in after
+    assert "\nwait\n" in after  # and not only for the last one
+    assert mend(text.replace("host in", "part in").replace("R++", "part")).after.decode().count("--ntasks=1\n") == 1
+
+
+def test_who_counts_on_a_number_of_nodes_counts_those_of_the_job() -> None:
+    text = "#!/bin/bash\n#SBATCH --nodes=$N\n#SBATCH --gres=gpu:4\n# $N nodes\nsrun torchrun --nnodes=${N} --rdzv_id=$NAME train.py\n"
+    after = mend(text).after.decode()
+    assert "\n##SBATCH --nodes=$N\n" in after
+    assert "# $N nodes\n" in after
+    assert "--nnodes=$SLURM_NNODES " in after
+    assert "--rdzv_id=$NAME" in after
+
+
+def test_the_lesser_of_two_numbers_of_tasks_goes() -> None:
+    text = FIRST.format(nodes=1, tasks=4, more="#SBATCH --ntasks=1") + "srun -K1 python train.py\n"
+    assert b"--ntasks=1\n" not in mend(text).after
+
+
+def test_python_leaves_the_variable_that_a_launcher_starts() -> None:
+    body = 'RUN="python train.py --a 1"\ntorchrun --standalone --nproc-per-node=4 $RUN\n'
+    assert b'RUN="train.py --a 1"' in mend(FIRST.format(nodes=1, tasks=1, more="") + body, unsafe=False).after
+
+
+def test_gpus_of_a_task_that_were_not_asked_for_are_those_of_the_node() -> None:
+    body = "torchrun --standalone --nproc-per-node=$SLURM_GPUS_PER_TASK train.py\n"
+    assert b"=$SLURM_GPUS_ON_NODE train" in mend(FIRST.format(nodes=1, tasks=1, more="") + body, unsafe=False).after
