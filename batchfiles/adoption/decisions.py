@@ -456,7 +456,7 @@ def _moved(around: Surroundings, one: Statement, _needs: Needs) -> Decision | No
     if inside:
         return Decision(Where.JOB, "command", prologue=prologue)
     origins = target.value.origins if target is not None else frozenset()
-    is_own = target is None or (
+    is_own = target is not None and (
         not origins.isdisjoint(("SLURM_SUBMIT_DIR", "PWD", "$(pwd)"))
         or re.search(r"\$\{?0|BASH_SOURCE", target.source + target.value.commands())
     )

@@ -137,19 +137,23 @@ def _of_commands(script: BatchScript) -> set[int]:
 _FROM_OUTSIDE = re.compile(r"\w*_proxy|ftp|prefix|debian_chroot|_")
 
 
+_BEYOND_NINE = re.compile(rb"\$([1-9][0-9]+)")
+
+
 def beyond_nine(script: BatchScript) -> Iterator[Finding]:
     """Find $10, which is ${1}0."""
-    for at, digits in beyond_nine_at(script):
+    first = next(beyond_nine_at(script), None)
+    if first is not None:
+        at, digits = first
         line = (script.root.text or b"").count(b"\n", 0, at) + 1
         yield Finding("unset-variable", line, f"${digits} is ${{{digits[0]}}}{digits[1:]}")
-        return
 
 
 def beyond_nine_at(script: BatchScript) -> Iterator[tuple[int, str]]:
     """Yield the byte where $10 stands, or one of more digits, and the digits."""
     raw = script.root.text or b""
     for node in nodes_of(script.root, "simple_expansion"):
-        match = re.compile(rb"\$([1-9][0-9]+)").match(raw, node.start_byte)
+        match = _BEYOND_NINE.match(raw, node.start_byte)
         if match is not None:
             yield node.start_byte, match[1].decode()
 

@@ -64,6 +64,7 @@ done
         ("echo 7 >.ended/1.all", {"7"}),
         ("echo 7 >.ended/1.0003; job_ranks=1", {"7"}),
         ("echo 7 >.ended/1.0003; job_ranks=2", {"1", "7"}),  # whether that was the last rank, nobody has said
+        ("echo x >.ended/1.all", {"1", "7"}),  # damaged
         ("echo 9 >.ended/1.0003; echo 7 >.ended/1.all; : >done", {"7"}),
     ],
 )

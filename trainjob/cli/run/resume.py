@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainjob.cli.command import (
-    AsJson,
-    Follow,
-    OverBudget,
-    RunName,
-    agreed,
-    cluster_option,
-    command,
-    commands,
-)
+from trainjob.cli.command import AsJson, Follow, OverBudget, RunName, agreed, cluster_option, command, commands
 from trainjob.cli.run.started import started
 from trainjob.watch import show
 

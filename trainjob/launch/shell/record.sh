@@ -287,9 +287,11 @@ wait_for() {
   done
   wait "$1" || code=$?
   if ((code < 0)); then
+    code=1
     read_word ".ended/$TRAINJOB_ATTEMPT.all"
-    code=${word:-1}
-    if [[ -z "$word" ]] && { [[ -e "done" ]] || all_ranks_have_ended; }; then
+    if [[ "$word" =~ ^[0-9]{1,3}$ ]]; then
+      code=$((10#$word))
+    elif [[ -z "$word" ]] && { [[ -e "done" ]] || all_ranks_have_ended; }; then
       read_marks
       code=$code_of_marks
     fi
