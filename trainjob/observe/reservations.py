@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from trainjob.backends import registry
@@ -40,8 +39,9 @@ def jobs(cluster: str) -> dict[str, Path]:
     return {job_id: project for _, job_id, project in sorted(found, reverse=True)}
 
 
-def newest(found: Mapping[str, Path], cluster: str) -> str:
-    """Return the newest job in what `jobs` has found on a cluster. Raises UserError where it is nothing."""
+def newest_job(cluster: str) -> str:
+    """Return the job of the newest reservation on a cluster. Raises UserError where there is none."""
+    found = jobs(cluster)
     if not found:
         raise UserError(
             f"--in {LAST}: no reservation on cluster {cluster} is left",

@@ -65,9 +65,8 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         return Held(Allocation(ANY, ANY, partition, cluster.capacity.most_hosts, cpus, gpus, None))
     from trainjob.observe import reservations
 
-    reserved = reservations.jobs(name)
     if job_id == reservations.LAST:
-        job_id = reservations.newest(reserved, name)
+        job_id = reservations.newest_job(name)
     if not _JOB_ID.fullmatch(job_id):
         where = f"{VARIABLE} is" if flag is None else "--in"
         raise UserError(
@@ -86,7 +85,7 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         because = (
             f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
         )
-    return Held(allocation, because, reserved.get(job_id))
+    return Held(allocation, because, reservations.jobs(name).get(job_id))
 
 
 def refuse_any(held: Held | None) -> None:

@@ -234,13 +234,13 @@ def test_a_reservation_does_not_go_on_elsewhere(slurm: StandinSlurm) -> None:
 def test_the_newest_reservation_is_one_that_is_left(slurm: StandinSlurm, state: str) -> None:
     reserve(GPUS, "1h")
     newest = reserve(GPUS, "1h")
-    assert list(reservations.jobs("hpc")) == ["102", "101"]
+    assert reservations.newest_job("hpc") == "102"
     if state == "cancelled here":
         newest.cancel()
     else:
         slurm.set_job("102", state="CANCELLED")
         assert newest.status().state == "CANCELLED"
-    assert list(reservations.jobs("hpc")) == ["101"]
+    assert reservations.newest_job("hpc") == "101"
 
 
 def ends(
