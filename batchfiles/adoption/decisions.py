@@ -95,6 +95,13 @@ class Surroundings:
     consumed: frozenset[str]  # the variables that the training's line is made of
     after_modules: int  # the first byte behind a statement that loads modules
 
+    def expanded(self, one: Statement) -> list[ShellCommand]:
+        """Return the commands of a statement, with those of a function in the place of its call."""
+        functions = self.parts.functions
+        bodies = [functions[two.name] for two in one.commands if two.name in functions]
+        inside = (two for two in self.script.commands if not two.source and any(two.line in body for body in bodies))
+        return [two for two in (*one.commands, *inside) if two.name not in functions]
+
     def runs_again(self, commands: Sequence[ShellCommand]) -> bool:
         """Return whether one of the commands submits or requeues the file itself."""
         return any(self._is_again(one.name, " ".join(word.source for word in one.words)) for one in commands)
@@ -138,7 +145,7 @@ def before_training(around: Surroundings, one: Statement, needs: Needs) -> Decis
 
 def after_training(around: Surroundings, one: Statement) -> Decision:
     """Return what becomes of a statement behind the training: a job ends there."""
-    commands = _own(one)
+    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
     if (found := next((it for rule in _BEFORE[:3] if (it := rule(around, one, _NOTHING))), None)) is not None:
         return found
     if one.kind == "function_definition":
@@ -166,8 +173,7 @@ def _own(one: Statement) -> list[ShellCommand]:
 
 def _of_branch(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     if one.role is Role.CALL:
-        listed = Decision(Where.NOWHERE, "its lines are listed one by one")
-        return Decision(Where.JOB, "command") if one.leads else listed
+        return Decision(Where.JOB, "command")
     if one.role is Role.CONDITION:
         if around.is_decided:
             return Decision(Where.NOWHERE, "it holds in this job")
@@ -437,17 +443,17 @@ def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
 
 def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Leave out what only prints. What may end the file is kept, but for a look at its arguments, which are known."""
-    commands = _own(one)
+    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
     if needs.all.intersection(two.name for two in one.assignments) or any(two.exported for two in one.assignments):
         return None
     if not _writes_nothing(commands) or (one.assignments and one.kind in _SIMPLE):
         return None
-    if not all(_prints_in(around, two) for two in commands):
+    if not all(_prints(two) for two in commands):
         return None
     if _exports(one):
         return None
-    ends = any(two.name in ("exit", "return") for two in commands) or re.search(r"\$\{\w+:?\?", one.text)
-    if (ends or _calls_leaving(around, commands)) and not takes_arguments(one.text):
+    ends = any(two.name == "exit" for two in commands) or re.search(r"\breturn\b|\$\{\w+:?\?", one.text)
+    if ends and not takes_arguments(one.text):
         return None
     return Decision(Where.NOWHERE, "it only prints or checks")
 
@@ -463,26 +469,12 @@ def is_export(declaration: str) -> bool:
     return re.match(r"export\b|\w+\s+-\w*x", declaration) is not None
 
 
-def _calls_leaving(around: Surroundings, commands: Sequence[ShellCommand]) -> bool:
-    bodies = [around.parts.functions[one.name] for one in commands if one.name in around.parts.functions]
-    return any(one.name == "exit" and one.line in body for body in bodies for one in around.script.commands)
-
-
 def _writes_nothing(commands: Sequence[ShellCommand]) -> bool:
     return all(
         sign == "<" or path.text == "/dev/null" or path.text.isdigit()
         for one in commands
         for sign, path in one.writes_to
     )
-
-
-def _prints_in(around: Surroundings, one: ShellCommand) -> bool:
-    """Return whether a command only prints, or is a function that only prints and leaves the script."""
-    body = around.parts.functions.get(one.name)
-    if body is None:
-        return _prints(one)
-    inside = [other for other in around.script.commands if other.line in body and other is not one]
-    return _writes_nothing(inside) and all(_prints(other) for other in inside if other.name != one.name)
 
 
 def _prints(command: ShellCommand) -> bool:

@@ -38,7 +38,12 @@ _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", 
 _OF_THE_SHELL = ("", "cd", "pushd", "popd", "set", "read")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
 _FUNCTION = re.compile(r"function\s|[\w-]+\s*\(\)")
-_TESTED = re.compile(r"(?:\[|\btest)\s[^]]*?(?<!\S)-[defhLrswx]\s+['\"]?[\w.]")
+# What does the same in each folder: commands, and files of sites.
+_ANYWHERE = re.compile(
+    r"|\[\[?|test|module|ml|conda|mamba|micromamba|spack|eval|unset|ulimit|umask|shopt|set|true|:|echo|printf|date|hostname|exit|read"
+)
+_ABSOLUTE = re.compile(r"[\"']?(?:[/~$]|[\w./-]+/activate$|\d+$)")
+_HERE = re.compile(r"[$`]\(?pwd\b|\$\{?PWD\b|(?:\[|\btest)\s(?:[^]]*\s)?-[defhLrswx]\s")
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -82,7 +87,7 @@ def read_setup(
         (
             at
             for at, (one, decision) in enumerate(decided)
-            if decision.prologue and one.span not in place.moves and _is_relative(_with_functions(script, parts, one))
+            if decision.prologue and one.span not in place.moves and _is_relative(around, one)
         ),
         default=-1,
     )
@@ -276,33 +281,13 @@ def _in_login_shell(launch: LaunchedProgram) -> bool:
     return False
 
 
-def _with_functions(script: BatchScript, parts: Parts, one: Statement) -> Statement:
-    """Return a statement with the commands of the functions that it calls."""
-    bodies = [lines for two in one.commands if (lines := parts.functions.get(two.name)) is not None]
-    inside = [two for two in script.commands if not two.source and any(two.line in lines for lines in bodies)]
-    return replace(one, commands=[*one.commands, *inside])
-
-
-def _is_relative(part: Statement) -> bool:
-    """Return whether a statement reads or writes files below the working folder."""
-    if re.search(r"[$`]\(?pwd\b|\$\{?PWD\b", part.text) or _TESTED.search(part.text):
-        return True
-    for one in part.commands:
-        if (
-            one.name in ("module", "ml", "conda", "mamba", "eval", "unset", "ulimit", "")
-            or "substitution" in one.within
-        ):
-            continue
-        if one.name in ("source", "."):
-            if len(one.words) > 1 and re.match(r"[\w.](?!.*/activate$)", one.words[1].source):
-                return True
-            continue
-        texts = [word.text for word in one.words[1:] if not word.text.startswith("-")]
-        if any(re.match(r"[\w.]", text) and (one.name in _OF_FILES or _FILE.search(text)) for text in texts):
-            return True
-        if any(re.match(r"(?!\d+$)[\w.]", path.text) for _, path in one.writes_to):
-            return True
-    return False
+def _is_relative(around: Surroundings, one: Statement) -> bool:
+    """Return whether it may matter in which folder a statement runs."""
+    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
+    paths = [path.written for two in commands for _, path in two.writes_to]
+    paths += [two.words[-1].source for two in commands if two.name in ("source", ".")]
+    is_anywhere = all(two.name in ("source", ".") or _ANYWHERE.fullmatch(two.name) for two in commands)
+    return not is_anywhere or not all(map(_ABSOLUTE.match, paths)) or _HERE.search(one.text) is not None
 
 
 def _comment(part: Statement) -> str:

@@ -119,7 +119,7 @@ SHAPES = {
     "known-when-it-runs": Shape(
         ONE_GPU + 'RUN=run-$SLURM_JOB_ID\nOUT="$SCRATCH/$RUN"\nLR=1\nmkdir -p "$OUT"\npython train.py --lr $LR --out "$OUT"\n',
         {"command": ["bash", "-c", 'export -n OUT\nexec python train.py --lr 1 --out "$OUT"\n'], "instances": 1},
-        {"prologue": ["RUN=run-$SLURM_JOB_ID", 'export OUT="$SCRATCH/$RUN"', 'mkdir -p "$OUT"'], "login_environment": True},
+        {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', "RUN=run-$SLURM_JOB_ID", 'export OUT="$SCRATCH/$RUN"', 'mkdir -p "$OUT"'], "login_environment": True},
     ),
     "setup-and-environment": Shape(
         ONE_GPU + "module load cuda\nsource venv/bin/activate\nexport WANDB_MODE=offline\nexport CUDA_HOME=/opt/cuda\nexport OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nexport CUDA_VISIBLE_DEVICES=0\nX=1 python train.py\n",
@@ -167,7 +167,7 @@ SHAPES = {
     "elements of an array": Shape(
         ONE_GPU + "RATES=(1 $SLURM_SUBMIT_DIR/2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
         {"command": ["bash", "-c", "export -n at\nRATES=(1 $TRAINJOB_RUN_DIR/code/project/2)\nNAMES=(a b)\nexec python train.py --lr ${RATES[$at]} ${NAMES[$at]}\n"], "instances": 1},
-        {"prologue": ["NAMES=(a b)", "export at=$((SLURM_ARRAY_TASK_ID % 2))", "mkdir -p ${NAMES[$at]}"]},
+        {"prologue": ['cd "$TRAINJOB_RUN_DIR/code/project"', "NAMES=(a b)", "export at=$((SLURM_ARRAY_TASK_ID % 2))", "mkdir -p ${NAMES[$at]}"]},
     ),
     "a time limit shorter than the usual margin": Shape(
         ONE_GPU + "#SBATCH --time=2 --mail-user=\npython train.py\n", {"command": ["python", "train.py"], "instances": 1}, {"time_limit_signal": {"margin_s": 30}}
@@ -216,10 +216,11 @@ SHAPES = {
     "set-up-in-functions": Shape(
         ONE_GPU + 'die() { echo "$*" >&2; exit 1; }\nsetup() {\n  module load cuda\n  export A=1\n}\nload() {\n  module load "$1"\n}\n'
         'main() {\n  setup\n  load nccl\n  [[ -n "$HOME" ]] || die "no home"\n  python train.py "$@"\n}\nmain --lr 1\n',
-        {"command": ["python", "train.py", "--lr", "1"], "instances": 1, "env": {"A": "1"}},
+        {"command": ["python", "train.py", "--lr", "1"], "instances": 1},
         {
             "prologue": [
-                *('die() { echo "$*" >&2; exit 1; }', 'load() {\n  module load "$1"\n}\n', "module load cuda", "load nccl"),
+                'die() { echo "$*" >&2; exit 1; }', "setup() {\n  module load cuda\n  export A=1\n}\n",
+                *('load() {\n  module load "$1"\n}\n', "setup", "load nccl"),
                 '[[ -n "$HOME" ]] || die "no home"',
             ]
         },
@@ -417,7 +418,11 @@ def test_options_of_srun_are_kept_or_named(tmp_path: Path) -> None:
         (
             'if [[ "$(nvidia-smi)" == *A100* ]]; then\n  FLAG=--bf16\nelse\n  FLAG=--fp16\nfi\n',
             "python train.py $FLAG",
-            ['if [[ "$(nvidia-smi)" == *A100* ]]; then\n  FLAG=--bf16\nelse\n  FLAG=--fp16\nfi', "export FLAG"],
+            [
+                'cd "$TRAINJOB_RUN_DIR/code/project"',
+                'if [[ "$(nvidia-smi)" == *A100* ]]; then\n  FLAG=--bf16\nelse\n  FLAG=--fp16\nfi',
+                "export FLAG",
+            ],
         ),
         ("if [ 1 -eq 1 ]; then FLAG=--bf16; else FLAG=--fp16; fi\n", "python train.py --bf16", None),
         ("X=${2:-no}\nif [ $X = yes ]; then FLAG=--bf16; else FLAG=--fp16; fi\n", "python train.py --fp16", None),
