@@ -72,7 +72,6 @@ class Adoption:
                 for one in self.account.sorted
             ],
             "changes": self.account.changes,
-            "fatal": self.account.fatal,
             "cured": self.cured_at_once,
             "cured_if_the_script_resumes": self.cured_with_script,
         }

@@ -18,10 +18,10 @@ from batchfiles.adoption.decisions import (
     after_training,
     before_training,
     can_be_stated,
-    ends_the_job_alone,
     is_export,
     is_site_file,
     may_be_unset,
+    may_fail,
 )
 from batchfiles.adoption.parts import Parts, Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
@@ -73,6 +73,9 @@ def read_setup(
         after_modules=min(modules, default=len(script.raw)),
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
+    goes_on = any(may_fail(around, *one) for one in decided)
+    if goes_on:
+        decided = [(one, _with_own_options(one, decision)) for one, decision in decided]
     lines: list[tuple[str, str]] = []
     # No move is needed behind the last statement with a relative path.
     last_relative = max(
@@ -92,8 +95,6 @@ def read_setup(
         if one.span not in place.moves or at < last_relative:
             lines += [(text, comment if not number else "") for number, text in enumerate(decision.prologue)]
         account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
-        if ends_the_job_alone(one, decision):
-            account.fatal.append(account.entries[-1].lines)
     inner = [decision.in_command for _, decision in decided if decision.in_command]
     if inner:
         run.words[2] = "\n".join([*inner, run.words[2]])
@@ -110,7 +111,7 @@ def read_setup(
         run.words[2] = f"export -n {' '.join(own)}\n{run.words[2]}"
     if script.arguments and any(takes_arguments(text) and not _FUNCTION.match(text) for text, _ in lines):
         lines.insert(0, (f"set -- {shlex.join(script.arguments)}", "the arguments of the file"))
-    _fill_prologue(lines, keys)
+    _fill_prologue(lines, keys, goes_on=goes_on)
     _log_in(script, launch, needs, lines, keys, account)
 
 
@@ -178,14 +179,22 @@ def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[s
     return sorted(name for name in needs.command & assigned if re.search(rf"(?m)^export (?:\w+ )*{name}\b", text))
 
 
-def _fill_prologue(lines: list[tuple[str, str]], keys: Keys) -> None:
-    if any("$?" in text for text, _ in lines):  # it looks at failures that would end a job
-        lines[:] = [("set +e", ""), *lines, ("set -e", "")]
+def _fill_prologue(lines: list[tuple[str, str]], keys: Keys, *, goes_on: bool) -> None:
+    if goes_on or any("$?" in text for text, _ in lines):  # it looks at failures
+        lines[:] = [("set +eo pipefail", "as in the file: a failure here does not end the job"), *lines]
+        lines.append(("set -eo pipefail", ""))
     if lines:
         keys.cluster["prologue"] = [text for text, _ in lines]
     for number, (_, comment) in enumerate(lines):
         if comment:
             keys.comments["prologue", str(number)] = comment
+
+
+def _with_own_options(one: Statement, decision: Decision) -> Decision:
+    """Keep what changes the options of the file's shell."""
+    if decision.where is not Where.TRAINJOB or {two.name for two in one.commands} != {"set"}:
+        return decision
+    return replace(decision, where=Where.CLUSTER, what="prologue", prologue=[one.text])
 
 
 def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
@@ -218,7 +227,7 @@ def _consumed(script: BatchScript, parts: Parts) -> frozenset[str]:
         name = waiting.pop()
         for one in script.assignments:
             if one.name == name:
-                further = names_in(one.text.partition("=")[2]) - names - {name}
+                further = names_in(one.text.partition("=")[2]) - names
                 names |= further
                 waiting.extend(further)
     return frozenset(names)
