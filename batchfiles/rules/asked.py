@@ -171,17 +171,12 @@ def placeholders(script: BatchScript) -> Iterator[Finding]:
 
 
 def old_or_loose(script: BatchScript) -> Iterator[Finding]:
-    """Find options that are written in an old way, or take over the submitting shell."""
+    """Find what is started in an old way, or takes over the submitting shell."""
     if script.header.value("export") == "ALL":
         yield Finding("export-all", script.header.line("export"), "--export=ALL")
     for launch in script.launches:
-        for layer in launch.layers:
-            if layer.name == "srun":
-                old = next((word.text for word in layer.words if re.match(r"--(?:cpu|mem)_bind\b", word.text)), None)
-                if old:
-                    yield found("old-option", launch, f"{old}: the option is {old.replace('_', '-', 1)}")
-            if layer.name == "old-launcher":
-                yield found("old-launcher", launch, "python -m torch.distributed.launch")
+        if any(layer.name == "old-launcher" for layer in launch.layers):
+            yield found("old-launcher", launch, "python -m torch.distributed.launch")
 
 
 def beyond_cluster(script: BatchScript) -> Iterator[Finding]:

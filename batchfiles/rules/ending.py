@@ -14,7 +14,7 @@ from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
-from batchfiles.slurm.servers import NEVER_ENDS
+from batchfiles.slurm.servers import never_ends as runs_on
 from trainjob.contract.programs.helpers import PRINTERS, SHELLS, helps
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
@@ -208,7 +208,7 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     own = [one for one in script.commands if not {"called", "substitution", "function", "handler"} & set(one.within)]
     last = next((one for one in reversed(own) if not one.dead), None)
     if last is not None and last.background and not last.within and script.is_batch_file and not helps(last.name):
-        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and the file ends")
+        yield found("nothing-waits", last, f"{last.name} … &, and the file ends")
         return
     if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
         return
@@ -216,7 +216,7 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     at = next(number for number, command in enumerate(script.commands) if command is last)
     holds = {"wait", "sleep", "tail", "fg", "jobs"}
     if not any(one.name in holds or one.name == "kill" or "loop" in one.within for one in script.commands[at + 1 :]):
-        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and no wait behind it")
+        yield found("nothing-waits", last, f"{last.name} … &, and no wait behind it")
 
 
 def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
@@ -226,7 +226,7 @@ def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
     behind = script.commands[submitted[-1] + 1 :]
     if all(_ends_at_once(one) for one in behind):
         text = "ray job submit --no-wait, and nothing behind it waits"
-        yield found("nothing-waits", last, text)._replace(own_cure="Leave out --no-wait.")
+        yield found("nothing-waits", last, text, cure="Leave out --no-wait.")
 
 
 def _ended_daemons(script: BatchScript) -> Iterator[Finding]:
@@ -241,7 +241,7 @@ def _ended_daemons(script: BatchScript) -> Iterator[Finding]:
             and not any(word.startswith(HOLE) for word in words)
         ):
             text = "ray start without --block: the step ends at once, and Ray's daemons with it"
-            yield found("nothing-waits", launch, text)._replace(own_cure="srun … ray start … --block &")
+            yield found("nothing-waits", launch, text, cure="srun … ray start … --block &")
             return
 
 
@@ -325,15 +325,9 @@ def cleanup(script: BatchScript) -> Iterator[Finding]:
             yield found(
                 "cleanup-skipped-by-set-e",
                 command,
-                f"{command.text.replace(HOLE, '…')[:60]} is skipped when line {main.line} fails",
+                f"{command.text[:60]} is skipped when line {main.line} fails",
             )
             return
-
-
-_DAEMON = re.compile(
-    r"ray start .*--block|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|"
-    rf"dcgmi dmon|^watch |{NEVER_ENDS.pattern.removeprefix('(?i)')}"
-)
 
 
 def never_ends(script: BatchScript) -> Iterator[Finding]:
@@ -344,7 +338,7 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
         if not command.dead
         and "handler" not in command.within
         and not re.search(r"\binstall\b", command.text)
-        and (_DAEMON.search(command.text) or "endless" in command.within)
+        and (runs_on(command) or "endless" in command.within)
     ]
     own = {id(launch.outermost.command) for launch in script.training}
     daemons = {id(command) for _, command in served}
@@ -387,5 +381,5 @@ def cancels(script: BatchScript) -> Iterator[Finding]:
             for word in command.words
         )
         if own or re.search(r"-u|--user|--me\b", command.text):
-            yield found("cancels-itself", command, command.text.replace("\ufffc", "…")[:60])
+            yield found("cancels-itself", command, command.text[:60])
             return

@@ -67,6 +67,20 @@ class LaunchedProgram:
         return next((layer for layer in reversed(self.layers) if layer.name in launchers.NAMES), None)
 
     @property
+    def launcher_name(self) -> str:
+        """The name of its launcher; empty if it has none."""
+        return self.launcher.name if self.launcher else ""
+
+    @property
+    def options(self) -> dict[str, Value | None]:
+        """The options of its launcher."""
+        return self.launcher.options if self.launcher else {}
+
+    def environment(self, name: str) -> Value | None:
+        """Return the value of a variable that it gets, if the file sets it."""
+        return self.settings.get(name, self.command.variables.values.get(name))
+
+    @property
     def has_unknown_options(self) -> bool:
         """True if words known only at run time are where the launcher's options end: $ARGS of a sourced file."""
         return bool(self.program) and self.program[0].text.strip(HOLE) == ""

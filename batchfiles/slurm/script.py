@@ -99,6 +99,15 @@ class BatchScript:
             one.name in ASKS_FOR_GPUS or one.spelled.startswith(("gpu", "gres")) for one in self.header.directives
         )
 
+    def line(self, number: int) -> str:
+        """Return the text of a line; empty for one that there is not."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    @cached_property
+    def code(self) -> str:
+        """The file without its comments."""
+        return "\n".join(line.partition(" #")[0] for line in self.lines if not line.lstrip().startswith("#"))
+
     def named(self, *names: str) -> Iterator[ShellCommand]:
         """Yield the commands of these names."""
         return (command for command in self.commands if command.name in names)
@@ -144,6 +153,14 @@ class BatchScript:
         found = self.nodes_of(launch)
         follows = found is None and (launch.srun or launch.layer("mpirun")) is not None
         return self.usual_nodes if follows else found
+
+    def spans_nodes(self, launch: LaunchedProgram) -> bool:
+        """Return whether a launch has processes on several nodes of a job with the usual nodes."""
+        return (self.usual_nodes_of(launch) or 1) > 1
+
+    def starts_several(self, launch: LaunchedProgram) -> bool:
+        """Return whether a launch is started several times: on several nodes, or as several tasks of one."""
+        return self.spans_nodes(launch) or (self.tasks_per_node_of(launch) or 1) > 1
 
     def tasks_per_node_of(self, launch: LaunchedProgram) -> int | None:
         """Return how often each node starts a launch; None if the file does not tell."""
