@@ -15,7 +15,6 @@ from batchfiles.slurm.script import BatchScript
 from batchfiles.slurm.servers import awaited_by_sleep
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
 from trainjob.contract.programs.secrets_in_shell import secrets_in
-from trainjob.contract.programs.slurm_options import read_options
 
 _GIVEN = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL")
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
@@ -93,7 +92,8 @@ def collectives(script: BatchScript) -> Iterator[Finding]:
     reported: set[str] = set()
     for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
         code = _about_setting(one.name, one.value.text)
-        if code == "nccl-slow-path" and one.name in _BETWEEN_NODES and script.request.nodes == 1:
+        of_one = script.request.nodes == 1 and (one.name in _BETWEEN_NODES or script.request.gpus_per_node == 1)
+        if code == "nccl-slow-path" and of_one:
             continue
         if code is not None and code not in reported:
             reported.add(code)
@@ -123,14 +123,14 @@ _INSTALLS = re.compile(
 
 
 def _installing(script: BatchScript) -> Iterator[tuple[ShellCommand, str]]:
-    """Yield the commands that install packages, of shells that srun starts, too, and their words behind srun's own."""
-    for command in script.commands:
-        words = [word.text for word in command.words]
-        if command.name == "srun":
-            words = words[1 + max((after for _, _, after in read_options(words[1:], "srun")), default=0) :]
-        text = " ".join(words).replace("\n", " ")
-        if _INSTALLS.match(text):
-            yield command, text
+    """Yield the commands that install packages, and their words behind srun, a container and the like."""
+    for launch in script.launches:
+        inner = [layer.words[-layer.left :] for layer in launch.layers if layer.left]
+        for words in (launch.command.words, *inner):
+            text = " ".join(word.text for word in words).replace("\n", " ")
+            if _INSTALLS.match(text):
+                yield launch.command, text
+                break
 
 
 def installs(script: BatchScript) -> Iterator[Finding]:

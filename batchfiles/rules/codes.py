@@ -129,6 +129,10 @@ _ERRORS = {
         "sbatch refuses the file: a directive has a value that it does not take, or a word that is neither an option nor a value.",
         "Write the value as the manual shows it: a number, HH:MM:SS, 64G. Variables are for the command line: sbatch --time=$LIMIT FILE.",
     ),
+    "time-too-short": (
+        "The time limit ends before a training has begun, or before the signal of --signal could be sent.",
+        "#SBATCH --time=HH:MM:SS: two numbers are minutes and seconds, and the last of three is seconds.",
+    ),
     "not-a-batch-file": (
         "sbatch refuses it, or reads none of its options: it is empty, a program of Python without #!, or a file for another scheduler.",
         "Give doctor a batch file for Slurm: #!/bin/bash, then #SBATCH lines, then commands.",

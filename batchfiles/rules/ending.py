@@ -15,7 +15,7 @@ from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
 from batchfiles.slurm.servers import never_ends as runs_on
-from trainjob.contract.programs.helpers import PRINTERS, SHELLS, helps
+from trainjob.contract.programs.helpers import PRINTERS, helps
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -25,12 +25,12 @@ _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "1
 def time_limit(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that their time limit kills."""
     header = script.header
-    if not header.directives:
+    if not script.is_batch_file:
         return
     if _resubmits(script) or re.search(r"%1\s*$", header.value("array") or ""):  # an element after the other
         return
     if header.value("signal") is not None:
-        if any(one.code == "signal-never-arrives" and one.lighter for one in signals(script)):
+        if not _traps(script) and any(one.code == "signal-never-arrives" for one in signals(script)):
             return  # its cure is for both, as there is no trap yet
         text = "--signal, and nothing in the file starts the job again"
         yield Finding("signal-without-requeue", header.line("signal"), text)
@@ -114,12 +114,8 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
     """Find traps of the batch shell for what Slurm sends to steps, if at all."""
     line = script.header.line("signal")
     if handled and script.training and not any(launch.srun for launch in script.training):
-        if handled in traps:
-            text = f"the trap for {handled} (line {traps[handled].line}) is in the batch shell"
-            yield Finding("signal-never-arrives", line, text)
-        else:
-            # Whether the author counts on it can't be seen.
-            yield Finding("signal-never-arrives", line, "nothing is started with srun", Severity.WARNING)
+        trap = f"the trap for {handled} (line {traps[handled].line}) is in the batch shell" if handled in traps else ""
+        yield Finding("signal-never-arrives", line, trap or "nothing is started with srun")
         return
     user = next((name for name in ("USR1", "USR2", handled) if name in traps), None)
     if user is not None:
@@ -127,12 +123,7 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
 
 
 def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
-    # Without a training of its own a file may end with a script that trains.
-    started = script.training or [
-        launch
-        for launch in script.launches
-        if launch.name in SHELLS and launch.program[1:] and not launch.command.within
-    ]
+    started = script.training or [one for one in script.work if not one.command.within]
     last = next((launch for launch in reversed(started) if not launch.command.dead), None)
     if last is None or any(launch.outermost.command.background for launch in started):
         return

@@ -9,7 +9,6 @@ from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript
-from trainjob.contract.programs.helpers import SHELLS
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
 
 
@@ -74,8 +73,10 @@ def _knows_no_other_node(launch: LaunchedProgram) -> bool:
 def _each_trains_its_own(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether each node is meant to train for itself: its training has other words, and nothing says a place."""
     differs = any(word.value.comes_from("SLURM_NODEID", "SLURM_PROCID") for word in launch.program)
-    meets = {"rdzv_endpoint", "rdzv_backend", "master_addr", "node_rank", "nnodes", "main_process_ip"}
-    return differs and not launch.options.keys() & meets and not any(True for _ in script.assigned("MASTER_ADDR"))
+    meets = {"rdzv_endpoint", "rdzv_backend", "master_addr", "node_rank", "main_process_ip"}
+    counts = number_of(launch.launcher, "nnodes") != 1 if "nnodes" in launch.options else False
+    meets_others = counts or launch.options.keys() & meets or any(script.assigned("MASTER_ADDR"))
+    return differs and not meets_others
 
 
 def _alone(launch: LaunchedProgram) -> str:
@@ -120,16 +121,22 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
     """Find processes and GPUs that disagree in number."""
     living = script.living
     at_once = sum(launch.command.background for launch in living) > 1
+    choices = len({one.value.text for one in script.assigned("CUDA_VISIBLE_DEVICES")})
     for launch in living:
         available, local = script.gpus_of(launch), processes_of(launch)
         per_node = script.tasks_per_node_of(launch) or 1
         if launch.launcher is None:
             yield from _tasks_and_gpus(script, launch)
+        visible = _visible(launch)
+        is_alone = launch.launcher is None and len(living) == per_node == choices == 1
+        if is_alone and available and visible and visible < available:
+            text = f"{visible} of {available} GPUs {'are' if visible > 1 else 'is'} in CUDA_VISIBLE_DEVICES"
+            yield found("gpus-unused", launch, text)
         if available is None or local is None or "cpu" in launch.options:
             continue
         if per_node > 1 and not 1 < local < available <= per_node * local:
             continue
-        usable = min(available, _visible(launch) or available)
+        usable = min(available, visible or available)
         if local > usable:
             text = f"{local} processes a node, and {usable} GPU{'s' * (usable != 1)}"
             yield found("more-processes-than-gpus", launch, text)
@@ -149,7 +156,8 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     """Find one-rank-a-task launches with more tasks than GPUs, or fewer."""
     per_node, available = script.tasks_per_node_of(launch), script.request.gpus_per_node
     mpi, own = launch.layer("mpirun"), _own_gpus(launch)
-    if not (launch.is_python and available) or own or (mpi is None) is (launch.srun is None):
+    is_script = launch.is_script or launch.name.endswith(".sh")  # which may start launchers
+    if is_script or not available or own or (mpi is None) is (launch.srun is None):
         return
     if mpi is not None:
         every, ranks = available * (script.request.nodes or 1), number_of(mpi, "n", "np", "c")
@@ -244,8 +252,9 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
         several = processes > 1 if processes is not None else _counts_gpus(launch)
         own = container.words[: -container.left or None] if container is not None else []
         has_gpus = any(word.text in ("--nv", "--rocm", "--gpus=all") for word in own)
-        if (several or has_gpus or _visible(launch)) and not _own_gpus(launch) and "cpu" not in launch.options:
+        if (several or has_gpus or _visible(launch) or _own_gpus(launch)) and "cpu" not in launch.options:
             what = f"{processes or 'several'} processes a node" if several else "the training uses GPUs"
+            what = "srun asks for GPUs" if _own_gpus(launch) else what
             yield found("no-gpus", launch, f"{what}, and no directive asks for GPUs")
             return
 
@@ -290,7 +299,7 @@ def _is_horovod_alone(launch: LaunchedProgram) -> bool:
 def bad_exit(script: BatchScript) -> Iterator[Finding]:
     """Find ranks that are left hanging when another has died."""
     reported = False
-    for launch in script.training:
+    for launch in script.work:
         if launch.srun is None:
             continue
         stated = launch.srun.options.get("kill-on-bad-exit")
@@ -306,7 +315,7 @@ def _may_hang(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether a launch may have ranks that wait for one which has died elsewhere."""
     nodes, header = script.usual_nodes_of(launch), script.header
     if nodes is not None:
-        by_task = launch.launcher is None and launch.is_python
+        by_task = launch.launcher is None
         return nodes > 1 or (by_task and (script.tasks_per_node_of(launch) or 1) > 1)
     ignored = any("nodes" in one.meant for one in header.ignored)
     tasks = header.value("ntasks") is not None and (script.request.tasks or 2) > 1 and launch.launcher is None
@@ -324,8 +333,7 @@ def cpus(script: BatchScript) -> Iterator[Finding]:
     name, each = "SRUN_CPUS_PER_TASK", script.request.cpus_per_task or 0
     if each < 2 or script.site.srun_inherits_cpus or any(one.name == name for one in script.assignments):
         return
-    scripts = [] if script.training else [one for one in script.launches if one.name in SHELLS and one.program[1:]]
-    for launch in (*ray_starts(script), *script.training, *scripts):
+    for launch in (*ray_starts(script), *script.work):
         stated = launch.srun is None or "cpus-per-task" in launch.srun.options or launch.environment(name) is not None
         if not stated and not launch.command.dead:
             yield found("srun-loses-cpus", launch.step, f"--cpus-per-task={each}, and srun does not have it")
@@ -334,7 +342,7 @@ def cpus(script: BatchScript) -> Iterator[Finding]:
 
 def threads(script: BatchScript) -> Iterator[Finding]:
     """Find ranks whose number of threads was not chosen."""
-    chosen = any(True for _ in script.assigned("OMP_NUM_THREADS"))
+    chosen = any(script.assigned("OMP_NUM_THREADS"))
     for launch in () if chosen else script.training:
         if launch.launcher or (launch.srun is not None and script.starts_several(launch)):
             yield found("threads-unset", launch, "OMP_NUM_THREADS is not set")
@@ -388,6 +396,5 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    unseen = any(one.name in SHELLS and one.program[1:] and not one.command.dead for one in script.launches)
-    if (tasks := tasks_without_starter(script)) and (script.living or unseen):
+    if (tasks := tasks_without_starter(script)) and any(not one.command.dead for one in script.work):
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")

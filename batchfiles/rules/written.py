@@ -116,6 +116,19 @@ def _of_commands(script: BatchScript) -> set[int]:
     return lines - {line for node in texts for line in range(node.start_point.row + 1, node.end_point.row + 1)}
 
 
+def joined_words(script: BatchScript) -> Iterator[Finding]:
+    """Find backslashes without a blank before them, which join the last word of a command with the next command."""
+    joins = [at for at, line in enumerate(script.lines, 1) if re.search(r"[^\s\\]\\$", line)]
+    joins = [at for at in joins if _BEGINS.match(script.line(at + 1))]
+    for at in sorted(set(joins) & _of_commands(script)) if joins else ():
+        word = script.line(at + 1).split()[0]
+        text = f"{script.line(at).split()[-1][:-1][-40:]} and {word} become one word"
+        yield Finding("argument-swallowed", at + 1, text)
+
+
+_BEGINS = re.compile(r"(?:bash|sh|python[\d.]*|srun|torchrun|mpirun|echo|source|export|cd|wait)\s")
+
+
 # Set outside, or by programs that only look like commands.
 _FROM_OUTSIDE = re.compile(r"\w*_proxy|ftp|prefix|debian_chroot|_")
 

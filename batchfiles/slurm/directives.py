@@ -77,6 +77,8 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
             header.strays.extend(one for one in options if not one.name)
         elif number in comments or (line.startswith(_MAGIC) and conflict):
             late.append((number, line))
+        elif number == 1 and re.match(r"\s*[#!]*\s*/(?:usr/)?bin/(?:env |\w*sh\b)", line):
+            continue  # is meant to be #!
         elif line.strip() and not line.lstrip().startswith("#") and header.first_command is None:
             header.first_command = number
             # "!#SBATCH" is a command to bash, which negates nothing.

@@ -133,6 +133,11 @@ class LaunchedProgram:
         return self.program[0].text.rpartition("/")[2] if self.program else ""
 
     @property
+    def is_script(self) -> bool:
+        """True if a shell is given a script, or a text: of a script that is not here only its name is known."""
+        return self.name in SHELLS and bool(self.program[1:])
+
+    @property
     def is_beside(self) -> bool:
         """True if its program prepares a training, or looks at its results."""
         own = self.program[1:] if self.name in SHELLS and self.program[1:] else self.program

@@ -77,6 +77,11 @@ class BatchScript:
         """The job's own work: the launches that are no helpers."""
         return [launch for launch in self.launches if launch.trains]
 
+    @cached_property
+    def work(self) -> list[LaunchedProgram]:
+        """The training; without one the scripts that a shell is given, which may train."""
+        return self.training or [one for one in self.launches if one.is_script and not one.command.dead]
+
     @property
     def living(self) -> list[LaunchedProgram]:
         """The training, without what no path through the file reaches."""

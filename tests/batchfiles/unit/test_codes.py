@@ -359,6 +359,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=500 # memory"), job(RIGHT, "#SBATCH --mem=500 # in MB")), (job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
     "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
     "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
+    "time-too-short": [(without(job(RIGHT, "#SBATCH -t 00:00:02"), "time="), without(job(RIGHT, "#SBATCH -t 00:02:30"), "time=")), (without(job(RIGHT, "#SBATCH -t 1"), "time="), without(job(RIGHT, "#SBATCH -t 3"), "time="))],
     "time-in-minutes": [(without(job(RIGHT, "#SBATCH -t 24:00"), "time="), without(job(RIGHT, "#SBATCH -t 24:00:00"), "time="))],
     "logs-swapped": [(without(job(RIGHT, "#SBATCH -o %j.err\n#SBATCH -e %j.out"), "output"), job(RIGHT, "#SBATCH -e %j.err"))],
     "setting-unread": [(job("export NCCL_TIMEOUT=60\n" + RIGHT), RIGHT_JOB)],
@@ -887,3 +888,61 @@ def test_a_list_of_mail_types_is_refused_if_none_is_known() -> None:
         for text in lists
     }
     assert refused == lists
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("srun deform_train ++trainer.devices=4\n", "no-kill-on-bad-exit"),
+        ("srun bash elsewhere.sh\n", "no-kill-on-bad-exit"),
+        ("srun -K1 -n16 deform_train\n", "more-processes-than-gpus"),
+        ("srun -K1 singularity exec --nv a.sif python -m pip install einops\n", "installs-in-job"),
+        ("bash one_train.sh\\\nbash two_train.sh\n", "argument-swallowed"),
+    ],
+)
+def test_a_fault_is_found_whatever_program_is_started(body: str, code: str) -> None:
+    assert code in {one.code for one in found(without(job(body, tasks=8 if "n16" in body else 4), "signal"))}
+
+
+@pytest.mark.parametrize("option", ["-o ''", "--output=", "--error="])
+def test_a_log_without_a_name_is_an_error(option: str) -> None:
+    assert "directive-refused" in {one.code for one in found(job(RIGHT, f"#SBATCH {option}"))}
+
+
+def test_no_log_is_overwritten_by_none() -> None:
+    assert "output-overwritten" not in {one.code for one in found(without(job(RIGHT, "#SBATCH -o None"), "append"))}
+
+
+@pytest.mark.parametrize(("first", "is_found"), [("0", True), ("0,1,2,3", False)])
+def test_a_program_that_sees_fewer_gpus_than_the_job_has_leaves_some_unused(first: str, is_found: bool) -> None:
+    text = job(f"CUDA_VISIBLE_DEVICES={first} wandb agent me/sweep\n", nodes=1)
+    assert ("gpus-unused" in {one.code for one in found(text)}) is is_found
+
+
+def test_gpus_that_only_a_step_asks_for_are_told() -> None:
+    text = job("srun -K1 --gres=gpu:4 python train.py --gpus 4\n", nodes=1)
+    assert "no-gpus" in {one.code for one in found(without(text, "exclusive", "gpus-per"))}
+
+
+def test_a_signal_for_steps_is_an_error_where_there_is_none() -> None:
+    errors = [one.code for one in found(job("python train.py\n", nodes=1)) if one.severity is Severity.ERROR]
+    assert "signal-never-arrives" in errors
+
+
+def test_directives_below_a_misspelt_shebang_and_what_ignored_ones_leave_out_are_read() -> None:
+    codes = [one.code for one in found(RIGHT_JOB.replace("#!/bin/bash", "!/bin/bash"))]
+    assert "shebang-not-first" in codes
+    assert "directive-ignored" not in codes
+    assert {"no-time", "time-limit-unhandled"} <= {
+        one.code for one in found("#!/bin/bash\n# SBATCH -N 1\npython train.py\n")
+    }
+
+
+def test_tasks_that_mpirun_does_not_start_are_cpus() -> None:
+    text = without(job("mpirun -n 4 python train.py\n", nodes=1, tasks=64), "exclusive", "cpus-per-task")
+    assert "no-cpus" not in {one.code for one in found(text)}
+
+
+def test_torchrun_on_each_node_that_says_so_is_no_missing_option() -> None:
+    text = "srun -K1 bash -c 'torchrun --nnodes=1 --nproc-per-node=4 train.py --part $SLURM_PROCID'\n"
+    assert "nnodes-missing" not in {one.code for one in found(without(job(text), "MASTER_ADDR"))}
