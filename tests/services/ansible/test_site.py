@@ -107,7 +107,7 @@ def first(administrator: Administrator, checked: Any) -> Ended:
 
 @pytest.fixture(scope="module")
 def second(administrator: Administrator, first: Any) -> Ended:
-    return administrator.provision("--tags", "sdk,horovod,pod_hosts,datasets", "--json")
+    return administrator.provision("--tags", "sdk,horovod,pods,datasets", "--json")
 
 
 def test_a_check_changes_nothing_and_says_what_would(checked: Any) -> None:
