@@ -100,12 +100,6 @@ def _elements(command: ShellCommand, value: Value, name: Word) -> list[Word]:
     return [Word(text.with_text(word), name.source, quoted=True, line=command.line) for word in first.split()]
 
 
-def _unset(shell: ShellReader, command: ShellCommand) -> None:
-    for word in command.words[1:]:
-        shell.variables.values.pop(word.text, None)
-        shell.variables.arrays.pop(word.text, None)
-
-
 def _shift(shell: ShellReader, command: ShellCommand) -> None:
     given = shell.variables.arrays.get("@")
     if given is not None:
@@ -249,7 +243,6 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "mapfile": _read,
     "readarray": _read,
     **dict.fromkeys(("cd", "pushd", "popd"), _change_folder),
-    "unset": _unset,
     "shift": _shift,
     "printf": _printf,
     "let": _let,
