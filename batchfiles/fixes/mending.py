@@ -129,7 +129,6 @@ _HIDING = frozenset(
             "unset-variable",
             "command-not-found",
             "sbatch-of-a-program",
-            "typographic-sign",
         ),
     )
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -162,7 +161,13 @@ def test_only_chosen_codes_are_mended() -> None:
 # Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
 # program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
 ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 3)]
-ONLY_THE_AUTHOR += [("directive-refused", 0), ("job-never-ends", 1), ("nodes-disagree", 2), ("array-beyond-list", 2)]
+ONLY_THE_AUTHOR += [
+    ("directive-refused", 0),
+    ("job-never-ends", 1),
+    ("nodes-disagree", 2),
+    ("time-too-short", 0),
+    ("time-too-short", 1),
+]
 
 
 @pytest.mark.parametrize("code", [code for code in CASES if CODES[code].severity is Severity.ERROR])
@@ -313,7 +318,7 @@ def test_a_launcher_that_starts_nodes_itself_is_not_put_behind_srun() -> None:
 def test_nothing_waits_for_a_server_and_the_recipe_stands_around_the_training_alone() -> None:
     start = "srun --ntasks=1 trl vllm-serve --model m &\nsrun --kill-on-bad-exit=1 python train.py\n\nwait\necho done\n"
     one = mend(FIRST.format(nodes=2, tasks=4, more="") + start)
-    assert one.mended[0] == "job-never-ends"
+    assert "job-never-ends" in one.mended
     assert "\nwait\n" not in one.after.decode()
     assert not errors(one.after)
 
@@ -414,7 +419,7 @@ def test_an_accelerate_that_counts_its_nodes_is_started_on_each_of_them() -> Non
     start = "accelerate launch --num_machines 2 --num_processes 8 --machine_rank $SLURM_PROCID --main_process_ip $A train.py\n"
     text = FIRST.format(nodes=2, tasks=4, more="") + "A=$(scontrol show hostnames | head -n1)\n" + start
     after = mend(text).after.decode()
-    assert "srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 bash -c" in after
+    assert "srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 sh -c" in after
     assert "--machine_rank \\$SLURM_PROCID" in after
 
 
@@ -435,7 +440,7 @@ def test_a_program_whose_ranks_do_not_meet_gets_one_node_and_no_copies(start: st
 def test_what_would_die_of_the_signal_that_its_training_handles_passes_it_on(launch: str) -> None:
     text = FIRST.format(nodes=1, tasks=1, more="") + f"srun --kill-on-bad-exit=1 {launch}\n"
     after = mend(text).after.decode()
-    assert re.search(rf"""srun --kill-on-bad-exit=1 bash -c 'trap "" USR1; .*' - {re.escape(launch)} &\n""", after)
+    assert f"""srun --kill-on-bad-exit=1 sh -c "$pass_on_usr1" - {launch} &\n""" in after
 
 
 def test_a_training_that_may_look_who_handles_the_signal_is_started_as_it_was() -> None:
