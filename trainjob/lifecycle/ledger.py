@@ -117,8 +117,10 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
     with _opened("a+") as ledger:
         rows = _read(ledger)
         is_known = paths.id in rows
-        if charge.limits or is_known:
-            rows = _settled(ledger, rows)
+        for run, one in rows.items() if charge.limits or is_known else ():
+            if outcome := _outcome(one):
+                _append(ledger, {"run": run, **outcome})
+                one.update(outcome)
         before = rows.pop(paths.id, {"run": paths.id, "most": 0.0, "spent": 0.0, "ended_at": clock.time()})
         # Of a run that has not ended, as of an array whose other elements run, all that it may still cost.
         held = _hours(before)
@@ -143,28 +145,29 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
 def settle(paths: RunPaths) -> None:
     """Note what a run has cost that has ended, before it is removed."""
     with contextlib.suppress(UserError, OSError):
-        if _file().exists():
-            with _opened("a+") as ledger:
-                _settled(ledger, {run: row for run, row in _read(ledger).items() if run == paths.id})
+        _close(paths, _outcome)
 
 
 def take_back(paths: RunPaths) -> None:
     """Note that a run has never begun whose submission was cut short, and can't begin any more. Raises UserError."""
-    with _opened("a+") as ledger:
-        if row := _read(ledger).get(paths.id):
-            _append(ledger, {"run": paths.id, "spent": row.get("before") or 0.0, "ended_at": clock.time()})
+    _close(paths, lambda row: {"spent": row.get("before") or 0.0, "ended_at": clock.time()})
 
 
 def release(now: Snapshot) -> None:
     """Charge a run whose submission was cut short, and whose job `now` has not found, no more than has run of it."""
     has_no_job = now.state in (states.LOST, states.CANCELLED)
-    if not has_no_job or now.submission is None or now.submission.native is not None:
-        return
-    with contextlib.suppress(UserError):
-        if _file().exists():
-            with _opened("a+") as ledger:
-                if (row := _read(ledger).get(now.paths.id)) and (cost := _cost(row, now)):
-                    _append(ledger, {"run": now.paths.id, **cost})
+    if has_no_job and now.submission is not None and now.submission.native is None:
+        with contextlib.suppress(UserError):
+            _close(now.paths, lambda row: _cost(row, now))
+
+
+def _close(paths: RunPaths, cost_of: Callable[[Row], dict[str, float]]) -> None:
+    """Note what a run that is charged has cost, by its row, and when it ended, if that is known."""
+    if _file().exists():
+        with _opened("a+") as ledger:
+            row = _read(ledger).get(paths.id)
+            if row is not None and (cost := cost_of(row)):
+                _append(ledger, {"run": paths.id, **cost})
 
 
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
@@ -178,10 +181,9 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
 
 def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
-    cost, left = charge.cost, max(limit.hours - charged, 0.0)
+    cost, left, word = charge.cost, max(limit.hours - charged, 0.0), f"{charge.cost.device}-hours"
     if cost.device != limit.device or (cost.most <= left and charge.beside is None):
         return None
-    word = f"{cost.device}-hours"
     by_hand = "or submit it yourself at a terminal, with --over-budget"
     if charge.beside is not None:
         most = f"directives.{charge.beside} may take {cost.device}s beside the {cost.devices} of the plan"
@@ -191,21 +193,16 @@ def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None
         most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Give --time-limit; {by_hand}")
     starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
-    counted = f"{charged:,.2f} are already charged"
-    if math.isinf(charged):
-        counted = "a run without a time limit counts until it has ended"
+    endless = "a run without a time limit counts until it has ended"
+    counted = endless if math.isinf(charged) else f"{charged:,.2f} are already charged"
     text = f"this job may cost {cost.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
-    fitting = int(left // cost.hours)
-    if charge.again:  # its time limit and starts are as they were
-        cure = "Wait for running jobs to end; each is then charged only what it used"
-    elif fitting >= 1:
+    fitting, cure = int(left // cost.hours), "Wait for running jobs to end; each is then charged only what it used"
+    if fitting >= 1 and not charge.again:  # else its time limit and starts are as they were
         cure = f"Give --max-attempts {fitting}: it then starts at most that many times"
-    elif left * 3600 // cost.devices >= 60:
+    elif not charge.again and left * 3600 // cost.devices >= 60:
         minutes = int(left * 60 // cost.devices)
         once = " --max-attempts 1" if cost.starts > 1 else ""
         cure = f"Give --time-limit {minutes // 60:02d}:{minutes % 60:02d}:00{once}, or fewer devices"
-    else:
-        cure = "Wait for running jobs to end; each is then charged only what it used"
     return OverBudgetError(text, f"{cure}; {by_hand}")
 
 
@@ -231,17 +228,6 @@ def _hours(row: Row) -> float:
 
 def _finite(hours: float) -> float | None:
     return None if math.isinf(hours) else hours
-
-
-def _settled(ledger: IO[str], rows: dict[str, Row]) -> dict[str, Row]:
-    """Write down what the runs of `rows` have cost that have ended since, and return the rows with it."""
-    settled = {}
-    for run, row in rows.items():
-        outcome = _outcome(row)
-        if outcome:
-            _append(ledger, {"run": run, **outcome})
-        settled[run] = {**row, **outcome}
-    return settled
 
 
 def _outcome(row: Row) -> dict[str, float]:

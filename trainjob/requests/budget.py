@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.cluster import preferences
@@ -88,21 +88,18 @@ def _longest_s(request: Request, left_s: int | None) -> float:
 
 def limits(cluster: Cluster, name: str, project: Path) -> list[Limit]:
     """Return every budget that counts runs of this project on this cluster. Raises UserError for a damaged file."""
-    found: list[Limit] = []
-    if (of_user := read_preferences().budget) is not None:
-        found += _of(of_user, str(preferences.file()))
-    for path, stated in project_settings(project):
-        if stated.budget is not None:
-            found += _of(stated.budget, str(path), folder=str(path.parent))
-    if cluster.budget is not None:
-        found += _of(cluster.budget, f"the file of cluster {name}", cluster=name)
-    return found
-
-
-def _of(budget: Budget, origin: str, cluster: str | None = None, folder: str | None = None) -> Iterator[Limit]:
-    for device, hours in (("GPU", budget.gpu_hours), ("IPU", budget.ipu_hours)):
-        if hours is not None:
-            yield Limit(hours, device, budget.per, origin, cluster, folder)
+    stated: list[tuple[Budget | None, str, str | None, str | None]] = [
+        (read_preferences().budget, str(preferences.file()), None, None),
+        *((one.budget, str(path), None, str(path.parent)) for path, one in project_settings(project)),
+        (cluster.budget, f"the file of cluster {name}", name, None),
+    ]
+    return [
+        Limit(hours, device, budget.per, origin, of_cluster, folder)
+        for budget, origin, of_cluster, folder in stated
+        if budget is not None
+        for device, hours in (("GPU", budget.gpu_hours), ("IPU", budget.ipu_hours))
+        if hours is not None
+    ]
 
 
 def standing(charge: Charge) -> list[tuple[Limit, float]]:
