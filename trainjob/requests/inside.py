@@ -80,12 +80,8 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         if flag is None:  # in a container, from which no step could start, or in a shell that has outlived its job
             return None
         raise
-    because = ""
-    if flag is None:
-        because = (
-            f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
-        )
-    return Held(allocation, because, reservations.jobs(name).get(job_id))
+    because = f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
+    return Held(allocation, "" if flag else because, reservations.jobs(name).get(job_id))
 
 
 def refuse_any(held: Held | None) -> None:
