@@ -30,20 +30,6 @@ class OverBudgetError(UserError):
     code = "over-budget"
 
 
-class Cost(NamedTuple):
-    """What a submission may cost: device-hours of one start, and how often it may start. Infinite: no time limit."""
-
-    device: str  # GPU or IPU
-    devices: int  # of all elements of an array
-    hours: float  # of one start, of all elements
-    starts: int = 1
-
-    @property
-    def most(self) -> float:
-        """The most that it may cost, in device-hours."""
-        return self.hours * self.starts
-
-
 class Limit(NamedTuple):
     """A budget, whose runs it counts, and where it is stated."""
 
@@ -65,19 +51,27 @@ class Limit(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What a run may cost, who pays, and the budgets that must hold it.
+    """What a submission may cost, who pays, and the budgets that must hold it.
 
     `again`: of a run that has begun before, it or those of its elements that begin once more. `beside`: its directive
     that asks for devices which are not counted. `paid_by`: the project of the reservation that holds its nodes.
     """
 
-    cost: Cost
+    device: str  # GPU or IPU
+    devices: int  # of all elements of an array
+    hours: float  # device-hours of one start, of all elements; infinite: no time limit
+    starts: int  # how often it may start
     cluster: str
     project: str
     limits: Sequence[Limit]
     again: Sequence[RunPaths] = ()
     beside: str | None = None
     paid_by: str | None = None
+
+    @property
+    def most(self) -> float:
+        """The most that it may cost, in device-hours."""
+        return self.hours * self.starts
 
 
 Row = dict[str, Any]
@@ -92,7 +86,7 @@ def charged(paths: RunPaths, charge: Charge | None) -> Iterator[Callable[[], Non
 
     An error before that call, and NotSubmittedError after it, leave the ledger as it was. Raises OverBudgetError.
     """
-    if charge is None or not (charge.cost.devices or charge.limits):
+    if charge is None or not (charge.devices or charge.limits):
         yield lambda: None
         return
     from trainjob.backends.base import NotSubmittedError  # loads ssh, which `plan` does not need
@@ -133,10 +127,10 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
             "cluster": charge.cluster,
             "project": charge.project,
             **({} if charge.paid_by is None else {"paid_by": charge.paid_by}),
-            "device": charge.cost.device,
+            "device": charge.device,
             "attempts": {_part(one): _attempts(one) for one in charge.again} if charge.again else None,
             "before": _finite(held),
-            "most": _finite(held + charge.cost.most),
+            "most": _finite(held + charge.most),
         }
         _append(ledger, row)
         return before
@@ -181,27 +175,29 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
 
 def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
-    cost, left, word = charge.cost, max(limit.hours - charged, 0.0), f"{charge.cost.device}-hours"
-    if cost.device != limit.device or (cost.most <= left and charge.beside is None):
+    left, word = max(limit.hours - charged, 0.0), f"{charge.device}-hours"
+    if charge.device != limit.device or (charge.most <= left and charge.beside is None):
         return None
     by_hand = "or submit it yourself at a terminal, with --over-budget"
     if charge.beside is not None:
-        most = f"directives.{charge.beside} may take {cost.device}s beside the {cost.devices} of the plan"
-        counted = "give --instances" if cost.devices else "state in the cluster file what its nodes have (accelerator)"
+        most = f"directives.{charge.beside} may take {charge.device}s beside the {charge.devices} of the plan"
+        counted = (
+            "give --instances" if charge.devices else "state in the cluster file what its nodes have (accelerator)"
+        )
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Take it out and {counted}; {by_hand}")
-    if math.isinf(cost.hours):
-        most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
+    if math.isinf(charge.hours):
+        most = f"this job has no time limit, so its {charge.devices} {charge.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Give --time-limit; {by_hand}")
-    starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
+    starts = f" in {charge.starts} starts of {charge.hours:,.2f}" if charge.starts > 1 else ""
     endless = "a run without a time limit counts until it has ended"
     counted = endless if math.isinf(charged) else f"{charged:,.2f} are already charged"
-    text = f"this job may cost {cost.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
-    fitting, cure = int(left // cost.hours), "Wait for running jobs to end; each is then charged only what it used"
+    text = f"this job may cost {charge.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
+    fitting, cure = int(left // charge.hours), "Wait for running jobs to end; each is then charged only what it used"
     if fitting >= 1 and not charge.again:  # else its time limit and starts are as they were
         cure = f"Give --max-attempts {fitting}: it then starts at most that many times"
-    elif not charge.again and left * 3600 // cost.devices >= 60:
-        minutes = int(left * 60 // cost.devices)
-        once = " --max-attempts 1" if cost.starts > 1 else ""
+    elif not charge.again and left * 3600 // charge.devices >= 60:
+        minutes = int(left * 60 // charge.devices)
+        once = " --max-attempts 1" if charge.starts > 1 else ""
         cure = f"Give --time-limit {minutes // 60:02d}:{minutes % 60:02d}:00{once}, or fewer devices"
     return OverBudgetError(text, f"{cure}; {by_hand}")
 

@@ -62,10 +62,10 @@ def test_what_comes_next(server: dict[str, Any], train: dict[str, Any], is_told:
 
 def test_a_server_waits_for_those_that_it_needs() -> None:
     store, server, main = Role("store", **STARTING), Role("server", ("store",)), Role("train", ("server",))
-    assert decide([store, server], main, False, PATIENCE_S, 0.0).what == "wait"
+    assert decide([store, server], main, False, PATIENCE_S, 0.0)[0] == "wait"
     store.is_ready = True
     assert decide([store, server], main, False, PATIENCE_S, 0.0) == ("start", server, "")
     store.runs, store.code = False, 0
     server.runs = server.is_ready = main.runs = True
-    gone = decide([store, server], main, False, PATIENCE_S, 0.0)
-    assert gone.why == "role store ended with exit code 0, and server needs it"
+    why = decide([store, server], main, False, PATIENCE_S, 0.0)[2]
+    assert why == "role store ended with exit code 0, and server needs it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Optional, Sequence
+from typing import Optional, Sequence, Tuple, TypeVar
 
 WAIT = "wait"
 START = "start"  # this role, for the first time or once more
@@ -34,25 +34,23 @@ class Role:
         return self.code is not None and not self.runs
 
 
-class Action(NamedTuple):
-    """What to do, with which role, and why; `why` is for people, and empty where nothing went wrong."""
-
-    what: str
-    role: Role
-    why: str = ""
+_Role = TypeVar("_Role", bound=Role)
 
 
-def decide(servers: Sequence[Role], main: Role, is_told: bool, patience_s: float, now: float) -> Action:
-    """Return what to do next. `main` is what needs the servers, and `now` the time.
+def decide(
+    servers: Sequence[_Role], main: _Role, is_told: bool, patience_s: float, now: float
+) -> Tuple[str, _Role, str]:
+    """Return what to do next, with which role, and why: for people, and empty where nothing went wrong.
 
-    `is_told`: the job was told to end, so that no end of a server means anything. `patience_s`: how long a server may
-    have ended from outside, as Slurm ends all steps of a job one after the other, before it counts as ended by itself.
-    Its launcher takes as long at most to end it, so that twice as long is too long.
+    `main` is what needs the servers, and `now` the time. `is_told`: the job was told to end, so that no end of a server
+    means anything. `patience_s`: how long a server may have ended from outside, as Slurm ends all steps of a job one
+    after the other, before it counts as ended by itself. Its launcher takes as long at most to end it, so that twice as
+    long is too long.
     """
     if main.has_ended or (is_told and not main.runs):
-        return Action(FINISH, main)
+        return FINISH, main, ""
     if is_told:
-        return Action(WAIT, main)
+        return WAIT, main, ""
     roles = [*servers, main]
     for role in servers:
         for_s = now - role.since
@@ -60,16 +58,16 @@ def decide(servers: Sequence[Role], main: Role, is_told: bool, patience_s: float
             needed_by = " and ".join(other.name for other in roles if role.name in other.needs and not other.has_ended)
             how = "role %s ended with exit code %d" % (role.name, role.code or 0)
             if needed_by and role.restarts_left > 0:
-                return Action(START, role, how + ": it is started again")
+                return START, role, how + ": it is started again"
             if needed_by:
-                return Action(FAIL, role, "%s, and %s needs it" % (how, needed_by))
+                return FAIL, role, "%s, and %s needs it" % (how, needed_by)
         elif role.runs and not role.is_ready and for_s >= role.ready_timeout_s:
             limit = "role %s was not ready within %g s" % (role.name, role.ready_timeout_s)
             if role.restarts_left > 0 and not role.is_ending:
-                return Action(END, role, limit + ": it is ended, and started again")
+                return END, role, limit + ": it is ended, and started again"
             if role.restarts_left <= 0 or for_s >= role.ready_timeout_s + 2 * patience_s:
-                return Action(FAIL, role, limit)
+                return FAIL, role, limit
     ready = {role.name for role in servers if role.runs and role.is_ready}
     waiting = (role for role in roles if role.code is None and not role.runs)
     startable = next((role for role in waiting if set(role.needs) <= ready), None)
-    return Action(WAIT, main) if startable is None else Action(START, startable)
+    return (WAIT, main, "") if startable is None else (START, startable, "")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainjob.contract import clock, environment, exits, roles
 from trainjob.contract.errors import UserError
@@ -27,14 +27,6 @@ _IDLE_S = 2.0
 _SCHEDULER_S = 10.0
 # A server that was told to end: it answers requests, and has no checkpoint to write.
 _SERVER_GRACE_S = 10.0
-
-
-class Place(NamedTuple):
-    """Where a server is reached, and the words that start it."""
-
-    name: str
-    host: str
-    words: List[str]
 
 
 @dataclass(eq=False)
@@ -65,32 +57,32 @@ class _Part(rules.Role):
             os.kill(self.process.pid, number)
 
 
-class Supervision:
-    """Runs the roles of one job to their end. Raises UserError if the job's record does not name these servers."""
+def _of_server(server: Role, host: str, words: List[str]) -> _Part:
+    limit_s = server.ready_timeout_s
+    return _Part(server.name, server.needs, ready_timeout_s=limit_s, words=words, server=server, host=host)
 
-    def __init__(self, paths: RunPaths, places: Sequence[Place], command: List[str], grace_s: float) -> None:
+
+class Supervision:
+    """Runs the roles of one job to their end. Raises UserError if the job's record does not name these servers.
+
+    `places` has for each server the host where it is reached, and the words that start it.
+    """
+
+    def __init__(
+        self, paths: RunPaths, places: Mapping[str, Tuple[str, List[str]]], command: List[str], grace_s: float
+    ) -> None:
         parsed = roles.parse(job_facts.read(paths.job).roles)
         listed = [server.name for server in parsed.servers]
-        if [place.name for place in places] != listed or not command:
+        if list(places) != listed or not command:
             raise UserError(
                 "the job script starts servers %s, and %s has %s"
-                % (", ".join(place.name for place in places) or "none", paths.job, ", ".join(listed) or "none"),
+                % (", ".join(places) or "none", paths.job, ", ".join(listed) or "none"),
                 "submit the job again",
             )
         self._paths, self._grace_s = paths, grace_s
         self.attempt = int(os.environ.get(environment.ATTEMPT, "1"))
         self._main = _Part(parsed.main.name, parsed.main.needs, words=command)
-        self._servers = [
-            _Part(
-                server.name,
-                server.needs,
-                ready_timeout_s=server.ready_timeout_s,
-                words=place.words,
-                server=server,
-                host=place.host,
-            )
-            for server, place in zip(parsed.servers, places)
-        ]
+        self._servers = [_of_server(server, *places[server.name]) for server in parsed.servers]
         self._is_told = self._is_asked = False
         self._parent = 0
 
@@ -100,10 +92,8 @@ class Supervision:
         processes.adopt_orphans()
         try:
             while True:
-                what, role, why = rules.decide(
-                    self._servers, self._main, self._is_told, self._grace_s, clock.monotonic()
-                )
-                part = next((one for one in self._servers if one is role), self._main)
+                now = clock.monotonic()
+                what, part, why = rules.decide(self._servers, self._main, self._is_told, self._grace_s, now)
                 if why:
                     sys.stderr.write("trainjob: %s\n" % why)
                 if what == rules.WAIT:
