@@ -19,7 +19,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _READY = re.compile(r"https?://\{host\}:\{port\}(/[!-~]*)?|\{host\}:\{port\}|file:[A-Za-z0-9_][A-Za-z0-9._-]*")
 
 
-class Role(NamedTuple):
+class JobRole(NamedTuple):
     """A role: a server, which is one process on each of its hosts, or what needs the servers, which is the job itself.
 
     `ready` tells when others may start: an address for HTTP or TCP with {host} and {port}, or file:NAME in the role's
@@ -42,8 +42,8 @@ class Role(NamedTuple):
 class Roles(NamedTuple):
     """The roles of a job. `servers` come in the order in which they start; `main` is what needs them."""
 
-    main: Role = Role()
-    servers: Sequence[Role] = ()
+    main: JobRole = JobRole()
+    servers: Sequence[JobRole] = ()
 
     @property
     def shared_gpus(self) -> int:
@@ -132,7 +132,7 @@ def parse(roles: Mapping[str, Mapping[str, Any]]) -> Roles:
     return Roles(_role(main, of_main), _in_order(servers))
 
 
-def _role(name: str, keys: Mapping[str, Any]) -> Role:
+def _role(name: str, keys: Mapping[str, Any]) -> JobRole:
     for key, value in keys.items():
         if key not in _KEYS:
             raise RuleError(
@@ -140,11 +140,11 @@ def _role(name: str, keys: Mapping[str, Any]) -> Role:
             )
         _refuse_misfit(name, key, value)
     env = {str(key): str(value) for key, value in keys.get("env", {}).items()}
-    return Role(name, **{**keys, "env": env})
+    return JobRole(name, **{**keys, "env": env})
 
 
-def _in_order(servers: Mapping[str, Role]) -> List[Role]:
-    ordered: List[Role] = []
+def _in_order(servers: Mapping[str, JobRole]) -> List[JobRole]:
+    ordered: List[JobRole] = []
     while len(ordered) < len(servers):
         started = [role.name for role in ordered]
         free = [role for role in servers.values() if role.name not in started and set(role.needs) <= set(started)]

@@ -53,7 +53,7 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
     return placed
 
 
-def _here(role: roles.Role) -> Topology:
+def _here(role: roles.JobRole) -> Topology:
     if role.gpus:
         values = f"{role.name}.gpus is {role.gpus}, and this machine's GPUs are not planned"
         refuse(SHARED, values, otherwise="Give each role its GPUs by env: {CUDA_VISIBLE_DEVICES: ...}.")
@@ -62,7 +62,7 @@ def _here(role: roles.Role) -> Topology:
     return _on(("localhost",), 0, "CPU")
 
 
-def _refuse_hosts(cluster: Cluster, main: Topology, apart: Sequence[roles.Role], total: int) -> NoReturn:
+def _refuse_hosts(cluster: Cluster, main: Topology, apart: Sequence[roles.JobRole], total: int) -> NoReturn:
     most, each = cluster.capacity.most_hosts, " + ".join(f"{role.hosts} ({role.name})" for role in apart)
     values = f"{main.host_count} + {each} = {total}, and at most {most} are there"
     fit = " and ".join(role.name for role in apart if role.hosts <= main.host_count)
@@ -70,7 +70,7 @@ def _refuse_hosts(cluster: Cluster, main: Topology, apart: Sequence[roles.Role],
     refuse(HOSTS_EXIST, values, Knob("hosts", main.host_count, (), most), otherwise=f"Or {cure}.")
 
 
-def _refuse_other_hosts(role: roles.Role, main: Topology) -> None:
+def _refuse_other_hosts(role: roles.JobRole, main: Topology) -> None:
     """Raise Broken for a server that is to share hosts of the job, and not these: all, or without a GPU some."""
     values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
     if role.gpus == 0 and role.hosts > main.host_count:
@@ -144,7 +144,7 @@ def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[t
         yield f"role {role.name}", row + (_DRIVES if role.ray else "")
 
 
-def server_job(job: Job, role: roles.Role, on: Topology, cluster: Cluster) -> Job:
+def server_job(job: Job, role: roles.JobRole, on: Topology, cluster: Cluster) -> Job:
     """Return the job of one server: its own command on its own hosts, in the environment of `job`."""
     share = {}
     # A scheduler gives each step its own GPUs, if it knows them; what takes none sees none anywhere.

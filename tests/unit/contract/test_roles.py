@@ -31,7 +31,7 @@ def test_a_role_that_drives_ray_may_be_the_only_one_and_starts_once_per_node() -
     job = Job.of({"roles": {"train": {"command": ["x"], "hosts": 4, "ray": True, "ready_timeout_s": 60}}})
     assert (job.command, job.hosts, job.command_per) == (["x"], 4, "node")
     parsed = roles.parse(job.roles)
-    assert parsed == (roles.Role("train", ray=True, ready_timeout_s=60), [])
+    assert parsed == (roles.JobRole("train", ray=True, ready_timeout_s=60), [])
 
 
 def test_what_the_job_states_itself_counts() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainjob.launch.roles.rules import Role, decide
+from trainjob.launch.roles.rules import RoleFacts, decide
 
 PATIENCE_S = 30.0
 WAITING: dict[str, Any] = {}
@@ -54,14 +54,20 @@ def ended(code: int, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_what_comes_next(server: dict[str, Any], train: dict[str, Any], is_told: bool, action: str) -> None:
-    what, role, why = decide([Role("server", **server)], Role("train", ("server",), **train), is_told, PATIENCE_S, 0.0)
+    what, role, why = decide(
+        [RoleFacts("server", **server)], RoleFacts("train", ("server",), **train), is_told, PATIENCE_S, 0.0
+    )
     again = " once more" if what == "start" and server.get("code") is not None else ""
     assert (what if what == "wait" else f"{what} {role.name}{again}") == action
     assert bool(why) == (what in ("fail", "end") or bool(again))
 
 
 def test_a_server_waits_for_those_that_it_needs() -> None:
-    store, server, main = Role("store", **STARTING), Role("server", ("store",)), Role("train", ("server",))
+    store, server, main = (
+        RoleFacts("store", **STARTING),
+        RoleFacts("server", ("store",)),
+        RoleFacts("train", ("server",)),
+    )
     assert decide([store, server], main, False, PATIENCE_S, 0.0)[0] == "wait"
     store.is_ready = True
     assert decide([store, server], main, False, PATIENCE_S, 0.0) == ("start", server, "")

@@ -71,7 +71,7 @@ class PackCluster(_StepsCluster):
         return super().capacity._replace(default_hosts=1, least_hosts=1)
 
 
-class Allocation:
+class AllocationKind:
     """Nodes that a job of the user's holds already, in which a run is a step."""
 
     MODEL: type[Cluster] = AllocationCluster
@@ -102,7 +102,7 @@ class Allocation:
         }
 
 
-class Reservation:
+class ReservationKind:
     """Jobs that hold nodes for runs, which begin in them as steps."""
 
     MODEL: type[Cluster] = ReservationCluster
@@ -120,7 +120,7 @@ class Reservation:
         return {**page.context(request, "reservation"), **absent, "starter": starter, "is_group": True}
 
 
-class Pack:
+class PackKind:
     """Whole nodes that the elements of an array share, as steps of one job."""
 
     MODEL: type[Cluster] = PackCluster

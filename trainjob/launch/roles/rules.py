@@ -13,7 +13,7 @@ FINISH = "finish"  # the job, with the code of its main role, if that has begun
 
 
 @dataclass(eq=False)
-class Role:
+class RoleFacts:
     """A role at one moment. It has not been started, runs, or has ended."""
 
     name: str
@@ -34,12 +34,12 @@ class Role:
         return self.code is not None and not self.runs
 
 
-_Role = TypeVar("_Role", bound=Role)
+Facts = TypeVar("Facts", bound=RoleFacts)
 
 
 def decide(
-    servers: Sequence[_Role], main: _Role, is_told: bool, patience_s: float, now: float
-) -> Tuple[str, _Role, str]:
+    servers: Sequence[Facts], main: Facts, is_told: bool, patience_s: float, now: float
+) -> Tuple[str, Facts, str]:
     """Return what to do next, with which role, and why: for people, and empty where nothing went wrong.
 
     `main` is what needs the servers, and `now` the time. `is_told`: the job was told to end, so that no end of a server

@@ -12,7 +12,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 from trainjob.contract import clock, environment, exits, roles
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-from trainjob.contract.roles import Role
+from trainjob.contract.roles import JobRole
 from trainjob.launch import host, processes
 from trainjob.launch.ranks.guard import PASSED_ON, WATCHED, in_child
 from trainjob.launch.roles import ready, rules
@@ -30,11 +30,11 @@ _SERVER_GRACE_S = 10.0
 
 
 @dataclass(eq=False)
-class _Part(rules.Role):
+class _Part(rules.RoleFacts):
     """A role, and its process if it runs. `server` is None for what needs the servers."""
 
     words: List[str] = field(default_factory=list)
-    server: Optional[Role] = None
+    server: Optional[JobRole] = None
     host: str = ""
     port: int = 0
     process: "Optional[subprocess.Popen[bytes]]" = None  # kept, so that nothing else reaps it
@@ -57,7 +57,7 @@ class _Part(rules.Role):
             os.kill(self.process.pid, number)
 
 
-def _of_server(server: Role, host: str, words: List[str]) -> _Part:
+def _of_server(server: JobRole, host: str, words: List[str]) -> _Part:
     limit_s = server.ready_timeout_s
     return _Part(server.name, server.needs, ready_timeout_s=limit_s, words=words, server=server, host=host)
 
@@ -155,10 +155,9 @@ class Supervision:
         if number == signal.SIGTERM:
             self._tell()
         self._is_asked = self._is_asked or number == signal.SIGUSR1
-        main = self._main.process
-        # Its launcher ignores the signal until it can handle it. Slurm's steps are asked by their input.
-        can_be_asked = self._main.runs and not self._main.is_step and main is not None
-        if self._is_asked and can_be_asked and main and not processes.ignores(main.pid, signal.SIGUSR1):
+        # The launcher ignores the signal until it can handle it. Slurm's steps are asked by their input.
+        main = self._main.process if self._main.runs and not self._main.is_step else None
+        if self._is_asked and main is not None and not processes.ignores(main.pid, signal.SIGUSR1):
             self._main.tell(signal.SIGUSR1)
             self._is_asked = False
         for part in self._servers:
