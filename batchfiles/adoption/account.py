@@ -44,7 +44,6 @@ class Account:
 
     entries: list[Entry] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
-    fatal: list[str] = field(default_factory=list)  # lines whose failure ends the job, and did not end the file
 
     def note(
         self,

@@ -30,10 +30,6 @@ from trainjob.contract.programs.secrets_in_shell import holds_written_secret
 _OF_MODULES = re.compile(
     r"\w*PATH|HOME|\w+_HOME|\w+_ROOT|\w+_DIR|LD_\w+|CC|CXX|\w*FLAGS|(?:NCCL|FI|UCX|MPICH|OMPI|CUDA|ROCM|MIOPEN|HSA|CXI|PYTHON)_?\w+"
 )
-_RENDEZVOUS = re.compile(
-    r"(?i)(?:MASTER|HEAD|RDZV|RENDEZVOUS|MAIN_PROCESS|MAIN|COORDINATOR)_?(?:NODE_?)?(?:ADDR|ADDRESS|IP|HOST|HOSTNAME|PORT|NODE|ID|"
-    r"BACKEND|ENDPOINT)|(?:N|NUM_|COUNT_)NODES?|NODE_?LIST|HOSTNAMES|NODES|(?:NUM_)?GPUS_PER_NODE|NUM_GPUS(?:_PER_NODE)?|NPROC(?:_PER_NODE)?|NUM_PROCESSES|HOSTFILE"
-)
 # A variable that holds words of a command line, and not one figure or name for the program.
 COMMAND_WORDS = re.compile(r"(?:^|\s)(?:--?\w|(?:torchrun|accelerate)\s)")
 _OF_SLURM = {
@@ -44,26 +40,19 @@ _OF_SLURM = {
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _SIMPLE = (*_ASSIGNS, "command", "pipeline")
-_MAY_FAIL = re.compile(
-    r"(?:srun\s(?:[^;&|]*\s)?)?(?:ulimit|ln|cp|mv|rm|rmdir|rsync|tar|unzip|touch|chmod|dcgmi|wandb|nvidia-\S+|hf|"
-    r"huggingface-cli)\s|(?:export|declare|typeset)\s+-\w*f"
-)
-_CALCULATES = re.compile(r"(?<!\$)\(\(|\blet\s")
+# What does not fail, or whose failure a value of a variable does not show.
 _NEVER_FAIL = frozenset(
-    ("basename", "cd", "cut", "date", "dirname", "echo", "head", "hostname", "printf", "pwd", "scontrol", "sort", "wc")
+    (
+        *("", ":", "basename", "cd", "cut", "date", "dirname", "echo", "head", "hostname", "popd", "printf", "pushd"),
+        *("pwd", "scontrol", "set", "shopt", "sort", "true", "wc", "[", "[[", "test"),
+    )
 )
+_GIVES_STATUS = re.compile(r"(?<!\$)\(\(|\blet\s|\w+\s+-\w*f\s")  # of a result of 0, or of no such function
 _PLACE = "each rank gets its rank number and the rendezvous"
-_SIGNAL_NAMES = ("USR1", "SIGUSR1", "USR2", "SIGUSR2", "TERM", "SIGTERM", "10", "INT", "SIGINT")
-_ASKED_BY_A_VERB = ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv")
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
-_AT_ITS_LIMIT = "the job starts again at its time limit, as long as each attempt's checkpoints get further"
-_ASKED = "ranks that handle USR1 get it before the time limit; when they have saved and ended, the job is requeued"
-# What a one-line program in Python does beside printing.
-_LEAVES_SOMETHING = re.compile(
-    r"open\(|\.write|mkdir|makedirs|save|download|from_pretrained|load_dataset|remove|unlink|shutil|subprocess|os\.system"
-)
+_SIGNALLED = "a job has handlers of its own: ranks that handle USR1 get it before the time limit, and it starts again"
 
 
 @dataclass(frozen=True)
@@ -106,6 +95,13 @@ class Surroundings:
     consumed: frozenset[str]  # the variables that the training's line is made of
     after_modules: int  # the first byte behind a statement that loads modules
 
+    def expanded(self, one: Statement) -> list[ShellCommand]:
+        """Return the commands of a statement, with those of a function in the place of its call."""
+        functions = self.parts.functions
+        bodies = [functions[two.name] for two in one.commands if two.name in functions]
+        inside = (two for two in self.script.commands if not two.source and any(two.line in body for body in bodies))
+        return [two for two in (*one.commands, *inside) if two.name not in functions]
+
     def runs_again(self, commands: Sequence[ShellCommand]) -> bool:
         """Return whether one of the commands submits or requeues the file itself."""
         return any(self._is_again(one.name, " ".join(word.source for word in one.words)) for one in commands)
@@ -131,25 +127,11 @@ class Surroundings:
             if self.launch.srun is not None:
                 return Decision(Where.NOWHERE, "only the batch shell ignores it: srun's tasks are not started by it")
             return Decision(Where.LOST, f"ranks ignore {' '.join(ignored)}, as their shell does: do it in the program")
-        commands = list(dict.fromkeys(self.handler(handler)))
-        again = [text for name, text in commands if self._is_again(name, text)]
-        works = [
-            text
-            for name, text in commands
-            if text not in again and name not in (*_PASSES_ON, *LEAVES_NOTHING) and "=" not in name
-        ]
-        at = " ".join(signals) or "this"
-        if works:
-            return Decision(Where.LOST, f"`{works[0].splitlines()[0][:50]}` at {at}: do it in the program")
-        if not any(signal in _SIGNAL_NAMES for signal in signals):
-            prints = all(name not in _PASSES_ON for name, _ in commands)
-            what = "it only prints" if prints else f"a job has no handler for {at}, and ends its ranks by itself"
-            return Decision(Where.NOWHERE if prints else Where.TRAINJOB, what)
-        asks_ranks = any(name in ("kill", "pkill", "killall", "scancel") for name, _ in commands)
-        stated = self.script.header.value("signal") or "B:"
-        if again and not asks_ranks and stated.startswith(("B", "RB")):
-            return Decision(Where.TRAINJOB, _AT_ITS_LIMIT)
-        return Decision(Where.TRAINJOB, _ASKED if again else "ranks that handle USR1 get it before the time limit")
+        for name, text in dict.fromkeys(self.handler(handler)):
+            if not (name in (*_PASSES_ON, *LEAVES_NOTHING) or "=" in name or self._is_again(name, text)):
+                what = f"`{text.splitlines()[0][:50]}` at {' '.join(signals) or 'this'}: do it in the program"
+                return Decision(Where.LOST, what)
+        return Decision(Where.TRAINJOB, _SIGNALLED)
 
 
 Rule = Callable[[Surroundings, Statement, Needs], Decision | None]
@@ -163,11 +145,9 @@ def before_training(around: Surroundings, one: Statement, needs: Needs) -> Decis
 
 def after_training(around: Surroundings, one: Statement) -> Decision:
     """Return what becomes of a statement behind the training: a job ends there."""
-    commands = _own(one)
-    if (found := _of_branch(around, one, _NOTHING) or _never(around, one, _NOTHING)) is not None:
+    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
+    if (found := next((it for rule in _BEFORE[:3] if (it := rule(around, one, _NOTHING))), None)) is not None:
         return found
-    if (refused := _no_command(around, one, _NOTHING)) is not None:
-        return refused
     if one.kind == "function_definition":
         return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
     if around.runs_again(commands):
@@ -193,8 +173,7 @@ def _own(one: Statement) -> list[ShellCommand]:
 
 def _of_branch(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     if one.role is Role.CALL:
-        listed = Decision(Where.NOWHERE, "its lines are listed one by one")
-        return Decision(Where.JOB, "command") if one.leads else listed
+        return Decision(Where.JOB, "command")
     if one.role is Role.CONDITION:
         if around.is_decided:
             return Decision(Where.NOWHERE, "it holds in this job")
@@ -211,16 +190,10 @@ def _never(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
     return Decision(Where.NOWHERE, "never reached in this job") if dead and all(dead) else None
 
 
-def _no_command(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    """Tell what bash refuses: options that begin a line, and a file to source that is not named."""
+def _no_command(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     own = _own(one)
-    if own and all(two.name in ("source", ".") and len(two.words) == 1 for two in own):
-        return Decision(Where.LOST, "bash refuses it: no file is named")
-    if not own or not all(two.name.startswith("-") for two in own):
-        return None
-    is_behind = one.line > around.launch.place
-    why = "the training, which ends above it, never gets it" if is_behind else "an option needs #SBATCH"
-    return Decision(Where.LOST, f"bash finds no such command: {why}")
+    is_option = own and all(two.name.startswith("-") for two in own)
+    return Decision(Where.LOST, "bash finds no such command") if is_option else None
 
 
 def _defined(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -301,7 +274,7 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
             return None
         if name not in around.consumed:
             return Decision(Where.NOWHERE, "nothing uses it")
-        return Decision(Where.TRAINJOB, _PLACE) if _is_about_places(given) else Decision(Where.JOB, _WORDS)
+        return Decision(Where.JOB, _WORDS)
     if name in around.consumed and COMMAND_WORDS.search(value.text):
         return Decision(Where.JOB, _WORDS) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
@@ -312,7 +285,7 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     return Decision(Where.JOB, f"env: {name}", {name: value.text})
 
 
-_WORDS = "in the words of command"
+_WORDS = "in the words of command, or of an option that trainjob decides"
 
 
 def _is_own(around: Surroundings, threads: Value) -> bool:
@@ -339,14 +312,6 @@ def can_be_stated(name: str) -> bool:
     return True
 
 
-def _is_about_places(one: Assignment) -> bool:
-    """Return whether a variable tells where ranks meet, or how many there are."""
-    texts = [one.text, one.value.commands(), *(word.value.commands() for word in one.array or ())]
-    return bool(_RENDEZVOUS.fullmatch(one.name)) or any(
-        re.search(r"hostname|NODELIST|NNODES|NUM_NODES", text) for text in texts
-    )
-
-
 def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Keep what takes a variable away, or gives it to programs or another kind, if anything needs it."""
     if one.assignments or one.commands or one.kind not in ("declaration_command", "unset_command"):
@@ -359,14 +324,6 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     if _exports(one) or names & needs.all:
         return kept(around, one, needs)
     return Decision(Where.NOWHERE, "nothing uses it")
-
-
-def _in_own_shell(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    """Leave out what is set in the background (`export X=1 &`): bash does so in a shell of its own."""
-    behind = around.script.raw[one.span[1] :].lstrip(b" \t")
-    if one.kind not in _ASSIGNS or not behind.startswith(b"&") or behind.startswith(b"&&"):
-        return None
-    return Decision(Where.NOWHERE, "a shell of its own sets it, because of the &, and nothing sees it")
 
 
 def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -422,23 +379,16 @@ def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision 
 
 
 def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    """Leave out options that only print or check: any other changes what follows, and is kept."""
-    if {two.name for two in _own(one)} != {"set"}:
+    """Leave out options that job scripts have, or that only print; any other changes what follows, and is kept."""
+    if not one.commands or not all(_OF_CHECKS.fullmatch(two.text) for two in one.commands):
         return None
-    options = [word.text for two in _own(one) for word in two.words[1:]]
-    if not all(_OPTION.fullmatch(option) for option in options):
-        return Decision(Where.JOB, _WORDS)
-    if not all(_OF_CHECKS.fullmatch(option) for option in options):
-        return None
-    if re.search(r"\s-\w*[eu]|-o\s+errexit|-o\s+nounset|pipefail", one.text):
-        return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
-    return Decision(Where.NOWHERE, "it only prints or checks")
+    if all(_OF_PRINTS.fullmatch(two.text) for two in one.commands):
+        return Decision(Where.NOWHERE, "it only prints")
+    return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
 
 
-_OF_CHECKS = re.compile(r"[-+][euxvETo]+|errexit|nounset|pipefail|xtrace|verbose|errtrace|functrace")
-_OPTION = re.compile(
-    rf"{_OF_CHECKS.pattern}|[-+][A-Za-z]+|allexport|noglob|posix|noclobber|nullglob|monitor|physical|braceexpand|history"
-)
+_OF_CHECKS = re.compile(r"set(?:\s+(?:[-+][euxvETo]+|errexit|nounset|pipefail|xtrace|verbose|errtrace|functrace))+")
+_OF_PRINTS = re.compile(r"set(?:\s+(?:[-+][xv]+|[-+]o (?:xtrace|verbose)))+")
 
 
 _EXPANSIONS = re.compile(r"\$\([^)]*\)|`[^`]*`|\$\{[^}]*\}|\$\w+")
@@ -478,36 +428,32 @@ def _updated(_around: Surroundings, one: Statement, _needs: Needs) -> Decision |
     return Decision(Where.LOST, "ranks have the project as it is when you submit: do it before")
 
 
-def _read(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
-    readers = {two.name for two in _own(one)} - {"true", ":"}
-    is_needed = any(two.exported or two.name in needs.all for two in one.assignments)
-    if readers and readers <= {"read", "mapfile", "readarray"} and not is_needed:
-        return Decision(Where.NOWHERE, "nothing that is kept uses it")
-    return None
-
-
 def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    if around.launch.command.background or not any(two.background for two in _own(one)):
+    behind = around.script.raw[one.span[1] :].lstrip(b" \t")
+    is_beside = any(two.background for two in _own(one)) or re.match(rb"&(?!&)", behind)
+    if around.launch.command.background or not is_beside:
         return None
     names = {two.name for two in _own(one)}
     if names & WATCHES and names <= WATCHES | LEAVES_NOTHING | {""}:
         return Decision(Where.NOWHERE, "`trainjob usage` shows what ranks use")
+    if one.kind in _ASSIGNS:
+        return Decision(Where.NOWHERE, "a shell of its own sets it, because of the &, and nothing sees it")
     return Decision(Where.LOST, "it runs beside the training")
 
 
 def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Leave out what only prints. What may end the file is kept, but for a look at its arguments, which are known."""
-    commands = _own(one)
+    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
     if needs.all.intersection(two.name for two in one.assignments) or any(two.exported for two in one.assignments):
         return None
     if not _writes_nothing(commands) or (one.assignments and one.kind in _SIMPLE):
         return None
-    if not all(_prints_in(around, two) for two in commands):
+    if not all(_prints(two) for two in commands):
         return None
     if _exports(one):
         return None
-    ends = any(two.name in ("exit", "return") for two in commands) or re.search(r"\$\{\w+:?\?", one.text)
-    if (ends or _calls_leaving(around, commands)) and not takes_arguments(one.text):
+    ends = any(two.name == "exit" for two in commands) or re.search(r"\breturn\b|\$\{\w+:?\?", one.text)
+    if ends and not takes_arguments(one.text):
         return None
     return Decision(Where.NOWHERE, "it only prints or checks")
 
@@ -523,11 +469,6 @@ def is_export(declaration: str) -> bool:
     return re.match(r"export\b|\w+\s+-\w*x", declaration) is not None
 
 
-def _calls_leaving(around: Surroundings, commands: Sequence[ShellCommand]) -> bool:
-    bodies = [around.parts.functions[one.name] for one in commands if one.name in around.parts.functions]
-    return any(one.name == "exit" and one.line in body for body in bodies for one in around.script.commands)
-
-
 def _writes_nothing(commands: Sequence[ShellCommand]) -> bool:
     return all(
         sign == "<" or path.text == "/dev/null" or path.text.isdigit()
@@ -536,66 +477,47 @@ def _writes_nothing(commands: Sequence[ShellCommand]) -> bool:
     )
 
 
-def _prints_in(around: Surroundings, one: ShellCommand) -> bool:
-    """Return whether a command only prints, or is a function that only prints and leaves the script."""
-    body = around.parts.functions.get(one.name)
-    if body is None:
-        return _prints(one)
-    inside = [other for other in around.script.commands if other.line in body and other is not one]
-    return _writes_nothing(inside) and all(_prints(other) for other in inside if other.name != one.name)
-
-
 def _prints(command: ShellCommand) -> bool:
-    words = [word.text for word in command.words]
-    name = command.name
-    if name in _ASKED_BY_A_VERB:
-        return bool(words[1:]) and words[1] in ASKING_VERBS
-    if name in ("python", "python3"):
-        own = words[2:3] if words[1:2] == ["-c"] else words[1:2]
-        is_text = words[1:2] == ["-c"] and not _LEAVES_SOMETHING.search("".join(own))
-        return is_text or own in (["--version"], ["-V"])
-    if name == "git":
-        return words[1:2] in (["log"], ["rev-parse"], ["status"], ["describe"], ["diff"])
-    if name == "srun":
+    if command.name == "srun":
         layers, program, _ = taken_apart(command)
         started = program[0].text.rpartition("/")[2] if program and len(layers) == 1 else ""
         return started in LEAVES_NOTHING and not re.search(r"mkdir|cp|rsync|tar|\.sh\b", command.text)
-    if name in ("tee", "sed", "sort"):
-        flag = {"tee": r"/?\w.*", "sed": r"-\w*i.*|--in-place.*", "sort": r"-o.*"}[name]
-        return not any(re.fullmatch(flag, word) and word != "/dev/null" for word in words[1:])
-    if name == "scontrol":
-        return words[1:2] == ["show"]
-    return name in LEAVES_NOTHING and name != "local"
+    pattern = _PRINTS.get(command.name)
+    return command.name in LEAVES_NOTHING if pattern is None else pattern.match(command.text) is not None
+
+
+_PRINTS = {
+    **dict.fromkeys(
+        ("module", "ml", "conda", "mamba", "micromamba", "pip", "pip3", "spack", "uv"),
+        re.compile(rf"\S+ (?:{'|'.join(ASKING_VERBS)})"),
+    ),
+    **dict.fromkeys(("python", "python3"), re.compile(r"\S+ (?:--version|-V)")),
+    "git": re.compile(r"git (?:log|rev-parse|status|describe|diff)"),
+    "scontrol": re.compile(r"scontrol show"),
+    "tee": re.compile(r"tee(?: -a)?(?: /dev/null)?$"),
+    "sed": re.compile(r"(?!.* (?:-\w*i|--in-place))"),
+    "sort": re.compile(r"(?!.* -o)"),
+    "local": re.compile("(?!)"),
+}
+
+
+def may_fail(around: Surroundings, one: Statement, decision: Decision) -> bool:
+    """Return whether a failure of a statement in the prologue would end the job, where it does not end the file."""
+    if one.kind == "function_definition" or not decision.prologue or _HANDLES_FAILURE.search(one.text):
+        return False
+    if _GIVES_STATUS.search(one.text):  # its options are those of the next command
+        following = next((two for two in around.script.commands if two.at >= one.span[0]), around.launch.command)
+        return "e" not in following.options
+    # A declaration hides that the command fails which gives its variable a value.
+    commands = one.commands if one.kind in ("variable_assignment", "variable_assignments") else _own(one)
+    return any(
+        not ({"e", "pipefail"} if two.piped_into else {"e"}) <= two.options
+        for two in commands
+        if two.name not in _NEVER_FAIL
+    )
 
 
 _HANDLES_FAILURE = re.compile(r"\|\|\s*(?:true|:|exit\b.*)$")
-
-
-def _surviving(around: Surroundings, one: Statement, text: str) -> str:
-    """Return the text of a statement so that its failure ends the job only where it has ended the file."""
-    # A result of 0 is a failure, and a command that gives a variable its value may fail.
-    gives = one.kind != "function_definition" and bool(one.assignments)
-    is_plain = one.kind in ("variable_assignment", "variable_assignments") and not text.startswith("export")
-    asks = is_plain and any(two.name not in _NEVER_FAIL for two in one.commands)
-    may_fail = (
-        (gives and _CALCULATES.search(text)) or asks or (one.role is not Role.REQUIRED and _MAY_FAIL.match(one.text))
-    )
-    # The options of a statement without commands are those of the next command.
-    commands = one.commands or [two for two in around.script.commands if two.at >= one.span[1]]
-    needed = {"e", "pipefail"} if any(two.piped_into for two in one.commands) else {"e"}
-    is_strict = bool(commands) and needed <= commands[0].options
-    if not may_fail or is_strict or _HANDLES_FAILURE.search(text):
-        return text
-    return f"{{ {text}\n}} || true" if "<<" in text else f"{text} || true"
-
-
-def ends_the_job_alone(one: Statement, decision: Decision) -> bool:
-    """Return whether a failure of a statement in the prologue ends the job, where it did not end the file."""
-    if one.kind == "function_definition" or one.role is Role.REQUIRED or not decision.prologue:
-        return False
-    can_fail = [two for two in one.commands if two.name not in ("", "cd", "pushd", "popd", "set") and not _prints(two)]
-    is_handled = _HANDLES_FAILURE.search(decision.prologue[0]) is not None
-    return bool(can_fail) and not is_handled and all("e" not in two.options for two in can_fail)
 
 
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
@@ -610,7 +532,9 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
         others = sorted(name for name in needs.command - set_here if may_be_unset(name))
         if others and any(two.name in ("source", ".") and not is_site_file(two) for two in one.commands):
             after.append(f"export {' '.join(others)}")
-    text = _surviving(around, one, around.place.in_copy(text, one.span[0]))
+    text = around.place.in_copy(text, one.span[0])
+    if one.role is Role.REQUIRED and not all("e" in two.options for two in one.commands):
+        text += " || exit"
     is_function = one.kind == "function_definition"  # whose arguments are its own
     given = around.script.arguments or ()
     is_missing = not given and one.assignments and not in_branch and re.search(r"\$(?:[1-9]|\{[1-9]\})", text)
@@ -678,10 +602,10 @@ _BEFORE: tuple[Rule, ...] = (
     _no_command,
     _defined,
     _secret,
-    _in_own_shell,
     _reads_secrets,
     _declared_by_text,
     _from_outside,
+    _beside,
     _assigned,
     _declared,
     _trapped,
@@ -689,7 +613,5 @@ _BEFORE: tuple[Rule, ...] = (
     _shell_set,
     _updated,
     _moved,
-    _read,
-    _beside,
     _printed,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -35,7 +34,7 @@ class Role(Enum):
     REQUIRED = "has to succeed"  # its right side is what follows: cd x && python train.py
     CONDITION = "decides whether the training starts"
     BRANCH = "runs where the training does not"
-    CALL = "stands for the statements of a function"
+    CALL = "calls the function with the training"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class Statement:
     assignments: Sequence[Assignment]
     span: tuple[int, int] = (0, 0)  # its bytes
     role: Role = Role.PLAIN
-    leads: bool = False  # to the training, by a call
     above: tuple[str, ...] = ()  # the comment lines directly above it
     beside: str = ""  # the comment at its end
 
@@ -148,9 +146,6 @@ class _Statements:
         self._commands, self._assignments = _ByPlace(script.commands), _ByPlace(script.assignments)
         self.comments = dict(script.comments)
         self.functions = dict(_functions(script.root))
-        self.calls = Counter(
-            text_of(one).split()[0] for one in nodes_of(script.root, "command") if text_of(one).strip()
-        )
         self.leading = self._leading()
         self.opened: set[str] = set()
 
@@ -190,7 +185,7 @@ class _Statements:
             name = text_of(node).split()[0]
             self.opened.add(name)
             inner = self.around(self.functions[name].children)
-            return replace(inner, before=[replace(self.part(node, Role.CALL), leads=True), *inner.before])
+            return replace(inner, before=[self.part(node, Role.CALL), *inner.before])
         if node.type not in _HOLDERS or (node.type in ("pipeline", "redirected_statement") and self._is_simple(node)):
             return Parts([], self.part(node), [])
         if node.type == "list":
@@ -241,37 +236,16 @@ class _Statements:
         return [self.part(node, Role.REQUIRED)]
 
     def parts(self, node: Node) -> Iterator[Statement]:
-        """Yield one statement; of a call without arguments of a function, also those of its body."""
-        if node.type == "comment":
-            return
+        """Yield the statement of a node; of a chain that only sets, each part."""
         if node.type == "list" and _only_sets(node):
             yield from self._chain(node)
-            return
-        name = text_of(node)
-        body = self.functions.get(name) if node.type == "command" else None
-        if node.type == "function_definition":
-            own = node.child_by_field_name("name")
-            if own is not None and (text_of(own) in self.leading or self._is_opened(text_of(own))):
-                return  # its statements are listed one by one
-        if body is None or name in self.opened or not self._is_opened(name):
+        elif not (node.type == "comment" or self._is_leading(node)):
             yield self.part(node)
-            return
-        self.opened.add(name)
-        yield self.part(node, Role.CALL)
-        for child in body.children:
-            if child.is_named:
-                yield from self.parts(child)
 
-    def _is_opened(self, name: str) -> bool:
-        """Return whether the one call of a function stands for the statements in it."""
-        body = self.functions[name]
-        if (
-            body.type != "compound_statement"
-            or self.calls[name] != 1
-            or re.search(r"\$\{?[1-9@*#]|\b(?:local|return)\b", text_of(body))
-        ):
-            return False
-        return any(text_of(one) == name and _is_statement(one) for one in nodes_of(self.script.root, "command"))
+    def _is_leading(self, node: Node) -> bool:
+        """Return whether a function's statements are listed where it is called."""
+        name = node.child_by_field_name("name") if node.type == "function_definition" else None
+        return name is not None and text_of(name) in self.leading
 
     def part(self, node: Node, role: Role = Role.PLAIN) -> Statement:
         """Return one statement with its commands, assignments and comments."""
@@ -312,13 +286,6 @@ def _calls(node: Node, names: Collection[str]) -> bool:
             return True
         waiting.extend(child for child in one.children if child.type != "function_definition")
     return False
-
-
-def _is_statement(node: Node) -> bool:
-    """Return whether a command is a statement of the file or of a function, and not a part of one."""
-    while node.parent is not None and node.parent.type in ("compound_statement", "function_definition"):
-        node = node.parent
-    return node.parent is not None and node.parent.type == "program"
 
 
 def _halves(node: Node) -> tuple[list[Node], list[Node], list[Node]]:

@@ -18,10 +18,10 @@ from batchfiles.adoption.decisions import (
     after_training,
     before_training,
     can_be_stated,
-    ends_the_job_alone,
     is_export,
     is_site_file,
     may_be_unset,
+    may_fail,
 )
 from batchfiles.adoption.parts import Parts, Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
@@ -38,7 +38,12 @@ _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", 
 _OF_THE_SHELL = ("", "cd", "pushd", "popd", "set", "read")
 _FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
 _FUNCTION = re.compile(r"function\s|[\w-]+\s*\(\)")
-_TESTED = re.compile(r"(?:\[|\btest)\s[^]]*?(?<!\S)-[defhLrswx]\s+['\"]?[\w.]")
+# What does the same in each folder: commands, and files of sites.
+_ANYWHERE = re.compile(
+    r"|\[\[?|test|module|ml|conda|mamba|micromamba|spack|eval|unset|ulimit|umask|shopt|set|true|:|echo|printf|date|hostname|exit|read"
+)
+_ABSOLUTE = re.compile(r"[\"']?(?:[/~$]|[\w./-]+/activate$|\d+$)")
+_HERE = re.compile(r"[$`]\(?pwd\b|\$\{?PWD\b|(?:\[|\btest)\s(?:[^]]*\s)?-[defhLrswx]\s")
 _SITE = re.compile(
     r"module|ml|source|\.|conda|mamba|micromamba|pyenv|spack|eval|unset|ulimit|umask|shopt|nvm|guix|easybuild|alias"
 )
@@ -73,13 +78,16 @@ def read_setup(
         after_modules=min(modules, default=len(script.raw)),
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
+    goes_on = any(may_fail(around, *one) for one in decided)
+    if goes_on:
+        decided = [(one, _with_own_options(one, decision)) for one, decision in decided]
     lines: list[tuple[str, str]] = []
     # No move is needed behind the last statement with a relative path.
     last_relative = max(
         (
             at
             for at, (one, decision) in enumerate(decided)
-            if decision.prologue and one.span not in place.moves and _is_relative(_with_functions(script, parts, one))
+            if decision.prologue and one.span not in place.moves and _is_relative(around, one)
         ),
         default=-1,
     )
@@ -92,8 +100,6 @@ def read_setup(
         if one.span not in place.moves or at < last_relative:
             lines += [(text, comment if not number else "") for number, text in enumerate(decision.prologue)]
         account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
-        if ends_the_job_alone(one, decision):
-            account.fatal.append(account.entries[-1].lines)
     inner = [decision.in_command for _, decision in decided if decision.in_command]
     if inner:
         run.words[2] = "\n".join([*inner, run.words[2]])
@@ -110,7 +116,7 @@ def read_setup(
         run.words[2] = f"export -n {' '.join(own)}\n{run.words[2]}"
     if script.arguments and any(takes_arguments(text) and not _FUNCTION.match(text) for text, _ in lines):
         lines.insert(0, (f"set -- {shlex.join(script.arguments)}", "the arguments of the file"))
-    _fill_prologue(lines, keys)
+    _fill_prologue(lines, keys, goes_on=goes_on)
     _log_in(script, launch, needs, lines, keys, account)
 
 
@@ -178,14 +184,22 @@ def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[s
     return sorted(name for name in needs.command & assigned if re.search(rf"(?m)^export (?:\w+ )*{name}\b", text))
 
 
-def _fill_prologue(lines: list[tuple[str, str]], keys: Keys) -> None:
-    if any("$?" in text for text, _ in lines):  # it looks at failures that would end a job
-        lines[:] = [("set +e", ""), *lines, ("set -e", "")]
+def _fill_prologue(lines: list[tuple[str, str]], keys: Keys, *, goes_on: bool) -> None:
+    if goes_on or any("$?" in text for text, _ in lines):  # it looks at failures
+        lines[:] = [("set +eo pipefail", "as in the file: a failure here does not end the job"), *lines]
+        lines.append(("set -eo pipefail", ""))
     if lines:
         keys.cluster["prologue"] = [text for text, _ in lines]
     for number, (_, comment) in enumerate(lines):
         if comment:
             keys.comments["prologue", str(number)] = comment
+
+
+def _with_own_options(one: Statement, decision: Decision) -> Decision:
+    """Keep what changes the options of the file's shell."""
+    if decision.where is not Where.TRAINJOB or {two.name for two in one.commands} != {"set"}:
+        return decision
+    return replace(decision, where=Where.CLUSTER, what="prologue", prologue=[one.text])
 
 
 def _with_needs_of(one: Statement, decision: Decision, needs: Needs) -> Needs:
@@ -218,7 +232,7 @@ def _consumed(script: BatchScript, parts: Parts) -> frozenset[str]:
         name = waiting.pop()
         for one in script.assignments:
             if one.name == name:
-                further = names_in(one.text.partition("=")[2]) - names - {name}
+                further = names_in(one.text.partition("=")[2]) - names
                 names |= further
                 waiting.extend(further)
     return frozenset(names)
@@ -267,33 +281,13 @@ def _in_login_shell(launch: LaunchedProgram) -> bool:
     return False
 
 
-def _with_functions(script: BatchScript, parts: Parts, one: Statement) -> Statement:
-    """Return a statement with the commands of the functions that it calls."""
-    bodies = [lines for two in one.commands if (lines := parts.functions.get(two.name)) is not None]
-    inside = [two for two in script.commands if not two.source and any(two.line in lines for lines in bodies)]
-    return replace(one, commands=[*one.commands, *inside])
-
-
-def _is_relative(part: Statement) -> bool:
-    """Return whether a statement reads or writes files below the working folder."""
-    if re.search(r"[$`]\(?pwd\b|\$\{?PWD\b", part.text) or _TESTED.search(part.text):
-        return True
-    for one in part.commands:
-        if (
-            one.name in ("module", "ml", "conda", "mamba", "eval", "unset", "ulimit", "")
-            or "substitution" in one.within
-        ):
-            continue
-        if one.name in ("source", "."):
-            if len(one.words) > 1 and re.match(r"[\w.](?!.*/activate$)", one.words[1].source):
-                return True
-            continue
-        texts = [word.text for word in one.words[1:] if not word.text.startswith("-")]
-        if any(re.match(r"[\w.]", text) and (one.name in _OF_FILES or _FILE.search(text)) for text in texts):
-            return True
-        if any(re.match(r"(?!\d+$)[\w.]", path.text) for _, path in one.writes_to):
-            return True
-    return False
+def _is_relative(around: Surroundings, one: Statement) -> bool:
+    """Return whether it may matter in which folder a statement runs."""
+    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
+    paths = [path.written for two in commands for _, path in two.writes_to]
+    paths += [two.words[-1].source for two in commands if two.name in ("source", ".")]
+    is_anywhere = all(two.name in ("source", ".") or _ANYWHERE.fullmatch(two.name) for two in commands)
+    return not is_anywhere or not all(map(_ABSOLUTE.match, paths)) or _HERE.search(one.text) is not None
 
 
 def _comment(part: Statement) -> str:

@@ -186,16 +186,14 @@ def _tell(adoption: Adoption, file: Path) -> None:
         if one.where is not Where.LOST
     ]
     show.table(("LINE", file.name, "BECAME"), rows)
-    fatal = ", ".join(adoption.account.fatal)
     by_script = "if the script goes on from its checkpoints (trainjob verify --resume)"
     for title, lines in {
         "Not carried over": [f"{one.lines}: {_short(one.text)}: {one.what}" for one in adoption.account.lost],
         "Different, because the file is wrong": adoption.account.changes,
-        "A failure ends the job, and did not end the file": [f"line {fatal}"],
         "Found by doctor, and cured": [", ".join(adoption.cured_at_once)],
         f"Found by doctor, and cured {by_script}": [", ".join(adoption.cured_with_script)],
     }.items():
-        if any(line not in ("", "line ") for line in lines):
+        if any(lines):
             typer.echo("\n  ".join([f"\n{title}:", *lines]))
     typer.echo()
 

@@ -18,16 +18,33 @@ _WAITED = (
     "done",
     '(exit "${code:-0}")',
 )
-# With control groups Slurm signals the task alone, else all processes of the step; launchers and shells would die.
-# What a shell ignores, its children do, until they set a handler (bit 9 of SigCgt): those are the ranks, and told.
-_PASSES_ON = (
-    """bash -c 'trap "" USR1; "$@" & launcher=$!; """
-    "tell() { for p in $(pgrep -P $1); do "
-    """if [[ $(readlink /proc/$p/exe) == *python* ]] && grep -q "SigCgt.*[2367abef]..$" /proc/$p/status; """
-    "then kill -USR1 $p; else tell $p; fi; done; }; "
-    """trap "tell $$" USR1; trap "kill $launcher" TERM; """
-    """while kill -0 $launcher 2>/dev/null; do wait $launcher; done; wait $launcher' - """
-)
+# A step's task that starts the command behind it, and passes USR1 on. With control groups Slurm signals the task alone,
+# else all processes of the step; launchers and shells would die. The ranks are those programs of Python that have set a
+# handler: bit 9 of SigCgt, as USR1 is signal 10 wherever Slurm runs. Without /proc, or in a container without bash, the
+# command starts all the same. A wait that a signal has interrupted is repeated.
+_PASSES_ON = """\
+# A launcher or a shell would end of USR1: this starts it, and passes USR1 (signal 10) on to those ranks that handle it.
+# shellcheck disable=SC2016  # each task expands it
+pass_on_usr1='
+trap "" USR1  # ignored by what is started, until it sets a handler of its own
+"$@" & started=$!
+tell() {
+  for pid in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+    case $(readlink "/proc/$pid/exe") in
+      *python*) grep -q "SigCgt.*[2367abef]..$" "/proc/$pid/status" && kill -USR1 "$pid" && continue ;;
+    esac
+    tell "$pid"
+  done
+}
+trap "again=yes; tell $$" USR1
+trap "again=yes; kill $started" TERM
+again=yes
+while [ "$again" ]; do
+  again=""
+  wait "$started" && code=0 || code=$?
+done
+exit "$code"
+'"""
 _RESUMES = re.compile(r"(?im)^[^#\n]*(?:resum|restart|(?<!pretrained[_-])(?:check_?point|ckpt))")
 _REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
@@ -61,7 +78,7 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     ):
         return None
     first, last = rows
-    text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, _PASSES_ON)
+    text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, 'sh -c "$pass_on_usr1" - ')
     if text is None:
         return None
     lines = text.split("\n")
@@ -69,6 +86,8 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
         return None
     restarts = 20 if _RESUMES.search(text) else 1  # what does not resume would begin anew for ever
     lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts)
+    if deaf is not None:
+        lines.insert(first - 1, _PASSES_ON)
     at = max((one.line for one in script.header.directives), default=1)
     added = []
     before = re.search(r"@[0-9]+$", script.header.value("signal") or "")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted
-from tests.batchfiles.unit.test_nothing_is_lost import command, prologue
+from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted, prologue
+from tests.batchfiles.unit.test_nothing_is_lost import command
 from trainjob.cluster.reading import job_from_text
 from trainjob.machines import process
 
@@ -32,7 +32,13 @@ def reached(text: str, tmp_path: Path, *, words: str = "") -> str:
         (copy / name).write_text("")
     (copy / "kv.txt").write_text("X 5\nY 6\n")
     (copy / "sub").mkdir()
-    lines = ["set -euo pipefail", "set +u", *prologue(adoption), 'cd "$TRAINJOB_RUN_DIR/code/project"', 'exec "$@"']
+    lines = [
+        "set -euo pipefail",
+        "set +u",
+        *prologue(adoption, whole=True),
+        'cd "$TRAINJOB_RUN_DIR/code/project"',
+        'exec "$@"',
+    ]
     return process.run(
         ["bash", "-c", "\n".join(lines), "job", *command(adoption)], environment=env, timeout_s=20, check=False
     ).stdout.decode()

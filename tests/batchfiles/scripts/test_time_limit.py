@@ -1,13 +1,14 @@
-"""The wrapper around a launcher in a step, in a real bash: who hears of the time limit, whoever Slurm signals."""
+"""The wrapper around a launcher in a step, in real shells: who hears of the time limit, whoever Slurm signals."""
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,26 +20,64 @@ from tests.support.waiting import until
 HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=1 --exclusive --time=1:00:00 --output=%j\nset -eo pipefail\n"
 
 
+SHELLS = [shell for shell in ("bash", "dash", "busybox sh") if shutil.which(shell.partition(" ")[0])]
+
+
+def mended_with(task: str) -> str:
+    return mended(Path("a.sbatch"), f"{HEAD}srun {task}\n".encode(), SiteFacts(), unsafe=True).after.decode()
+
+
+def step(task: str, shell: str) -> str:
+    """Return a line of bash that becomes the step of the mended file, with `shell` in the place of sh."""
+    after = mended_with(task)
+    block = after[after.index("\npass_on_usr1='") : after.index("\nasked=")]
+    line = next(line for line in after.splitlines() if line.startswith("srun "))
+    assert f"""sh -c "$pass_on_usr1" - {task} &""" in line
+    return f"{block}\nexec {shell} {line[line.index('-c ') :].removesuffix(' &')}"
+
+
 @pytest.mark.parametrize("to_all", [False, True])
 @pytest.mark.parametrize("task", ["./unseen.sh", "bash -c './unseen.sh'"])
-def test_ranks_below_a_script_that_nobody_sees_hear_of_the_limit(tmp_path: Path, task: str, to_all: bool) -> None:
+@pytest.mark.parametrize("shell", SHELLS)
+def test_ranks_below_a_script_that_nobody_sees_hear_of_the_limit(
+    tmp_path: Path, shell: str, task: str, to_all: bool
+) -> None:
     (tmp_path / "rank.py").write_text(
         "import os, pathlib, signal, subprocess, sys, time\n"
-        "def save(*_):\n    pathlib.Path('saved').touch()\n    helper.kill()\n    sys.exit(7)\n"
+        "def save(*_):\n    pathlib.Path('saved' if worker else 'twice').touch()\n"
+        "    time.sleep(0.3)\n    helper.kill()\n    os.kill(worker, signal.SIGKILL)\n    sys.exit(7)\n"
         "helper = subprocess.Popen(['sleep', '60'])\n"  # it has no handler
-        "signal.signal(signal.SIGUSR1, save)\npathlib.Path('ready').touch()\ntime.sleep(60)\n"
+        "signal.signal(signal.SIGUSR1, save)\n"
+        "worker = os.fork()\n"  # it has that of its parent, as a loader's have
+        "if worker:\n    pathlib.Path('ready').touch()\ntime.sleep(60)\n"
     )
     launcher = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, 'rank.py'], start_new_session=True))"
     (tmp_path / "unseen.sh").write_text(f'#!/bin/bash\n{shlex.quote(sys.executable)} -c "{launcher}"\n')
     (tmp_path / "unseen.sh").chmod(0o755)
-    after = mended(Path("a.sbatch"), f"{HEAD}srun {task}\n".encode(), SiteFacts(), unsafe=True).after.decode()
-    command = re.search(rf"bash -c 'trap .* - {re.escape(task)} &\n", after)
-    assert command is not None
-    step = subprocess.Popen(["bash", "-c", f"exec {command[0][:-3]}"], cwd=tmp_path, start_new_session=True)
+    started = subprocess.Popen(["bash", "-c", step(task, shell)], cwd=tmp_path, start_new_session=True)
     try:
         until(lambda: (tmp_path / "ready").exists(), "the rank's handler")
-        (os.killpg if to_all else os.kill)(step.pid, signal.SIGUSR1)
-        assert step.wait(30) == 7
+        (os.killpg if to_all else os.kill)(started.pid, signal.SIGUSR1)
+        assert started.wait(30) == 7
     finally:
-        step.kill()
-    assert (tmp_path / "saved").exists()
+        started.kill()
+    assert ((tmp_path / "saved").exists(), (tmp_path / "twice").exists()) == (True, False)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_without_proc_a_training_starts_and_gives_its_code(tmp_path: Path, shell: str) -> None:
+    line = step("./unseen.sh 'a b'", shell).replace("/proc/", "/nowhere/")
+    (tmp_path / "unseen.sh").write_text('#!/bin/sh\nkill -USR1 $PPID\nsleep 0.1\n[ "$1" = "a b" ] && exit 7\n')
+    (tmp_path / "unseen.sh").chmod(0o755)
+    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, check=False).returncode == 7
+
+
+def test_shellcheck_has_nothing_to_say_of_a_mended_file(needs: Callable[[str], Path]) -> None:
+    said = subprocess.run(
+        [needs("shellcheck"), "-"],
+        input=mended_with("torchrun --standalone train.py"),
+        text=True,
+        check=False,
+        capture_output=True,
+    )
+    assert said.stdout == ""

@@ -16,8 +16,7 @@ from batchfiles.adoption.start import AdoptionError
 from batchfiles.bash.expansion import text_of
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
-from tests.batchfiles.unit.test_adoption import ONE_GPU, PER_RANK, SHAPES, Shape, adopted
-from trainjob.kinds.lookup import cluster_from_text
+from tests.batchfiles.unit.test_adoption import ONE_GPU, PER_RANK, SHAPES, Shape, adopted, prologue
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -124,6 +123,5 @@ def test_each_statement_of_any_file_stands_in_the_account_once(before: list[str]
 )
 def test_what_no_rule_knows_is_kept(statement: str, tmp_path: Path) -> None:
     adoption = adopted(f"{ONE_GPU}{statement}\npython train.py\n", tmp_path)
-    prologue = cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue
-    assert [text for text in prologue if not text.startswith("cd ")] == [statement]
+    assert [text for text in prologue(adoption) if not text.startswith("cd ")] == [statement]
     assert [one.where for one in adoption.account.entries if one.line == 4] == [Where.CLUSTER]

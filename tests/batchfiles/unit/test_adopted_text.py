@@ -14,11 +14,10 @@ from batchfiles.adoption.adopt import Adoption, adoption_of
 from batchfiles.adoption.start import AdoptionError
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
-from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted
+from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted, prologue
 from trainjob.cluster.reading import job_from_text
 from trainjob.cluster.writing import UnwritableError, comment, item, read_back, scalar
 from trainjob.contract.errors import UserError
-from trainjob.kinds.lookup import cluster_from_text
 
 # What some reader of YAML, or a shell, takes for the end of a line; and marks that turn what is seen around.
 ENDS = ("\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\u202e", "\u2066")
@@ -107,4 +106,4 @@ def test_a_file_that_we_would_not_read_is_not_written(tmp_path: Path) -> None:
 
 def test_a_cluster_file_says_what_the_batch_file_does(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "mkdir 'a\u2028b'\npython train.py\n", tmp_path)
-    assert cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue[-1] == "mkdir 'a\u2028b'"
+    assert prologue(adoption)[-1] == "mkdir 'a\u2028b'"

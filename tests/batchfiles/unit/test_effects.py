@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted, lost
-from tests.batchfiles.unit.test_nothing_is_lost import command, prologue
+from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted, lost, prologue
+from tests.batchfiles.unit.test_nothing_is_lost import command
 from trainjob.cluster.reading import job_from_text
 
 COPY = "$TRAINJOB_RUN_DIR/code/project"
@@ -201,7 +201,7 @@ def test_ranks_start_on_the_nodes_own_disk_where_the_file_does(disk: str, tmp_pa
     text = f"cd {disk}\ncp -r ~/code .\ncd code\nsource venv/bin/activate\nmkdir out\npython train.py\n"
     adoption, place = adopted(ONE_GPU + text, tmp_path), re.sub('["{}]', "", disk)
     assert command(adoption) == ["bash", "-c", f'cd "{place}/code"\nexec python train.py\n']
-    assert prologue(adoption)[1:4] == [f'cd "{place}"', "cp -r ~/code . || true", f'cd "{place}/code"']
+    assert prologue(adoption)[1:4] == [f'cd "{place}"', "cp -r ~/code .", f'cd "{place}/code"']
     assert "source venv/bin/activate" in prologue(adoption)
     assert lost(adoption) == {}
 

@@ -9,7 +9,7 @@ import pytest
 from batchfiles.adoption.account import Where
 from batchfiles.adoption.adopt import Adoption
 from batchfiles.adoption.start import AdoptionError
-from tests.batchfiles.unit.test_adoption import HEAD, ONE_GPU, PER_RANK, TWO_NODES, adopted, lost
+from tests.batchfiles.unit.test_adoption import HEAD, ONE_GPU, PER_RANK, TWO_NODES, adopted, lost, prologue
 from trainjob.cluster.reading import job_from_text
 from trainjob.kinds.lookup import cluster_from_text
 from trainjob.kinds.slurm.model import SlurmCluster
@@ -17,10 +17,6 @@ from trainjob.kinds.slurm.model import SlurmCluster
 
 def command(adoption: Adoption) -> list[str]:
     return job_from_text(adoption.job, "job.yaml").command or []
-
-
-def prologue(adoption: Adoption) -> list[str]:
-    return list(cluster_from_text(str(adoption.cluster), "cluster.yaml").prologue)
 
 
 def container(adoption: Adoption) -> dict[str, object]:
@@ -127,8 +123,7 @@ def test_an_array_that_only_a_run_fills_is_filled_there(tmp_path: Path) -> None:
 def test_what_a_command_finds_is_looked_for_when_the_job_runs(tmp_path: Path) -> None:
     setup = "CARD=$(ls /sys/class/net | grep -m1 ib)\nCARD=${CARD:-eth0}\nexport NCCL_SOCKET_IFNAME=$CARD\n"
     adoption = adopted(PER_RANK + setup + "srun python train.py\n", tmp_path)
-    look, *others = setup.splitlines()
-    assert prologue(adoption) == [f"{look} || true", *others]
+    assert prologue(adoption, whole=True) == ["set +eo pipefail", *setup.splitlines(), "set -eo pipefail"]
     assert "eth0" not in adoption.job
 
 
@@ -194,7 +189,9 @@ def test_what_ranks_do_before_the_training_stays_as_it_is(inner: str, body: str,
 
 def test_a_chain_outside_of_ranks_ends_where_one_fails(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "cp a b && ./look --at b && python train.py\n", tmp_path)
-    assert prologue(adoption)[1:] == ["cp a b", "./look --at b"]  # and not: cp a b || true
+    assert prologue(adoption)[1:] == ["cp a b || exit", "./look --at b || exit"]
+    adoption = adopted(ONE_GPU + "set -e\ncp a b && ./look --at b && python train.py\n", tmp_path)
+    assert prologue(adoption)[1:] == ["cp a b", "./look --at b"]
 
 
 def test_the_words_of_an_inner_shell_are_its_own(tmp_path: Path) -> None:
@@ -248,10 +245,15 @@ def test_what_stands_around_the_training_is_named(line: str, left_out: str, tmp_
     ("handler", "signal", "where", "what"),
     [
         ("cp -r o /archive", "USR1", Where.LOST, "`cp -r o /archive` at USR1"),
-        ("kill -USR1 $PID; wait $PID; scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "saved and ended"),
-        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "at its time limit"),
+        (
+            "kill -USR1 $PID; wait $PID; scontrol requeue $SLURM_JOB_ID",
+            "USR1",
+            Where.TRAINJOB,
+            "ranks that handle USR1",
+        ),
+        ("scontrol requeue $SLURM_JOB_ID", "USR1", Where.TRAINJOB, "it starts again"),
         ("rm -rf $TMP", "EXIT", Where.LOST, "`rm -rf $TMP` at EXIT"),
-        ("echo bye", "EXIT", Where.NOWHERE, "only prints"),
+        ("echo bye", "EXIT", Where.TRAINJOB, "handlers of its own"),
     ],
 )
 def test_what_a_trap_does_is_carried_over_or_named(
@@ -335,7 +337,7 @@ def test_a_redirection_does_not_change_where_a_statement_goes(statement: str, tm
 
 def test_a_variable_that_a_condition_takes_away_is_taken_away(tmp_path: Path) -> None:
     line = "[ -d /data ] && unset LD_PRELOAD"
-    assert prologue(adopted(f"{ONE_GPU}{line}\npython train.py\n", tmp_path)) == [line]
+    assert prologue(adopted(f"{ONE_GPU}{line}\npython train.py\n", tmp_path))[1:] == [line]
 
 
 def test_what_is_unset_stays_unset(tmp_path: Path) -> None:
@@ -397,21 +399,27 @@ def test_what_is_exported_in_the_background_reaches_nobody(tmp_path: Path) -> No
 def test_ignored_signals_reach_what_the_shell_starts_itself(srun: str, where: Where, tmp_path: Path) -> None:
     text = f"trap '' USR1\ntrap \"\" HUP INT\ntrap '' EXIT\n{srun}python train.py\n"
     found = [one.where for one in adopted(ONE_GPU + text, tmp_path).account.sorted if one.text.startswith("trap")]
-    assert found == [where, where, Where.NOWHERE]
+    assert found == [where, where, Where.TRAINJOB]
 
 
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        ("python prep.py\n./prepare | cat\nexport A=$(nproc)\necho x > y\nmkdir -p z\nrm a\n", ["+0", "+1", "+4"]),
-        ("set -e\npython prep.py\n", []),
-        ("python prep.py || exit 1\n./a || true\n", []),
+        ("module load a\n", ["set +eo pipefail", "module load a", "set -eo pipefail"]),
+        ("set -e\nmodule load a\n", ["module load a"]),
+        (
+            "./a || exit 1\n./b || true\nexport A=$(./c)\nmodule list\n",
+            ["./a || exit 1", "./b || true", "export A=$(./c)"],
+        ),
+        (
+            "./a\nset -eu\n./b\n",
+            ["set +eo pipefail", "./a", "set -eu", "./b", "set -eo pipefail"],
+        ),
     ],
 )
-def test_failures_that_end_the_job_alone_are_told(text: str, lines: list[str], tmp_path: Path) -> None:
-    first = ONE_GPU.count("\n") + 1
-    found = adopted(f"{ONE_GPU}{text}python train.py\n", tmp_path).account.fatal
-    assert [f"+{int(one) - first}" for one in found] == lines
+def test_a_failure_ends_the_job_only_where_it_ends_the_file(text: str, lines: list[str], tmp_path: Path) -> None:
+    kept = prologue(adopted(f"{ONE_GPU}{text}python train.py\n", tmp_path), whole=True)
+    assert [line for line in kept if not line.startswith("cd ")] == lines
 
 
 @pytest.mark.parametrize(("options", "count"), [("", 1), ("--ntasks-per-node=2 ", 0), ("-n 4 ", 0), ("-N1 ", 0)])
@@ -479,12 +487,12 @@ def test_an_option_without_a_comment_sign_is_told(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "--constraint=a100\n--nodelist=$N\n-p gpu\n--exclusive\npython train.py\n", tmp_path)
     told = {text: why for text, why in lost(adoption).items() if why.startswith("bash finds no such command")}
     assert list(told) == ["--constraint=a100", "--nodelist=$N", "-p gpu", "--exclusive"]
-    assert SlurmCluster.of(cluster_from_text(str(adoption.cluster), "cluster.yaml")).prologue == []
+    assert prologue(adoption) == []
 
 
 def test_an_option_that_a_comment_cuts_off_is_told_as_no_command(tmp_path: Path) -> None:
     cut = lost(adopted(ONE_GPU + "python train.py \\\n  --lr 1 \\\n  # --decay 2 \\\n  --epochs 3\n", tmp_path))
-    assert cut == {"--epochs 3": "bash finds no such command: the training, which ends above it, never gets it"}
+    assert cut == {"--epochs 3": "bash finds no such command"}
 
 
 def test_what_only_the_submitting_shell_switches_on_is_told(tmp_path: Path) -> None:
@@ -558,21 +566,23 @@ def test_a_default_that_is_also_given_reaches_the_command(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("before", "kept"),
+    ("before", "goes_on"),
     [
-        ("", "NET=$(ls /sys | grep ib) || true"),
-        ("set -e\n", "NET=$(ls /sys | grep ib) || true"),  # without pipefail, only its last command can end the file
-        ("set -eo pipefail\n", "NET=$(ls /sys | grep ib)"),
-        ("export ", "export NET=$(ls /sys | grep ib)"),
+        ("", True),
+        ("set -e\n", True),  # without pipefail, only its last command can end the file
+        ("set -eo pipefail\n", False),
+        ("export ", False),
     ],
 )
 def test_a_look_that_finds_nothing_ends_the_job_only_where_it_ends_the_file(
-    before: str, kept: str, tmp_path: Path
+    before: str, goes_on: bool, tmp_path: Path
 ) -> None:
     text = (
         f"{before}NET=$(ls /sys | grep ib)\nNET=${{NET:-eth0}}\nexport NCCL_SOCKET_IFNAME=$NET\nsrun python train.py\n"
     )
-    assert prologue(adopted(ONE_GPU + text, tmp_path))[0] == kept
+    lines = prologue(adopted(ONE_GPU + text, tmp_path), whole=True)
+    assert (lines[0] == "set +eo pipefail", lines[-1] == "set -eo pipefail") == (goes_on, goes_on)
+    assert any("NET=$(ls /sys | grep ib)" in line for line in lines)
 
 
 def test_an_image_behind_options_with_values_is_found(tmp_path: Path) -> None:
@@ -617,12 +627,6 @@ def test_a_resource_beside_the_gpus_is_no_type_of_them(tmp_path: Path) -> None:
 def test_words_that_read_takes_from_a_known_text_are_known(tmp_path: Path) -> None:
     text = 'EXTRA=${EXTRA:---lr 1}\nread -r -a WORDS <<< "$EXTRA"\nsrun python train.py "${WORDS[@]}"\n'
     assert command(adopted(ONE_GPU + text, tmp_path)) == ["python", "train.py", "--lr", "1"]
-
-
-def test_a_source_without_a_file_does_not_end_the_job(tmp_path: Path) -> None:
-    adoption = adopted(ONE_GPU + "source\nsource env.sh\nsrun python train.py\n", tmp_path)
-    assert "source" in lost(adoption)
-    assert "source env.sh" in prologue(adoption)
 
 
 def test_an_exported_variable_of_an_option_that_the_job_decides_stays_exported(tmp_path: Path) -> None:
