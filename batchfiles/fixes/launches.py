@@ -191,7 +191,8 @@ def _once(script: BatchScript, one: Finding) -> str | None:
 
 def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
-    launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
+    alone = script.request.nodes == 1  # then so is an mpirun that counts its ranks itself
+    launching = [each for each in script.training if each.srun and (each.launcher or (alone and each.layer("mpirun")))]
     stated = [each for each in launching if each.srun is not None and "ntasks-per-node" in each.srun.options]
     lines, request = list(script.lines), script.request
     own = next((each.line for each in script.header.directives if each.name == "gpus-per-task"), None)

@@ -17,6 +17,18 @@ def _first_host(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={FIRST_HOST}")(script, one)
 
 
+# An assignment's $(… hostname …): a port behind it stays, and a variable that is made of it.
+_ASKS_HOSTNAME = (
+    r"^(\s*(?:export\s+)?\w+=)(\"?)(?:\$\((?:[^()]|\$\([^()]*\))*\bhostname\b[^()]*\)|`[^`]*\bhostname\b[^`]*`)"
+    r"(?:\2(?=\s|;|$)|(?=:))"
+)
+
+
+def _host_for_address(match: re.Match[str]) -> str:
+    quote = match[2] if match.string[match.end() :].startswith(":") else ""
+    return f"{match[1]}{quote}{FIRST_HOST}"
+
+
 def _address(script: BatchScript, one: Finding) -> str | None:
     """Set the variable that is never set, before the line that needs it."""
     match = re.search(r"comes from \$(\w+), which is (never set|not exported)", one.text)
@@ -96,7 +108,7 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
 SAFE: dict[str, Edit] = {
     "addr-undefined": _address,
     "addr-localhost": _first_host_in_words,
-    "addr-hostname-ip": _first_host,
+    "addr-hostname-ip": replaced(_ASKS_HOSTNAME, _host_for_address),
     "addr-from-compressed-list": _first_host,
     "addr-batch-host": replaced(
         r"=\"?(?:\$\(hostname(?: -s)?\)|`hostname(?: -s)?`)\"?(?=\s*(?:#.*)?$)", f"={FIRST_HOST}"

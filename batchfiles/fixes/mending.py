@@ -69,7 +69,14 @@ def mended(
         every = [one for one in diagnosis_of(script, ()).findings if not one.path]
         # A recipe around a command that ends too early would part it from its other lines, and one around a training
         # that has still to be started on its nodes would not fit it.
-        findings = sorted(every, key=lambda one: (one.code not in _HIDING, one.severity is not Severity.ERROR))
+        # A log that is appended to is no longer overwritten, and still that of several jobs: it gets its name first.
+        findings = sorted(
+            every,
+            key=lambda one: (
+                one.code not in _HIDING,
+                one.severity is not Severity.ERROR and one.code != "output-overwritten",
+            ),
+        )
         step = next(_steps(script, findings, current, failed, chosen), None)
         if step is None:
             break

@@ -93,9 +93,10 @@ def with_hostfile(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if launch is None or launch.launcher is None or launch.launcher.name != "deepspeed" or launch.command.within:
         return None
-    if {"include", "exclude", "num_nodes", "hostfile", "H", "force_multi"} & set(
-        launch.launcher.options
-    ) or launch.has_unknown_options:
+    stated = set(launch.launcher.options)
+    if number_of(launch.launcher, "num_nodes") == script.request.nodes:
+        stated.discard("num_nodes")
+    if stated & {"include", "exclude", "num_nodes", "hostfile", "H", "force_multi"} or launch.has_unknown_options:
         return None
     slots = script.request.gpus_per_node or "${SLURM_GPUS_ON_NODE:-1}"
     name = "hostfile.$SLURM_JOB_ID"

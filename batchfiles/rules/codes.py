@@ -45,11 +45,11 @@ _ERRORS = {
     ),
     "signal-kills-batch": (
         "--signal=B:… goes to the batch shell, which has no trap for it and dies at once. The ranks are killed after it.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming).",
     ),
     "signal-never-arrives": (
         "--signal without B: goes to job steps only. The batch shell's trap never runs, and without srun there is no step.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming).",
     ),
     "trap-deferred": (
         "bash runs a trap only when the command in the foreground has ended: here, after the training.",
@@ -220,7 +220,7 @@ _ERRORS = {
 _WARNINGS = {
     "time-limit-unhandled": (
         "Neither --signal nor --requeue, and no resubmission: at its time limit the job is killed, and all since the last checkpoint is lost.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming).",
     ),
     "port-fixed": (
         "The port is the same in every job: a second job on the first node, yours or another's, can't start, or joins this one.",
@@ -272,7 +272,7 @@ _WARNINGS = {
     ),
     "requeue-without-signal": (
         "--requeue alone starts the job again after a node failure or preemption, not at its time limit, and nothing asks it to save first.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming).",
     ),
     "addr-from-compressed-list": (
         "SLURM_JOB_NODELIST is compressed (node[01-04]): cutting it at a comma gives no host name with several nodes.",
