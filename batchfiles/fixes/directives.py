@@ -11,6 +11,8 @@ from batchfiles.fixes.lines import (
     directive_of,
     launch_at,
     replaced,
+    stands_alone,
+    with_before,
     with_line,
     with_srun_option,
 )
@@ -34,8 +36,7 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
         meant = f"{refused[1]}={value}" if re.search(r"[A-Z0-9]", value) else refused[1]
         return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{meant}", 1))
     of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
-    alone = sum(other.line == one.line for other in script.header.directives) == 1
-    if not of_srun or not alone or not any(launch.srun for launch in script.training):
+    if not of_srun or not stands_alone(script, one.line) or not any(launch.srun for launch in script.training):
         return None
     option = f"--{directive.name}" + (f"={directive.value}" if directive.value is not None else "")
     lines = [line for at, line in enumerate(script.lines, 1) if at != one.line]
@@ -119,9 +120,8 @@ def _spelled(script: BatchScript, one: Finding) -> str | None:
     first = script.header.first_command
     if first is None or one.line < first:
         return with_line(script, one.line, right)
-    lines = [text for at, text in enumerate(script.lines, 1) if at != one.line]
-    at = max((other.line for other in script.header.directives), default=1)
-    return "\n".join([*lines[:at], right, *lines[at:]])
+    lines = directive_added(script, right.removeprefix("#SBATCH ")).split("\n")
+    return "\n".join([*lines[: one.line], *lines[one.line + 1 :]])
 
 
 def _in_name(script: BatchScript, one: Finding) -> str | None:
@@ -156,8 +156,7 @@ def _threads(script: BatchScript, one: Finding) -> str | None:
             return None  # a task has one CPU, or as many as its site gives
         cpus = "SLURM_CPUS_ON_NODE"
     threads = f"${cpus}" if each == 1 else f"$((({cpus} + {(each or 1) - 1}) / {each}))"
-    start = launch.outermost.line - 1
-    return "\n".join([*script.lines[:start], f"export OMP_NUM_THREADS={threads}", *script.lines[start:]])
+    return with_before(script, launch.outermost.line, f"export OMP_NUM_THREADS={threads}")
 
 
 def _log_name(script: BatchScript, _one: Finding) -> str | None:
@@ -272,10 +271,9 @@ def _any_node(script: BatchScript, one: Finding) -> str | None:
         return None
     if script.header.value("nodes") is not None:
         return _off(script, one)
-    alone = sum(other.line == one.line for other in script.header.directives) == 1
-    return (
-        with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}") if alone and "[" not in named else None
-    )
+    if "[" in named or not stands_alone(script, one.line):
+        return None
+    return with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}")
 
 
 SAFE: dict[str, Edit] = {

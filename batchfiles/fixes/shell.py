@@ -9,11 +9,13 @@ from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import (
     Edit,
     directive_added,
+    directive_named,
     exported,
     first_changed,
     launch_at,
     replaced,
     spliced,
+    with_before,
     with_line,
 )
 from batchfiles.fixes.worlds import with_hostfile
@@ -159,7 +161,7 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
         return None
     while re.match(r"#(?!SBATCH|!)", script.lines[at - 2]):  # what is told of the line below it
         at -= 1
-    return "\n".join([*script.lines[: at - 1], "set -eo pipefail", *script.lines[at - 1 :]])
+    return with_before(script, at, "set -eo pipefail")
 
 
 # They answer by their status, or their failure is nothing new: of a sweep, the other trainings go on.
@@ -295,7 +297,7 @@ def _behind_script(script: BatchScript, one: Finding) -> str | None:
 
 def _slots(script: BatchScript, one: Finding) -> str | None:
     match = re.match(r"([0-9]+) processes", one.text)
-    stated = next((each for each in script.header.directives if each.name in ("ntasks", "ntasks-per-node")), None)
+    stated = directive_named(script, "ntasks", "ntasks-per-node")
     if match is None:
         return None
     if stated is None:
@@ -376,7 +378,7 @@ def _on_one_node(script: BatchScript) -> str | None:
 
     Of a job with several tasks a node, only its author knows whether its program is one that srun starts (Lightning's).
     """
-    directive = next((each for each in script.header.directives if each.name == "nodes"), None)
+    directive = directive_named(script, "nodes")
     if directive is None or directive.value is None or (script.request.tasks_per_node or 1) > 1:
         return None
     line = script.lines[directive.line - 1]

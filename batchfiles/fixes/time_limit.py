@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import behind_srun, spliced
+from batchfiles.fixes.lines import behind_directives, behind_srun, directive_named, spliced, stands_alone
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -78,19 +78,16 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts)
     if deaf is not None:
         lines.insert(first - 1, _PASSES_ON)
-    at = max((one.line for one in script.header.directives), default=1)
-    added = []
+    at, added = behind_directives(script) - 1, []
     before = re.search(r"@[0-9]+$", script.header.value("signal") or "")
     for name, usual in _DIRECTIVES.items():
         option = usual.replace("@120", before[0]) if before is not None else usual
-        number = next((one.line for one in script.header.directives if one.name == name), None)
-        if script.header.value(name) == (option.partition("=")[2]):
-            continue
-        if number is None:
+        stated = directive_named(script, name)
+        if stated is None:
             added.append(f"#SBATCH {option}")
-        elif sum(one.line == number for one in script.header.directives) == 1:
-            comment = re.search(r"\s+#.*", lines[number - 1])
-            lines[number - 1] = f"#SBATCH {option}{comment[0] if comment else ''}"
+        elif script.header.value(name) != option.partition("=")[2] and stands_alone(script, stated.line):
+            comment = re.search(r"\s+#.*", lines[stated.line - 1])
+            lines[stated.line - 1] = f"#SBATCH {option}{comment[0] if comment else ''}"
     return "\n".join([*lines[:at], *added, *lines[at:]])
 
 
