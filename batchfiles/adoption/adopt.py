@@ -27,7 +27,7 @@ from batchfiles.adoption.start import (
     note_from_outside,
     start_of,
 )
-from batchfiles.rules.codes import Severity
+from batchfiles.rules.codes import Finding, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
@@ -107,6 +107,7 @@ def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top:
 def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> Adoption:
     path = script.path
     _refuse_carriage_returns(script)
+    faults = diagnosis_of(script).findings
     if len(script.commands) + len(script.assignments) > _MOST_STATEMENTS:
         raise AdoptionError(
             f"{path} runs more than {_MOST_STATEMENTS:,} commands and assignments, which nobody can check one by one",
@@ -131,8 +132,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     place = place_of(script, parts, folder, below_top)
     run = run_of(script, undecided, launch, start, account, place)
     read_container(script, launch, keys, account, place.base)
-    if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
-        keys.job["name"] = path.name  # as sbatch names it
+    keys.job.setdefault("name", path.name)  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
     starter = launchers.find(run.words)
@@ -165,13 +165,12 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     job_from_text(job, JOB_FILE)
     if cluster is not None:
         cluster_from_text(cluster, CLUSTER_FILE)
-    cured = _cured(original, launch, " ".join(run.words), keys)
+    cured = _cured(faults, launch, " ".join(run.words), keys)
     return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
 
 
-def _cured(script: BatchScript, launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
+def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
-    faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in CURED and one.severity is not Severity.NOTE)
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
@@ -201,38 +200,26 @@ def _leave_to(known: Any, keys: Keys, account: Account) -> None:
     others = {name: value for name, value in own.items() if site.get(name) != value}
     if others:
         keys.job["directives"] = {**others, **keys.of_job("directives")}
-    account.entries = [
-        _in_known(known, keys, others, one) if one.where is Where.CLUSTER else one for one in account.entries
-    ]
+    container, margin_s = keys.of_cluster("container"), keys.of_cluster("time_limit_signal").get("margin_s", 120)
+    stated = {
+        **{f"nodes: {name}": (value, getattr(known.node, name)) for name, value in keys.under("nodes").items()},
+        **{f"srun: {name}": (value, known.srun.get(name)) for name, value in keys.of_cluster("srun").items()},
+        "container: options": (container.get("options"), known.container.options),
+        "container": (container.get("image"), known.container.image),
+        "login_environment": (True, known.login_environment),
+        "USR1": (margin_s, known.time_limit_signal.margin_s),
+    }
 
+    def in_known(entry: Entry) -> Entry:
+        if entry.what.startswith("directives: "):
+            return entry._replace(where=Where.JOB) if entry.what.partition(": ")[2] in others else entry
+        if entry.what.startswith("prologue"):
+            has_it = entry.text.strip() in {text.strip().split("\n")[0] for text in known.prologue}
+            return entry if has_it else entry._replace(where=Where.LOST, what="the cluster file's prologue lacks it")
+        key = next((key for key in stated if f"{entry.what}:".startswith(f"{key}:")), "USR1")
+        ours, theirs = (str(value).lower() if isinstance(value, bool) else value for value in stated[key])
+        name = {"container": "container: image", "USR1": "time_limit_signal: margin_s"}.get(key, key)
+        what = f"{name} is {'not stated' if theirs is None else theirs} in the cluster file, and {ours} here"
+        return entry if ours == theirs else entry._replace(where=Where.LOST, what=what)
 
-def _in_known(known: Any, keys: Keys, moved: Collection[str], entry: Entry) -> Entry:
-    """Return what became of a line that a cluster file of its own would have stated."""
-    section, _, rest = entry.what.partition(": ")
-    name = rest.partition(":")[0]
-    if section == "directives":
-        return entry._replace(where=Where.JOB) if name in moved else entry
-    if section == "prologue":
-        has_it = entry.text.strip() in {text.strip().split("\n")[0] for text in known.prologue}
-        return (
-            entry if has_it else entry._replace(where=Where.LOST, what="the cluster file's prologue does not have it")
-        )
-    if section == "nodes":
-        ours, theirs, what = keys.under("nodes").get(name), getattr(known.node, name), f"nodes: {name}"
-    elif section == "srun":
-        ours, theirs, what = keys.under("srun").get(name), known.srun.get(name), entry.what
-    elif entry.what == "container: options":
-        ours, theirs, what = keys.of_cluster("container").get("options"), known.container.options, entry.what
-    elif section == "container":
-        ours, theirs, what = keys.of_cluster("container").get("image"), known.container.image, "container: image"
-    elif section == "login_environment":
-        ours, theirs, what = True, known.login_environment, section
-    else:
-        margin_s = keys.of_cluster("time_limit_signal").get("margin_s", 120)
-        ours, theirs, what = margin_s, known.time_limit_signal.margin_s, "time_limit_signal: margin_s"
-    if ours == theirs:
-        return entry
-    stated = "is not stated" if theirs is None else f"is {str(theirs).lower() if theirs is False else theirs}"
-    return entry._replace(
-        where=Where.LOST, what=f"{what} {stated} in the cluster file, and {ours} here".replace("True", "true")
-    )
+    account.entries = [in_known(one) if one.where is Where.CLUSTER else one for one in account.entries]

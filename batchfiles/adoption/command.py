@@ -66,7 +66,7 @@ def run_of(
         launch, words, inner = called, _program_words(called), ""
     else:
         words = _own_words(opened[1])
-        inner = _around(*opened, account, names_in(" ".join(word.source for word in words)))
+        inner = _around(*opened, account)
     env, set_there = _settings(opened[1], account)
     env = exported_to_ranks(opened[1]) | env
     inner = "".join(f"{line}\n" for line in [*place.move_of_command, *set_there]) + inner
@@ -242,19 +242,19 @@ def _in_reading(
     return script, launch
 
 
-def _around(script: BatchScript, launch: LaunchedProgram, account: Account, names: set[str]) -> str:
-    """Return what the shells of a rank do before the training, up to its own words; `names` are variables of these.
+def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> str:
+    """Return what the shells of a rank do before the training, up to its own words.
 
-    What trainjob does by itself is not among it. A chain of `a && b` stays one. Raises AdoptionError.
+    What tells ranks their places is not among it. A chain of `a && b` stays one. Raises AdoptionError.
     """
     text = ""
     while launch.outer is not None:
-        text = _before(script, launch, account, names | names_in(text)) + text
+        text = _before(script, launch, account) + text
         launch = launch.outer
     return text
 
 
-def _before(script: BatchScript, launch: LaunchedProgram, account: Account, names: set[str]) -> str:
+def _before(script: BatchScript, launch: LaunchedProgram, account: Account) -> str:
     whole = _text_of_shell(launch)
     if whole is None:
         return ""
@@ -291,10 +291,8 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account, name
             account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
-        if not (text and _sets_options(one)) and not _is_needed(one, names | names_in(text)):
-            account.note(
-                Where.NOWHERE, launch.line, _first_line(one), "trainjob does it for each rank, or it only prints"
-            )
+        if _only_tells(one) and not (text and text_of(one).startswith("set ")):  # what fails ends a shell with set -e
+            account.note(Where.TRAINJOB, launch.line, _first_line(one), "each rank is told its place, and has a log")
         elif any(text_of(two) in CONTAINERS for two in nodes_of(one, "command_name")):
             raise AdoptionError(
                 f"{script.path}:{launch.line} starts containers one after another in a rank's shell, and a job's ranks "
@@ -321,28 +319,12 @@ def _flat(node: Node, sign: str) -> list[tuple[Node, str]]:
     return [*_flat(left, "&&"), *_flat(right, sign)]
 
 
-def _sets_options(node: Node) -> bool:
-    """Return whether a statement of a rank's shell lets a failure end it: what else stands there may fail."""
-    return re.match(r"set\s+-\w*[eu]|set\s+-o\s+(?:errexit|nounset|pipefail)", text_of(node)) is not None
-
-
-def _is_needed(node: Node, names: set[str]) -> bool:
-    """Return whether a statement of a rank's shell does anything that trainjob does not do by itself."""
-    given = [text_of(one) for one in nodes_of(node, "variable_assignment")]
-    asked = [(one.start_byte, one.end_byte) for one in nodes_of(node, "command_substitution")]
-    commands = [
-        text_of(one).split()[0]
-        for one in nodes_of(node, "command")
-        if text_of(one).strip() and not any(first <= one.start_byte < last for first, last in asked)
-    ]
-    if given and not commands:
-        exports = text_of(node).startswith(("export", "declare -x"))
-        own = {one.partition("=")[0] for one in given}
-        return bool(own & names) or (exports and not own <= set(PLACE_VARIABLES))
-    if commands and all(name in (*FOR_THE_LOG, "wait", "trap", "exec") for name in commands):
-        return "exit" in text_of(node)
-    target = text_of(node).split()[1:2] if commands == ["cd"] else [""]
-    return not (target and re.fullmatch(r"\"?\$\{?(?:SLURM_SUBMIT_DIR|PWD)\}?\"?|\.", target[0]))
+def _only_tells(node: Node) -> bool:
+    """Return whether a statement of a rank's shell sets what trainjob tells each rank, or only prints."""
+    own = ("command_substitution", "process_substitution")
+    names = {text_of(one).partition("=")[0] for one in nodes_of(node, "variable_assignment")}
+    commands = {text_of(one).split()[0] for one in nodes_of(node, "command", outside=own) if text_of(one).strip()}
+    return bool(names or commands) and names <= set(PLACE_VARIABLES) and commands <= set(FOR_THE_LOG)
 
 
 def _text_of_shell(launch: LaunchedProgram) -> Word | None:

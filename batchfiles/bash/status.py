@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.bash.expansion import text_of
+from batchfiles.bash.statements import branch_halves
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -360,7 +361,7 @@ def _if(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_St
     done: list[_State] = []
     branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
     for branch in branches:
-        condition, body = _halves(branch)
+        condition, body = branch_halves(branch)
         going = [state for state in states if not state.leaves]
         done += [state for state in states if state.leaves]
         if not condition:
@@ -374,14 +375,6 @@ def _if(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_St
         done += walk.block(body, yes, tested=tested)
     # No branch was taken: if itself ends with 0.
     return [*done, *(replace(state, last=ZERO) for state in states)]
-
-
-def _halves(branch: Node) -> tuple[list[Node], list[Node]]:
-    inner = [child for child in branch.children if child.type not in ("elif_clause", "else_clause", "fi", "comment")]
-    if branch.type == "else_clause":
-        return [], inner[1:]
-    then = next((at for at, child in enumerate(inner) if child.type == "then"), len(inner))
-    return inner[1:then], inner[then + 1 :]
 
 
 def _loop(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_State]:

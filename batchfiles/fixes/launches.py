@@ -206,12 +206,10 @@ SAFE: dict[str, Edit] = {
     "tasks-times-torchrun": _one_launcher_a_node,
     "rank-expanded-early": _for_each_rank,
     "variable-in-quotes": _with_values,
-    "old-option": replaced(r"--(cpu|mem)_bind\b", r"--\1-bind"),
     "old-launcher": replaced(r"\S*python[\d.]* -m torch\.distributed\.launch --use[-_]env", "torchrun"),
 }
 UNSAFE: dict[str, Edit] = {
     "gpus-unused": _gpus_of_node,
     "more-processes-than-gpus": _gpus_of_node,
     "nnodes-range-on-one-node": replaced(r"--nnodes[= ]\S+", "--nnodes=1"),
-    "cpu-bind-beyond": replaced(r"--cpu-bind=\S+", "--cpu-bind=cores"),
 }

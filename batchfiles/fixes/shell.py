@@ -11,7 +11,6 @@ from batchfiles.fixes.lines import (
     directive_added,
     directive_named,
     exported,
-    first_changed,
     launch_at,
     replaced,
     spliced,
@@ -276,10 +275,6 @@ def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
     )
 
 
-def _only_if_set(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"(--?[A-Za-z][\w-]*) \$\{?(\w+)\}?(?=\s|$)", r'${\2:+\1 "$\2"}')(script, one)
-
-
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
     if "where the script belongs" in one.text:
         return replaced(r"(?<=[\s\"'])python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
@@ -421,14 +416,6 @@ def _ended_above(script: BatchScript, one: Finding) -> str | None:
 _LONG_DASH = re.compile("(?<![\\w-])[\u2010-\u2015\u2212]+(?=[A-Za-z][\\w-])")
 
 
-def _of_ascii(script: BatchScript, one: Finding) -> str | None:
-    def plain(line: str) -> str:
-        line = _LONG_DASH.sub("--", line).translate(str.maketrans("\u201c\u201d\u2018\u2019", "\"\"''"))
-        return re.sub("(?<![\\w])[\u2010-\u2015\u2212](?=[A-Za-z\u2010-\u2015-])", "-", line)
-
-    return first_changed(script, one, plain)
-
-
 def _with_blanks(script: BatchScript, one: Finding) -> str | None:
     def apart(match: re.Match[str]) -> str:
         sign, value = "=" if match[3] == "==" else match[3], match[4] or '""'
@@ -436,13 +423,6 @@ def _with_blanks(script: BatchScript, one: Finding) -> str | None:
 
     pattern = r"(\[\[?\s+)\"?(\$\{?\w+\}?)\"?(==?|!=)(\"?[\w.-]*\"?)(\s+\])"
     return replaced(pattern, apart)(script, one)
-
-
-def _from_zero(script: BatchScript, one: Finding) -> str | None:
-    sizes = re.match(r"--array=1-([0-9]+)(?:%[0-9]+)?, and (\w+) has elements 0 to ([0-9]+)$", one.text)
-    if sizes is None or int(sizes[1]) != int(sizes[3]) + 1:
-        return None
-    return replaced(rf"\$\{{{sizes[2]}\[\"?\$?\{{?(\w+)\}}?\"?\]\}}", rf"${{{sizes[2]}[$((\1 - 1))]}}")(script, one)
 
 
 def _with_gpus(match: re.Match[str]) -> str:
@@ -480,9 +460,7 @@ def _until_ray_answers(script: BatchScript, one: Finding) -> str | None:
 
 SAFE: dict[str, Edit] = {
     "argument-swallowed": _ended_above,
-    "typographic-sign": _of_ascii,
     "test-always-true": _with_blanks,
-    "array-beyond-list": _from_zero,
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
     "shebang-wrong": _shebang,
@@ -490,7 +468,6 @@ SAFE: dict[str, Edit] = {
         script, 1, re.sub(r"\b(?:da)?sh\b", "bash", script.lines[0], count=1)
     ),
     "hostfile-name-shared": _own_hostfile,
-    "empty-argument": _only_if_set,
     "option-before-script": _behind_script,
     "array-quoted": _elements,
     "broken-continuation": _continued,

@@ -15,6 +15,7 @@ from tests.support import small_cifar, sshd_hosts
 from tests.support.programs import ran
 from tests.support.provisioned import PYTHON, Administrator, plain
 from tests.support.sshd_hosts import Site
+from trainjob.provision.events import HostDone
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -126,6 +127,7 @@ def test_a_broken_virtualenv_is_built_anew_beside_and_the_old_one_goes_when_aske
     assert not broken.exists()
 
 
+@pytest.mark.full
 def test_horovod_on_a_pod_is_for_the_sdks_own_open_mpi(repaired: Any, administrator: Any, site: Any) -> None:
     key = f"py3.8-torch{sdk.TORCH}+cpu-mpi{sdk.MPI}-x86_64-horovod-0.28.1"
     kept = administrator.cache / "trainjob/provision" / key
@@ -142,14 +144,8 @@ def test_horovod_on_a_pod_is_for_the_sdks_own_open_mpi(repaired: Any, administra
 
 
 @pytest.fixture(scope="module")
-def mistakes(repaired: Any, administrator: Any, site: Any, python38: str) -> dict[str, Any]:
-    good = {
-        "sdk_venv_kind": "poplar",
-        "sdk_venv_python": python38,
-        "sdk_venv_archive": f"/mnt/sdk/{sdk.ARCHIVE}",
-        "sdk_venv_sha256": sdk.sha256_of(site.at_shared(f"/mnt/sdk/{sdk.ARCHIVE}")),
-        "sdk_venv_wheelhouse": "/mnt/wheels",
-    }
+def mistakes(repaired: Any, administrator: Any, site: Any, python38: str) -> dict[str, HostDone]:
+    """What is refused before anything is built, beside a host without a mistake."""
     site.hosts["pod2"].at("/srv/theirs").mkdir()
     cases: dict[str, dict[str, Any]] = {
         "checksum": {"sdk_venv_sha256": "0" * 64},
@@ -157,15 +153,37 @@ def mistakes(repaired: Any, administrator: Any, site: Any, python38: str) -> dic
         "python": {"sdk_venv_python": "python3.99"},
         "tag": with_sdk(site, "sdk39"),
         "torch": {**with_sdk(site, "old-sdk"), "sdk_venv_torch": "2.0.1"},
-        "missing": {**with_sdk(site, "old-sdk")},
         "absent": {"sdk_venv_archive": "/nowhere/sdk.tar.gz"},
         "theirs": {"sdk_venv_path": "/srv/theirs", "ansible_host": "pod2"},
         "denied": {"ansible_user": "ml", "ansible_python_interpreter": "/usr/bin/python3"},
+        "untouched": {},
+    }
+    return failed(administrator, site, python38, cases)
+
+
+@pytest.fixture(scope="module")
+def built_wrongly(repaired: Any, administrator: Any, site: Any, python38: str) -> dict[str, HostDone]:
+    """What shows once a virtualenv is built."""
+    cases: dict[str, dict[str, Any]] = {
+        "missing": with_sdk(site, "old-sdk"),
         "broken": {"sdk_venv_kind": "cpu", "sdk_venv_torch": "9.9.9"},
         "cuda": {"sdk_venv_kind": "cuda", "sdk_venv_torch": sdk.TORCH},
         "gpu": CUDA,
         "gpu-elsewhere": {**CUDA, "sdk_venv_needs_gpu": False},
-        "untouched": {},
+    }
+    return failed(administrator, site, python38, cases)
+
+
+def failed(
+    administrator: Administrator, site: Site, python38: str, cases: dict[str, dict[str, Any]]
+) -> dict[str, HostDone]:
+    """Provision a host of its own for each case in one run that fails, and return how those ended that failed."""
+    good = {
+        "sdk_venv_kind": "poplar",
+        "sdk_venv_python": python38,
+        "sdk_venv_archive": f"/mnt/sdk/{sdk.ARCHIVE}",
+        "sdk_venv_sha256": sdk.sha256_of(site.at_shared(f"/mnt/sdk/{sdk.ARCHIVE}")),
+        "sdk_venv_wheelhouse": "/mnt/wheels",
     }
     hosts = {
         name: {
@@ -200,33 +218,53 @@ def with_sdk(site: Site, folder: str) -> dict[str, str]:
         ("python", ["python3.99 is not on this host", "Name an interpreter of the hosts with python:"]),
         ("tag", ["is for Python 3.9, and this interpreter", "is 3.8: set python:"]),
         ("torch", ["needs torch 1.13.1", "torch: says 2.0.1: take torch: out"]),
-        ("missing", ["neither the index nor the wheelhouse has torch==1.13.1", "for this Python: add the wheels"]),
         ("absent", ["/nowhere/sdk.tar.gz is neither on this host nor on the machine that runs Ansible"]),
         ("theirs", ["/srv/theirs is there and was not made by these playbooks: move it away"]),
         ("denied", ["ml may not write to /srv (owner root, mode 0755)", "or run with --become"]),
+    ],
+)
+def test_each_refusal_says_what_to_do(mistakes: dict[str, HostDone], name: str, message: list[str]) -> None:
+    check_why(mistakes[name].why, message)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", ["neither the index nor the wheelhouse has torch==1.13.1", "for this Python: add the wheels"]),
+        ("broken", ["neither the index nor the wheelhouse has torch==9.9.9", "for this Python: add the wheels"]),
         ("cuda", ["its health check fails: this torch 2.0.1 was built without CUDA"]),
         (
             "gpu",
             ["no GPU that torch 2.9.0, built for CUDA 13.0, can use: see what nvidia-smi says", "needs_gpu: false"],
         ),
-        ("broken", ["neither the index nor the wheelhouse has torch==9.9.9", "for this Python: add the wheels"]),
     ],
 )
-def test_each_failure_says_what_to_do(mistakes: dict[str, Any], name: str, message: list[str]) -> None:
-    why = mistakes[name].why
+def test_each_failure_says_what_to_do(built_wrongly: dict[str, HostDone], name: str, message: list[str]) -> None:
+    check_why(built_wrongly[name].why, message)
+
+
+def check_why(why: str, message: list[str]) -> None:
     for text in message:
         assert text in why, why
     assert "Traceback" not in why
 
 
-@pytest.mark.parametrize("name", ["untouched", "gpu-elsewhere"])
-def test_a_host_without_a_mistake_is_not_held_up(name: str, mistakes: dict[str, Any], site: Any) -> None:
-    assert name not in mistakes
-    assert site.hosts["pod1"].at(f"/srv/{name}/venv").is_symlink()
+def test_a_host_without_a_mistake_is_not_held_up(mistakes: dict[str, HostDone], site: Any) -> None:
+    assert "untouched" not in mistakes
+    assert site.hosts["pod1"].at("/srv/untouched/venv").is_symlink()
+    check_nothing_half_made(mistakes, site)
 
 
-def test_nothing_half_made_is_in_place(mistakes: dict[str, Any], site: Any) -> None:
-    for name in mistakes:
+@pytest.mark.full
+def test_a_gpu_that_is_elsewhere_is_not_looked_for(built_wrongly: dict[str, HostDone], site: Any) -> None:
+    assert "gpu-elsewhere" not in built_wrongly
+    assert site.hosts["pod1"].at("/srv/gpu-elsewhere/venv").is_symlink()
+    check_nothing_half_made(built_wrongly, site)
+
+
+def check_nothing_half_made(failures: dict[str, HostDone], site: Site) -> None:
+    for name in failures:
         for host in site.hosts.values():
             place = host.at(f"/srv/{name}/venv")
             assert not place.exists() or place.is_symlink(), place

@@ -213,7 +213,12 @@ MISTAKES = {
 HANGS = ("uneven batches", "a rank that never calls")
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+LONGER = ("a device_id that is another rank's", "a tensor of the CPU in a collective", "uneven batches")
+
+
+@pytest.mark.parametrize(
+    "mistake", [pytest.param(one, marks=pytest.mark.full if one in LONGER else ()) for one in MISTAKES]
+)
 def test_a_mistake_is_an_error_with_its_line_and_no_hang(tmp_path: Path, mistake: str) -> None:
     script, words = MISTAKES[mistake]
     ended = ranks(tmp_path, script, TRAINJOB_STANDIN_HANG_S="6" if mistake in HANGS else "100")

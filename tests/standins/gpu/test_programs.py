@@ -31,8 +31,13 @@ COMMANDS: dict[str, tuple[list[str], int, str]] = {
     "what scripts call of torch on one GPU": (["operators.py"], 0, "bad 0"),
 }
 
-# Tensor parallelism runs on FSDP2, and ImageNet with torchrun and nanoGPT on DDP, too; DTensors have replaced FSDP1.
-LONGER = {"the FSDP2 tutorial", "the FSDP1 tutorial", "the DDP tutorial"}
+# ImageNet with torchrun and nanoGPT run on DDP, too, and DTensors have replaced FSDP1.
+LONGER = {
+    "the DDP tutorial",
+    "the DDP tutorial with mp.spawn, and a model on two GPUs",
+    "the FSDP1 tutorial",
+    "tensor parallelism, alone and with FSDP2",
+}
 
 # Scripts on packages that have a virtualenv of their own.
 OF_PACKAGES: dict[str, tuple[list[str], int, str]] = {

@@ -127,10 +127,8 @@ def test_a_pods_loaders_are_measured(here: Here, tmp_path: Path) -> None:
     assert (tmp_path / "figures.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("samples", "micro_batch", "steps"),
-    [(4_100, 16, [8, 1, 1, 1]), pytest.param(50_000, 64, [24, 3, 3, 3], marks=pytest.mark.full)],
-)
+@pytest.mark.full
+@pytest.mark.parametrize(("samples", "micro_batch", "steps"), [(4_100, 16, [8, 1, 1, 1]), (50_000, 64, [24, 3, 3, 3])])
 def test_the_lessons_four_steps_are_one_table(here: Here, samples: int, micro_batch: int, steps: list[int]) -> None:
     asked = ("--samples", str(samples), "--micro-batch", str(micro_batch))
     rows = here.json("bench", "scaling", "--lessons", *asked)

@@ -70,6 +70,7 @@ def test_what_a_script_without_a_seed_loses_is_named(here: Here) -> None:
     assert [one["code"] for one in verdict["findings"]] == ["rng"]
 
 
+@pytest.mark.full
 def test_a_script_without_a_seed_that_nothing_can_judge_is_inconclusive(here: Here) -> None:
     # At a signal it saves and ends, so nothing of it went on past its checkpoint.
     verdict = verify_plain(here, "--unseeded", by="time-limit", code=1)
@@ -107,7 +108,12 @@ def test_the_hook_changes_nothing_that_the_script_prints(here: Here) -> None:
 
 @pytest.mark.parametrize(
     ("loss", "gradients", "is_divided"),
-    [("loss", "", False), ("loss / 2", "", True), ("loss", "model.weight.grad /= 2", True), ("a + b / 2", "", True)],
+    [
+        ("loss", "", False),
+        ("loss / 2", "", True),
+        pytest.param("loss", "model.weight.grad /= 2", True, marks=pytest.mark.full),
+        pytest.param("a + b / 2", "", True, marks=pytest.mark.full),
+    ],
 )
 def test_division_of_micro_batches_is_seen(here: Here, loss: str, gradients: str, is_divided: bool) -> None:
     here.write(
@@ -198,7 +204,11 @@ torch.save(model.state_dict(), "last.pt")
 
 
 @pytest.mark.parametrize(
-    ("words", "codes"), [((), []), (("--fault", "accumulation-not-divided"), ["accumulation-not-divided"])]
+    ("words", "codes"),
+    [
+        ((), []),
+        pytest.param(("--fault", "accumulation-not-divided"), ["accumulation-not-divided"], marks=pytest.mark.full),
+    ],
 )
 def test_ranks_are_compared_with_one(here: Here, words: tuple[str, ...], codes: list[str]) -> None:
     here.write("ddp.py", PLAIN.with_name("ddp.py").read_text())
