@@ -115,6 +115,11 @@ def _printf(shell: ShellReader, command: ShellCommand) -> None:
             shell.leave_open(name, command.text, command.line, is_array=bool(subscript))
 
 
+def _getopts(shell: ShellReader, command: ShellCommand) -> None:
+    for name in (*(word.text for word in command.words[2:3]), "OPTARG", "OPTIND"):
+        shell.leave_open(name, command.text, command.line)
+
+
 def _let(shell: ShellReader, command: ShellCommand) -> None:
     for name in names_calculated(" ".join(word.text for word in command.words[1:])):
         shell.leave_open(name, command.text, command.line)
@@ -241,6 +246,7 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "shift": _shift,
     "printf": _printf,
     "let": _let,
+    "getopts": _getopts,
     "eval": _eval,
     "source": _source,
     ".": _source,

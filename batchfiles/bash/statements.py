@@ -162,6 +162,7 @@ def _compared(sign: str, *sides: Value, is_pattern: bool) -> _Truth:
 def _if(shell: ShellReader, node: Node) -> None:
     branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
     before, arrays = dict(shell.variables.values), dict(shell.variables.arrays)
+    open_before = set(shell.variables.undecided)
     ends: list[tuple[dict[str, Value], bool]] = []
     outer_conditions, outer_dead, outer_within = shell.conditions, shell.dead, shell.within
     taken, tests, undecided = _Truth(holds=False), "", False
@@ -186,6 +187,7 @@ def _if(shell: ShellReader, node: Node) -> None:
         taken = verdict if verdict.holds else taken
         undecided = undecided or (verdict.holds is None and branch.type != "else_clause" and not taken.holds)
     shell.conditions, shell.dead = outer_conditions, outer_dead
+    shell.variables.undecided |= open_before if undecided else set()
     _merge(shell, before, ends, undecided=undecided)
 
 

@@ -30,7 +30,7 @@ class Code(NamedTuple):
 
 _TIME_LIMIT = (
     "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is "
-    "repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints)."
+    "repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming)."
 )
 _ERRORS = {
     "nnodes-missing": (
