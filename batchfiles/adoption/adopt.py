@@ -27,7 +27,7 @@ from batchfiles.adoption.start import (
     note_from_outside,
     start_of,
 )
-from batchfiles.rules.codes import Severity
+from batchfiles.rules.codes import Finding, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
@@ -107,6 +107,7 @@ def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top:
 def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> Adoption:
     path = script.path
     _refuse_carriage_returns(script)
+    faults = diagnosis_of(script).findings
     if len(script.commands) + len(script.assignments) > _MOST_STATEMENTS:
         raise AdoptionError(
             f"{path} runs more than {_MOST_STATEMENTS:,} commands and assignments, which nobody can check one by one",
@@ -131,8 +132,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     place = place_of(script, parts, folder, below_top)
     run = run_of(script, undecided, launch, start, account, place)
     read_container(script, launch, keys, account, place.base)
-    if "name" not in keys.job and any("SLURM_JOB_NAME" in line for line in script.lines):
-        keys.job["name"] = path.name  # as sbatch names it
+    keys.job.setdefault("name", path.name)  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
     starter = launchers.find(run.words)
@@ -165,13 +165,12 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     job_from_text(job, JOB_FILE)
     if cluster is not None:
         cluster_from_text(cluster, CLUSTER_FILE)
-    cured = _cured(original, launch, " ".join(run.words), keys)
+    cured = _cured(faults, launch, " ".join(run.words), keys)
     return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
 
 
-def _cured(script: BatchScript, launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
+def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
-    faults = diagnosis_of(script).findings
     cured = dict.fromkeys(one.code for one in faults if one.code in CURED and one.severity is not Severity.NOTE)
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept

@@ -51,6 +51,7 @@ _GIVES_STATUS = re.compile(r"(?<!\$)\(\(|\blet\s|\w+\s+-\w*f\s")  # of a result 
 _PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
+_AFTER = "a job ends with its training, and its nodes' own disks are emptied: have the program do it, or another job"
 _REQUEUED = "the job is requeued by itself: --max-attempts limits how often"
 _SIGNALLED = "a job has handlers of its own: ranks that handle USR1 get it before the time limit, and it starts again"
 
@@ -161,7 +162,7 @@ def after_training(around: Surroundings, one: Statement) -> Decision:
             return Decision(Where.TRAINJOB, "the job ends with the code of its ranks")
     elif _writes_nothing(commands) and all(_prints(two) or two.name in ("set", "exit", "wait") for two in commands):
         return Decision(Where.NOWHERE, "it only prints")
-    return Decision(Where.LOST, "a job ends with its training: submit it as a job of its own, with --after")
+    return Decision(Where.LOST, _AFTER)
 
 
 _NOTHING = Needs(frozenset(), frozenset())
@@ -334,22 +335,6 @@ def _trapped(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return around.of_handler(handler, signals)
 
 
-_ASKS_FOR = re.compile(r"(?:if\s+)?\[\[?\s+-n\s+\"?\$\{?(\w+)(?::?-)?\}?\"?\s+\]")
-
-
-def _from_outside(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
-    """Tell what only a variable of the submitting shell switches on, and no word of the command has."""
-    asked = _ASKS_FOR.match(one.text)
-    if asked is None or not one.assignments or one.commands or re.search(r"\bel(?:se|if)\b", one.text):
-        return None
-    is_set = any(two.name == asked[1] for two in around.script.assignments)
-    names = {two.name for two in one.assignments}
-    if is_set or not may_be_unset(asked[1]) or names & needs.all or not names & around.consumed:
-        return None
-    what = f"only if sbatch's environment has set {asked[1]}, and the job's command lacks its words: state them there"
-    return Decision(Where.LOST, what)
-
-
 def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     """Tell what reads or runs a file that no copy of the project has."""
     commands = [two for two in one.commands if two.name not in ("echo", "printf")]
@@ -378,12 +363,14 @@ def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision 
     return None
 
 
-def _shell_set(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+def _shell_set(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Leave out options that job scripts have, or that only print; any other changes what follows, and is kept."""
     if not one.commands or not all(_OF_CHECKS.fullmatch(two.text) for two in one.commands):
         return None
     if all(_OF_PRINTS.fullmatch(two.text) for two in one.commands):
         return Decision(Where.NOWHERE, "it only prints")
+    if needs.prologue and re.search(r"\s-\w*u|nounset", one.text):
+        return None  # a prologue has no set -u by itself
     return Decision(Where.TRAINJOB, "job scripts have set -euo pipefail")
 
 
@@ -604,7 +591,6 @@ _BEFORE: tuple[Rule, ...] = (
     _secret,
     _reads_secrets,
     _declared_by_text,
-    _from_outside,
     _beside,
     _assigned,
     _declared,

@@ -78,7 +78,7 @@ _OTHER_TONGUES = re.compile(r"(\b(?:awk|perl|sed)\b[^'\"|;\n]*)'[^']*'")
 def takes_arguments(text: str) -> bool:
     """Return whether a text of shell reads an argument of the file, and not of a program that it writes."""
     text = re.sub(r"<<-?\s*['\"\\](\w+).*?\n\s*\1\b", "", text, flags=re.DOTALL)
-    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})", _OTHER_TONGUES.sub(r"\1", text)) is not None
+    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})|\bgetopts\s", _OTHER_TONGUES.sub(r"\1", text)) is not None
 
 
 @dataclass(frozen=True)

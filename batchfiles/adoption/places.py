@@ -129,6 +129,9 @@ def _is_on_node(folder: str) -> bool:
     return _BELOW_ON_NODE.fullmatch(folder) is not None
 
 
+_OR_ENDS = re.compile(r"cd\s[^;&|]*\|\|\s*(?:exit|return|die|\{)(?![\s\S]*\bcd\s)[\s\S]*")
+
+
 class _Moves:
     def __init__(self, folder: Path, depth: int) -> None:
         self.folder, self.depth = folder, depth
@@ -141,7 +144,8 @@ class _Moves:
             for one in part.commands:
                 if one.name not in ("cd", "pushd", "popd"):
                     continue
-                move = self._move(one) if part.kind == "command" and part.role in (Role.PLAIN, Role.REQUIRED) else None
+                is_plain = part.kind == "command" or _OR_ENDS.fullmatch(part.text) is not None
+                move = self._move(one) if is_plain and part.role in (Role.PLAIN, Role.REQUIRED) else None
                 if move is not None:
                     found[part.span] = move
                 elif _is_on_node(self.stack[-1]):

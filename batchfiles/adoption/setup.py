@@ -118,6 +118,7 @@ def read_setup(
         lines.insert(0, (f"set -- {shlex.join(script.arguments)}", "the arguments of the file"))
     _fill_prologue(lines, keys, goes_on=goes_on)
     _log_in(script, launch, needs, lines, keys, account)
+    _note_unset(script, account)
 
 
 def _decided(around: Surroundings, needs: Needs) -> tuple[list[tuple[Statement, Decision]], Needs]:
@@ -269,6 +270,23 @@ def _log_in(
         if holds:
             keys.cluster["login_environment"] = True
             account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
+
+
+def _note_unset(script: BatchScript, account: Account) -> None:
+    """Say which variables only the shell that submits the file may have set: where the file has a default or a test."""
+    given = {one.name for one in script.assignments if not re.search(rf"\$\{{?{one.name}\b", one.text)}
+    found: dict[str, int] = {}
+    for at, line in enumerate(script.lines, 1):
+        given |= set(re.findall(r"\bfor\s+(\w+)\s+in\b", line))
+        for names in _MAY_BE_SET.findall("" if line.lstrip().startswith("#") else line):
+            found.setdefault(names[0] or names[1], at)
+    names = [name for name in found if name not in given and may_be_unset(name)]
+    if names:
+        what = "jobs get no variables of the shell that submits them: state in env what they should have"
+        account.note(Where.LOST, found[names[0]], ", ".join(f"${name}" for name in names), what)
+
+
+_MAY_BE_SET = re.compile(r"\$\{(\w+):?[-=?]|\[\s+(?:!\s+)?-[nzv]\s+[\"']?\$?\{?(\w+)")
 
 
 def _in_login_shell(launch: LaunchedProgram) -> bool:

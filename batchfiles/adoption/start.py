@@ -101,9 +101,10 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             "a job runs one",
             "adopt the file with one of them, and give the others as a sweep",
         )
-    if chosen.layer("mpirun") is not None:
+    if (starter := chosen.layer("mpirun")) is not None:
         raise AdoptionError(
-            f"{script.path}:{chosen.line} starts its ranks by mpirun, and a job's own command is started by srun",
+            f"{script.path}:{chosen.line} starts its ranks by {starter.words[0].text}, and a job's own command is "
+            "started by srun",
             "start them with srun, if they need no MPI",
         )
     if chosen.launcher is not None and not chosen.program:
@@ -172,6 +173,9 @@ def is_once_per_node(launch: LaunchedProgram) -> bool:
     )
 
 
+_NOT_ASKED = (
+    "no directive asks for GPUs, and the file looks at some: fill in accelerators of nodes, 0 if there are none"
+)
 _FILL_IN = "fill in nodes and instances"
 _FROM_OUTSIDE = (
     ("--nodes", r"SLURM_(?:NNODES|JOB_NUM_NODES|JOB_NODELIST|NODELIST|NTASKS|NPROCS)\b", ("nodes", "ntasks"), _FILL_IN),
@@ -223,6 +227,7 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
         return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
     cpus = _cpus(script, launch, tasks, gpus)
     if not gpus and _has_gpus(script):
+        account.note(Where.LOST, launch.line, "GPUs", _NOT_ASKED)
         return AdoptedStart(nodes, tasks, "rank", max(tasks, _gpus_chosen(script, launch)), cpus)
     if 0 < gpus < tasks:
         account.changes.append(
@@ -302,14 +307,21 @@ def _of_launcher(
     total = number_of(launch.launcher, "num_processes", "world_size")
     if own is None and total is not None:
         own = max(1, total // nodes)
+        if total != own * nodes:
+            account.changes.append(
+                f"line {launch.line}: {total} processes on {nodes} nodes; the job starts {own * nodes}"
+            )
     stated = option(launch.launcher, *_PROCESSES)
     if own is None and stated is not None and stated.text in ("auto", "gpu"):  # one for each that it sees
         own = _gpus_chosen(script, launch) or None
-    if own is None and stated is not None and not gpus and stated.text not in ("auto", "gpu", "cpu"):
-        what = "only a run knows the processes of a node: fill in instances, and accelerators of nodes"
+    is_open = stated is not None and stated.text not in ("auto", "gpu", "cpu") and not (gpus and stated.commands())
+    if own is None and is_open:
+        what = f"only a run knows it, and the job starts {gpus or 1} on each node: fill in instances"
         account.note(Where.LOST, launch.line, "the number of processes", what)
     if not gpus:
         has_gpus = _has_gpus(script) or (script.request.exclusive and (own or 1) > 1)
+        if has_gpus:
+            account.note(Where.LOST, launch.line, "GPUs", _NOT_ASKED)
         return own or 1, (own or 1) if has_gpus else 0
     # torchrun's default is one process, and not one for each GPU.
     is_torchrun = launch.launcher is not None and launch.launcher.name == "torchrun"

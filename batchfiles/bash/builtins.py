@@ -100,12 +100,6 @@ def _elements(command: ShellCommand, value: Value, name: Word) -> list[Word]:
     return [Word(text.with_text(word), name.source, quoted=True, line=command.line) for word in first.split()]
 
 
-def _unset(shell: ShellReader, command: ShellCommand) -> None:
-    for word in command.words[1:]:
-        shell.variables.values.pop(word.text, None)
-        shell.variables.arrays.pop(word.text, None)
-
-
 def _shift(shell: ShellReader, command: ShellCommand) -> None:
     given = shell.variables.arrays.get("@")
     if given is not None:
@@ -119,6 +113,11 @@ def _printf(shell: ShellReader, command: ShellCommand) -> None:
         name, subscript = words[2].partition("[")[::2]
         if name.isidentifier():
             shell.leave_open(name, command.text, command.line, is_array=bool(subscript))
+
+
+def _getopts(shell: ShellReader, command: ShellCommand) -> None:
+    for name in (*(word.text for word in command.words[2:3]), "OPTARG", "OPTIND"):
+        shell.leave_open(name, command.text, command.line)
 
 
 def _let(shell: ShellReader, command: ShellCommand) -> None:
@@ -244,10 +243,10 @@ _BUILTINS: dict[str, Callable[[ShellReader, ShellCommand], None]] = {
     "mapfile": _read,
     "readarray": _read,
     **dict.fromkeys(("cd", "pushd", "popd"), _change_folder),
-    "unset": _unset,
     "shift": _shift,
     "printf": _printf,
     "let": _let,
+    "getopts": _getopts,
     "eval": _eval,
     "source": _source,
     ".": _source,

@@ -45,6 +45,10 @@ class ShellCommand:
         """The command's own name, without its folder."""
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
+    def inside(self, *what: str) -> bool:
+        """Return whether it is part of one of these."""
+        return not set(what).isdisjoint(self.within)
+
     @property
     def literals(self) -> tuple[str, ...]:
         """The words that do not depend on variables: several commands of one line differ in them."""

@@ -68,7 +68,8 @@ class Value:
 
 def unknown(*origins: str) -> Value:
     """Return a value of which only the origins are known."""
-    name = origins[0] if origins and re.fullmatch(r"\w+|[@*#?]", origins[0]) else ""
+    named = [one for one in origins if not one.startswith(("unset ", "kept back "))]
+    name = named[0] if len(named) == 1 and re.fullmatch(r"\w+|[@*#?]", named[0]) else ""
     return Value(HOLE, frozenset(origins), (f"${name}" if name else "",))
 
 

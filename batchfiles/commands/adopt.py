@@ -75,6 +75,7 @@ def adopt(
     known = None if cluster is None else slurm_cluster(cluster)
     options, own = _of_sbatch(arguments or ())
     mapped = dict(mapped_folder(text) for text in maps or ())
+    _refuse_what_bash_refuses(file)
     adoption = adopted(file, Path.cwd(), own, known, projects.find(Path.cwd()).start, options)
     texts = {JOB_FILE: adoption.job, **({} if adoption.cluster is None else {CLUSTER_FILE: adoption.cluster})}
     _refuse_unplannable(file, texts, cluster)
@@ -104,6 +105,18 @@ def adopt(
         used = cluster or os.path.join(".", paths[CLUSTER_FILE])
         typer.echo(f"then: trainjob plan --cluster {used} --job {paths[JOB_FILE]}")
     fail_unless(is_proved)
+
+
+def _refuse_what_bash_refuses(file: Path) -> None:
+    """Raise UserError for a file whose grammar is wrong: what stands below the fault never runs."""
+    from batchfiles.rules.codes import Severity
+    from batchfiles.rules.diagnosis import asked_bash
+    from batchfiles.slurm.request import SiteFacts
+    from batchfiles.slurm.script import read_script
+
+    for fault in asked_bash(read_script(file, SiteFacts())):
+        if fault.severity is Severity.ERROR:
+            raise UserError(f"{file}:{fault.line} is no bash: {fault.text}", "mend it first: trainjob doctor names it")
 
 
 def _refuse_unplannable(file: Path, texts: dict[str, str], cluster: str | None) -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile, islice
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, found
+from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript
 from batchfiles.slurm.servers import awaited_by_sleep
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
 from trainjob.contract.programs.secrets_in_shell import secrets_in
-from trainjob.contract.programs.slurm_options import read_options
 
+_GIVEN = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL")
 _VISIBLE = "CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
 
 
@@ -49,17 +51,15 @@ def devices(script: BatchScript) -> Iterator[Finding]:
         return
     gpus = script.request.gpus_per_node
     for one in chosen:
-        given = [int(part) for part in one.value.text.split(",") if number(part) is not None]
+        given = max((int(part) for part in one.value.text.split(",") if number(part) is not None), default=0)
         # Where Slurm confines a job, its own GPUs begin with 0.
         is_certain = one.value.fixed and not script.request.exclusive and "if" not in one.within
-        if gpus and given and is_certain and max(given) >= gpus:
+        if gpus and is_certain and given >= gpus:
             text = f"{one.name}={one.value.text}, and the job has {gpus} GPU{'s' * (gpus != 1)} a node"
             yield found("device-beyond-gpus", one, text)
             return
-        if one.value.text and not one.value.comes_from(
-            "CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "GPU_DEVICE_ORDINAL"
-        ):
-            yield found("sets-visible-devices", one, f"{one.name}={one.value.text.replace(HOLE, '…')}")
+        if one.value.text and not one.value.comes_from(*_GIVEN):
+            yield found("sets-visible-devices", one, f"{one.name}={one.value.text}")
             return
 
 
@@ -92,11 +92,12 @@ def collectives(script: BatchScript) -> Iterator[Finding]:
     reported: set[str] = set()
     for one in script.assigned(r"(?:NCCL|CUDA|TORCH|RCCL|HIP|AMD|FI|GLOO)_\w+|LOGLEVEL"):
         code = _about_setting(one.name, one.value.text)
-        if code == "nccl-slow-path" and one.name in _BETWEEN_NODES and script.request.nodes == 1:
+        of_one = script.request.nodes == 1 and (one.name in _BETWEEN_NODES or script.request.gpus_per_node == 1)
+        if code == "nccl-slow-path" and of_one:
             continue
         if code is not None and code not in reported:
             reported.add(code)
-            yield found(code, one, f"{one.name}={one.value.text.replace(HOLE, '…')[:40]}")
+            yield found(code, one, f"{one.name}={one.value.text[:40]}")
 
 
 def _about_setting(name: str, value: str) -> str | None:
@@ -114,38 +115,28 @@ def _about_setting(name: str, value: str) -> str | None:
 
 
 _INSTALLS = re.compile(
-    r"(?:\S*/)?(?:pip3?|conda|mamba|micromamba) (?:\S+ )*?(?:install|create|env create|env "
-    r"update)\b|(?:\S*/)?uv (?:sync|pip install|add|venv)\b|"
-    r"(?:\S*/)?python[\d.]* (?:-u )?-m pip (?:\S+ )*?install\b|(?:\S*/)?poetry install\b|"
-    r"apt(?:-get)? (?:-\S+ )*install\b|npm (?:install|ci)\b|"
-    r"(?:\S*/)?python[\d.]* -m venv\b|virtualenv (?:\S+ )*\S+|pipenv install|pixi install|"
-    r"(?:\S*/)?python[\d.]* setup\.py (?:install|develop)"
+    r"(?:\S*/)?(?:(?:pip3?|conda|mamba|micromamba) (?:\S+ )*?(?:install|create|env create|env update)\b|"
+    r"uv (?:sync|pip install|add|venv)\b|poetry install\b|"
+    r"python[\d.]* (?:(?:-u )?-m pip (?:\S+ )*?install\b|-m venv\b|setup\.py (?:install|develop)))|"
+    r"apt(?:-get)? (?:-\S+ )*install\b|npm (?:install|ci)\b|virtualenv (?:\S+ )*\S+|pipenv install|pixi install"
 )
 
 
-def _installing(script: BatchScript) -> Iterator[ShellCommand]:
-    """Yield the commands that install packages, of shells that srun starts, too."""
-    for command in script.commands:
-        if command.name in ("echo", "printf"):
-            continue
-        if _INSTALLS.match(_without_srun(command).replace("\n", " ")):
-            yield command
-
-
-def _without_srun(command: ShellCommand) -> str:
-    """Return the words behind srun's own options."""
-    if command.name != "srun":
-        return command.text
-    words = [word.text for word in command.words[1:]]
-    following = max((after for _, _, after in read_options(words, "srun")), default=0)
-    return " ".join(words[following:])
+def _installing(script: BatchScript) -> Iterator[tuple[ShellCommand, str]]:
+    """Yield the commands that install packages, and their words behind srun, a container and the like."""
+    for launch in script.launches:
+        inner = [layer.words[-layer.left :] for layer in launch.layers if layer.left]
+        for words in (launch.command.words, *inner):
+            text = " ".join(word.text for word in words).replace("\n", " ")
+            if _INSTALLS.match(text):
+                yield launch.command, text
+                break
 
 
 def installs(script: BatchScript) -> Iterator[Finding]:
     """Find packages that are installed while the job runs."""
-    for command in _installing(script):
-        yield found("installs-in-job", command, _without_srun(command).replace("\n", " ").replace(HOLE, "…")[:60])
-        return
+    for command, text in islice(_installing(script), 1):
+        yield found("installs-in-job", command, text[:60])
 
 
 _ONE_RANK = re.compile(r"SLURM_(?:PROCID|LOCALID|NODEID)|\b(?:LOCAL_)?RANK\b")
@@ -153,53 +144,41 @@ _ONE_RANK = re.compile(r"SLURM_(?:PROCID|LOCALID|NODEID)|\b(?:LOCAL_)?RANK\b")
 
 def racing_installs(script: BatchScript) -> Iterator[Finding]:
     """Find installations that one rank makes in the step in which the others train."""
-    for command in _installing(script):
-        if "called" not in command.within or not any(
-            launch.command.within[: command.within.index("called") + 1]
-            == command.within[: command.within.index("called") + 1]
-            for launch in script.training
-        ):
+    for command, _ in _installing(script):
+        step = command.within[: command.within.index("called") + 1] if "called" in command.within else None
+        if step is None or not any(one.command.within[: len(step)] == step for one in script.training):
             continue
-        line = script.lines[command.line - 1] if 0 < command.line <= len(script.lines) else ""
-        one_rank = any(_ONE_RANK.search(one.text) for one in command.conditions) or (
-            {"after-and", "and"} & set(command.within) and _ONE_RANK.search(line)
-        )
-        if one_rank and not re.search(r"until|while|barrier|sleep|srun.*srun", line):
-            yield found("install-races", command, f"{command.text.replace(HOLE, '…')[:50]}, by one rank alone")
+        line = script.line(command.line)
+        in_list = {"after-and", "and"} & set(command.within) and _ONE_RANK.search(line)
+        by_one = in_list or any(_ONE_RANK.search(one.text) for one in command.conditions)
+        if by_one and not re.search(r"until|while|barrier|sleep|srun.*srun", line):
+            yield found("install-races", command, f"{command.text[:50]}, by one rank alone")
             return
 
 
 def kills(script: BatchScript) -> Iterator[Finding]:
     """Find programs that are ended by name, where other jobs may have them, too."""
     for command in script.named("pkill", "killall"):
-        children = any(
-            re.match(r"-[A-Za-z]*[Pgst]$|--(?:parent|session|pgroup)", word.text) for word in command.words[1:]
-        )
+        children = re.search(r"\s(?:-[A-Za-z]*[Pgst](?=\s|$)|--(?:parent|session|pgroup))", command.text)
         if not children and not script.request.exclusive and "called" not in command.within:
-            yield found("kills-by-name", command, command.text.replace(HOLE, "…")[:60])
+            yield found("kills-by-name", command, command.text[:60])
             return
 
 
 def ray(script: BatchScript) -> Iterator[Finding]:
     """Find Ray clusters that are awaited by a sleep."""
-    started = False
-    checked = any(
-        re.search(r"\bray (?:status|health-check)\b", command.text) and "condition" in command.within
-        for command in script.commands
-    )
-    for command in script.commands:
-        if re.search(r"\bray start\b", command.text):
-            started = True
-        elif started and command.name == "sleep" and not checked:
-            yield found("ray-sleep-ready", command, command.text.replace(HOLE, "…"))
-            return
+    asks = re.compile(r"\bray (?:status|health-check)\b")
+    if any("condition" in command.within and asks.search(command.text) for command in script.commands):
+        return
+    started = dropwhile(lambda one: not re.search(r"\bray start\b", one.text), script.commands)
+    for command in islice((one for one in started if one.name == "sleep"), 1):
+        yield found("ray-sleep-ready", command, command.text)
 
 
 def servers(script: BatchScript) -> Iterator[Finding]:
     """Find servers that are awaited by a sleep."""
-    for sleep in awaited_by_sleep(script):
-        yield found("server-sleep-ready", sleep, sleep.text.replace(HOLE, "…"))
-        return
+    for sleep in islice(awaited_by_sleep(script), 1):
+        yield found("server-sleep-ready", sleep, sleep.text)
 
 
 _LOCAL_DISK = re.compile(
@@ -227,19 +206,17 @@ def local_disks(script: BatchScript) -> Iterator[Finding]:
         return
     reported: set[str] = set()
     for command in script.commands:
-        if command.name == "mktemp" and "called" not in command.within and "-d" in command.text:
-            reported.add("temp-dir-on-first-node-only")
-            yield found("temp-dir-on-first-node-only", command, command.text)
-        code = "temp-dir-on-first-node-only" if command.name == "mkdir" else "workdir-on-first-node-only"
         makes_venv = re.match(r"python[\d.]* -m venv |uv venv ", command.text) is not None
-        fills = makes_venv or command.name in ("mkdir", "mktemp", "cd", *_FILLS)
-        if not fills or "called" in command.within or code in reported:
+        makes_folder = command.name == "mkdir" or (command.name == "mktemp" and "-d" in command.text)
+        code = "temp-dir-on-first-node-only" if makes_folder else "workdir-on-first-node-only"
+        if "called" in command.within or code in reported or not (makes_folder or makes_venv or command.name in _FILLS):
             continue
         words = command.words[1:] if command.name in ("mkdir", "tar", "unzip", "git") else command.words[-1:]
         target = next((word for word in words if _is_local(word)), None)
-        if target is not None and command.name != "cd":
+        if command.name == "mktemp" or target is not None:
             reported.add(code)
-            yield found(code, command, f"{command.name} … {target.source[:50]}")
+            text = command.text if target is None else f"{command.name} … {target.source[:50]}"
+            yield found(code, command, text)
 
 
 def _is_local(word: Word) -> bool:
@@ -249,12 +226,9 @@ def _is_local(word: Word) -> bool:
 
 def hostfiles(script: BatchScript) -> Iterator[Finding]:
     """Find hostfiles that two jobs write."""
-    wanted = {}
-    for launch in script.launches:
-        for layer in launch.layers:
-            value = next((layer.options[name] for name in ("hostfile", "machinefile") if layer.options.get(name)), None)
-            if value is not None and value.fixed:
-                wanted[value.text.removeprefix("./")] = launch.line
+    layers = (layer for launch in script.launches for layer in launch.layers)
+    given = [option(layer, "hostfile", "machinefile") for layer in layers]
+    wanted = {value.text.removeprefix("./") for value in given if value is not None and value.fixed}
     for command in script.commands:
         for sign, path in command.writes_to:
             if sign in (">", ">>") and path.fixed and path.text.removeprefix("./") in wanted:
@@ -269,7 +243,7 @@ def activation(script: BatchScript) -> Iterator[Finding]:
         if re.search(r"\.bashrc$|\.bash_profile$", path):
             yield found("sources-bashrc", command, f"{command.name} {path}")
         elif path == "activate" or re.search(r"(?:ana|mini|mamba|miniforge)\w*/bin/activate$", path):
-            yield found("source-activate", command, command.text.replace(HOLE, "…")[:60])
+            yield found("source-activate", command, command.text[:60])
 
 
 _SETS_UP_CONDA = re.compile(
@@ -286,24 +260,16 @@ _NO_CONDA = re.compile(
 
 def conda(script: BatchScript) -> Iterator[Finding]:
     """Find environments of conda that are activated in a shell which has not been set up for it."""
-    if (
-        script.shell.not_here
-        or re.match(r"#!.*\s-+(?:l|i|\w*[li]\b|login)", script.lines[0])
-        or not script.is_batch_file
-    ):
-        return
-    for command in script.commands:
-        text = " ".join(word.source for word in command.words)
-        loads = command.name in ("module", "ml") and not all(
-            _NO_CONDA.fullmatch(word.text) for word in command.words[1:]
-        )
+    is_set_up = script.shell.not_here or re.match(r"#!.*\s-+(?:l|i|\w*[li]\b|login)", script.lines[0])
+    for command in script.commands if script.is_batch_file and not is_set_up else ():
+        text, second = " ".join(word.source for word in command.words), [word.text for word in command.words[1:2]]
+        brings_none = all(_NO_CONDA.fullmatch(word.text) for word in command.words[1:])
+        loads = command.name in ("module", "ml") and not brings_none
         if loads or _SETS_UP_CONDA.search(text) or command.name in ("source", ".", "eval"):
             return
-        if command.name in ("conda", "mamba", "micromamba") and [word.text for word in command.words[1:2]] == [
-            "activate"
-        ]:
-            if not command.dead and not command.within:
-                yield found("conda-without-hook", command, text[:60])
+        activates = command.name in ("conda", "mamba", "micromamba") and second == ["activate"]
+        if activates and not command.dead and not command.within:
+            yield found("conda-without-hook", command, text[:60])
             return
 
 
@@ -314,35 +280,24 @@ def containers(script: BatchScript) -> Iterator[Finding]:
     """Find containers without the GPUs that the job asks for."""
     if not script.request.gpus_per_node or any(True for _ in script.assigned(r"(?:APPTAINER|SINGULARITY)_(?:NV|ROCM)")):
         return
-    for launch in script.training:
+    for launch in script.living:
         layer = launch.layer("container")
-        name = layer.words[0].text.rpartition("/")[2] if layer else ""
-        if layer is None or name not in ("apptainer", "singularity", "docker", "podman") or launch.command.dead:
+        option_of = {"apptainer": "--nv", "singularity": "--nv", "docker": "--gpus", "podman": "--gpus"}
+        if layer is None or layer.program not in option_of:
             continue
-        own = " ".join(word.text for word in layer.words[: len(layer.words) - layer.left])
-        is_started = "instance://" not in own and not (name in ("docker", "podman") and " exec " in own)
+        own, for_gpus = " ".join(word.text for word in layer.words[: -layer.left or None]), option_of[layer.program]
+        is_started = "instance://" not in own and not (for_gpus == "--gpus" and " exec " in own)
         if is_started and HOLE + " " not in own and not _GIVES_GPUS.search(own):
-            yield found(
-                "container-without-gpus",
-                launch,
-                f"{name} without {'--nv' if name in ('apptainer', 'singularity') else '--gpus'}",
-            )
+            yield found("container-without-gpus", launch, f"{layer.program} without {for_gpus}")
             return
 
 
 def unused_settings(script: BatchScript) -> Iterator[Finding]:
     """Find variables for ranks that torchrun sets itself."""
-    training = script.living
-    if not training or not all(
-        launch.launcher is not None and launch.launcher.name == "torchrun" for launch in training
-    ):
+    if not script.living or any(launch.launcher_name != "torchrun" for launch in script.living):
         return
+    text = "\n".join(line for line in script.lines if not re.match(r"\s*(?:#|echo)", line))
     for one in script.assigned("RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT"):
-        elsewhere = sum(
-            len(re.findall(rf"\$\{{?{one.name}\b", line))
-            for line in script.lines
-            if not re.match(r"\s*(?:#|echo)", line)
-        )
-        if not elsewhere and one.exported:
+        if one.exported and not re.search(rf"\$\{{?{one.name}\b", text):
             yield found("unused-launcher-variables", one, f"{one.name} is set, and torchrun sets its own")
             return

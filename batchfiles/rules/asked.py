@@ -9,6 +9,7 @@ from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.refused import TAKES
 from batchfiles.rules.started import tasks_without_starter
+from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
@@ -21,6 +22,9 @@ def units(script: BatchScript) -> Iterator[Finding]:
     header = script.header
     if header.value("time") in _HOURS:
         yield Finding("time-in-minutes", header.line("time"), f"--time={header.value('time')} is minutes and seconds")
+    limit_s, before_s = _seconds(header.value("time")), number((header.value("signal") or "").partition("@")[2]) or 0
+    if limit_s is not None and 0 < limit_s <= max(59, before_s):
+        yield Finding("time-too-short", header.line("time"), f"--time={header.value('time')} is {limit_s} seconds")
     for name in ("mem", "mem-per-cpu", "mem-per-gpu"):
         megabytes = number(header.value(name))
         if megabytes is None or re.search(r"#.*(?:\bMB\b|(?i:megabyte))", script.lines[header.line(name) - 1][1:]):
@@ -30,6 +34,14 @@ def units(script: BatchScript) -> Iterator[Finding]:
     output, error = header.value("output") or "", header.value("error") or ""
     if output.endswith(".err") and re.search(r"\.(?:log|out)$", error):
         yield Finding("logs-swapped", header.line("output"), f"--output={output}, --error={error}")
+
+
+def _seconds(limit: str | None) -> int | None:
+    """Return the seconds of a time limit; None for none, and for one that sbatch refuses."""
+    try:
+        return slurm_text.seconds(limit or "0")
+    except (UserError, ValueError):
+        return None
 
 
 def ignored(script: BatchScript) -> Iterator[Finding]:
@@ -69,16 +81,20 @@ def cut(script: BatchScript) -> Iterator[Finding]:
 
 def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
     """Find what the job does not ask for, and gets in a site's default size."""
-    header = script.header
-    if not header.directives:
+    header, request = script.header, script.request
+    meant = {name for one in header.ignored for name in one.meant}  # which directive-ignored tells
+    stated = {one.name for one in header.directives} | meant
+    if not script.is_batch_file:
         return
-    if header.value("time") is None:
+    if "time" not in stated:
         yield Finding("no-time", header.line(), "no --time")
-    all_of_it = script.request.exclusive
-    if not all_of_it and header.value("mem", "mem-per-cpu", "mem-per-gpu") is None:
+    if not request.exclusive and not {"mem", "mem-per-cpu", "mem-per-gpu"} & stated:
         yield Finding("no-mem", header.line(), "no --mem, and not --exclusive")
-    has_cpus = all_of_it or (tasks_without_starter(script) is not None and not script.request.several_nodes)
-    if not has_cpus and header.value("cpus-per-task", "cpus-per-gpu", "mincpus") is None:
+    # Tasks that nothing starts are CPUs.
+    ranks = [number_of(launch.layer("mpirun"), "n", "np") for launch in script.living]
+    has_spare = tasks_without_starter(script) or any(one and one < (request.tasks or 1) for one in ranks)
+    has_cpus = request.exclusive or (has_spare and not request.several_nodes)
+    if not has_cpus and not {"cpus-per-task", "cpus-per-gpu", "mincpus"} & stated:
         yield Finding("no-cpus", header.line(), "no --cpus-per-task, and not --exclusive")
 
 
@@ -87,7 +103,7 @@ def logs(script: BatchScript) -> Iterator[Finding]:
     header, reported = script.header, False
     for name in ("output", "error"):
         path = header.value(name)
-        if not path or path.startswith("/dev/"):
+        if not path or path.startswith("/dev/") or path.lower() == "none":  # sbatch takes it for /dev/null
             continue
         folder = path.removeprefix("./").rpartition("/")[0]
         if folder and not path.startswith(("/", "~", "$")) and not reported:
@@ -171,17 +187,27 @@ def placeholders(script: BatchScript) -> Iterator[Finding]:
 
 
 def old_or_loose(script: BatchScript) -> Iterator[Finding]:
-    """Find options that are written in an old way, or take over the submitting shell."""
+    """Find what is started in an old way, or takes over the submitting shell."""
     if script.header.value("export") == "ALL":
         yield Finding("export-all", script.header.line("export"), "--export=ALL")
     for launch in script.launches:
-        for layer in launch.layers:
-            if layer.name == "srun":
-                old = next((word.text for word in layer.words if re.match(r"--(?:cpu|mem)_bind\b", word.text)), None)
-                if old:
-                    yield found("old-option", launch, f"{old}: the option is {old.replace('_', '-', 1)}")
-            if layer.name == "old-launcher":
-                yield found("old-launcher", launch, "python -m torch.distributed.launch")
+        if any(layer.name == "old-launcher" for layer in launch.layers):
+            yield found("old-launcher", launch, "python -m torch.distributed.launch")
+
+
+def kept_from_steps(script: BatchScript) -> Iterator[Finding]:
+    """Find exports that don't reach the ranks, as srun inherits the --export of sbatch."""
+    names = (script.header.value("export") or "ALL").split(",")
+    passes_on = "ALL" in names or any(one.name == "SLURM_EXPORT_ENV" for one in script.assignments)
+    if passes_on or re.search(r"\bunset\b.*\bSLURM_EXPORT_ENV\b", script.code):
+        return
+    for launch in script.living:
+        exported = (one for one in script.assignments if one.exported and one.line < launch.line and not one.within)
+        lost = next((one.name for one in exported if one.name not in names), None)
+        if launch.srun is not None and "export" not in launch.srun.options and lost is not None:
+            text = f"--export={','.join(names)} is srun's, too: its ranks don't get {lost}"
+            yield found("exports-kept-back", launch.step, text)
+            return
 
 
 def beyond_cluster(script: BatchScript) -> Iterator[Finding]:
@@ -198,10 +224,7 @@ def beyond_cluster(script: BatchScript) -> Iterator[Finding]:
     for name in site.required:
         if header.directives and header.value(name) is None:
             yield Finding("beyond-cluster", header.line(), f"this cluster requires --{name}")
-    try:
-        asked_s = slurm_text.seconds(header.value("time") or "0")
-    except (UserError, ValueError):
-        return
+    asked_s = _seconds(header.value("time"))
     if site.max_time_s is not None and asked_s is not None and asked_s > site.max_time_s:
         yield Finding(
             "beyond-cluster",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from batchfiles.bash.values import HOLE
+
 
 class Severity(Enum):
     """The severity of a fault. Error: the script does not do what its author wants."""
@@ -26,6 +28,10 @@ class Code(NamedTuple):
         return f"{self.name} ({self.severity.value})\n{self.happens}\nCure: {self.cure}"
 
 
+_TIME_LIMIT = (
+    "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is "
+    "repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming)."
+)
 _ERRORS = {
     "nnodes-missing": (
         "torchrun is started on several nodes without --nnodes, whose default is 1: each node is, or waits for, a world of its own.",
@@ -45,11 +51,11 @@ _ERRORS = {
     ),
     "signal-kills-batch": (
         "--signal=B:… goes to the batch shell, which has no trap for it and dies at once. The ranks are killed after it.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        _TIME_LIMIT,
     ),
     "signal-never-arrives": (
         "--signal without B: goes to job steps only. The batch shell's trap never runs, and without srun there is no step.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        _TIME_LIMIT,
     ),
     "trap-deferred": (
         "bash runs a trap only when the command in the foreground has ended: here, after the training.",
@@ -115,10 +121,6 @@ _ERRORS = {
         "sbatch takes a # inside a word for the beginning of a comment: it reads the value up to there.",
         "Quote the value: --container-image='nvcr.io#nvidia/pytorch:25.01-py3'.",
     ),
-    "cpu-bind-beyond": (
-        "--cpu-bind names CPUs beyond those of the job: srun refuses, or ranks share CPUs.",
-        "Name CPUs that the job has, or let Slurm bind: --cpu-bind=cores.",
-    ),
     "beyond-cluster": (
         "The job asks for more than the cluster of --cluster has or allows, or leaves out what it requires: sbatch refuses it, or it waits for ever.",
         "Ask for what the cluster has.",
@@ -126,6 +128,10 @@ _ERRORS = {
     "directive-refused": (
         "sbatch refuses the file: a directive has a value that it does not take, or a word that is neither an option nor a value.",
         "Write the value as the manual shows it: a number, HH:MM:SS, 64G. Variables are for the command line: sbatch --time=$LIMIT FILE.",
+    ),
+    "time-too-short": (
+        "The time limit ends before a training has begun, or before the signal of --signal could be sent.",
+        "#SBATCH --time=HH:MM:SS: two numbers are minutes and seconds, and the last of three is seconds.",
     ),
     "not-a-batch-file": (
         "sbatch refuses it, or reads none of its options: it is empty, a program of Python without #!, or a file for another scheduler.",
@@ -191,17 +197,9 @@ _ERRORS = {
         "A backslash at the end of the line above continues the command: this line is no command, but arguments of the training, which refuses them.",
         "Leave out the backslash behind the last argument.",
     ),
-    "typographic-sign": (
-        "A dash or a quote of a word processor is no dash or quote to a program: the option is taken for a name.",
-        'Write - and " of ASCII.',
-    ),
     "test-always-true": (
         "Without blanks around =, [ sees one word, which is not empty: the test is true, whatever the value is.",
         '[ "$NAME" = value ]',
-    ),
-    "array-beyond-list": (
-        "Lists of bash begin with element 0: the last elements of the array get an empty text, and the first one of the list may never be used.",
-        "--array=0-N, where N is the number of the list's elements less one.",
     ),
     "sbatch-of-a-program": (
         "sbatch takes a batch file, and is given a program: it finds no file of this name, or none with #! in it.",
@@ -220,7 +218,7 @@ _ERRORS = {
 _WARNINGS = {
     "time-limit-unhandled": (
         "Neither --signal nor --requeue, and no resubmission: at its time limit the job is killed, and all since the last checkpoint is lost.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        _TIME_LIMIT,
     ),
     "port-fixed": (
         "The port is the same in every job: a second job on the first node, yours or another's, can't start, or joins this one.",
@@ -272,7 +270,7 @@ _WARNINGS = {
     ),
     "requeue-without-signal": (
         "--requeue alone starts the job again after a node failure or preemption, not at its time limit, and nothing asks it to save first.",
-        "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints).",
+        _TIME_LIMIT,
     ),
     "addr-from-compressed-list": (
         "SLURM_JOB_NODELIST is compressed (node[01-04]): cutting it at a comma gives no host name with several nodes.",
@@ -346,10 +344,6 @@ _WARNINGS = {
         "Jobs that run at the same time write the same hostfile: one of them starts on the other's nodes.",
         "Name it hostfile.$SLURM_JOB_ID.",
     ),
-    "empty-argument": (
-        "A variable is empty here and not quoted: the option before it takes the next word for its value, or none.",
-        'Add the option only if there is a value: ${resume:+--resume "$resume"}',
-    ),
     "cleanup-skipped-by-set-e": (
         "set -e ends the script when the training fails, and the lines after it never run.",
         "Put it into a function, and: trap cleanup EXIT",
@@ -390,6 +384,10 @@ _WARNINGS = {
         "conda activate needs a function that only a set-up shell has, and a batch job's has not: it fails, and the job goes on with another Python.",
         'source …/etc/profile.d/conda.sh, or eval "$(conda shell.bash hook)", before it.',
     ),
+    "exports-kept-back": (
+        "srun inherits the --export of sbatch (SLURM_EXPORT_ENV): the ranks get Slurm's variables and those that it names, and nothing that the file exports, PATH included.",
+        "export SLURM_EXPORT_ENV=ALL above the first srun, or srun --export=ALL.",
+    ),
     "kills-by-name": (
         "Programs are ended by their name: those of your other jobs on this node end, too.",
         "Keep the id (PID=$!) and kill it: kill $PID.",
@@ -421,9 +419,8 @@ _NOTES = {
     "tasks-unused": ("The job has several tasks, and no srun starts them: they only reserve CPUs.", "--ntasks-per-node=1 with --cpus-per-task, for a launcher that starts its own processes."),
     "sources-bashrc": ("~/.bashrc is for interactive shells: most return at once in a batch job, and others change what runs.", "Source conda.sh or the virtualenv itself."),
     "source-activate": ("source activate is conda's old way, and needs conda on the PATH.", "source …/etc/profile.d/conda.sh; conda activate NAME"),
-    "export-all": ("--export=ALL takes over whatever the submitting shell has set.", "--export=NONE, and set what the job needs in the file."),
+    "export-all": ("--export=ALL takes over whatever the submitting shell has set.", "--export=NONE, export SLURM_EXPORT_ENV=ALL for srun, and set what the job needs in the file."),
     "old-launcher": ("torch.distributed.launch is deprecated.", "torchrun"),
-    "old-option": ("An option is written in an old way.", "Write it as the manual does."),
     "placeholders": (
         "A value is a placeholder that has to be filled in.",
         "Fill it in.",
@@ -517,6 +514,6 @@ class _Place(Protocol):
     def source(self) -> str: ...
 
 
-def found(code: str, place: _Place, text: str, lighter: Severity | None = None) -> Finding:
-    """Return a fault where `place` stands."""
-    return Finding(code, place.line, text, lighter, place.source)
+def found(code: str, place: _Place, text: str, lighter: Severity | None = None, cure: str = "") -> Finding:
+    """Return a fault where `place` stands; what only a run knows of the text is shown as "…"."""
+    return Finding(code, place.line, text.replace(HOLE, "…"), lighter, place.source, own_cure=cure)

@@ -47,10 +47,10 @@ def diagnose(path: Path, site: SiteFacts) -> Diagnosis:
 
 def diagnosis_with_bash(script: BatchScript) -> Diagnosis:
     """Return what is wrong with a script; bash itself says whether it can be read."""
-    return diagnosis_of(script, _asked_bash(script))
+    return diagnosis_of(script, asked_bash(script))
 
 
-def _asked_bash(script: BatchScript) -> list[Finding]:
+def asked_bash(script: BatchScript) -> list[Finding]:
     """Return the fault of grammar that bash itself finds; where there is no bash, or another shell, our guess."""
     if not re.match(r"#!.*\b(?:ba)?sh\b|(?!#!)", script.lines[0].lstrip("\ufeff")):
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import dropwhile
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
@@ -14,8 +15,8 @@ from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
-from batchfiles.slurm.servers import NEVER_ENDS
-from trainjob.contract.programs.helpers import PRINTERS, SHELLS, helps
+from batchfiles.slurm.servers import never_ends as runs_on
+from trainjob.contract.programs.helpers import PRINTERS, helps
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
 from trainjob.records.files import read_first
 
@@ -25,12 +26,12 @@ _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "1
 def time_limit(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that their time limit kills."""
     header = script.header
-    if not header.directives:
+    if not script.is_batch_file:
         return
     if _resubmits(script) or re.search(r"%1\s*$", header.value("array") or ""):  # an element after the other
         return
     if header.value("signal") is not None:
-        if any(one.code == "signal-never-arrives" and one.lighter for one in signals(script)):
+        if not _traps(script) and any(one.code == "signal-never-arrives" for one in signals(script)):
             return  # its cure is for both, as there is no trap yet
         text = "--signal, and nothing in the file starts the job again"
         yield Finding("signal-without-requeue", header.line("signal"), text)
@@ -43,13 +44,12 @@ _OUTSIDE_OF_JOBS = re.compile(r"-z\s+\"?\$\{?SLURM_JOB_?ID\b")  # a file that su
 
 def _resubmits(script: BatchScript) -> bool:
     for command in script.commands:
-        words = [word.text for word in command.words]
+        given = command.words[1].text if len(command.words) > 1 else ""
         if any(_OUTSIDE_OF_JOBS.search(one.text) and one.branch == 0 for one in command.conditions):
             continue
-        if command.name == "sbatch" or (command.name == "scontrol" and "requeue" in words[1:2]):
+        if command.name == "sbatch" or (command.name == "scontrol" and given == "requeue"):
             return True
-        # trap 'sbatch $0' USR1
-        if command.name == "trap" and re.search(r"\bsbatch\b|scontrol\s+requeue", " ".join(words[1:2])):
+        if command.name == "trap" and re.search(r"\bsbatch\b|scontrol\s+requeue", given):  # trap 'sbatch $0' USR1
             return True
     return False
 
@@ -63,22 +63,18 @@ def _traps(script: BatchScript) -> dict[str, ShellCommand]:
     """Return the batch shell's traps by signal, those that only forget one left out."""
     traps: dict[str, ShellCommand] = {}
     for command in script.named("trap"):
-        words = [word.text for word in command.words[1:]]
-        if len(words) > 1 and words[0] not in ("-", "") and "called" not in command.within:
-            traps |= {_signal(word): command for word in words[1:]}
+        handler, *names = [word.text for word in command.words[1:]] or [""]
+        if handler not in ("-", "") and not command.inside("called"):
+            traps |= {_signal(name): command for name in names}
     return traps
 
 
 def unsaved(script: BatchScript) -> Iterator[Finding]:
     """Find trainings that the job asks to save, and that don't, or may hang then."""
-    if script.header.value("signal") is None:
-        return
-    for launch in script.training:
+    for launch in script.training if script.header.value("signal") is not None else ():
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
-        if not name or HOLE in name:
-            continue
         try:
-            source = read_first(script.path.parent / name, LARGEST_BYTES).decode(errors="replace")
+            source = read_first(script.path.parent / (name or "."), LARGEST_BYTES).decode(errors="replace")
         except (OSError, ValueError):
             continue
         if launch.launcher is not None and ignores_requests(launch.launcher.name, source):
@@ -114,12 +110,8 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
     """Find traps of the batch shell for what Slurm sends to steps, if at all."""
     line = script.header.line("signal")
     if handled and script.training and not any(launch.srun for launch in script.training):
-        if handled in traps:
-            text = f"the trap for {handled} (line {traps[handled].line}) is in the batch shell"
-            yield Finding("signal-never-arrives", line, text)
-        else:
-            # Whether the author counts on it can't be seen.
-            yield Finding("signal-never-arrives", line, "nothing is started with srun", Severity.WARNING)
+        trap = f"the trap for {handled} (line {traps[handled].line}) is in the batch shell" if handled in traps else ""
+        yield Finding("signal-never-arrives", line, trap or "nothing is started with srun")
         return
     user = next((name for name in ("USR1", "USR2", handled) if name in traps), None)
     if user is not None:
@@ -127,12 +119,7 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
 
 
 def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
-    # Without a training of its own a file may end with a script that trains.
-    started = script.training or [
-        launch
-        for launch in script.launches
-        if launch.name in SHELLS and launch.program[1:] and not launch.command.within
-    ]
+    started = script.training or [one for one in script.work if not one.command.within]
     last = next((launch for launch in reversed(started) if not launch.command.dead), None)
     if last is None or any(launch.outermost.command.background for launch in started):
         return
@@ -144,9 +131,11 @@ def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) ->
 
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
-    living = script.living or script.training or [one for one in script.launches if _starts_elsewhere(one)]
-    main = [launch for launch in living if not launch.is_beside] or living
+    elsewhere = [one for one in script.launches if _starts_elsewhere(one)]
+    work = script.living or script.training or elsewhere or [one for one in script.work if not one.command.within]
+    main = [launch for launch in work if not launch.is_beside] or work
     main = [launch for launch in main if not launch.outermost.command.background] or main
+    unknown = {one.line for one in not_commands(script)}  # which end with 127
     for launch in main:
         piped = next((one for one in _called(launch) if one.piped_into and "pipefail" not in one.options), None)
         if piped is not None:
@@ -158,7 +147,6 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         command = launch.outermost.command
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
         endings = ends(script.root, [(line, word)])
-        unknown = {one.line for one in not_commands(script)}  # which end with 127
         if endings and all(one.status == ZERO and one.line not in unknown for one in endings):
             yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: (one.line, one.text)), line))
             return
@@ -168,7 +156,7 @@ def _starts_elsewhere(launch: LaunchedProgram) -> bool:
     """Return whether a loop starts a program or a script on one host after the other."""
     command = launch.command
     starts = (launch.srun is not None or launch.name == "ssh") and re.search(r"\bpython|\.(?:py|sh)\b", command.text)
-    return bool(starts) and command.background and "loop" in command.within and not launch.is_beside
+    return bool(starts) and command.background and command.inside("loop") and not launch.is_beside
 
 
 _FAILS = "trainjob-fails"
@@ -204,53 +192,43 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     """Find trainings in the background for which nothing waits: the job ends at once, and Slurm ends them."""
     yield from _ended_daemons(script)
     yield from _submitted_to_ray(script)
-    main = script.living
-    own = [one for one in script.commands if not {"called", "substitution", "function", "handler"} & set(one.within)]
+    own = [one for one in script.commands if not one.inside("called", "substitution", "function", "handler")]
     last = next((one for one in reversed(own) if not one.dead), None)
     if last is not None and last.background and not last.within and script.is_batch_file and not helps(last.name):
-        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and the file ends")
+        yield found("nothing-waits", last, f"{last.name} … &, and the file ends")
         return
-    if not main or any(not launch.outermost.command.background for launch in main) or script.shell.not_here:
+    started = [launch.outermost.command for launch in script.living]
+    if not started or not all(one.background for one in started) or script.shell.not_here:
         return
-    last = main[-1].outermost.command
-    at = next(number for number, command in enumerate(script.commands) if command is last)
-    holds = {"wait", "sleep", "tail", "fg", "jobs"}
-    if not any(one.name in holds or one.name == "kill" or "loop" in one.within for one in script.commands[at + 1 :]):
-        yield found("nothing-waits", last, f"{last.name.replace(HOLE, '…')} … &, and no wait behind it")
+    behind = list(dropwhile(lambda one: one is not started[-1], script.commands))[1:]
+    if not any(one.name in ("wait", "sleep", "tail", "fg", "jobs", "kill") or one.inside("loop") for one in behind):
+        yield found("nothing-waits", started[-1], f"{started[-1].name} … &, and no wait behind it")
 
 
 def _submitted_to_ray(script: BatchScript) -> Iterator[Finding]:
-    submitted = [at for at, one in enumerate(script.commands) if _RAY_JOB.match(one.text) and not one.dead]
-    if not submitted or "--no-wait" not in (last := script.commands[submitted[-1]]).text.split(" -- ")[0]:
-        return
-    behind = script.commands[submitted[-1] + 1 :]
-    if all(_ends_at_once(one) for one in behind):
+    at = _last(script, lambda one: bool(_RAY_JOB.match(one.text)) and not one.dead)
+    is_left = at >= 0 and "--no-wait" in script.commands[at].text.split(" -- ")[0]
+    if is_left and all(_ends_at_once(one) for one in script.commands[at + 1 :]):
         text = "ray job submit --no-wait, and nothing behind it waits"
-        yield found("nothing-waits", last, text)._replace(own_cure="Leave out --no-wait.")
+        yield found("nothing-waits", script.commands[at], text, cure="Leave out --no-wait.")
 
 
 def _ended_daemons(script: BatchScript) -> Iterator[Finding]:
     """Find steps that start Ray's daemons and end: Slurm ends with a step all that it has started."""
     for launch in script.launches:
         words = [word.text for word in launch.program]
-        if (
-            words[:2] == ["ray", "start"]
-            and launch.srun is not None
-            and launch.outer is None
-            and "--block" not in words
-            and not any(word.startswith(HOLE) for word in words)
-        ):
+        stays = "--block" in words or any(word.startswith(HOLE) for word in words)
+        if words[:2] == ["ray", "start"] and launch.srun is not None and launch.outer is None and not stays:
             text = "ray start without --block: the step ends at once, and Ray's daemons with it"
-            yield found("nothing-waits", launch, text)._replace(own_cure="srun … ray start … --block &")
+            yield found("nothing-waits", launch, text, cure="srun … ray start … --block &")
             return
 
 
 def _ends_at_once(command: ShellCommand) -> bool:
-    if "loop" in command.within:
-        return False
     if command.name == "ray":
         return re.search(r"\s(?:--follow|-f|--block|submit|wait)\b", command.text) is None
-    return command.name in PRINTERS - {"sleep", "tail"} or command.name in ("echo", "printf", "exit", "true", ":")
+    prints = command.name in PRINTERS - {"sleep", "tail"} or command.name in ("echo", "printf", "exit", "true", ":")
+    return prints and not command.inside("loop")
 
 
 def _lost_by(end: ScriptEnd, line: int) -> str:
@@ -269,41 +247,27 @@ def _called(launch: LaunchedProgram) -> Iterator[ShellCommand]:
 
 def _follows(command: ShellCommand, main: ShellCommand) -> bool:
     """Return whether a command runs after `main`, in the batch shell itself."""
-    if {"substitution", "handler", "called"} & set(command.within):
-        return False
     ways = {one.number: one.branch for one in main.conditions}
-    return not command.dead and all(ways.get(one.number, one.branch) == one.branch for one in command.conditions)
+    same = all(ways.get(one.number, one.branch) == one.branch for one in command.conditions)
+    return same and not command.dead and not command.inside("substitution", "handler", "called")
 
 
 def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
     """Find a single wait beside a trap: the trap ends it, and the script goes on while the training saves."""
     stated = re.fullmatch(r"[BR]*B[BR]*:(\w+)(?:@\d+)?", (script.header.value("signal") or "").strip())
-    traps = _traps(script)
-    trap = (
-        traps.get(_signal(stated[1]))
-        if stated
-        else next((traps[name] for name in ("USR1", "USR2") if name in traps), None)
-    )
+    traps, names = _traps(script), (_signal(stated[1]),) if stated else ("USR1", "USR2")
+    trap = next((traps[name] for name in names if name in traps), None)
     if trap is None or not any(launch.outermost.command.background for launch in script.training):
         return
-    handler = trap.words[1].text
-    if re.search(r"\bwait\b", handler) or any(
-        one.name == "wait" and "handler" in one.within for one in script.commands
-    ):
+    handlers = [one.name for one in script.commands if one.inside("handler")]
+    if re.search(r"\b(?:wait|exit)\b", trap.words[1].text) or {"wait", "exit"} & set(handlers):
         return
-    if re.search(r"\bexit\b", handler) or any(
-        one.name == "exit" and "handler" in one.within for one in script.commands
-    ):
-        return
-    waits = [one for one in script.named("wait") if not {"handler", "substitution", "called"} & set(one.within)]
-    ends_script = bool(waits) and "e" in waits[0].options and not _TESTED & set(waits[0].within)
-    if len(waits) == 1 and (ends_script or not {"loop", "endless"} & set(waits[0].within)):
+    waits = [one for one in script.named("wait") if not one.inside("handler", "substitution", "called")]
+    ends_script = bool(waits) and "e" in waits[0].options and not waits[0].inside(*_TESTED)
+    if len(waits) == 1 and (ends_script or not waits[0].inside("loop", "endless")):
         then = "set -e ends the script there" if ends_script else "the script goes on"
-        yield found(
-            "wait-interrupted",
-            waits[0],
-            f"the trap for {_signal(trap.words[2].text)} (line {trap.line}) ends it, and {then}",
-        )
+        text = f"the trap for {_signal(trap.words[2].text)} (line {trap.line}) ends it, and {then}"
+        yield found("wait-interrupted", waits[0], text)
 
 
 _TESTED = {"condition", "not", "and", "or"}
@@ -313,27 +277,17 @@ _CLEANS_UP = ("rm", "rsync", "cp", "mv", "tar", "rclone", "scp", "fusermount", "
 
 def cleanup(script: BatchScript) -> Iterator[Finding]:
     """Find what a failed training leaves undone."""
-    main = next((launch.outermost.command for launch in reversed(script.training) if not launch.command.dead), None)
-    if main is None or "e" not in main.options or main.background or {"or", "condition", "not"} & set(main.within):
+    main = next((launch.outermost.command for launch in reversed(script.living)), None)
+    if main is None or "e" not in main.options or main.background or main.inside("or", "condition", "not"):
         return
-    if {"EXIT", "ERR", "0"} & set(_traps(script)):
+    if {"EXIT", "ERR", "0"} & _traps(script).keys():
         return
-    at = next(number for number, command in enumerate(script.commands) if command is main)
-    for command in script.commands[at + 1 :]:
-        stops_ray = command.name == "ray" and "stop" in command.text
-        if _follows(command, main) and (command.name in _CLEANS_UP or stops_ray) and "e" in command.options:
-            yield found(
-                "cleanup-skipped-by-set-e",
-                command,
-                f"{command.text.replace(HOLE, '…')[:60]} is skipped when line {main.line} fails",
-            )
+    for command in dropwhile(lambda one: one is not main, script.commands):
+        cleans = command.name in _CLEANS_UP or (command.name == "ray" and "stop" in command.text)
+        if command is not main and cleans and _follows(command, main) and "e" in command.options:
+            text = f"{command.text[:60]} is skipped when line {main.line} fails"
+            yield found("cleanup-skipped-by-set-e", command, text)
             return
-
-
-_DAEMON = re.compile(
-    r"ray start .*--block|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|sleep (?:infinity|inf)\b|tail -[fF]|"
-    rf"dcgmi dmon|^watch |{NEVER_ENDS.pattern.removeprefix('(?i)')}"
-)
 
 
 def never_ends(script: BatchScript) -> Iterator[Finding]:
@@ -341,20 +295,17 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
     served = [
         (number, command)
         for number, command in enumerate(script.commands)
-        if not command.dead
-        and "handler" not in command.within
-        and not re.search(r"\binstall\b", command.text)
-        and (_DAEMON.search(command.text) or "endless" in command.within)
+        if not (command.dead or command.inside("handler") or re.search(r"\binstall\b", command.text))
+        and (command.inside("endless") or runs_on(command))
     ]
-    own = {id(launch.outermost.command) for launch in script.training}
-    daemons = {id(command) for _, command in served}
-    last_work = _last(script, lambda one: (id(one) in own or bool(_RAY_JOB.match(one.text))) and id(one) not in daemons)
+    own = {id(launch.outermost.command) for launch in script.training} - {id(command) for _, command in served}
+    last_work = _last(script, lambda one: id(one) in own or (bool(_RAY_JOB.match(one.text)) and not runs_on(one)))
     if last_work < 0:  # it serves until its time limit, as it is meant to
         return
     last_wait = _last(script, lambda one: one.name == "wait" and len(one.words) == 1 and not one.within)
     last_end = _last(script, _ends_others)
     for at, daemon in served:
-        if not daemon.background and at < last_work and not {"if", "loop", "endless"} & set(daemon.within):
+        if not daemon.background and at < last_work and not daemon.inside("if", "loop", "endless"):
             yield found("job-never-ends", daemon, f"what stands below never runs: {daemon.text[:40]} …")
             return
         if daemon.background and last_wait > at >= last_end:
@@ -376,16 +327,12 @@ def _last(script: BatchScript, fits: Callable[[ShellCommand], bool]) -> int:
 
 def cancels(script: BatchScript) -> Iterator[Finding]:
     """Find jobs that end by being cancelled."""
+    of_job = ("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_NAME")
     for command in script.named("scancel"):
-        if {"handler", "substitution"} & set(command.within):
-            continue
-        # It only passes a signal on.
-        if any(re.match(r"-s|--signal|-[A-Z0-9]+$|-b", word.text) for word in command.words[1:]):
-            continue
-        own = any(
-            word.value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_JOB_ID", "SLURM_JOB_NAME")
-            for word in command.words
+        passes_on = any(re.match(r"-s|--signal|-[A-Z0-9]+$|-b", word.text) for word in command.words[1:])
+        own = any(word.value.comes_from(*of_job) for word in command.words) or re.search(
+            r"-u|--(?:user|me)\b", command.text
         )
-        if own or re.search(r"-u|--user|--me\b", command.text):
-            yield found("cancels-itself", command, command.text.replace("\ufffc", "…")[:60])
+        if own and not passes_on and not command.inside("handler", "substitution"):
+            yield found("cancels-itself", command, command.text[:60])
             return

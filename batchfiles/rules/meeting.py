@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from batchfiles.bash.commands import Assignment
-from batchfiles.bash.expansion import text_of
-from batchfiles.bash.values import HOLE, Value
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
@@ -30,7 +31,6 @@ _ADDRESS_OPTIONS = (
     "node_ip_address",
 )
 _PORT_OPTIONS = ("master_port", "main_process_port", "rdzv_endpoint")
-_LISTS = ("SLURM_NODELIST", "SLURM_JOB_NODELIST")
 
 
 class StatedEndpoint(NamedTuple):
@@ -47,23 +47,17 @@ class StatedEndpoint(NamedTuple):
 def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
     """Yield the addresses where ranks meet, in order of their lines."""
     assigned = [one for one in script.assigned(ADDRESS_NAMES) if not one.dead]
+    is_open = script.shell.variables.open_ended
     for at, one in enumerate(assigned):
         if not any(_replaces(script, later, one) for later in assigned[at + 1 :]):
-            yield StatedEndpoint(
-                one.name, one.value, one.line, source=one.source, open_ended=script.shell.variables.open_ended
-            )
+            yield StatedEndpoint(one.name, one.value, one.line, source=one.source, open_ended=is_open)
     for launch in script.launches:
         for name in _ADDRESS_OPTIONS:
-            value = option(launch.launcher, name)
-            if value is not None and not launch.command.dead:
-                yield StatedEndpoint(
-                    f"--{name}",
-                    value.with_text(re.sub(rf":[\d{HOLE}]*$", "", value.text.removeprefix("tcp://"))),
-                    launch.line,
-                    launch,
-                    launch.command.source,
-                    launch.command.variables.open_ended,
-                )
+            value, command = launch.options.get(name), launch.command
+            if value is not None and not command.dead:
+                host = value.with_text(re.sub(rf":[\d{HOLE}]*$", "", value.text.removeprefix("tcp://")))
+                is_open = command.variables.open_ended
+                yield StatedEndpoint(f"--{name}", host, launch.line, launch, launch.source, is_open)
 
 
 def _replaces(script: BatchScript, later: Assignment, one: Assignment) -> bool:
@@ -76,34 +70,33 @@ def _replaces(script: BatchScript, later: Assignment, one: Assignment) -> bool:
 
 def _stands_alone(script: BatchScript) -> bool:
     """Return whether torchrun chooses the place where ranks meet, whatever is stated."""
-    living = [launch.launcher for launch in script.living]
-    return bool(living) and all(launcher is not None and "standalone" in launcher.options for launcher in living)
+    return bool(script.living) and all("standalone" in launch.options for launch in script.living)
 
 
 def address(script: BatchScript) -> Iterator[Finding]:
     """Find addresses that are none."""
-    stated = [] if _stands_alone(script) else list(addresses(script))
     guessed = False
-    for place in stated:
-        origins = place.value.commands()
-        by_address = re.search(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)", origins)
-        if by_address and not guessed and _is_used(script, place):
+    for place in () if _stands_alone(script) else addresses(script):
+        text, origins = place.value.text, place.value.commands()
+        if _BY_ADDRESS.search(origins) and not guessed and _is_used(script, place):
             guessed = True
             yield found("addr-hostname-ip", place, f"{place.name} comes from hostname --ip-address")
-        compressed = place.value.comes_from(*_LISTS) and not re.search(
-            r"scontrol|nodeset|hostlist|srun|python|getent", origins
-        )
-        if compressed:
+        if place.value.comes_from("SLURM_NODELIST", "SLURM_JOB_NODELIST") and not _EXPANDS.search(origins):
             yield found("addr-from-compressed-list", place, f"{place.name} is cut from SLURM_JOB_NODELIST")
-        literal = place.value.text.replace(HOLE, "")
-        if HOLE in place.value.text and re.search(r"\d+\.", literal) and not literal.startswith(":"):
-            yield found("addr-guessed-from-name", place, f"{place.name} is {place.value.text.replace(HOLE, '…')}")
-        if (
-            re.fullmatch(r"\$\((?:/bin/)?hostname(?:\s+-[sf]+|\s+--(?:fqdn|short))?\)", origins)
-            and place.launch is None
-        ):
+        literal = text.replace(HOLE, "")
+        if HOLE in text and re.search(r"\d+\.", literal) and not literal.startswith(":"):
+            yield found("addr-guessed-from-name", place, f"{place.name} is {text}")
+        if _HOSTNAME.fullmatch(origins) and place.launch is None:
             yield found("addr-batch-host", place, f"{place.name}={origins}")
-    yield from _localhost(script, stated)
+        users = [place.launch] if place.launch else [one for one in script.living if _uses_address(one, place.name)]
+        if _LOCALHOST.fullmatch(text) and any(spans_nodes(script, one) for one in users):
+            yield found("addr-localhost", place, f"{place.name} is {text}")
+
+
+_BY_ADDRESS = re.compile(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)")
+_EXPANDS = re.compile(r"scontrol|nodeset|hostlist|srun|python|getent")
+_HOSTNAME = re.compile(r"\$\((?:/bin/)?hostname(?:\s+-[sf]+|\s+--(?:fqdn|short))?\)")
+_LOCALHOST = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0")
 
 
 def _is_used(script: BatchScript, place: StatedEndpoint) -> bool:
@@ -114,52 +107,35 @@ def _is_used(script: BatchScript, place: StatedEndpoint) -> bool:
     return any(used.search(line) and not re.match(r"\s*(?:#|echo|printf)", line) for line in script.lines)
 
 
-def _localhost(script: BatchScript, stated: list[StatedEndpoint]) -> Iterator[Finding]:
-    for place in stated:
-        if not re.fullmatch(r"localhost|127\.\d+\.\d+\.\d+|::1|0\.0\.0\.0", place.value.text):
-            continue
-        users = [place.launch] if place.launch else [one for one in script.training if _uses_address(one, place.name)]
-        if any(spans_nodes(script, one) for one in users if not one.command.dead):
-            yield found("addr-localhost", place, f"{place.name} is {place.value.text}")
-
-
 def without_endpoint(script: BatchScript) -> Iterator[Finding]:
     """Find c10d rendezvous that have no endpoint: torchrun then takes localhost, in spite of --master-addr."""
-    for launch in script.training:
-        launcher = launch.launcher
-        if launcher is None or launcher.name != "torchrun" or launch.command.dead or not spans_nodes(script, launch):
+    for launch in script.living:
+        if launch.launcher_name != "torchrun" or not spans_nodes(script, launch):
             continue
-        backend = option(launcher, "rdzv_backend")
-        given = {"rdzv_endpoint", "rdzv_conf", "standalone"} & set(
-            launcher.options
-        ) or "PET_RDZV_ENDPOINT" in launch.command.variables.values
-        is_c10d = backend is not None and backend.text == "c10d"
-        if is_c10d and not given:
-            yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
-        nodes = option(launcher, "nnodes")
-        given = (
-            given
-            or "master_addr" in launcher.options
-            or "PET_MASTER_ADDR" in launch.command.variables.values
-            or launch.has_unknown_options
-        )
-        if not (is_c10d or given) and backend is None and nodes is not None and nodes.text != "1":
+        options, backend, nodes = launch.options, launch.options.get("rdzv_backend"), launch.options.get("nnodes")
+        given = {"rdzv_endpoint", "rdzv_conf", "standalone"} & options.keys()
+        if given or launch.environment("PET_RDZV_ENDPOINT") is not None:
+            continue
+        if backend is not None:
+            if backend.text == "c10d":
+                yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
+            continue
+        has_address = "master_addr" in options or launch.environment("PET_MASTER_ADDR") is not None
+        if nodes is not None and nodes.text != "1" and not (has_address or launch.has_unknown_options):
             text = "torchrun without --master-addr meets at 127.0.0.1, whatever MASTER_ADDR is"
             yield found("addr-localhost", launch, text)
 
 
 def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether a launch has ranks on several nodes, or says that it has."""
-    return (script.usual_nodes_of(launch) or 1) > 1 or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
+    return script.spans_nodes(launch) or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
 
 
 def _uses_address(launch: LaunchedProgram, name: str) -> bool:
     """Return whether a variable reaches the ranks: those that torch reads do, unless launcher options overrule them."""
-    if name.upper() != "MASTER_ADDR" or launch.line < 0:
-        return False
-    value = launch.settings.get(name, launch.command.variables.values.get(name))
-    last = value is not None and re.fullmatch(r"localhost|127\..*|::1|0\.0\.0\.0", value.text) is not None
-    return last and (launch.launcher is None or launch.launcher.name == "composer")
+    value = launch.environment(name) if name.upper() == "MASTER_ADDR" else None
+    is_it = value is not None and _LOCALHOST.fullmatch(value.text) is not None
+    return is_it and launch.launcher_name in ("", "composer")
 
 
 def undefined(script: BatchScript) -> Iterator[Finding]:
@@ -168,21 +144,16 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
     if not script.is_batch_file:  # a part of one, which finds its variables set
         return
     for place in addresses(script):
-        missing = next(
-            (origin for origin in sorted(place.value.origins) if origin.startswith(("unset ", "kept back "))), None
-        )
-        if missing is None or place.value.text.strip() != HOLE or place.open_ended or place.value.commands():
-            continue
+        missing = min((one for one in place.value.origins if one.startswith(("unset ", "kept back "))), default="")
         name = missing.rpartition(" ")[2]
-        if name in reported or _is_parameter(script, name):
-            continue
-        reported.add(name)
-        why = "never set" if missing.startswith("unset") else "not exported"
-        yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
-    for launch in script.training:
+        is_empty = place.value.text.strip() == HOLE and not place.open_ended and not place.value.commands()
+        if missing and is_empty and name not in reported and not _is_parameter(script, name):
+            reported.add(name)
+            why = "never set" if missing.startswith("unset") else "not exported"
+            yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
+    for launch in script.living:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
-        empty = value is not None and re.fullmatch(r"\s*(?::.*)?", value.text)
-        if empty and not launch.command.dead and value is not None and "m" not in value.text[:1]:
+        if value is not None and re.fullmatch(r"\s*(?::.*)?", value.text):
             yield found("addr-undefined", launch, "the address of the rendezvous is empty")
 
 
@@ -194,37 +165,34 @@ def _is_parameter(script: BatchScript, name: str) -> bool:
 
 def port(script: BatchScript) -> Iterator[Finding]:
     """Find ports that every job shares; on nodes that are this job's alone it matters less."""
-    reported: set[str] = set()
-    # A loop that looks for a free port begins with one.
-    counted = re.findall(r"\(\(\s*(\w+)(?:\+\+|\s*\+=)|\b(\w+)=\$\(\(", "\n".join(script.lines))
-    names = {
-        one or other
-        for one, other in counted
-        if one or re.search(rf"{other}=\$\(\(\s*\$?{other}\b", text_of(script.root))
-    }
-    tried = {one.value.text for one in script.assignments if one.name in names}
+    counted = _counted(script)
+    reported = {one.value.text for one in script.assignments if one.name in counted}
     for place in () if _stands_alone(script) else _ports(script):
-        value, number = place.value, re.search(r"([0-9]+)$", place.value.text)
-        if number is None or int(number[1][:9]) == 0 or value.text.endswith(f"{HOLE}{number[1]}"):
+        value, digits = place.value, re.search(r"([0-9]+)$", place.value.text)
+        if digits is None or int(digits[1][:9]) == 0 or value.text.endswith(f"{HOLE}{digits[1]}"):
             continue
-        if value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID") and ":" not in value.text:
-            continue
-        if number[1] not in reported and number[1] not in tried:
-            reported.add(number[1])
+        of_job = value.comes_from("SLURM_JOB_ID", "SLURM_JOBID", "RANDOM", "SLURM_ARRAY_TASK_ID")
+        if digits[1] not in reported and not (of_job and ":" not in value.text):
+            reported.add(digits[1])
             lighter = Severity.NOTE if script.request.exclusive else None
-            yield found("port-fixed", place, f"{place.name} is always {number[1]}", lighter)
+            yield found("port-fixed", place, f"{place.name} is always {digits[1]}", lighter)
+
+
+def _counted(script: BatchScript) -> set[str]:
+    """Return the variables that the file counts on: a loop that looks for a free port begins with one."""
+    text = "\n".join(script.lines)
+    stepped = re.findall(r"\(\(\s*(\w+)(?:\+\+|\s*\+=)", text)
+    return {*stepped, *re.findall(r"\b(\w+)=\$\(\(\s*\$?\1\b", text)}
 
 
 def _ports(script: BatchScript) -> Iterator[StatedEndpoint]:
-    for one in script.assigned(PORT_NAMES):
-        if one.value.known:
-            yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
-    for one in script.assigned(r"(?:JAX_)?COORDINATOR_ADDR\w*"):
-        if re.search(r":[0-9]+$", one.value.text):
-            yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
+    for pattern, ending in ((PORT_NAMES, f"[^{HOLE}]*"), (r"(?:JAX_)?COORDINATOR_ADDR\w*", r".*:[0-9]+")):
+        for one in script.assigned(pattern):
+            if re.fullmatch(ending, one.value.text, re.DOTALL):
+                yield StatedEndpoint(one.name, one.value, one.line, source=one.source)
     for launch in script.launches:
         for name in _PORT_OPTIONS:
-            value = option(launch.launcher, name)
+            value = launch.options.get(name)
             if value is not None and (name != "rdzv_endpoint" or re.search(r":\d+$", value.text)):
                 yield StatedEndpoint(f"--{name}", value, launch.line, source=launch.source)
         yield from _ports_in_words(launch)
@@ -232,39 +200,38 @@ def _ports(script: BatchScript) -> Iterator[StatedEndpoint]:
 
 def _ports_in_words(launch: LaunchedProgram) -> Iterator[StatedEndpoint]:
     words = launch.program
-    is_ray = bool(words) and words[0].text.rpartition("/")[2] == "ray" and any(word.text == "--head" for word in words)
+    is_ray = launch.name == "ray" and any(word.text == "--head" for word in words)
     is_server = bool(NEVER_ENDS.search(launch.command.text)) and launch.outermost.command.background
-    names = (
-        r"--(?:master[-_](?:port|addr(?:ess)?)|main_process_port|dist[-_]url|init[-_]method|coordinator(?:[-_]addr(?:ess)?)?|dist[-_]port%s)"
-        % ("|port" if is_ray or is_server else "")
-    )
-    for at, word in enumerate(words):
+    for word, after in pairwise([*words, Word(Value(), "")]):
         key, equals, text = word.text.partition("=")
-        if re.fullmatch(names, key):
-            value = word.value.with_text(text) if equals else words[at + 1].value if at + 1 < len(words) else Value()
+        if _PORT_WORDS.fullmatch(key) or (key == "--port" and (is_ray or is_server)):
+            value = word.value.with_text(text) if equals else after.value
             if re.search(r"(?:^|:)\d+$", value.text):
                 yield StatedEndpoint(key, value, launch.line, source=launch.source)
+
+
+_PORT_WORDS = re.compile(
+    r"--(?:master[-_](?:port|addr(?:ess)?)|main_process_port|dist[-_](?:url|port)|init[-_]method|"
+    r"coordinator(?:[-_]addr(?:ess)?)?)"
+)
 
 
 def rendezvous_ids(script: BatchScript) -> Iterator[Finding]:
     """Find rendezvous ids that are the same in every job, or another on each node."""
     for launch in script.training:
-        value = option(launch.launcher, "rdzv_id")
-        if value is None:
-            continue
-        if value.comes_from("RANDOM"):
+        value = launch.options.get("rdzv_id")
+        if value is not None and value.comes_from("RANDOM"):
             yield found("rdzv-id-random", launch, "--rdzv-id=$RANDOM")
-        elif value.fixed and "$" not in value.text:
+        elif value is not None and value.fixed and "$" not in value.text:
             yield found("rdzv-id-fixed", launch, f"--rdzv-id={value.text}")
 
 
 def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
-    living = [launch.launcher for launch in script.living]
-    if living and all(one is not None and one.name == "torchrun" for one in living):
+    if script.living and all(launch.launcher_name == "torchrun" for launch in script.living):
         return  # which gives its workers another
     for one in script.assigned("WORLD_SIZE"):
-        if one.exported and one.value.fixed and one.value.text.isdigit() and int(one.value.text[:9]) > 1:
+        if one.exported and one.value.fixed and (number(one.value.text) or 0) > 1:
             yield found("world-size-fixed", one, f"WORLD_SIZE is always {one.value.text}")
 
 
@@ -275,35 +242,27 @@ _RANK = re.compile(
 
 def ranks(script: BatchScript) -> Iterator[Finding]:
     """Find ranks that the batch shell numbers, before there are any."""
-    reported = False
-    for launch in script.launches:
-        if (
-            reported
-            or launch.command.dead
-            or launch.srun is None
-            or launch.command.variables.in_step
-            or not _several(script, launch)
-        ):
-            continue
-        words = [word for word in launch.command.words if word.value.comes_from(*SLURM_PLACE)]
-        text = " ".join(word.text for word in launch.command.words)
-        # srun torchrun --node_rank $SLURM_NODEID; srun bash -c "… RANK=$SLURM_PROCID …"
-        if words and _RANK.search(text):
-            reported = True
-            name = next(name for name in SLURM_PLACE if words[0].value.comes_from(name))
-            # With a c10d rendezvous torchrun numbers nodes itself. In --rdzv_conf the word has no effect.
-            numbers = re.search(r"--[\w-]*backend\W*c10d", text)
-            harmless = numbers and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", text)
-            lighter = Severity.NOTE if harmless else None
-            yield found("rank-expanded-early", launch, f"${name} is 0 here, for every rank", lighter)
-    if not reported:
+    steps = [one for one in script.launches if one.srun is not None and script.starts_several(one)]
+    early = next(filter(_is_numbered_early, (one for one in steps if not one.command.dead)), None)
+    if early is not None:
+        name = next(name for name in SLURM_PLACE if any(word.value.comes_from(name) for word in early.command.words))
+        # With a c10d rendezvous torchrun numbers nodes itself. In --rdzv_conf the word has no effect.
+        numbers = re.search(r"--[\w-]*backend\W*c10d", early.command.text)
+        harmless = numbers and not re.search(r"(?i)(?<![-_a-z])(?:local_)?rank=0", early.command.text)
+        lighter = Severity.NOTE if harmless else None
+        yield found("rank-expanded-early", early, f"${name} is 0 here, for every rank", lighter)
+    else:
         yield from _exported_ranks(script)
     for at, line in enumerate(script.lines, 1):
-        if _PATH_OF_A_RANK.match(line) and any(
-            launch.srun and launch.line > at and _several(script, launch) for launch in script.training
-        ):
+        if _PATH_OF_A_RANK.match(line) and any(one.trains and one.line > at for one in steps):
             yield Finding("rank-expanded-early", at, f"{line.strip()[:60]}: the same for every rank", Severity.WARNING)
             return
+
+
+def _is_numbered_early(launch: LaunchedProgram) -> bool:
+    """Srun torchrun --node_rank $SLURM_NODEID; srun bash -c "… RANK=$SLURM_PROCID …"."""
+    of_a_rank = any(word.value.comes_from(*SLURM_PLACE) for word in launch.command.words)
+    return of_a_rank and not launch.command.variables.in_step and _RANK.search(launch.command.text) is not None
 
 
 # export FILE=out-$SLURM_NODEID.json in the batch shell.
@@ -312,24 +271,13 @@ _PATH_OF_A_RANK = re.compile(
 )
 
 
-def _several(script: BatchScript, launch: LaunchedProgram) -> bool:
-    return (script.usual_nodes_of(launch) or 1) > 1 or (script.tasks_per_node_of(launch) or 1) > 1
-
-
 def _exported_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find RANK=$SLURM_PROCID in the batch shell, which every rank inherits."""
+    steps = [one for one in script.training if one.srun is not None and script.starts_several(one)]
     for one in script.assigned("RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK"):
         if not (one.exported and one.value.known and one.value.comes_from(*SLURM_PLACE)) or "called" in one.within:
             continue
-        for launch in script.training:
-            own = launch.command.variables.values.get(one.name)
-            if (
-                launch.srun
-                and launch.line > one.line
-                and _several(script, launch)
-                and own == one.value
-                and one.name not in launch.settings
-            ):
-                if launch.launcher is None or (one.name == "NODE_RANK" and launch.launcher.name == "composer"):
-                    yield found("rank-expanded-early", one, f"{one.text[:60]}: 0 for every rank")
-                break
+        inherits = (step for step in steps if step.line > one.line and step.environment(one.name) == one.value)
+        first = next(inherits, None)
+        if first and first.launcher_name in ("", *(["composer"] if one.name == "NODE_RANK" else [])):
+            yield found("rank-expanded-early", one, f"{one.text[:60]}: 0 for every rank")

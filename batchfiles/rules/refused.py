@@ -125,6 +125,11 @@ def refused_values(script: BatchScript) -> Iterator[Finding]:
             yield Finding("directive-refused", one.line, f"--{one.name} takes no value, and has {value}")
         elif value is None and pattern is not None and one.name != "exclusive":
             yield Finding("directive-refused", one.line, f"--{one.name} has no value")
+        elif value == "" and one.name in ("output", "error"):
+            text = (
+                f"--{one.name} names no file: it is the folder then, which can't be written, and the job ends at once"
+            )
+            yield Finding("directive-refused", one.line, text, own_cure=f"Leave out --{one.name}, or name a file.")
         elif value is not None and pattern is not None and not re.fullmatch(pattern, value.strip()):
             yield Finding("directive-refused", one.line, f"--{one.name}={value}")
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from batchfiles.bash.commands import ShellCommand
-from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, found
 from batchfiles.rules.meeting import ADDRESS_NAMES, PORT_NAMES, StatedEndpoint, addresses, spans_nodes
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.request import GPU_NAMES, gres_entries
 from batchfiles.slurm.script import BatchScript
+from batchfiles.slurm.servers import never_ends
 from trainjob.contract.programs.launchers import option_names
 
-_COUNTS_NODES = ("torchrun", "accelerate", "tune")
 _NODE_RANKS = ("node_rank", "machine_rank")
 
 
@@ -26,18 +26,16 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
     if len(launching) > 1 and any(launch.outermost.command.background for launch in launching):
         return  # several together may be the nodes that each of them waits for
     for launch in launching:
-        launcher = launch.launcher
-        if launcher is None or launcher.name not in _COUNTS_NODES or launch.has_unknown_options:
+        name, options, started = launch.launcher_name, launch.options, script.nodes_of(launch)
+        if name not in ("torchrun", "accelerate", "tune") or launch.has_unknown_options or _is_one_of_several(launch):
             continue
-        wanted = number_of(launcher, *option_names("nodes", of=launcher.name))
-        started = script.nodes_of(launch)
-        number_is_given = any(value is not None and not value.known for value in map(launcher.options.get, _NODE_RANKS))
-        is_one_job_of_several = number_is_given or _meets_elsewhere(launcher.options.values())
-        if launch.srun is None and (script.request.nodes != 1 or is_one_job_of_several):
+        wanted = number_of(launch.launcher, *option_names("nodes", of=name))
+        number_is_given = any(value is not None and not value.known for value in map(options.get, _NODE_RANKS))
+        meets_elsewhere = any(value is not None and is_host(value.text.partition(":")[0]) for value in options.values())
+        if launch.srun is None and (script.request.nodes != 1 or number_is_given or meets_elsewhere):
             continue  # no-srun says so, or another job is the other node
-        if wanted is not None and started is not None and wanted > started and not _is_one_of_several(launch):
-            nodes = f"{started} node{'s' * (started != 1)}"
-            text = f"{launcher.name} waits for {wanted} nodes, and is started on {nodes}"
+        if wanted is not None and started is not None and wanted > started:
+            text = f"{name} waits for {wanted} nodes, and is started on {started} node{'s' * (started != 1)}"
             yield found("nodes-disagree", launch, text)
             return
 
@@ -51,15 +49,13 @@ def _told_nodes(script: BatchScript) -> Iterator[Finding]:
         started = script.nodes_of(launch)
         if launch.launcher is not None or launch.srun is None or not launch.is_python or started is None:
             continue
-        texts = [word.text for word in launch.program]
-        for text, after in zip(texts, [*texts[1:], ""], strict=True):
+        for text, after in pairwise([*(word.text for word in launch.program), ""]):
             match = _TOLD.fullmatch(text)
             told = number(match[1] or after) if match is not None else None
             is_of_trainer = started > 1 or "trainer" in text  # else they may be those of a graph
             if told is not None and told != started and is_of_trainer and not _is_one_of_several(launch):
-                yield found(
-                    "nodes-disagree", launch, f"the program is told of {told} nodes, and srun starts it on {started}"
-                )
+                what = f"the program is told of {told} nodes, and srun starts it on {started}"
+                yield found("nodes-disagree", launch, what)
                 return
 
 
@@ -72,42 +68,41 @@ _A_HOST = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}|[A-Za-z][\w-]*[0-9](?:\.[\w
 _HERE = re.compile(r"localhost.*|127\..*|0\.0\.0\.0|::1")
 
 
-def _meets_elsewhere(values: Iterable[Value | None]) -> bool:
-    texts = [value.text.partition(":")[0] for value in values if value is not None]
-    return any(_A_HOST.fullmatch(text) and not _HERE.fullmatch(text) for text in texts)
+def is_host(text: str) -> bool:
+    """Return whether a text names one host, and another than the one it stands on."""
+    return _A_HOST.fullmatch(text) is not None and _HERE.fullmatch(text) is None
 
 
 def node_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that all take themselves for the same node."""
     for launch in script.living:
-        launcher, nodes = launch.launcher, script.usual_nodes_of(launch)
-        if launcher is None or launcher.name not in ("torchrun", "accelerate") or launch.srun is None:
+        name = {"torchrun": "node_rank", "accelerate": "machine_rank"}.get(launch.launcher_name)
+        if name is None or launch.srun is None or not script.spans_nodes(launch) or launch.has_unknown_options:
             continue
-        if (nodes or 1) < 2 or launch.has_unknown_options or {"standalone", "config_file"} & set(launcher.options):
+        counts = option(launch.launcher, *option_names("nodes", of=launch.launcher_name))
+        backend, stated = option(launch.launcher, "rdzv_backend"), option(launch.launcher, name)
+        if counts is None or counts.text == "1" or {"standalone", "config_file"} & launch.options.keys():
             continue
-        counts = option(launcher, *option_names("nodes", of=launcher.name))
-        backend = option(launcher, "rdzv_backend")
-        if counts is None or counts.text == "1" or (backend is not None and backend.text != "static"):
+        nodes = script.usual_nodes_of(launch)
+        if backend is not None and backend.text != "static":
             continue
-        name = "node_rank" if launcher.name == "torchrun" else "machine_rank"
-        stated, others = option(launcher, name), {**launch.command.variables.values, **launch.settings}
-        if stated is None and "PET_NODE_RANK" not in others:
-            yield found("node-rank-same", launch, f"{launcher.name} has no --{name}, and is 0 on all {nodes} nodes")
+        if stated is None and launch.environment("PET_NODE_RANK") is None:
+            text = f"{launch.launcher_name} has no --{name}, and is 0 on all {nodes} nodes"
+            yield found("node-rank-same", launch, text)
         elif stated is not None and stated.fixed and number(stated.text) is not None:
             yield found("node-rank-same", launch, f"--{name} is {stated.text} on all {nodes} nodes")
 
 
 _OWN = re.compile(r"\$\(\s*(?:/bin/)?hostname\b|`hostname\b|\$\{?HOSTNAME\b|\$\{?SLURMD_NODENAME\b")
+_MEETS = re.compile(r"--(?:rdzv[-_]endpoint|master[-_]addr|main_process_ip)=")
 _DRAWN = re.compile(r"\bRANDOM\b|\bshuf\b|\.bind\(\(?['\"]")
 
 
 def differing_places(script: BatchScript) -> Iterator[Finding]:
     """Find addresses and ports that each rank's own shell works out for itself."""
-    for launch in script.living:
-        shell = launch.outer
-        if shell is None or launch.srun is None or (script.usual_nodes_of(launch) or 1) < 2:
-            continue
-        inside = (*shell.command.within, "called")
+    inner = [one for one in script.living if one.outer and one.srun is not None and script.spans_nodes(one)]
+    for launch in inner:
+        inside = (*launch.outer.command.within, "called") if launch.outer else ()
         for one in script.assignments:
             if one.within[: len(inside)] != inside or one.conditions or one.source != launch.source:
                 continue
@@ -115,134 +110,87 @@ def differing_places(script: BatchScript) -> Iterator[Finding]:
             if re.fullmatch(f"{ADDRESS_NAMES}|{PORT_NAMES}", one.name) and kind.search(one.text):
                 yield found("addr-differs", one, f"{one.name} is worked out by each node for itself")
                 return
-    for launch in script.living:
-        launcher = launch.launcher
-        if launch.srun is None or None in (launcher, launch.outer) or (script.usual_nodes_of(launch) or 1) < 2:
-            continue
-        for word in launch.command.words:
-            if re.match(r"--(?:rdzv[-_]endpoint|master[-_]addr|main_process_ip)=", word.source) and _OWN.search(
-                word.source
-            ):
-                yield found("addr-differs", launch, f"{word.source.replace(HOLE, '…')[:50]} is another on each node")
+    for launch in inner:
+        for word in launch.command.words if launch.launcher else ():
+            if _MEETS.match(word.source) and _OWN.search(word.source):
+                yield found("addr-differs", launch, f"{word.source[:50]} is another on each node")
                 return
 
 
 def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
     """Find hosts that the file names where Slurm chooses them."""
-    if script.header.value("nodelist") is not None or not script.is_batch_file:
+    has_every_node = script.site.nodes is not None and script.request.nodes == script.site.nodes
+    if script.header.value("nodelist") is not None or not script.is_batch_file or has_every_node:
         return
     for launch in script.living:
         for name in ("H", "host", "hosts"):
             value = option(launch.layer("mpirun"), name)
-            named = (
-                [one.partition(":")[0] for one in value.text.split(",")] if value is not None and value.fixed else []
-            )
-            if named and any(_A_HOST.fullmatch(one) and not _HERE.fullmatch(one) for one in named):
-                yield found("hosts-by-name", launch, f"-{'-' * (len(name) > 1)}{name} names {named[0]}")
+            named = value.text.split(",") if value is not None and value.fixed else []
+            if any(is_host(one.partition(":")[0]) for one in named):
+                text = f"-{'-' * (len(name) > 1)}{name} names {named[0].partition(':')[0]}"
+                yield found("hosts-by-name", launch, text)
                 return
     for place in addresses(script):
-        if (
-            place.value.known
-            and not place.value.commands()
-            and _A_HOST.fullmatch(place.value.text)
-            and not _HERE.fullmatch(place.value.text)
-        ):
+        is_default = re.search(":[-=]", script.line(place.line)) is not None  # taken only where none is given
+        if is_host(place.value.text) and not place.value.commands() and not is_default:
             users = [place.launch] if place.launch else [one for one in script.living if _reads(one, place)]
-            if any(spans_nodes(script, one) for one in users) and not _is_default(script, place):
+            if any(spans_nodes(script, one) for one in users):
                 yield found("hosts-by-name", place, f"{place.name} is {place.value.text}")
                 return
 
 
 def _reads(launch: LaunchedProgram, place: StatedEndpoint) -> bool:
     own = place.name == "MASTER_ADDR" and launch.launcher is None and launch.srun is not None
-    return own or any(
-        value is not None and value == place.value
-        for value in (launch.launcher.options.values() if launch.launcher else ())
-    )
-
-
-def _is_default(script: BatchScript, place: StatedEndpoint) -> bool:
-    """Return whether the address is only taken where none is given."""
-    line = script.lines[place.line - 1] if 0 < place.line <= len(script.lines) else ""
-    return ":-" in line or ":=" in line
+    return own or place.value in launch.options.values()
 
 
 def beyond_job(script: BatchScript) -> Iterator[Finding]:
     """Find steps that ask for more nodes or GPUs than the job has."""
-    nodes, gpus = script.header.value("nodes"), script.request.gpus_per_node
-    if script.second_part is not None:
-        return
-    for launch in script.living:
-        srun = launch.srun
-        if srun is None:
-            continue
-        asked = number_of(srun, "nodes")
-        if asked is not None and nodes is not None and nodes.isdigit() and asked > int(nodes):
+    nodes, gpus = number(script.header.value("nodes")), script.request.gpus_per_node
+    for launch in script.living if script.second_part is None else ():
+        asked = number_of(launch.srun, "nodes")
+        if asked and nodes and asked > nodes:
             yield found("step-beyond-job", launch.step, f"srun --nodes={asked}, and the job has {nodes}")
         for name in ("gres", "gpus-per-node"):
-            stated = option(srun, name)
+            stated = option(launch.srun, name)
             entry = gres_entries(stated.text)[:1] if stated is not None and stated.known else []
             wanted = number(entry[0].rpartition(":")[2]) if entry else None
             if wanted and gpus and wanted > gpus and (name != "gres" or entry[0].partition(":")[0] in GPU_NAMES):
-                yield found(
-                    "step-beyond-job",
-                    launch.step,
-                    f"srun --{name}={stated.text if stated else ''}, and the job has {gpus} a node",
-                )
-
-
-_STAYS = re.compile(
-    r"\bray start\b.*--block|\bnvidia-smi\b.*(?:-l\b|--loop|-lms|dmon)|\bsleep (?:inf|infinity)\b|\bvllm serve\b|"
-    r"\bdcgmi dmon\b"
-)
-
-
-_ENDS = re.compile(r"kill|pkill|killall|scancel")
+                text = f"srun --{name}={stated.text if stated else ''}, and the job has {gpus} a node"
+                yield found("step-beyond-job", launch.step, text)
 
 
 def waiting_steps(script: BatchScript) -> Iterator[Finding]:
     """Find steps that wait for the CPUs of one that never ends."""
-    if "SLURM_OVERLAP" in script.shell.variables.values or any(
-        one.name == "SLURM_OVERLAP" for one in script.assignments
-    ):
+    if any(one.name == "SLURM_OVERLAP" for one in script.assignments):
         return
-    holding = [one for one in script.launches if _holds_node(script, one)]
-    for holder in holding:
-        for launch in script.launches:
-            if launch.srun is None or launch.place <= holder.place or launch.command.background or launch.command.dead:
-                continue
-            if "overlap" in launch.srun.options or not _meet(holder, launch):
+    steps = [one for one in script.launches if one.srun is not None and not one.command.dead]
+    for holder in filter(lambda one: _holds_node(script, one), steps):
+        for launch in steps:
+            if launch.place <= holder.place or launch.command.background or not _meet(holder, launch):
                 continue
             between = (one for one in script.commands if holder.step.command.at < one.at < launch.step.command.at)
-            if any(_ENDS.fullmatch(one.name) for one in between):
-                continue
-            text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
-            yield found("step-waits", launch.step, text)
-            return
+            if not any(one.name in ("kill", "pkill", "killall", "scancel") for one in between):
+                text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
+                yield found("step-waits", launch.step, text)
+                return
 
 
 def _holds_node(script: BatchScript, launch: LaunchedProgram) -> bool:
-    srun, request = launch.srun, script.request
-    if (
-        srun is None
-        or not launch.outermost.command.background
-        or launch.command.dead
-        or {"overlap", "exact"} & set(srun.options)
-    ):
-        return False
-    cpus = number_of(srun, "cpus-per-task")
-    has_all = "cpus-per-task" not in srun.options or (
-        request.tasks_per_node == 1 and cpus == request.cpus_per_task is not None
-    )
-    return has_all and _STAYS.search(launch.outermost.command.text) is not None
+    """Return whether a step never ends, and has the CPUs of its node to itself."""
+    own, request, command = launch.srun.options if launch.srun else {}, script.request, launch.outermost.command
+    has_each = request.tasks_per_node == 1 and number_of(launch.srun, "cpus-per-task") == request.cpus_per_task
+    has_all = "cpus-per-task" not in own or (has_each and request.cpus_per_task is not None)
+    return has_all and command.background and not {"overlap", "exact"} & own.keys() and never_ends(command)
 
 
 def _meet(holder: LaunchedProgram, launch: LaunchedProgram) -> bool:
     """Return whether two steps surely share a node: the second one runs on all, or both are sent to the same."""
+    own = launch.srun.options if launch.srun else {}
     first, second = option(holder.srun, "nodelist"), option(launch.srun, "nodelist")
-    if second is None:
-        return not {"nodes", "ntasks", "relative"} & set(launch.srun.options if launch.srun else ())
-    return first is not None and first == second and _source_of(holder.step.command) == _source_of(launch.step.command)
+    if "overlap" in own or second is None:
+        return not {"overlap", "nodes", "ntasks", "relative"} & own.keys()
+    return first == second and _source_of(holder.step.command) == _source_of(launch.step.command)
 
 
 def _source_of(command: ShellCommand) -> str:

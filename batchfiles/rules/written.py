@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
+from typing import NamedTuple
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of, text_of_expansion
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript, nodes_of
-from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS
+from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS, is_typing_error
 from trainjob.contract.programs.slurm_options import OPTIONS, SHORT
 
 _JOB = (
@@ -43,6 +45,7 @@ _OTHERS = (
 _SLURM_VARIABLES = frozenset(
     {f"SLURM_{name}" for name in _OTHERS.split()} | {f"SLURM_JOB_{name}" for name in _JOB.split()}
 )
+_OWN_FOLDER = re.compile(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}")
 _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 
@@ -54,43 +57,31 @@ def spool_folder(script: BatchScript) -> Iterator[Finding]:
         source = command.words[-1].source
         from_own = _OWN_PATH.search(source) and "scontrol" not in source
         if from_own and not command.source and not _knows_of_slurm(script, command):
-            yield Finding("script-dir-is-spool", command.line, f"dirname {command.words[-1].source}")
+            yield Finding("script-dir-is-spool", command.line, f"dirname {source}")
             return
     for one in script.assignments:
-        if (
-            re.search(r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}", one.text)
-            and not one.source
-            and "SLURM_" not in one.text
-        ):
+        if _OWN_FOLDER.search(one.text) and not one.source and "SLURM_" not in one.text:
             yield Finding("script-dir-is-spool", one.line, one.text[:60])
             return
 
 
 def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
-    if any(re.search("SLURM_|BASH_SOURCE", one.text) for one in command.conditions):
-        return True
-    line = script.lines[command.line - 1] if command.line <= len(script.lines) else ""
-    if "SLURM_SUBMIT_DIR" in line:
+    line = script.line(command.line)
+    if "SLURM_SUBMIT_DIR" in line or any(re.search("SLURM_|BASH_SOURCE", one.text) for one in command.conditions):
         return True
     name = re.match(r"\s*(?:export\s+|readonly\s+)?(\w+)=", line)
-    if name is not None and _is_used_outside_alone(script, name[1], command.line):
+    if name is None:
+        return False
+    others = [one for one in script.assignments if one.line != command.line]
+    replaced = (one.text + "".join(each.text for each in one.conditions) for one in others if one.name == name[1])
+    if any(re.search(r"SLURM_|scontrol", text) for text in replaced):
         return True
-    return name is not None and any(
-        one.name == name[1]
-        and one.line != command.line
-        and re.search(r"SLURM_|scontrol", one.text + "".join(each.text for each in one.conditions))
-        for one in script.assignments
-    )
-
-
-def _is_used_outside_alone(script: BatchScript, name: str, line: int) -> bool:
-    """Return whether a folder is used only where Slurm's variables are missing, or have been looked at before."""
-    expanded = re.compile(rf"\$\{{?{name}\b")
+    # Or it is used only where Slurm's variables are missing, or have been looked at before.
     commands = ((" ".join(word.source for word in one.words), one.conditions) for one in script.commands)
-    given = ((one.text, one.conditions) for one in script.assignments if one.line != line)
-    using = [conditions for text, conditions in (*commands, *given) if expanded.search(text)]
-    return bool(using) and all(any("SLURM_" in asked.text for asked in conditions) for conditions in using)
+    given = ((one.text, one.conditions) for one in others)
+    using = [asked for text, asked in (*commands, *given) if re.search(rf"\$\{{?{name[1]}\b", text)]
+    return bool(using) and all(any("SLURM_" in one.text for one in asked) for asked in using)
 
 
 _OF_SLURM = re.compile(r"\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\b\}?")
@@ -98,12 +89,11 @@ _OF_SLURM = re.compile(r"\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\b\}?")
 
 def in_quotes(script: BatchScript) -> Iterator[Finding]:
     """Find names of Slurm's variables that a program gets in place of their values."""
-    for launch in script.training:
-        words = launch.program if launch.is_python or launch.launcher else []
-        options = launch.launcher.options.values() if launch.launcher else ()
-        given = [*(word.text for word in words[1:]), *(value.text for value in options if value is not None)]
+    for launch in script.living:
+        words = launch.program[1:] if launch.is_python or launch.launcher else []
+        given = [*(word.text for word in words), *(value.text for value in launch.options.values() if value)]
         names = [name for text in given if "\n" not in text for name in _OF_SLURM.findall(text)]
-        if names and not launch.command.dead:
+        if names:
             yield found("variable-in-quotes", launch, f"the program gets the word {names[0]}")
             return
 
@@ -120,17 +110,23 @@ def continuations(script: BatchScript) -> Iterator[Finding]:
 
 def _of_commands(script: BatchScript) -> set[int]:
     """Return the lines of commands, and not of here-documents or quoted text."""
-    lines: set[int] = set()
-    waiting = [script.root]
-    while waiting:
-        node = waiting.pop()
-        if node.type == "command":
-            lines |= set(range(node.start_point.row + 1, node.end_point.row + 2))
-        if node.type not in ("string", "raw_string", "heredoc_body", "comment"):
-            waiting.extend(node.children)
-    for node in nodes_of(script.root, "raw_string", "string"):
-        lines -= set(range(node.start_point.row + 1, node.end_point.row + 1))
-    return lines
+    commands = nodes_of(script.root, "command", outside=("string", "raw_string", "heredoc_body", "comment"))
+    lines = {line for node in commands for line in range(node.start_point.row + 1, node.end_point.row + 2)}
+    texts = nodes_of(script.root, "raw_string", "string")
+    return lines - {line for node in texts for line in range(node.start_point.row + 1, node.end_point.row + 1)}
+
+
+def joined_words(script: BatchScript) -> Iterator[Finding]:
+    """Find backslashes without a blank before them, which join the last word of a command with the next command."""
+    joins = [at for at, line in enumerate(script.lines, 1) if re.search(r"[^\s\\]\\$", line)]
+    joins = [at for at in joins if _BEGINS.match(script.line(at + 1))]
+    for at in sorted(set(joins) & _of_commands(script)) if joins else ():
+        word = script.line(at + 1).split()[0]
+        text = f"{script.line(at).split()[-1][:-1][-40:]} and {word} become one word"
+        yield Finding("argument-swallowed", at + 1, text)
+
+
+_BEGINS = re.compile(r"(?:bash|sh|python[\d.]*|srun|torchrun|mpirun|echo|source|export|cd|wait)\s")
 
 
 # Set outside, or by programs that only look like commands.
@@ -158,22 +154,36 @@ def beyond_nine_at(script: BatchScript) -> Iterator[tuple[int, str]]:
             yield node.start_byte, match[1].decode()
 
 
+class Expansion(NamedTuple):
+    """A variable that the batch shell expands, without a default."""
+
+    name: str
+    line: int
+    has_subscript: bool
+
+
+def _expansions(script: BatchScript) -> Iterator[Expansion]:
+    """Yield the variables that commands get, each once: those that are only printed are left out."""
+    reported: set[str] = set()
+    for node in nodes_of(script.root, "simple_expansion", "expansion"):
+        match = re.fullmatch(r"\$(?:(\w+)|\{(\w+)(\[[^\]]*\])?\})", text_of_expansion(node))
+        name, line = (match[1] or match[2], node.start_point.row + 1) if match else ("", 0)
+        if name and name not in reported and line <= len(script.lines) and not _PRINTS.match(script.line(line)):
+            reported.add(name)
+            yield Expansion(name, line, bool(match and match[3]))
+
+
+_PRINTS = re.compile(r"\s*(?:echo|printf|#)")
+
+
 def never_set(script: BatchScript) -> Iterator[Finding]:
     """Find variables in lower case that nothing in the file sets: those come from no environment."""
     if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:
         return
     text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
-    reported: set[str] = set()
-    for node in nodes_of(script.root, "simple_expansion", "expansion"):
-        match = re.fullmatch(r"\$(?:([a-z][a-z0-9_]*)|\{([a-z][a-z0-9_]*)(?:\[[^\]]*\])?\})", text_of_expansion(node))
-        name = (match[1] or match[2]) if match else ""
-        if not name or name in reported or _FROM_OUTSIDE.fullmatch(name) or _is_set(name, text):
-            continue
-        line = node.start_point.row + 1
-        if line > len(script.lines) or re.match(r"\s*(?:echo|printf)\b", script.lines[line - 1]):
-            continue
-        reported.add(name)
-        yield Finding("unset-variable", line, f"${name} is never set")
+    for name, line, _ in _expansions(script):
+        if re.fullmatch("[a-z][a-z0-9_]*", name) and not _FROM_OUTSIDE.fullmatch(name) and not _is_set(name, text):
+            yield Finding("unset-variable", line, f"${name} is never set")
 
 
 def _is_set(name: str, text: str) -> bool:
@@ -189,19 +199,18 @@ def _is_set(name: str, text: str) -> bool:
 
 # What Slurm sets only for an option that the job states.
 _OF_OPTIONS = {
-    "SLURM_GPUS": ("gpus",),
-    "SLURM_GPUS_PER_NODE": ("gpus-per-node",),
-    "SLURM_GPUS_PER_TASK": ("gpus-per-task",),
-    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
+    **{f"SLURM_{name.upper().replace('-', '_')}": (name,) for name in ("gpus", "gpus-per-node", "gpus-per-task")},
+    **{
+        f"SLURM_{name.upper().replace('-', '_')}": (name,)
+        for name in ("ntasks-per-node", "cpus-per-gpu", "mem-per-cpu")
+    },
     "SLURM_CPUS_PER_TASK": ("cpus-per-task", "cpus-per-gpu"),
-    "SLURM_CPUS_PER_GPU": ("cpus-per-gpu",),
     "SLURM_MEM_PER_NODE": ("mem",),
-    "SLURM_MEM_PER_CPU": ("mem-per-cpu",),
     "SLURM_ARRAY_TASK_ID": ("array",),
 }
 _OF_RANKS = re.compile(r"OMPI_COMM_WORLD_\w+|PMIX?_RANK|PMI_SIZE|MPI_LOCALRANKID")
 # Variables that the file sets, gives a default, or tests.
-_DEALT_WITH = tuple(map(re.compile, (r"\b(\w+)=", r"\$\{(\w+):?[-+=?]", r"-[nv] \"?\$?\{?(\w+)")))
+_DEALT_WITH = re.compile(r"\b(\w+)=|\$\{(\w+):?[-+=?]|-[nv] \"?\$?\{?(\w+)")
 
 
 def not_given(script: BatchScript) -> Iterator[Finding]:
@@ -210,54 +219,42 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
     if not header.directives:
         return
     comments = " ".join(comment for _, comment in script.comments if "sbatch" in comment)
-    reported: set[str] = set()
-    dealt_with = {name for pattern in _DEALT_WITH for name in pattern.findall(text_of(script.root))}
-    for node in nodes_of(script.root, "simple_expansion", "expansion"):
-        match = re.fullmatch(r"\$\{?(\w+)\}?", text_of_expansion(node))
-        name, line = match[1] if match else "", node.start_point.row + 1
+    dealt_with = {name for names in _DEALT_WITH.findall(text_of(script.root)) for name in names}
+    for name, line, has_subscript in _expansions(script):
         options = _OF_OPTIONS.get(name, ())
-        if not name or name in reported or name in dealt_with or line > len(script.lines):
+        has_one = any(header.value(one) is not None or f"--{one}" in comments for one in options)
+        if has_subscript or has_one or name in dealt_with or _in_step(script, line):
             continue
-        if options and any(header.value(one) is not None or f"--{one}" in comments for one in options):
-            continue
-        if not options and not _OF_RANKS.fullmatch(name):
-            continue
-        if re.match(r"\s*(?:echo|printf|#)", script.lines[line - 1]) or _in_step(script, line):
-            continue
-        reported.add(name)
-        if not options:
-            yield Finding("unset-variable", line, f"${name} is set for ranks of mpirun, and not in the batch shell")
-        else:
+        if options:
             in_launch = name.startswith("SLURM_GPUS") or any(one.line == line for one in script.training)
             text = f"Slurm sets ${name} for --{options[0]} alone, which the file does not have"
             yield Finding("unset-variable", line, text, None if in_launch else Severity.WARNING)
+        elif _OF_RANKS.fullmatch(name):
+            yield Finding("unset-variable", line, f"${name} is set for ranks of mpirun, and not in the batch shell")
+
+
+_OF_STEPS = {"ntasks-per-node", "cpus-per-task", "gpus-per-task", "gpus-per-node", "gpus"}
 
 
 def _in_step(script: BatchScript, line: int) -> bool:
     """Return whether a line is part of what srun starts, whose options count there."""
-    return any(
-        launch.srun is not None
-        and launch.command.line <= line <= launch.command.line + 20
-        and {"ntasks-per-node", "cpus-per-task", "gpus-per-task", "gpus-per-node", "gpus"} & set(launch.srun.options)
-        for launch in script.launches
-    ) or any("called" in one.within and one.line == line for one in script.commands)
+    steps = (one for one in script.launches if one.srun is not None and _OF_STEPS & one.srun.options.keys())
+    inner = (one for one in script.commands if "called" in one.within)
+    return any(one.line <= line <= one.line + 20 for one in steps) or any(one.line == line for one in inner)
 
 
 def arrays(script: BatchScript) -> Iterator[Finding]:
     """Find lists that became one element."""
     for one in script.assignments:
-        if (
-            one.array is None
-            or len(one.array) != 1
-            or not re.search(r"\w=\(\s*\"\$[\w({][^\"]*\"\s*\)$", one.text.replace("\n", " "))
-            or "[@]" in one.text  # "${list[@]:1}" has an element for each
-        ):
-            continue
-        value = one.array[0].value
-        if re.search(
-            r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b", value.commands()
-        ) and not re.search(r"head|tail -n? ?1|wc", value.commands()):
+        is_quoted = re.search(r"\w=\(\s*\"\$[\w({][^\"]*\"\s*\)$", one.text.replace("\n", " "))
+        if not one.array or len(one.array) != 1 or not is_quoted or "[@]" in one.text:
+            continue  # "${list[@]:1}" has an element for each
+        commands = one.array[0].value.commands()
+        if _LISTS.search(commands) and not re.search(r"head|tail -n? ?1|wc", commands):
             yield found("array-quoted", one, one.text[:60])
+
+
+_LISTS = re.compile(r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b")
 
 
 def commands(script: BatchScript) -> Iterator[Finding]:
@@ -271,44 +268,35 @@ def commands(script: BatchScript) -> Iterator[Finding]:
 def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     if not command.words or command.words[0].source.startswith(("$", '"', "'", "`")) or command.dead:
         return None
-    name = command.words[0].text
+    name, line = command.words[0].text, script.line(command.line)
     following = command.words[1].text if len(command.words) > 1 else ""
     if HOLE in name or not name or name in script.shell.functions or script.first_error == command.line:
         return None
     if re.match(r"--?[A-Za-z]", name):
-        above = script.lines[command.line - 2] if 1 < command.line <= len(script.lines) else ""
+        above = script.line(command.line - 1)
         if _BROKEN.search(above):
             return None  # broken-continuation says so
         if {name.lstrip("-")} & {*OPTIONS, *SHORT["sbatch"]} and re.match(r"\s*(?:#|$)", above):
             return f"{name} begins a line: an option without #SBATCH?"
         return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
-    if following == "=" or (
-        re.match(r"=[^=]", following)
-        and name not in OFTEN_MISSPELT
-        and name.isidentifier()
-        and not command.words[1].quoted
-    ):
+    is_variable = name not in OFTEN_MISSPELT and name.isidentifier()
+    if following == "=" or (re.match(r"=[^=]", following) and is_variable and not command.words[1].quoted):
         return f"{name} {following} …: no spaces around = in bash"
-    if (
-        name in ("null", "None", "EOF")
-        and not following
-        and not re.search(rf"<<-?\s*['\"]?{name}\b", "\n".join(script.lines))
-    ):
+    is_end = name in ("null", "None", "EOF") and not following
+    if is_end and not re.search(rf"<<-?\s*['\"]?{name}\b", "\n".join(script.lines)):
         return f"{name} is no program"
-    if "```" in script.lines[min(command.line, len(script.lines)) - 1]:
+    if "```" in line:
         return "``` is Markdown"
-    if name[0].isalpha() and not name[0].isascii():
-        return f"{name} …: a comment without its #?"
-    if (
-        re.fullmatch(r"[A-Z][a-z]+[:,]?", name)
-        and name not in ("Rscript", "Xvfb", "Xorg", "Xvnc")
-        and len(command.words) > 2
-    ):
+    is_prose = re.fullmatch(r"[A-Z][a-z]+[:,]?", name) and len(command.words) > 2
+    if (name[0].isalpha() and not name[0].isascii()) or (is_prose and name not in _IN_CAPITALS):
         return f"{name} {following} …: a comment without its #?"
-    near = next((known for known in OFTEN_MISSPELT if _differs_by_typing_error(name, known)), None)
+    near = next((known for known in OFTEN_MISSPELT if is_typing_error(name, known)), None)
     if near is not None and name not in OFTEN_MISSPELT and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
         return f"{name}: {near}?"
     return None
+
+
+_IN_CAPITALS = ("Rscript", "Xvfb", "Xorg", "Xvnc")
 
 
 # Each missing name is compared with each unused one, of which it may be a misspelling.
@@ -317,22 +305,13 @@ _MOST_COMPARED = 200
 
 def variables(script: BatchScript) -> Iterator[Finding]:
     """Find variables that are empty where they are used."""
-    text = "\n".join(script.lines)
-    used = set(re.findall(r"\$\{?[#!]?(\w+)", text)) | {
-        word for body in re.findall(r"\$\(\((.*?)\)\)", text, re.DOTALL) for word in re.findall(r"[A-Za-z_]\w*", body)
-    }
-    assigned = {one.name for one in script.assignments} | {
-        name for command in script.commands for name in command.settings
-    }
-    unused = {name for name in assigned - used if not name.startswith("_")}
+    settings = {name for command in script.commands for name in command.settings}
+    assigned = {one.name for one in script.assignments} | settings
+    unused = {name for name in assigned - _used("\n".join(script.lines)) if not name.startswith("_")}
     reported: set[str] = set()
     for command in script.commands:
-        if (
-            command.dead
-            or command.name in ("echo", "printf", "[", "test", "trap", "cat", "", "unset")
-            or "substitution" in command.within
-            or command.variables.open_ended
-        ):
+        only_prints = command.name in ("echo", "printf", "[", "test", "trap", "cat", "", "unset")
+        if command.dead or only_prints or "substitution" in command.within or command.variables.open_ended:
             continue
         for name, why in _missing(command, assigned, unused):
             if name not in reported:
@@ -341,49 +320,33 @@ def variables(script: BatchScript) -> Iterator[Finding]:
     yield from _slurm_names(script, assigned, reported)
 
 
+def _used(text: str) -> set[str]:
+    """Return the names that a text expands or calculates with."""
+    bodies = re.findall(r"\$\(\((.*?)\)\)", text, re.DOTALL)
+    return {
+        *re.findall(r"\$\{?[#!]?(\w+)", text),
+        *(word for one in bodies for word in re.findall(r"[A-Za-z_]\w*", one)),
+    }
+
+
 def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
     sources = "\n".join(word.source for word in command.words)
     named = set(re.findall(r"\$\{?(\w+)", sources))
     plain = set(re.findall(r"\$\{?(\w+)\b\}?(?!:?[-+=?])", sources))
-    for origin in sorted(
-        {
-            origin
-            for word in command.words
-            for origin in word.value.origins
-            if origin.startswith(("unset ", "kept back "))
-        }
-    ):
-        name = origin.rpartition(" ")[2]
-        if origin.startswith("kept back "):
-            # Only where the text of this very command names it: bash -c '… $NAME …'.
-            if "called" in command.within and name in named:
-                yield name, "set in the batch shell, and not exported"
-        elif name not in assigned and name in plain and len(unused) <= _MOST_COMPARED:
+    for origin in sorted({origin for word in command.words for origin in word.value.origins}):
+        why, _, name = origin.rpartition(" ")
+        # Only where the text of this very command names it: bash -c '… $NAME …'.
+        if why == "kept back" and "called" in command.within and name in named:
+            yield name, "set in the batch shell, and not exported"
+        elif why == "unset" and name not in assigned and name in plain and len(unused) <= _MOST_COMPARED:
             near = next((other for other in sorted(unused) if _means(name, other)), None)
             if near is not None:
                 yield name, f"never set, and {near} is set and never used"
 
 
-def _differs_by_typing_error(word: str, known: str) -> bool:
-    """Return whether one letter is missing, added or wrong, or two neighbours are swapped."""
-    if word == known or abs(len(word) - len(known)) > 1 or min(len(word), len(known)) < 4:
-        return False
-    at = next(
-        (place for place, (one, other) in enumerate(zip(word, known, strict=False)) if one != other),
-        min(len(word), len(known)),
-    )
-    rest, of_known = word[at:], known[at:]
-    return (
-        rest[1:] == of_known[1:]
-        or rest == of_known[1:]
-        or rest[1:] == of_known
-        or (rest[:2] == of_known[:2][::-1] and rest[2:] == of_known[2:])
-    )
-
-
 def _means(name: str, other: str) -> bool:
     plain, of_other = name.lower().replace("_", ""), other.lower().replace("_", "")
-    return name != other and (plain == of_other or (len(plain) > 5 and _differs_by_typing_error(plain, of_other)))
+    return name != other and (plain == of_other or (len(plain) > 5 and is_typing_error(plain, of_other)))
 
 
 def _slurm_names(script: BatchScript, assigned: set[str], reported: set[str]) -> Iterator[Finding]:
@@ -393,7 +356,7 @@ def _slurm_names(script: BatchScript, assigned: set[str], reported: set[str]) ->
         for name in re.findall(r"\$\{?(SLURM_\w+)(?=\b(?!:?[-+?]))", line):
             if name in _SLURM_VARIABLES or name in assigned or name in reported:
                 continue
-            near = next((known for known in sorted(_SLURM_VARIABLES) if _differs_by_typing_error(name, known)), None)
+            near = next((known for known in sorted(_SLURM_VARIABLES) if is_typing_error(name, known)), None)
             if near is not None:
                 reported.add(name)
                 yield Finding("unset-variable", number, f"Slurm sets no ${name}: ${near}?")
@@ -402,46 +365,19 @@ def _slurm_names(script: BatchScript, assigned: set[str], reported: set[str]) ->
 def empty_programs(script: BatchScript) -> Iterator[Finding]:
     """Find launch lines whose program is a variable that is never set, while another one is set and never used."""
     text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
-    used = set(re.findall(r"\$\{?[#!]?(\w+)", text))
-    unused = [
-        one.name
-        for one in script.assignments
-        if one.name not in used and re.search(r"(?i)script|program|file|args", one.name)
-    ]
-    for launch in script.training:
-        if launch.launcher is None or not launch.program or launch.command.dead or not unused:
+    used = re.findall(r"\$\{?[#!]?(\w+)", text)
+    of_programs = (one.name for one in script.assignments if re.search(r"(?i)script|program|file|args", one.name))
+    unused = next((name for name in of_programs if name not in used), None)
+    for launch in script.living if unused else ():
+        if launch.launcher is None or not launch.has_unknown_options:
             continue
-        missing = {
-            origin.removeprefix("unset ") for origin in launch.program[0].value.origins if origin.startswith("unset ")
-        }
-        candidates = [name for name in re.findall(r"\$\{?(\w+)", text) if name in missing]
-        if launch.program[0].text.strip(HOLE) == "" and candidates:
-            why, lighter = f"${candidates[0]} is never set, and {unused[0]} is set and never used", None
+        missing = next((name for name in used if f"unset {name}" in launch.program[0].value.origins), None)
+        if missing is not None:
+            why, lighter = f"${missing} is never set, and {unused} is set and never used", None
             if launch.command.variables.open_ended and script.shell.not_here:
                 why += f", unless {next(iter(script.shell.not_here))}, which is not here, sets it"
                 lighter = Severity.WARNING
             yield found("unset-variable", launch, why, lighter)
-
-
-def empty_arguments(script: BatchScript) -> Iterator[Finding]:
-    """Find options whose value is empty and vanishes."""
-    for launch in script.training:
-        words = launch.command.words
-        for at, word in enumerate(words):
-            variable = re.fullmatch(r"\$\{?(\w+)\}?", word.source)
-            follows_option = at > 0 and re.fullmatch(r"--?[A-Za-z][\w-]*", words[at - 1].source)
-            if variable and re.search(r"(?i)extra|args|opts|options|flags?$", variable[1]):
-                continue
-            if (
-                variable
-                and word.text == ""
-                and word.value.known
-                and not word.quoted
-                and follows_option
-                and not word.value.comes_from("SLURM_PROCID")
-            ):
-                yield found("empty-argument", launch, f"{words[at - 1].text} {word.source}, which is empty")
-                return
 
 
 _NEVER_FAIL = ("echo", "printf", "export", "set", "ulimit", "trap", "mkdir", "srun", "bash", "", ":", "unset")
@@ -451,9 +387,8 @@ def goes_on(script: BatchScript) -> Iterator[Finding]:
     """Find scripts that go on after a failed command."""
     if not script.training or any("e" in command.options for command in script.commands):
         return
-    first = re.search(r"^#!.*\s-\w*e", script.lines[0])
     main = script.training[-1].command
-    before = script.commands[: next(at for at, one in enumerate(script.commands) if one is main)]
-    may_fail = [one for one in before if one.name and one.name not in PRINTERS and one.name not in _NEVER_FAIL]
-    if first is None and may_fail:
+    before = takewhile(lambda one: one is not main, script.commands)
+    may_fail = any(one.name and one.name not in PRINTERS and one.name not in _NEVER_FAIL for one in before)
+    if may_fail and not re.search(r"^#!.*\s-\w*e", script.lines[0]):
         yield Finding("no-set-e", script.header.first_command or 1, "no set -e", Severity.NOTE)

@@ -8,17 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from trainjob.contract.programs.helpers import is_typing_error
 from trainjob.contract.programs.slurm_options import OPTIONS, options_of_word
 
 _MAGIC = "#SBATCH"
 _LONGEST = 1 << 16  # of a line with quotes
 _SPACE = "has a space after the #"
 _ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
-# A letter too few, too many, wrong, or two swapped.
-_TYPING_ERRORS = re.compile(
-    r"S[A-Z]ATCH|SB[A-Z]TCH|SBA[A-Z]CH|SBAT[A-Z]H|SBATC[A-Z]|S(?:BATCH|ABTCH|BTACH|BACTH|BATHC|BATC|BACH|BTCH|ATCH|BATCHH|BBATCH|BAATCH|BATTCH|BATCCH)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -52,21 +48,19 @@ class Header:
     ignored: list[Ignored] = field(default_factory=list)
     first_command: int | None = None  # its line; sbatch reads no directive below
 
+    def last(self, *names: str) -> Directive | None:
+        """Return the first of `names` that is stated; of several lines, the last counts."""
+        return next((one for name in names for one in reversed(self.directives) if one.name == name), None)
+
     def value(self, *names: str) -> str | None:
-        """Return the value of the first of `names` that is stated; of several lines, the last counts."""
-        for name in names:
-            for one in reversed(self.directives):
-                if one.name == name:
-                    return one.value or ""
-        return None
+        """Return the value of the first of `names` that is stated."""
+        one = self.last(*names)
+        return None if one is None else one.value or ""
 
     def line(self, *names: str) -> int:
         """Return the line of the first of `names` that is stated, or of the first directive, or 1."""
-        for name in names:
-            for one in reversed(self.directives):
-                if one.name == name:
-                    return one.line
-        return self.directives[0].line if self.directives else 1
+        one = self.last(*names) or next(iter(self.directives), None)
+        return 1 if one is None else one.line
 
 
 def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
@@ -81,6 +75,8 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
             header.strays.extend(one for one in options if not one.name)
         elif number in comments or (line.startswith(_MAGIC) and conflict):
             late.append((number, line))
+        elif number == 1 and re.match(r"\s*[#!]*\s*/(?:usr/)?bin/(?:env |\w*sh\b)", line):
+            continue  # is meant to be #!
         elif line.strip() and not line.lstrip().startswith("#") and header.first_command is None:
             header.first_command = number
             # "!#SBATCH" is a command to bash, which negates nothing.
@@ -133,7 +129,8 @@ def _options(number: int, text: str) -> Iterator[Directive]:
 
 def _ignored(number: int, line: str, header: Header) -> Iterator[Ignored]:
     match = _ALMOST.fullmatch(line.rstrip())
-    if match is None or not _TYPING_ERRORS.fullmatch(match["word"]):
+    word = match["word"].upper() if match is not None else ""
+    if match is None or not (word == "SBATCH" or is_typing_error(word, "SBATCH")):
         return
     marks, rest = match["marks"], match["rest"].strip()
     meant = tuple(one.name for one in _options(number, rest) if one.name)

@@ -67,6 +67,20 @@ class LaunchedProgram:
         return next((layer for layer in reversed(self.layers) if layer.name in launchers.NAMES), None)
 
     @property
+    def launcher_name(self) -> str:
+        """The name of its launcher; empty if it has none."""
+        return self.launcher.name if self.launcher else ""
+
+    @property
+    def options(self) -> dict[str, Value | None]:
+        """The options of its launcher."""
+        return self.launcher.options if self.launcher else {}
+
+    def environment(self, name: str) -> Value | None:
+        """Return the value of a variable that it gets, if the file sets it."""
+        return self.settings.get(name, self.command.variables.values.get(name))
+
+    @property
     def has_unknown_options(self) -> bool:
         """True if words known only at run time are where the launcher's options end: $ARGS of a sourced file."""
         return bool(self.program) and self.program[0].text.strip(HOLE) == ""
@@ -117,6 +131,11 @@ class LaunchedProgram:
     def name(self) -> str:
         """The name of its program, without its folder."""
         return self.program[0].text.rpartition("/")[2] if self.program else ""
+
+    @property
+    def is_script(self) -> bool:
+        """True if a shell is given a script, or a text: of a script that is not here only its name is known."""
+        return self.name in SHELLS and bool(self.program[1:])
 
     @property
     def is_beside(self) -> bool:

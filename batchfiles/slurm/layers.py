@@ -48,6 +48,11 @@ class Layer:
     words: list[Word] = field(default_factory=list)
     left: int = 0  # the number of words behind it
 
+    @property
+    def program(self) -> str:
+        """The name of its program, without its folder."""
+        return self.words[0].text.rpartition("/")[2] if self.words else ""
+
 
 def taken_apart(command: ShellCommand) -> tuple[list[Layer], list[Word], dict[str, Value]]:
     """Return the layers of a command, the program at its end with its arguments, and what is set for it alone."""

@@ -77,6 +77,11 @@ class BatchScript:
         """The job's own work: the launches that are no helpers."""
         return [launch for launch in self.launches if launch.trains]
 
+    @cached_property
+    def work(self) -> list[LaunchedProgram]:
+        """The training; without one the scripts that a shell is given, which may train."""
+        return self.training or [one for one in self.launches if one.is_script and not one.command.dead]
+
     @property
     def living(self) -> list[LaunchedProgram]:
         """The training, without what no path through the file reaches."""
@@ -98,6 +103,15 @@ class BatchScript:
         return any(
             one.name in ASKS_FOR_GPUS or one.spelled.startswith(("gpu", "gres")) for one in self.header.directives
         )
+
+    def line(self, number: int) -> str:
+        """Return the text of a line; empty for one that there is not."""
+        return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
+
+    @cached_property
+    def code(self) -> str:
+        """The file without its comments."""
+        return "\n".join(line.partition(" #")[0] for line in self.lines if not line.lstrip().startswith("#"))
 
     def named(self, *names: str) -> Iterator[ShellCommand]:
         """Yield the commands of these names."""
@@ -144,6 +158,14 @@ class BatchScript:
         found = self.nodes_of(launch)
         follows = found is None and (launch.srun or launch.layer("mpirun")) is not None
         return self.usual_nodes if follows else found
+
+    def spans_nodes(self, launch: LaunchedProgram) -> bool:
+        """Return whether a launch has processes on several nodes of a job with the usual nodes."""
+        return (self.usual_nodes_of(launch) or 1) > 1
+
+    def starts_several(self, launch: LaunchedProgram) -> bool:
+        """Return whether a launch is started several times: on several nodes, or as several tasks of one."""
+        return self.spans_nodes(launch) or (self.tasks_per_node_of(launch) or 1) > 1
 
     def tasks_per_node_of(self, launch: LaunchedProgram) -> int | None:
         """Return how often each node starts a launch; None if the file does not tell."""

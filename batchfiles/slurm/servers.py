@@ -15,6 +15,10 @@ _KNOWN = (
     r"\bgunicorn\b|\bjupyter\b|\btensorboard\b|\bstreamlit run\b"
 )
 NEVER_ENDS = re.compile(f"(?i){_KNOWN}")
+_STAYS = re.compile(
+    rf"(?i:{_KNOWN})|ray start .*--block|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|dcgmi dmon|"
+    r"sleep (?:infinity|inf)\b|tail -[fF]|^watch "
+)
 # Others may end with their last client.
 SERVES = re.compile(
     rf"(?i){_KNOWN}|(?:^|[\s/._-])(?:serve|server)(?:[_-]\w+)?\.(?:py|sh)\b|[_-](?:serve|server)\.(?:py|sh)\b|"
@@ -26,6 +30,11 @@ _BESIDE = re.compile(
     r"echo|printf|test|\[\[?|exit|break|continue|return|date|tail|head|cat|grep|true|false|:|kill|wait|ps|seq|timeout|"
     r"nvidia-smi|let|expr|awk|tr|jq|set|local|bash|sh|sleep|touch|cut"
 )
+
+
+def never_ends(command: ShellCommand) -> bool:
+    """Return whether a command runs until it is ended."""
+    return _STAYS.search(command.text) is not None
 
 
 def awaited_by_sleep(script: BatchScript) -> Iterator[ShellCommand]:

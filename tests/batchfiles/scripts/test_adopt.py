@@ -45,6 +45,12 @@ def test_nothing_is_written_without_a_folder(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["train.sbatch"]
 
 
+def test_a_file_that_bash_can_not_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\nexport DATA=<folder>\npython train.py\n")
+    refused = trainjob(tmp_path, "adopt", "train.sbatch")
+    assert (refused.returncode, "train.sbatch:2 is no bash" in refused.stderr) == (1, True)
+
+
 def test_no_secret_of_a_batch_file_reaches_a_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, old, of_helper = "0123456789abcdef" * 2, "fedcba9876543210" * 2, "00112233445566778899aabb"
     project = repository(tmp_path / "project", "train.py", "README.md")

@@ -50,7 +50,7 @@ def test_a_fault_in_a_called_script_is_told_in_its_line(folder: Path) -> None:
 def test_a_script_that_is_not_here_is_told_once(folder: Path) -> None:
     (folder / "run.sh").unlink()
     ended = doctor(folder, "train.sbatch")
-    assert ended.stdout.count("run.sh") == 1
+    assert ended.stdout.count("run.sh (line 7)") == 1
     assert "not known without running it: run.sh (line 7) is not here" in ended.stdout
     assert ended.returncode == 0
 

@@ -124,4 +124,4 @@ def test_each_statement_of_any_file_stands_in_the_account_once(before: list[str]
 def test_what_no_rule_knows_is_kept(statement: str, tmp_path: Path) -> None:
     adoption = adopted(f"{ONE_GPU}{statement}\npython train.py\n", tmp_path)
     assert [text for text in prologue(adoption) if not text.startswith("cd ")] == [statement]
-    assert [one.where for one in adoption.account.entries if one.line == 4] == [Where.CLUSTER]
+    assert [one.where for one in adoption.account.entries if one.line == 4 and one.span] == [Where.CLUSTER]

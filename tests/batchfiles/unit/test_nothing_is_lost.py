@@ -82,7 +82,7 @@ def test_a_script_behind_the_training_does_not_become_it(tmp_path: Path) -> None
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert command(adoption) == ["python", "-u", "train.py", "--out", "o"]
     assert list(lost(adoption).values()) == [
-        "a job ends with its training: submit it as a job of its own, with --after"
+        "a job ends with its training, and its nodes' own disks are emptied: have the program do it, or another job"
     ]
 
 
@@ -495,11 +495,54 @@ def test_an_option_that_a_comment_cuts_off_is_told_as_no_command(tmp_path: Path)
     assert cut == {"--epochs 3": "bash finds no such command"}
 
 
-def test_what_only_the_submitting_shell_switches_on_is_told(tmp_path: Path) -> None:
-    text = 'args=(--x 1)\nif [[ -n "${MORE:-}" ]]; then\n  args+=(--more "$MORE")\nfi\npython train.py "${args[@]}"\n'
-    adoption = adopted(ONE_GPU + text, tmp_path)
-    assert command(adoption) == ["python", "train.py", "--x", "1"]
-    assert "has set MORE" in lost(adoption)['if [[ -n "${MORE:-}" ]]; then']
+@pytest.mark.parametrize(
+    ("setup", "names"),
+    [
+        ('args=(--x 1)\nif [[ -n "${MORE:-}" ]]; then\n  args+=(--more "$MORE")\nfi\n', "$MORE"),
+        ('[[ -n "${RUN:-}" ]] || exit 1\nEPOCHS=${EPOCHS:-3}\n', "$RUN, $EPOCHS"),
+        ("# ${COMMENTED:-}\nA=1\nfor b in 1 2; do echo ${A:-} ${b:-}; done\necho ${SLURM_JOB_ID:-} ${HOME:-}\n", None),
+    ],
+)
+def test_a_variable_that_only_the_submitting_shell_may_have_is_told(
+    setup: str, names: str | None, tmp_path: Path
+) -> None:
+    told = lost(adopted(f"{ONE_GPU}{setup}python train.py\n", tmp_path))
+    assert [text for text, why in told.items() if "shell that submits" in why] == ([names] if names else [])
+
+
+def test_options_of_the_file_are_read_when_the_job_runs(tmp_path: Path) -> None:
+    loop = 'while getopts "s:" o; do\n  case $o in\n  s) if [[ $OPTARG =~ ^1 ]]; then S=$OPTARG; else S=no; fi; found=1 ;;\n  esac\ndone\n'
+    text = f"{ONE_GPU}found=0\n{loop}if ((found == 0)); then S=no; fi\npython train.py --seed $S\n"
+    adoption = adopted(text, tmp_path, "-s", "12")
+    assert "exec python train.py --seed $S" in command(adoption)[2]
+    assert prologue(adoption)[0] == "set -- -s 12"
+    assert "login_environment" not in str(adoption.cluster)
+
+
+def test_gpus_that_no_directive_asks_for_are_told(tmp_path: Path) -> None:
+    text = '#!/bin/bash\n#SBATCH --nodes=1\nif [ -n "$SLURM_JOB_GPUS" ]; then D=cuda; else D=cpu; fi\npython train.py --gpu $D\n'
+    assert "GPUs" in lost(adopted(text, tmp_path))
+
+
+def test_a_world_of_another_size_is_told(tmp_path: Path) -> None:
+    for count, is_told in ((1, True), (8, False)):
+        text = f"srun accelerate launch --num_machines 2 --num_processes {count} train.py\n"
+        changes = adopted(TWO_NODES + HEAD + text, tmp_path).account.changes
+        assert any("processes on 2 nodes" in line for line in changes) == is_told
+
+
+@pytest.mark.parametrize("otherwise", ["exit 1", "{ echo no; exit 1; }"])
+def test_a_move_into_the_project_that_may_end_the_file_is_a_move(otherwise: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    adoption = adopted(f"{ONE_GPU}cd src || {otherwise}\npython train.py\n", tmp_path)
+    assert command(adoption)[2].startswith('cd "$TRAINJOB_RUN_DIR/code/project/src"\n')
+    assert not lost(adoption)
+
+
+def test_a_prologue_ends_at_a_variable_that_is_not_set_where_the_file_does(tmp_path: Path) -> None:
+    text = "set -euo pipefail\nmodule load a\npython train.py\n"
+    assert prologue(adopted(ONE_GPU + text, tmp_path)) == ["set -euo pipefail", "module load a"]
+    assert prologue(adopted(ONE_GPU + text.replace("module load a\n", ""), tmp_path)) == []
 
 
 def test_a_launcher_in_a_shell_is_started_once_on_each_node(tmp_path: Path) -> None:

@@ -97,6 +97,17 @@ OFTEN_MISSPELT = frozenset(
 )
 
 
+def is_typing_error(word: str, known: str) -> bool:
+    """Return whether one letter is missing, added or wrong, or two neighbours are swapped."""
+    if word == known or abs(len(word) - len(known)) > 1 or min(len(word), len(known)) < 4:
+        return False
+    at = next(
+        (place for place, (one, other) in enumerate(zip(word, known)) if one != other), min(len(word), len(known))
+    )
+    rest, other = word[at:], known[at:]
+    return other[1:] in (rest, rest[1:]) or rest[1:] == other or rest == other[1::-1] + other[2:]
+
+
 def helps(name: str) -> bool:
     """Return whether the program called `name` is a helper, and never a training."""
     return name in HELPERS or name.startswith("start_")
