@@ -11,6 +11,8 @@ from batchfiles.fixes.lines import (
     directive_of,
     launch_at,
     replaced,
+    stands_alone,
+    with_before,
     with_line,
     with_srun_option,
 )
@@ -34,8 +36,7 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
         meant = f"{refused[1]}={value}" if re.search(r"[A-Z0-9]", value) else refused[1]
         return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{meant}", 1))
     of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
-    alone = sum(other.line == one.line for other in script.header.directives) == 1
-    if not of_srun or not alone or not any(launch.srun for launch in script.training):
+    if not of_srun or not stands_alone(script, one.line) or not any(launch.srun for launch in script.training):
         return None
     option = f"--{directive.name}" + (f"={directive.value}" if directive.value is not None else "")
     lines = [line for at, line in enumerate(script.lines, 1) if at != one.line]
@@ -119,9 +120,8 @@ def _spelled(script: BatchScript, one: Finding) -> str | None:
     first = script.header.first_command
     if first is None or one.line < first:
         return with_line(script, one.line, right)
-    lines = [text for at, text in enumerate(script.lines, 1) if at != one.line]
-    at = max((other.line for other in script.header.directives), default=1)
-    return "\n".join([*lines[:at], right, *lines[at:]])
+    lines = directive_added(script, right.removeprefix("#SBATCH ")).split("\n")
+    return "\n".join([*lines[: one.line], *lines[one.line + 1 :]])
 
 
 def _in_name(script: BatchScript, one: Finding) -> str | None:
@@ -143,13 +143,6 @@ def _in_name(script: BatchScript, one: Finding) -> str | None:
     return with_line(script, one.line, re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), line))
 
 
-def _log_folder(script: BatchScript, _one: Finding) -> str:
-    """Write logs where sbatch is called: that folder exists."""
-    lines = {one.line for one in script.header.directives if one.name in ("output", "error")}
-    folder = re.compile(r"((?:--\w+|-[oe])[=\s]\s*\"?)(?![/~$])(?:[^\s\"/]+/)+(?=[^/\s\"]+)")
-    return "\n".join([folder.sub(r"\1", line) if at in lines else line for at, line in enumerate(script.lines, 1)])
-
-
 def _threads(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is None or launch.outermost.command.within or (launch.launcher is not None and not processes_of(launch)):
@@ -157,23 +150,25 @@ def _threads(script: BatchScript, one: Finding) -> str | None:
     if launch.launcher is None and (not launch.is_python or (launch.srun and launch.layer("mpirun"))):
         return None  # what it starts is not known, or several in each task
     each = processes_of(launch) if launch.launcher is not None else 1
-    threads = (
-        "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$(((${{SLURM_CPUS_PER_TASK:-1}} + {(each or 1) - 1}) / {each}))"
-    )
-    start = launch.outermost.line - 1
-    return "\n".join([*script.lines[:start], f"export OMP_NUM_THREADS={threads}", *script.lines[start:]])
+    cpus = "SLURM_CPUS_PER_TASK"
+    if script.header.value("cpus-per-task") is None:
+        if (script.request.tasks_per_node or script.request.tasks or 1) > 1:
+            return None  # a task has one CPU, or as many as its site gives
+        cpus = "SLURM_CPUS_ON_NODE"
+    threads = f"${cpus}" if each == 1 else f"$((({cpus} + {(each or 1) - 1}) / {each}))"
+    return with_before(script, launch.outermost.line, f"export OMP_NUM_THREADS={threads}")
 
 
-def _log_name(script: BatchScript, one: Finding) -> str | None:
+def _log_name(script: BatchScript, _one: Finding) -> str | None:
     name = "%A_%a" if script.header.value("array") else "%j"
     pattern = r"((?:--output|--out|-o|--error|--err|-e)[=\s]\s*\"?[^\s\"]*?)(\.\w+)?(\"?\s*(?:#.*)?)$"
     fixed = {
         each.line
         for each in script.header.directives
-        if each.name in ("output", "error") and not re.search(r"%|^/dev/", each.value or "")
+        if each.name in ("output", "error") and not re.search(r"(?i)%|^/dev/|^(?:none)?$", each.value or "")
     }
     return "\n".join(
-        re.sub(pattern, rf"\1-{name}\2\3", line, count=1) if at in fixed | {one.line} else line
+        re.sub(pattern, rf"\1-{name}\2\3", line, count=1) if at in fixed else line
         for at, line in enumerate(script.lines, 1)
     )
 
@@ -276,10 +271,9 @@ def _any_node(script: BatchScript, one: Finding) -> str | None:
         return None
     if script.header.value("nodes") is not None:
         return _off(script, one)
-    alone = sum(other.line == one.line for other in script.header.directives) == 1
-    return (
-        with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}") if alone and "[" not in named else None
-    )
+    if "[" in named or not stands_alone(script, one.line):
+        return None
+    return with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}")
 
 
 SAFE: dict[str, Edit] = {
@@ -298,7 +292,6 @@ UNSAFE: dict[str, Edit] = {
     "directive-refused": _off,
     "no-such-option": _off,
     "tilde-in-output": _from_home,
-    "log-folder-must-exist": _log_folder,
     "threads-unset": _threads,
     "nodelist-pinned": _any_node,
     "gpus-per-task-hides-peers": lambda script, _one: directive_added(script, "--gpu-bind=none"),

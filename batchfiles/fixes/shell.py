@@ -9,10 +9,12 @@ from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import (
     Edit,
     directive_added,
+    directive_named,
     exported,
     launch_at,
     replaced,
     spliced,
+    with_before,
     with_line,
 )
 from batchfiles.fixes.worlds import with_hostfile
@@ -31,6 +33,8 @@ def _shebang_first(script: BatchScript, _one: Finding) -> str:
     if text.startswith("#!"):
         return text
     lines = text.split("\n")
+    if re.match(r"\s*#?\s*!?\s*/(?:usr/)?bin/(?:env\s+)?(?:ba)?sh\b", lines[0]):
+        return "\n".join(["#!" + lines[0].lstrip(" \t#!"), *lines[1:]])
     later = next((at for at, line in enumerate(lines) if line.startswith("#!/")), None)
     first = lines.pop(later) if later is not None else "#!/bin/bash"
     return "\n".join([first, *lines])
@@ -154,7 +158,9 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
     at = max(at, _behind_set_up(script))
     if any(_may_fail(one) for one in script.commands if one.line >= at and not one.source):
         return None
-    return "\n".join([*script.lines[: at - 1], "set -eo pipefail", *script.lines[at - 1 :]])
+    while re.match(r"#(?!SBATCH|!)", script.lines[at - 2]):  # what is told of the line below it
+        at -= 1
+    return with_before(script, at, "set -eo pipefail")
 
 
 # They answer by their status, or their failure is nothing new: of a sweep, the other trainings go on.
@@ -286,7 +292,7 @@ def _behind_script(script: BatchScript, one: Finding) -> str | None:
 
 def _slots(script: BatchScript, one: Finding) -> str | None:
     match = re.match(r"([0-9]+) processes", one.text)
-    stated = next((each for each in script.header.directives if each.name in ("ntasks", "ntasks-per-node")), None)
+    stated = directive_named(script, "ntasks", "ntasks-per-node")
     if match is None:
         return None
     if stated is None:
@@ -299,6 +305,8 @@ def _slots(script: BatchScript, one: Finding) -> str | None:
 def _unset(script: BatchScript, one: Finding) -> str | None:
     """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
     name = one.text.partition("=")[0]
+    if any(re.search(rf"^(?!\s*#).*\$\{{?{name}\b", line) for line in script.lines):
+        return None  # what reads it may not do with nothing
     setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
     only = rf"{setting.pattern}(?:;|&&|\|\|)"
     alone = re.compile(rf"\b(?:export|readonly|declare(?: -\w+)*) +(?={only}){setting.pattern}")
@@ -317,6 +325,23 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
         if number >= one.line and not line.endswith("\\"):
             return None
     return None
+
+
+def _unless_explained(script: BatchScript, one: Finding) -> str | None:
+    """Take a setting out, if no comment beside it may say why it is there, and none speaks of debugging."""
+    beside = any(
+        one.line - 1 <= number <= one.line and not text.startswith("#SBATCH") for number, text in script.comments
+    )
+    is_told = one.code == "debug-left-on" and any("debug" in text.lower() for _, text in script.comments)
+    return None if beside or is_told else _unset(script, one)
+
+
+def _new_name(script: BatchScript, one: Finding) -> str:
+    """Rename an old variable of NCCL's, also where the file reads it."""
+    old = re.compile(rf"\b{one.text.partition('=')[0]}\b")
+    return "\n".join(
+        [line if line.lstrip().startswith("#") else old.sub(r"TORCH_\g<0>", line) for line in script.lines]
+    )
 
 
 def _unless_not_asked(script: BatchScript, one: Finding) -> str | None:
@@ -348,7 +373,7 @@ def _on_one_node(script: BatchScript) -> str | None:
 
     Of a job with several tasks a node, only its author knows whether its program is one that srun starts (Lightning's).
     """
-    directive = next((each for each in script.header.directives if each.name == "nodes"), None)
+    directive = directive_named(script, "nodes")
     if directive is None or directive.value is None or (script.request.tasks_per_node or 1) > 1:
         return None
     line = script.lines[directive.line - 1]
@@ -362,6 +387,8 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
         each.command.background or _IS_ONE_RANK.search(each.command.text) for each in script.training
     ):
         return None  # the file starts each rank itself
+    if launcher is None and re.search(r"(?i)\$\{?\w*node", script.lines[one.line - 1]):
+        return None  # a program that is told of the nodes starts on them by itself
     if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
         return replaced(r"^(\s*)(?=\S)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 ")(
             script, one
@@ -420,6 +447,9 @@ _OTHER_PATH = re.compile(r"\bactivate\b|\bsource\b|(?:^|[;&\s])\. |\bmodule\b|\b
 def _until_ray_answers(script: BatchScript, one: Finding) -> str | None:
     """Ask Ray itself, if the batch shell starts it: another shell, or a container, may have it elsewhere."""
     started = [each for each in script.launches if each.program and each.program[0].text == "ray"]
+    above = [each.command.text for each in started if each.line < one.line and " start" in each.command.text]
+    if above and ("--head" not in above[-1] or "password" in above[-1]):
+        return None  # it answers as soon as its head does, and to those who know its password
     if any(
         each.layer("container") or (each.outer is not None and _OTHER_PATH.search(each.outer.command.text))
         for each in started
@@ -434,7 +464,9 @@ SAFE: dict[str, Edit] = {
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
     "shebang-wrong": _shebang,
-    "bash-under-sh": lambda script, _one: with_line(script, 1, "#!/bin/bash"),
+    "bash-under-sh": lambda script, _one: with_line(
+        script, 1, re.sub(r"\b(?:da)?sh\b", "bash", script.lines[0], count=1)
+    ),
     "hostfile-name-shared": _own_hostfile,
     "option-before-script": _behind_script,
     "array-quoted": _elements,
@@ -447,7 +479,7 @@ SAFE: dict[str, Edit] = {
 }
 UNSAFE: dict[str, Edit] = {
     "sbatch-of-a-program": replaced(r"\bsbatch(?=\s)", "srun"),
-    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
+    "nccl-old-variable": _new_name,
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
@@ -457,8 +489,8 @@ UNSAFE: dict[str, Edit] = {
     "conda-without-hook": replaced(
         r"^(\s*)(?=(?:conda|mamba|micromamba) activate\b)", r'\1eval "$(conda shell.bash hook)"\n\1'
     ),
-    "nccl-slow-path": _unset,
-    "debug-left-on": _unset,
+    "nccl-slow-path": _unless_explained,
+    "debug-left-on": _unless_explained,
     "workdir-on-first-node-only": replaced(
         r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
         r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",

@@ -5,10 +5,13 @@ What is in them is executed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import stat
+import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,17 +127,39 @@ def _copy_runtime(target: Path) -> None:
     target.mkdir()
     projects.copy_file(package.folder() / "__init__.py", target / "__init__.py")
     for name in package.RUNTIME_PACKAGES:
-        _copy_package(package.folder() / name, target / name)
+        # Compiled are what the launcher of every rank imports. A task imports torch, which takes much longer.
+        _copy_package(package.folder() / name, target / name, compiled=name in ("contract", "records", "launch"))
 
 
-def _copy_package(source: Path, target: Path) -> None:
+def _copy_package(source: Path, target: Path, *, compiled: bool) -> None:
     # shutil.copytree would merge the errors into one that no longer says "disk full".
     target.mkdir()
-    for entry in sorted(source.iterdir()):
+    for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         if entry.is_dir() and entry.name != "__pycache__":
-            _copy_package(entry, target / entry.name)
+            _copy_package(Path(entry), target / entry.name, compiled=compiled)
         elif entry.is_file():
-            projects.copy_file(entry, target / entry.name)
+            projects.copy_file(Path(entry), target / entry.name)
+            bytecode = _bytecode(entry) if compiled and entry.name.endswith(".py") else None
+            if bytecode is not None:
+                (target / "__pycache__").mkdir(exist_ok=True)
+                projects.copy_file(Path(bytecode), target / "__pycache__" / os.path.basename(bytecode))
+
+
+def _bytecode(module: os.DirEntry[str]) -> str | None:
+    """Return the file that this release of Python reads in place of `module`; None where none is kept.
+
+    Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from.
+    """
+    path = cache_from_source(module.path, optimization="")
+    with contextlib.suppress(OSError):
+        if os.path.exists(path) and os.stat(path).st_mtime >= module.stat().st_mtime:
+            return path
+        if os.access(os.path.dirname(module.path), os.W_OK) and not sys.dont_write_bytecode:
+            import py_compile  # once after each installation
+
+            py_compile.compile(module.path, path, optimize=0, quiet=2)
+            return path
+    return None
 
 
 def _refuse_taken(target: Path) -> None:

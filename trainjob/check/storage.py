@@ -10,7 +10,6 @@ from trainjob.check.context import Context
 from trainjob.contract import package
 from trainjob.contract.errors import Problem, UserError, of_error
 from trainjob.data import manifest
-from trainjob.data.prepare import WAYS
 
 # Reading a whole data set takes long.
 _READ_S = 1800.0
@@ -29,6 +28,8 @@ def data(context: Context) -> Iterator[Problem]:
         return
     where = context.where(lambda facts: facts.get("data") == "no")
     if where and name is not None:
+        from trainjob.data.prepare import WAYS  # slow to load
+
         text = f"data set {name} is not prepared on {where}: there is no {requirements.manifest_path(context.request)}"
         cure = f"Run there: trainjob data prepare {name} --data-dir {shlex.quote(str(folder))}"
         if name not in WAYS:

@@ -81,9 +81,13 @@ class Prepared:
         folder = remote_files.resolved_runs_dir(self.machine, cluster.runs_folder)
         return Remote(cluster.ssh.host, cluster.ssh.user, folder)
 
+    @cached_property
+    def _rendered(self) -> Rendered:
+        return rendered(self.request)
+
     def render(self) -> Rendered:
         """Return the files that would run."""
-        return rendered(self.request)
+        return self._rendered
 
     def refuse_conflicts(self) -> None:
         """Raise UserError for settings that a job script can't have together; `render` refuses the same."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
+import sys
+from importlib.util import MAGIC_NUMBER, source_from_cache
 from pathlib import Path
 
 import pytest
@@ -31,7 +34,18 @@ def test_every_run_carries_the_code_it_runs_and_nothing_else_of_ours(tmp_path: P
     packages = {path.name for path in (paths.code / "trainjob").iterdir()}
     assert packages == {"__init__.py", "contract", "data", "launch", "records", "train"}
     assert (paths.code / "trainjob/data/digits/manifest.json").is_file()
-    assert [name for name in everything_below(paths.code) if "__pycache__" in name or name.endswith(".pyc")] == []
+
+
+def test_ranks_compile_nothing_of_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    code = create(tmp_path / "run", RENDERED, None, None).code
+    compiled = [code / name for name in everything_below(code) if name.endswith(".pyc")]
+    assert code / "trainjob/launch/__pycache__" in {path.parent for path in compiled}
+    for path in compiled:
+        source = Path(source_from_cache(path)).stat()
+        # By these, Python knows for what it was compiled.
+        times = (int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
+        assert struct.unpack("<4sIII", path.read_bytes()[:16]) == (MAGIC_NUMBER, 0, *times)
 
 
 def test_an_empty_folder_can_be_taken(tmp_path: Path) -> None:

@@ -47,8 +47,6 @@ def submit(
         print_rendered(job.render(), as_json=as_json)
         return
     propose_site(job.prepared)
-    from trainjob.records import submission as submissions
-    from trainjob.requests import proofs
     from trainjob.requests.submission import submit as submit_prepared
 
     if over_budget:
@@ -61,6 +59,10 @@ def submit(
         allow_secret_env=allow_secret_env,
         over_budget=over_budget,
     )
+    # Once it has begun: what is loaded earlier delays it.
+    from trainjob.records import submission as submissions
+    from trainjob.requests import proofs
+
     for warning in job.warnings:
         show.warning(f"{warning.text}; {warning.cure}")
     if (proof := proofs.known(job.prepared)) is not None:
