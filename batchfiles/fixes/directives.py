@@ -52,19 +52,7 @@ def _started_with(line: str, option: str) -> str:
     return re.sub(r"(?<![\w$#./\"'-])srun (?!.*\bhostname\b)", f"srun {option} ", line, count=1)
 
 
-_TIME_UNITS = {
-    "m": 1,
-    "min": 1,
-    "mins": 1,
-    "minutes": 1,
-    "h": 60,
-    "hr": 60,
-    "hrs": 60,
-    "hour": 60,
-    "hours": 60,
-    "d": 1440,
-    "days": 1440,
-}
+_MINUTES = {"m": 1, "h": 60, "d": 1440}  # of a unit, by its first letter
 
 
 def _value(script: BatchScript, one: Finding) -> str | None:
@@ -83,7 +71,7 @@ def _value(script: BatchScript, one: Finding) -> str | None:
     value = directive.written or directive.value or ""
     default = re.fullmatch(r"\$\{\w+:-([^}$]*)\}(\w*)", value)
     variable = re.fullmatch(r"\$\{?(\w+)\}?(\w*)", value)
-    time = re.fullmatch(r"([0-9]+) ?([A-Za-z]+)", value)
+    time = re.fullmatch(r"(?i)([0-9]+) ?([mhd])(?:ins?|inutes|rs?|ours?|ays)?", value)
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?[bB]?[A-Za-z]*", value)
     new = None
     if default is not None:
@@ -92,24 +80,19 @@ def _value(script: BatchScript, one: Finding) -> str | None:
         set_here = {other.value for other in script.assignments if other.name == variable[1]}
         only = set_here.pop() if len(set_here) == 1 else None
         new = only.text + variable[2] if only is not None and only.known else None
-    elif directive.name.startswith("time") and time is not None and time[2].lower() in _TIME_UNITS:
-        minutes = int(time[1]) * _TIME_UNITS[time[2].lower()]
+    elif directive.name.startswith("time") and time is not None:
+        minutes = int(time[1]) * _MINUTES[time[2].lower()]
         new = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
     elif directive.name.startswith("mem") and size is not None:
-        new = (
-            f"{size[1]}{size[2]}"
-            if "." not in size[1]
-            else f"{int(float(size[1]) * 1024)}{'KMGT'['KMGT'.index(size[2]) - 1]}"
-        )
+        is_whole = "." not in size[1]
+        new = size[1] + size[2] if is_whole else f"{int(float(size[1]) * 1024)}{'_KMG'['KMGT'.index(size[2])]}"
     elif directive.name == "gres" and value.isdigit():
         new = f"gpu:{value}"
-    elif directive.name == "exclusive":
-        return with_line(script, one.line, line.replace(f"={value}", "", 1))
     elif directive.name == "mail-type" and value.upper() in ("ENDED", "FINISH", "DONE", "ABORT", "FAILED"):
         new = "END" if value.upper() in ("ENDED", "FINISH", "DONE") else "FAIL"
     elif value.endswith((";", ",")):
         new = value[:-1]
-    elif OPTIONS.get(directive.name, None) is not None and OPTIONS[directive.name].takes == "flag":
+    elif directive.name == "exclusive" or ((row := OPTIONS.get(directive.name)) is not None and row.takes == "flag"):
         return with_line(script, one.line, line.replace(f"={value}", "", 1))
     return None if new is None else with_line(script, one.line, line.replace(value, new, 1))
 

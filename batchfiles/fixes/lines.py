@@ -28,6 +28,16 @@ def with_line(script: BatchScript, number: int, new: str | None) -> str | None:
     return "\n".join(lines)
 
 
+def line_like(script: BatchScript, pattern: str, behind: int = 0) -> int:
+    """Return the number of the first line behind line `behind` that begins like a pattern; 0 if none does."""
+    return next((at for at, text in enumerate(script.lines, 1) if at > behind and re.match(pattern, text)), 0)
+
+
+def renamed(script: BatchScript, pattern: str, new: str) -> str:
+    """Return the text with all that is like a pattern replaced, but in comments."""
+    return "\n".join([one if one.lstrip().startswith("#") else re.sub(pattern, new, one) for one in script.lines])
+
+
 def with_before(script: BatchScript, number: int, *new: str) -> str:
     """Return the text with lines before line `number`."""
     return "\n".join([*script.lines[: number - 1], *new, *script.lines[number - 1 :]])
@@ -145,8 +155,8 @@ def behind_srun(script: BatchScript, launch: LaunchedProgram) -> tuple[Node, int
 
 def exported(script: BatchScript, name: str) -> str | None:
     """Return the text in which a variable is exported where it is set first."""
-    at = next((number for number, line in enumerate(script.lines, 1) if re.match(rf"\s*{name}=", line)), None)
-    return None if at is None else replaced(rf"^(\s*)(?={name}=)", r"\1export ")(script, Finding("", at, ""))
+    at = line_like(script, rf"\s*{name}=")
+    return replaced(rf"^(\s*)(?={name}=)", r"\1export ")(script, Finding("", at, "")) if at else None
 
 
 def launch_at(script: BatchScript, one: Finding) -> LaunchedProgram | None:

@@ -55,18 +55,11 @@ def _port(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
         return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={PORT}", line))
+    own = re.compile(rf"\$\{{\w+:-{match[1]}\}}|\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])")
     for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:
         line = script.lines[number - 1]
-        if line.lstrip().startswith("#"):
-            continue
-        default = re.sub(rf"\$\{{\w+:-{match[1]}\}}", PORT, line, count=1)
-        new = (
-            default
-            if default != line
-            else re.sub(rf"\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])", PORT, line, count=1)
-        )
-        if new != line:
-            return with_line(script, number, new)
+        if not line.lstrip().startswith("#") and own.search(line):
+            return with_line(script, number, own.sub(lambda _match: PORT, line, count=1))
     return None
 
 

@@ -12,6 +12,8 @@ from batchfiles.fixes.lines import (
     directive_named,
     exported,
     launch_at,
+    line_like,
+    renamed,
     replaced,
     spliced,
     with_before,
@@ -90,8 +92,7 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
     for pattern in (r"\$(\w+) is never set, and (\w+) is set", r"Slurm sets no \$(\w+): \$(\w+)\?"):
         match = re.match(pattern, one.text)
         if match is not None:
-            new = re.sub(rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}", "\n".join(script.lines))
-            return None if new == "\n".join(script.lines) else new
+            return renamed(script, rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}")
     if re.match(r"\$[0-9]", one.text):
         start, digits = next(beyond_nine_at(script))
         return spliced(script, start, start + 1 + len(digits), f"${{{digits}}}")
@@ -100,15 +101,12 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
         return None if name is None else exported(script, name[1])
     switched_off = re.match(r"\$(\w+) is never set$", one.text)
     if switched_off is not None:
-        at = next(
-            (at for at, line in enumerate(script.lines, 1) if re.match(rf"\s*#\s*{switched_off[1]}=", line)), None
-        )
-        return None if at is None else with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
+        at = line_like(script, rf"\s*#\s*{switched_off[1]}=")
+        return with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
     match = re.match(r"Slurm sets \$(SLURM_GPUS(?:_PER_(?:NODE|TASK))?) for", one.text)
-    one_node = match is not None and (match[1] != "SLURM_GPUS" or not script.request.several_nodes)
-    if match is not None and one_node:
-        return re.sub(rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE", "\n".join(script.lines))
-    return None
+    if match is None or (match[1] == "SLURM_GPUS" and script.request.several_nodes):
+        return None
+    return renamed(script, rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE")
 
 
 def _waited(script: BatchScript, one: Finding) -> str | None:
@@ -209,18 +207,13 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if "its shell ends with 0" in one.text:
         return None if launch is None else _set_e_inside(script, one, launch)
-    stopped = next(
-        (at for at, text in enumerate(script.lines, 1) if re.match(r"\s*set \+(?:e|o pipefail)\s*$", text)), None
-    )
-    if stopped is not None and stopped < one.line:
+    if 0 < (stopped := line_like(script, r"\s*set \+(?:e|o pipefail)\s*$")) < one.line:
         return with_line(script, stopped, None)
-    if re.search(r"\|\|\s*(?:true|:)\s*$", line):
-        return with_line(script, one.line, re.sub(r"\s*\|\|\s*(?:true|:)\s*$", "", line))
-    waits = next(
-        (at for at, text in enumerate(script.lines, 1) if at > one.line and re.fullmatch(r"\s*wait\s*", text)), None
-    )
+    if (strict := re.sub(r"\s*\|\|\s*(?:true|:)\s*$", "", line)) != line:
+        return with_line(script, one.line, strict)
+    waits = line_like(script, r"\s*wait\s*$", one.line)
     if (
-        waits is not None
+        waits
         and launch is not None
         and launch.command.background
         and "loop" not in launch.command.within
@@ -229,17 +222,10 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
         return with_line(script, waits, script.lines[waits - 1].replace("wait", 'wait "$!"'))
     tests = next((node for node in nodes_of(script.root, "if_statement") if node.start_point.row + 1 == one.line), None)
     if tests is not None and re.match(r"\s*if\s+!", line):
-        last = tests.end_point.row + 1
-        return with_line(
-            script,
-            last,
-            re.sub(
-                r"^(\s*)fi\b|;\s*fi\b",
-                lambda m: f"{m[1]}  exit 1\n{m[1]}fi" if m[1] is not None else "; exit 1; fi",
-                script.lines[last - 1],
-                count=1,
-            ),
-        )
+        end = script.lines[tests.end_point.row]
+        with_exit = re.sub(r"^(\s*)fi\b", r"\1  exit 1\n\1fi", end)
+        with_exit = re.sub(r";\s*fi\b", "; exit 1; fi", end, count=1) if with_exit == end else with_exit
+        return with_line(script, tests.end_point.row + 1, with_exit)
     if launch is None or "e" not in launch.command.options or "pipefail" not in launch.command.options:
         return _set_e(script, one) or (None if launch is None else _kept(script, launch))
     return None
@@ -264,15 +250,10 @@ def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
     match = re.search(r"writes (\S+)$", one.text)
     if match is None:
         return None
-    name, at = re.escape(match[1].removeprefix("./")), one.line
-    if any(
-        (each.is_python or each.name.endswith((".sh", ".py"))) and each.launcher is None and each.line > at
-        for each in script.launches
-    ):
+    below = (each for each in script.launches if each.line > one.line and each.launcher is None)
+    if any(each.is_python or each.name.endswith((".sh", ".py")) for each in below):
         return None  # a program that reads or changes it may know its name, too
-    return re.sub(
-        rf"(?<![\w.-]){name}(?![\w.-])", f"{match[1].removeprefix('./')}.$SLURM_JOB_ID", "\n".join(script.lines)
-    )
+    return renamed(script, rf"(?<![\w.-]){re.escape(match[1].removeprefix('./'))}(?![\w.-])", r"\g<0>.$SLURM_JOB_ID")
 
 
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
@@ -314,9 +295,8 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
         line = script.lines[number - 1]
         rest = setting.sub("", alone.sub(": ", line, count=1), count=1)
         if rest != line:
-            is_whole = re.fullmatch(
-                r"(?:export|readonly|declare\s+-\w+)?;?\s*\\?", rest.partition(" #")[0].strip("# \t")
-            )
+            without_comment = rest.partition(" #")[0].strip("# \t")
+            is_whole = re.fullmatch(r"(?:export|readonly|declare\s+-\w+)?;?\s*\\?", without_comment)
             in_text = any(
                 node.start_point.row < number - 1 <= node.end_point.row
                 for node in nodes_of(script.root, "string", "raw_string", "heredoc_redirect")
@@ -338,10 +318,7 @@ def _unless_explained(script: BatchScript, one: Finding) -> str | None:
 
 def _new_name(script: BatchScript, one: Finding) -> str:
     """Rename an old variable of NCCL's, also where the file reads it."""
-    old = re.compile(rf"\b{one.text.partition('=')[0]}\b")
-    return "\n".join(
-        [line if line.lstrip().startswith("#") else old.sub(r"TORCH_\g<0>", line) for line in script.lines]
-    )
+    return renamed(script, rf"\b{one.text.partition('=')[0]}\b", r"TORCH_\g<0>")
 
 
 def _unless_not_asked(script: BatchScript, one: Finding) -> str | None:
