@@ -79,10 +79,10 @@ def _cpus(script: BatchScript, one: Finding) -> str | None:
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
     """Let the rank's own shell expand its number: escape it in bash -c "…", put around a program that has none."""
     line = script.lines[one.line - 1]
-    exported = re.match(r"\s*export\s+(\w+)=\"?\$\{?(SLURM_\w+)\}?\"?\s*$", line)
+    exported = re.match(r"\s*export\s+(\w+)=\"?([\w/.:{}$-]*\$\{?SLURM_\w+\}?[\w/.-]*)\"?\s*$", line)
     if exported is not None:
         launch = next((each for each in script.training if each.srun is not None and each.line > one.line), None)
-        first = f"export {exported[1]}=\\${exported[2]}; "
+        first = f"export {exported[1]}={_left_to_ranks(exported[2])}; "
         around = None if launch is None or launch.outer is not None else _in_own_shell(script, launch, first)
         lines = [] if around is None else around.split("\n")
         return "\n".join([*lines[: one.line - 1], *lines[one.line :]]) or None
@@ -122,6 +122,10 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
     return first_changed(script, one, lambda line: word.sub(in_double, line))
 
 
+# "$@", "${arguments[@]}", or several of them one behind the other.
+_ARGUMENTS = re.compile(r"\"\$(?:@|\{\w+\[@\]\})\"(?:[\s\\]+\"\$(?:@|\{\w+\[@\]\})\")*")
+
+
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
     """Return the text with bash -c around the program that srun starts."""
     behind = behind_srun(script, launch)
@@ -129,7 +133,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
         return None
     node, at = behind[0], behind[1] - behind[0].start_byte
     command = text_of(node)
-    given = re.findall(r"\"\$(?:@|\{\w+\[@\]\})\"", command)
+    given = [found[0] for found in _ARGUMENTS.finditer(command)]
     if "'" in command or not command.isascii() or len(given) > 1 or "$@" in command.replace('"$@"', ""):
         return None
     if any('"' in text_of(asked) for asked in nodes_of(node, "command_substitution")):

@@ -307,6 +307,12 @@ def test_a_program_of_any_name_gets_a_rank_of_its_own() -> None:
     assert after.endswith('bash -c "export NODE_RANK=\\$SLURM_NODEID; exec llamafactory-cli train a.yaml"\n')
 
 
+def test_a_folder_for_each_rank_is_made_of_its_own_number() -> None:
+    start = "export CACHE=/tmp/$USER-${SLURM_PROCID}.d\nsrun --kill-on-bad-exit=1 python train.py\n"
+    after = mend(FIRST.format(nodes=2, tasks=4, more="") + start, unsafe=False).after.decode()
+    assert after.endswith('bash -c "export CACHE=/tmp/$USER-\\${SLURM_PROCID}.d; exec python train.py"\n')
+
+
 def test_a_launcher_that_starts_nodes_itself_is_not_put_behind_srun() -> None:
     text = FIRST.format(nodes=2, tasks=4, more="")
     assert b"srun" not in mend(text + "deepspeed train.py --deepspeed zero.json\n").after
@@ -797,3 +803,13 @@ def test_an_mpirun_in_each_task_is_started_once() -> None:
     after = mend(text, unsafe=False).after
     assert "tasks-times-torchrun" in codes(text.encode())
     assert (b"srun --nodes=$SLURM_NNODES --ntasks-per-node=1 " in after, errors(after)) == (True, set())
+
+
+def test_several_lists_of_arguments_stay_lists() -> None:
+    lists = "a=(--x 1)\nb=(--y 2)\n"
+    start = 'srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 --node_rank $SLURM_PROCID {} train.py "${{a[@]}}" \\\n  "${{b[@]}}"\n'
+    start = start.format("--master_addr=$A --master_port=$SLURM_JOB_ID")
+    text = FIRST.format(nodes=2, tasks=1, more="") + "A=$(cat a)\n" + lists + start
+    assert "rank-expanded-early" in codes(text.encode())
+    after = mend(text, unsafe=False).after.decode()
+    assert after.endswith('train.py \\"\\$@\\"" - "${a[@]}" \\\n  "${b[@]}"\n')
