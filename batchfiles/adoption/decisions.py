@@ -97,11 +97,13 @@ class Surroundings:
     after_modules: int  # the first byte behind a statement that loads modules
 
     def expanded(self, one: Statement) -> list[ShellCommand]:
-        """Return the commands of a statement, with those of a function in the place of its call."""
+        """Return the commands of a statement outside of substitutions; those of a function stand for its call."""
         functions = self.parts.functions
         bodies = [functions[two.name] for two in one.commands if two.name in functions]
         inside = (two for two in self.script.commands if not two.source and any(two.line in body for body in bodies))
-        return [two for two in (*one.commands, *inside) if two.name not in functions]
+        return [
+            two for two in (*one.commands, *inside) if two.name not in functions and "substitution" not in two.within
+        ]
 
     def runs_again(self, commands: Sequence[ShellCommand]) -> bool:
         """Return whether one of the commands submits or requeues the file itself."""
@@ -140,29 +142,16 @@ Rule = Callable[[Surroundings, Statement, Needs], Decision | None]
 
 def before_training(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     """Return what becomes of a statement before the training. What does not have another place is kept."""
-    found = next((decision for rule in _BEFORE if (decision := rule(around, one, needs)) is not None), None)
-    return kept(around, one, needs) if found is None else found
+    return _first(_BEFORE, around, one, needs) or kept(around, one, needs)
 
 
 def after_training(around: Surroundings, one: Statement) -> Decision:
     """Return what becomes of a statement behind the training: a job ends there."""
-    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
-    if (found := next((it for rule in _BEFORE[:3] if (it := rule(around, one, _NOTHING))), None)) is not None:
-        return found
-    if one.kind == "function_definition":
-        return _defined(around, one, _NOTHING) or Decision(Where.NOWHERE, "no statement that was kept calls it")
-    if around.runs_again(commands):
-        return Decision(Where.TRAINJOB, _REQUEUED)
-    if (hidden := _secret(around, one, _NOTHING)) is not None:
-        return hidden
-    if any(other.line == two.line and not two.source for other in around.script.training for two in commands):
-        return Decision(Where.LOST, "a job trains once")
-    if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
-        if commands or not any(two.exported for two in one.assignments):
-            return Decision(Where.TRAINJOB, "the job ends with the code of its ranks")
-    elif _writes_nothing(commands) and all(_prints(two) or two.name in ("set", "exit", "wait") for two in commands):
-        return Decision(Where.NOWHERE, "it only prints")
-    return Decision(Where.LOST, _AFTER)
+    return _first(_BEHIND, around, one, _NOTHING) or Decision(Where.LOST, _AFTER)
+
+
+def _first(rules: Sequence[Rule], around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
+    return next((decision for rule in rules if (decision := rule(around, one, needs)) is not None), None)
 
 
 _NOTHING = Needs(frozenset(), frozenset())
@@ -355,12 +344,28 @@ def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decis
 
 
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    commands = [two for two in _own(one) if two.name != "trap"]
+    commands = [two for two in around.expanded(one) if two.name != "trap"]
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
     if any(two.name == "sbatch" for two in commands):
         return Decision(Where.LOST, "a job submits no other: submit it with --after this one's id")
     return None
+
+
+def _trained(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    lines = {two.line for two in around.script.training if not two.source}
+    is_again = any(two.line in lines for two in around.expanded(one))
+    return Decision(Where.LOST, "a job trains once") if is_again else None
+
+
+def _ended(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Leave out what ends the file, and what only prints at its end."""
+    commands = around.expanded(one)
+    if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
+        is_end = commands or not any(two.exported for two in one.assignments)
+        return Decision(Where.TRAINJOB, "the job ends with the code of its ranks") if is_end else None
+    prints = _writes_nothing(commands) and all(_prints(two) or two.name in ("set", "exit", "wait") for two in commands)
+    return Decision(Where.NOWHERE, "it only prints") if prints else None
 
 
 def _shell_set(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -430,7 +435,7 @@ def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
 
 def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Leave out what only prints. What may end the file is kept, but for a look at its arguments, which are known."""
-    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
+    commands = around.expanded(one)
     if needs.all.intersection(two.name for two in one.assignments) or any(two.exported for two in one.assignments):
         return None
     if not _writes_nothing(commands) or (one.assignments and one.kind in _SIMPLE):
@@ -601,3 +606,4 @@ _BEFORE: tuple[Rule, ...] = (
     _moved,
     _printed,
 )
+_BEHIND: tuple[Rule, ...] = (_of_branch, _never, _no_command, _defined, _submitted, _secret, _trained, _ended)

@@ -186,7 +186,7 @@ def _exported_for_command(script: BatchScript, needs: Needs, lines: list[tuple[s
 
 
 def _fill_prologue(lines: list[tuple[str, str]], keys: Keys, *, goes_on: bool) -> None:
-    if goes_on or any("$?" in text for text, _ in lines):  # it looks at failures
+    if goes_on:
         lines[:] = [("set +eo pipefail", "as in the file: a failure here does not end the job"), *lines]
         lines.append(("set -eo pipefail", ""))
     if lines:
@@ -301,7 +301,7 @@ def _in_login_shell(launch: LaunchedProgram) -> bool:
 
 def _is_relative(around: Surroundings, one: Statement) -> bool:
     """Return whether it may matter in which folder a statement runs."""
-    commands = [two for two in around.expanded(one) if "substitution" not in two.within]
+    commands = around.expanded(one)
     paths = [path.written for two in commands for _, path in two.writes_to]
     paths += [two.words[-1].source for two in commands if two.name in ("source", ".")]
     is_anywhere = all(two.name in ("source", ".") or _ANYWHERE.fullmatch(two.name) for two in commands)

@@ -14,7 +14,7 @@ from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs import launchers
-from trainjob.contract.programs.helpers import PRINTERS, SHELLS
+from trainjob.contract.programs.helpers import HELPERS, PRINTERS, SHELLS
 from trainjob.planning.words import quantity
 
 _PROCESSES = launchers.option_names("ranks")
@@ -101,6 +101,14 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             "a job runs one",
             "adopt the file with one of them, and give the others as a sweep",
         )
+    is_plain = chosen.is_python and all(layer.name == "python" for layer in chosen.layers)
+    behind = (one for one in script.launches if is_plain and one.command.at > chosen.command.at and _may_train(one))
+    if (other := next(behind, None)) is not None:
+        raise AdoptionError(
+            f"{script.path}:{other.line} may be the training, and so may line {chosen.line}: {other.name} runs in a "
+            "container, and what it does is not known",
+            "adopt the file without the one that doesn't train",
+        )
     if (starter := chosen.layer("mpirun")) is not None:
         raise AdoptionError(
             f"{script.path}:{chosen.line} starts its ranks by {starter.words[0].text}, and a job's own command is "
@@ -113,6 +121,13 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"name it there, or give the arguments of the file: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
         )
     return chosen
+
+
+def _may_train(launch: LaunchedProgram) -> bool:
+    """Return whether a container of the file's own starts a program that nobody knows, and waits for it."""
+    command = launch.command
+    is_awaited = not command.dead and not command.background and "handler" not in command.within
+    return is_awaited and launch.layer("container") is not None and launch.name not in HELPERS and not launch.is_python
 
 
 def _are_at_once(script: BatchScript, one: LaunchedProgram, other: LaunchedProgram) -> bool:

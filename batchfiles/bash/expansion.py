@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from batchfiles.bash.values import HOLE, Value, arithmetic, joined, unknown
@@ -49,7 +50,7 @@ class Variables:
     values: dict[str, Value] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
     # Values that other branches gave.
-    others: dict[str, list[Value]] = field(default_factory=dict)
+    others: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     # Set in branches of which only a run can tell whether they are taken.
     undecided: set[str] = field(default_factory=set)
     hides_undecided: bool = False  # they are not known then, and neither is the home that ~ stands for
@@ -65,18 +66,8 @@ class Variables:
 
     def copy(self) -> Variables:
         """Return the variables of a child."""
-        others = {name: list(values) for name, values in self.others.items()}
-        return replace(
-            self,
-            values=dict(self.values),
-            arrays=dict(self.arrays),
-            others=others,
-            exported=set(self.exported),
-            kept_back=set(self.kept_back),
-            converted=set(self.converted),
-            undecided=set(self.undecided),
-            named=set(self.named),
-        )
+        own = {name: copy(value) for name, value in vars(self).items()}  # of which those that change are collections
+        return Variables(**own)
 
     def of_child(self) -> Variables:
         """Return the variables of another process: those that are exported."""
@@ -439,10 +430,15 @@ def _plain(text: bytes, quote: int = 1) -> str:
     return re.sub(escaped, lambda match: match[1].strip("\n"), text.decode(errors="replace"))
 
 
-_ESCAPES = {"a": 7, "b": 8, "e": 27, "E": 27, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"e": b"\x1b", b"E": b"\x1b", b"f": b"\f"} | {
+    b"n": b"\n",
+    b"r": b"\r",
+    b"t": b"\t",
+    b"v": b"\v",
+}
 _ESCAPE = re.compile(
-    r"\\(?:x(?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{1,4})|U(?P<long>[0-9a-fA-F]{1,8})|"
-    r"(?P<octal>[0-7]{1,3})|c(?P<control>.)|(?P<one>.))",
+    rb"\\(?:x(?P<hex>[0-9a-fA-F]{1,2})|u(?P<short>[0-9a-fA-F]{1,4})|U(?P<long>[0-9a-fA-F]{1,8})|"
+    rb"(?P<octal>[0-7]{1,3})|c(?P<control>.)|(?P<one>.))",
     re.DOTALL,
 )
 
@@ -450,22 +446,17 @@ _ESCAPE = re.compile(
 def _ansi_c(text: str) -> str | None:
     """Return what bash makes of the inside of $'…'; None for bytes that are no text."""
 
-    def meant(match: re.Match[str]) -> bytes:
+    def meant(match: re.Match[bytes]) -> bytes:
         if match["hex"] or match["octal"]:
             return bytes([int(match["hex"], 16) if match["hex"] else int(match["octal"], 8) & 255])
         if code := match["short"] or match["long"]:
             return chr(int(code, 16)).encode()
         if match["control"]:
-            return bytes([ord(match["control"]) & 31])
-        one = match["one"]
-        return bytes([_ESCAPES[one]]) if one in _ESCAPES else one.encode() if one in "\\'\"?" else match[0].encode()
+            return bytes([match["control"][0] & 31])
+        return _ESCAPES.get(match["one"], match["one"] if match["one"] in b"\\'\"?" else match[0])
 
-    found, at = b"", 0
     try:
-        for match in _ESCAPE.finditer(text):
-            found += text[at : match.start()].encode() + meant(match)
-            at = match.end()
-        return (found + text[at:].encode()).partition(b"\0")[0].decode()
+        return _ESCAPE.sub(meant, text.encode()).partition(b"\0")[0].decode()
     except (ValueError, OverflowError):
         return None
 

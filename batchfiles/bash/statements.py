@@ -22,7 +22,7 @@ _COUNTED = re.compile(
     r"\{(?P<first>[0-9]{1,4})\.\.(?P<last>[0-9]{1,4})\}|\$\(seq (?:(?P<start>[0-9]{1,4}) )?(?P<end>[0-9]{1,4})\)"
 )
 
-_OF_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+COMPARES: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
     "-ne": operator.ne,
     "-gt": operator.gt,
@@ -151,7 +151,7 @@ def _compared(sign: str, *sides: Value, is_pattern: bool) -> _Truth:
     if not all(side.known for side in sides) or is_pattern:
         return _Truth(None)
     left, right = (side.text.strip() for side in sides)
-    compare = _OF_NUMBERS.get(sign)
+    compare = COMPARES.get(sign)
     # Figures of the request are the same for every run of this file; a switch is there to be turned.
     always = any(side.origins for side in sides)
     if compare is not None and left.isdigit() and right.isdigit():
@@ -206,7 +206,7 @@ def _merge(
                 shell.variables.values[name] = value
             replaced = kept if possible else value
             if replaced is not None and replaced != shell.variables.values.get(name):
-                shell.variables.others.setdefault(name, []).append(replaced)
+                shell.variables.others[name] = (*shell.variables.others.get(name, ()), replaced)
 
 
 def _leave_arrays_open(shell: ShellReader, before: dict[str, list[Word]]) -> None:

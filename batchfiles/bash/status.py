@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.bash.statements import branch_halves
+from batchfiles.bash.statements import COMPARES, branch_halves
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -334,27 +335,15 @@ def _truth(text: str, state: _State) -> bool | None:
     if match is None:
         return None
     in_brackets = text.startswith("((")
-    left, right = (
-        _value(f"${side}" if in_brackets and side[:1].isalpha() else side, state)
-        for side in (match["left"], match["right"])
-    )
-    if UNKNOWN in (left, right) or (ZERO not in (left, right)):
+    sides = (f"${one}" if in_brackets and one[:1].isalpha() else one for one in (match["left"], match["right"]))
+    left, right = (_value(side, state) for side in sides)
+    if UNKNOWN in (left, right) or ZERO not in (left, right):
         return None
-    same = left == right
-    if left == ZERO and not same:  # 0 against another: turned around
-        return {"-ne": True, "!=": True, "-eq": False, "=": False, "==": False, "-lt": True, "<": True}.get(
-            match["sign"]
-        )
-    return {
-        "-ne": not same,
-        "!=": not same,
-        "-gt": not same,
-        ">": not same,
-        "-eq": same,
-        "=": same,
-        "==": same,
-        "-le": same,
-    }.get(match["sign"], match["sign"] in ("-ge", ">="))
+    # A status is not negative: 1 stands for all others than 0.
+    return _COMPARES[match["sign"]](int(left != ZERO), int(right != ZERO))
+
+
+_COMPARES: dict[str, Callable[[int, int], bool]] = {**COMPARES, "=": operator.eq, "==": operator.eq, "!=": operator.ne}
 
 
 def _if(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_State]:

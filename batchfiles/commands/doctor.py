@@ -147,7 +147,7 @@ def slurm_cluster(name: str) -> Cluster:
     if not found.cluster.has_scheduler:
         raise UserError(
             f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
-            "name a cluster of kind slurm",
+            "name a cluster of kind slurm, or none: then the file's own directives count",
         )
     return found.cluster
 

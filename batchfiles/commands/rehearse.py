@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from batchfiles.commands.doctor import slurm_cluster
 from batchfiles.rules.codes import Severity
 from trainjob.contract import clock
 from trainjob.contract.paths import with_home
@@ -85,15 +86,17 @@ def options_of(
 ) -> BatchOptions:
     """Return what the command line asks for. Raises BadParameter for settings that the batch file has itself."""
     from batchfiles.rehearsal.rehearsal import STOP_AFTER_S, BatchOptions
+    from trainjob.kinds.slurm.model import SlurmCluster
 
     own = [name for name in flags.values if name != "command"] + (["job"] if flags.file else [])
     if own:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in own)
         raise typer.BadParameter(f"{named}: a batch file states that itself; take it out, or change the file")
+    cluster = None if flags.cluster == "local" else flags.cluster
     return BatchOptions(
         path=Path(flags.words[0]),
         arguments=tuple(flags.words[1:]),
-        cluster=None if flags.cluster == "local" else flags.cluster,
+        cluster=None if cluster is None else SlurmCluster.of(slurm_cluster(cluster)),
         stop_after_s=STOP_AFTER_S if of_files.stop_after_s is None else of_files.stop_after_s,
         inject=inject,
         maps=dict(mapped_folder(text) for text in of_files.maps),

@@ -11,6 +11,8 @@ from batchfiles.fixes.lines import (
     directive_of,
     launch_at,
     replaced,
+    stands_alone,
+    with_before,
     with_line,
     with_srun_option,
 )
@@ -34,8 +36,7 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
         meant = f"{refused[1]}={value}" if re.search(r"[A-Z0-9]", value) else refused[1]
         return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{meant}", 1))
     of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
-    alone = sum(other.line == one.line for other in script.header.directives) == 1
-    if not of_srun or not alone or not any(launch.srun for launch in script.training):
+    if not of_srun or not stands_alone(script, one.line) or not any(launch.srun for launch in script.training):
         return None
     option = f"--{directive.name}" + (f"={directive.value}" if directive.value is not None else "")
     lines = [line for at, line in enumerate(script.lines, 1) if at != one.line]
@@ -51,19 +52,7 @@ def _started_with(line: str, option: str) -> str:
     return re.sub(r"(?<![\w$#./\"'-])srun (?!.*\bhostname\b)", f"srun {option} ", line, count=1)
 
 
-_TIME_UNITS = {
-    "m": 1,
-    "min": 1,
-    "mins": 1,
-    "minutes": 1,
-    "h": 60,
-    "hr": 60,
-    "hrs": 60,
-    "hour": 60,
-    "hours": 60,
-    "d": 1440,
-    "days": 1440,
-}
+_MINUTES = {"m": 1, "h": 60, "d": 1440}  # of a unit, by its first letter
 
 
 def _value(script: BatchScript, one: Finding) -> str | None:
@@ -82,7 +71,7 @@ def _value(script: BatchScript, one: Finding) -> str | None:
     value = directive.written or directive.value or ""
     default = re.fullmatch(r"\$\{\w+:-([^}$]*)\}(\w*)", value)
     variable = re.fullmatch(r"\$\{?(\w+)\}?(\w*)", value)
-    time = re.fullmatch(r"([0-9]+) ?([A-Za-z]+)", value)
+    time = re.fullmatch(r"(?i)([0-9]+) ?([mhd])(?:ins?|inutes|rs?|ours?|ays)?", value)
     size = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([KMGT])i?[bB]?[A-Za-z]*", value)
     new = None
     if default is not None:
@@ -91,24 +80,19 @@ def _value(script: BatchScript, one: Finding) -> str | None:
         set_here = {other.value for other in script.assignments if other.name == variable[1]}
         only = set_here.pop() if len(set_here) == 1 else None
         new = only.text + variable[2] if only is not None and only.known else None
-    elif directive.name.startswith("time") and time is not None and time[2].lower() in _TIME_UNITS:
-        minutes = int(time[1]) * _TIME_UNITS[time[2].lower()]
+    elif directive.name.startswith("time") and time is not None:
+        minutes = int(time[1]) * _MINUTES[time[2].lower()]
         new = f"{minutes // 60:02d}:{minutes % 60:02d}:00"
     elif directive.name.startswith("mem") and size is not None:
-        new = (
-            f"{size[1]}{size[2]}"
-            if "." not in size[1]
-            else f"{int(float(size[1]) * 1024)}{'KMGT'['KMGT'.index(size[2]) - 1]}"
-        )
+        is_whole = "." not in size[1]
+        new = size[1] + size[2] if is_whole else f"{int(float(size[1]) * 1024)}{'_KMG'['KMGT'.index(size[2])]}"
     elif directive.name == "gres" and value.isdigit():
         new = f"gpu:{value}"
-    elif directive.name == "exclusive":
-        return with_line(script, one.line, line.replace(f"={value}", "", 1))
     elif directive.name == "mail-type" and value.upper() in ("ENDED", "FINISH", "DONE", "ABORT", "FAILED"):
         new = "END" if value.upper() in ("ENDED", "FINISH", "DONE") else "FAIL"
     elif value.endswith((";", ",")):
         new = value[:-1]
-    elif OPTIONS.get(directive.name, None) is not None and OPTIONS[directive.name].takes == "flag":
+    elif directive.name == "exclusive" or ((row := OPTIONS.get(directive.name)) is not None and row.takes == "flag"):
         return with_line(script, one.line, line.replace(f"={value}", "", 1))
     return None if new is None else with_line(script, one.line, line.replace(value, new, 1))
 
@@ -119,9 +103,8 @@ def _spelled(script: BatchScript, one: Finding) -> str | None:
     first = script.header.first_command
     if first is None or one.line < first:
         return with_line(script, one.line, right)
-    lines = [text for at, text in enumerate(script.lines, 1) if at != one.line]
-    at = max((other.line for other in script.header.directives), default=1)
-    return "\n".join([*lines[:at], right, *lines[at:]])
+    lines = directive_added(script, right.removeprefix("#SBATCH ")).split("\n")
+    return "\n".join([*lines[: one.line], *lines[one.line + 1 :]])
 
 
 def _in_name(script: BatchScript, one: Finding) -> str | None:
@@ -143,13 +126,6 @@ def _in_name(script: BatchScript, one: Finding) -> str | None:
     return with_line(script, one.line, re.sub(r"\$\{?(\w+)\}?", lambda match: known.get(match[1], match[0]), line))
 
 
-def _log_folder(script: BatchScript, _one: Finding) -> str:
-    """Write logs where sbatch is called: that folder exists."""
-    lines = {one.line for one in script.header.directives if one.name in ("output", "error")}
-    folder = re.compile(r"((?:--\w+|-[oe])[=\s]\s*\"?)(?![/~$])(?:[^\s\"/]+/)+(?=[^/\s\"]+)")
-    return "\n".join([folder.sub(r"\1", line) if at in lines else line for at, line in enumerate(script.lines, 1)])
-
-
 def _threads(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if launch is None or launch.outermost.command.within or (launch.launcher is not None and not processes_of(launch)):
@@ -157,23 +133,25 @@ def _threads(script: BatchScript, one: Finding) -> str | None:
     if launch.launcher is None and (not launch.is_python or (launch.srun and launch.layer("mpirun"))):
         return None  # what it starts is not known, or several in each task
     each = processes_of(launch) if launch.launcher is not None else 1
-    threads = (
-        "${SLURM_CPUS_PER_TASK:-1}" if each == 1 else f"$(((${{SLURM_CPUS_PER_TASK:-1}} + {(each or 1) - 1}) / {each}))"
-    )
-    start = launch.outermost.line - 1
-    return "\n".join([*script.lines[:start], f"export OMP_NUM_THREADS={threads}", *script.lines[start:]])
+    cpus = "SLURM_CPUS_PER_TASK"
+    if script.header.value("cpus-per-task") is None:
+        if (script.request.tasks_per_node or script.request.tasks or 1) > 1:
+            return None  # a task has one CPU, or as many as its site gives
+        cpus = "SLURM_CPUS_ON_NODE"
+    threads = f"${cpus}" if each == 1 else f"$((({cpus} + {(each or 1) - 1}) / {each}))"
+    return with_before(script, launch.outermost.line, f"export OMP_NUM_THREADS={threads}")
 
 
-def _log_name(script: BatchScript, one: Finding) -> str | None:
+def _log_name(script: BatchScript, _one: Finding) -> str | None:
     name = "%A_%a" if script.header.value("array") else "%j"
     pattern = r"((?:--output|--out|-o|--error|--err|-e)[=\s]\s*\"?[^\s\"]*?)(\.\w+)?(\"?\s*(?:#.*)?)$"
     fixed = {
         each.line
         for each in script.header.directives
-        if each.name in ("output", "error") and not re.search(r"%|^/dev/", each.value or "")
+        if each.name in ("output", "error") and not re.search(r"(?i)%|^/dev/|^(?:none)?$", each.value or "")
     }
     return "\n".join(
-        re.sub(pattern, rf"\1-{name}\2\3", line, count=1) if at in fixed | {one.line} else line
+        re.sub(pattern, rf"\1-{name}\2\3", line, count=1) if at in fixed else line
         for at, line in enumerate(script.lines, 1)
     )
 
@@ -276,10 +254,9 @@ def _any_node(script: BatchScript, one: Finding) -> str | None:
         return None
     if script.header.value("nodes") is not None:
         return _off(script, one)
-    alone = sum(other.line == one.line for other in script.header.directives) == 1
-    return (
-        with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}") if alone and "[" not in named else None
-    )
+    if "[" in named or not stands_alone(script, one.line):
+        return None
+    return with_line(script, one.line, f"#SBATCH --nodes={named.count(',') + 1}")
 
 
 SAFE: dict[str, Edit] = {
@@ -298,7 +275,6 @@ UNSAFE: dict[str, Edit] = {
     "directive-refused": _off,
     "no-such-option": _off,
     "tilde-in-output": _from_home,
-    "log-folder-must-exist": _log_folder,
     "threads-unset": _threads,
     "nodelist-pinned": _any_node,
     "gpus-per-task-hides-peers": lambda script, _one: directive_added(script, "--gpu-bind=none"),

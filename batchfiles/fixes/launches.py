@@ -8,16 +8,19 @@ from dataclasses import replace
 from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import (
     SRUN,
+    TORCHRUN,
     Edit,
     behind_srun,
+    directive_named,
     first_changed,
     launch_at,
     replaced,
     spliced,
+    stands_alone,
     with_line,
     with_srun_option,
 )
-from batchfiles.fixes.meeting import FIRST_HOST, PORT
+from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, PORT
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import ray_starts
 from batchfiles.slurm.launches import LaunchedProgram, number_of
@@ -39,11 +42,8 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
         return _machines(script, one, launch)
     # Without a place to meet, each node would wait at its own.
     meets = {"rdzv_backend", "rdzv_endpoint", "master_addr"} & set(launch.launcher.options)
-    place = "" if meets else f' --rdzv-backend=c10d --rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
-    pattern, new = (
-        r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)",
-        rf"\1 --nnodes=$SLURM_NNODES{place}",
-    )
+    place = "" if meets else f' --rdzv-backend=c10d --rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{PORT}"'
+    pattern, new = TORCHRUN, rf"\1 --nnodes=$SLURM_NNODES{place}"
     if "nnodes" in launch.launcher.options:
         pattern, new = r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES"
     return first_changed(script, one, lambda line: re.sub(pattern, new, line, count=1))
@@ -59,7 +59,7 @@ def _machines(script: BatchScript, one: Finding, launch: LaunchedProgram) -> str
     if not (stated and gpus and nodes and stated == gpus * nodes):
         return None
     options = "--num_machines=$SLURM_NNODES --rdzv_backend=c10d"
-    names = {"main_process_ip": FIRST_HOST.replace('"', ""), "main_process_port": PORT}
+    names = {"main_process_ip": FIRST_HOST_IN_QUOTES, "main_process_port": PORT}
     given = launch.launcher.options if launch.launcher else {}
     options += "".join(f" --{name}={value}" for name, value in names.items() if name not in given)
     return replaced(r"(\baccelerate launch)(?=\s)", rf"\1 {options}")(script, one)
@@ -79,16 +79,13 @@ def _cpus(script: BatchScript, one: Finding) -> str | None:
 def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
     """Let the rank's own shell expand its number: escape it in bash -c "…", put around a program that has none."""
     line = script.lines[one.line - 1]
-    exported = re.match(r"\s*export\s+(\w+)=\"?\$\{?(SLURM_\w+)\}?\"?\s*$", line)
+    exported = re.match(r"\s*export\s+(\w+)=\"?([\w/.:{}$-]*\$\{?SLURM_\w+\}?[\w/.-]*)\"?\s*$", line)
     if exported is not None:
         launch = next((each for each in script.training if each.srun is not None and each.line > one.line), None)
-        first = f"export {exported[1]}=\\${exported[2]}; "
+        first = f"export {exported[1]}={_left_to_ranks(exported[2])}; "
         around = None if launch is None or launch.outer is not None else _in_own_shell(script, launch, first)
-        return (
-            None
-            if around is None
-            else "\n".join([text for at, text in enumerate(around.split("\n"), 1) if at != one.line])
-        )
+        lines = [] if around is None else around.split("\n")
+        return "\n".join([*lines[: one.line - 1], *lines[one.line :]]) or None
     if not re.search(r"bash -\w*c \"", line):
         launch = launch_at(script, one)
         return None if launch is None or launch.outer is not None else _in_own_shell(script, launch, "")
@@ -125,6 +122,10 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
     return first_changed(script, one, lambda line: word.sub(in_double, line))
 
 
+# "$@", "${arguments[@]}", or several of them one behind the other.
+_ARGUMENTS = re.compile(r"\"\$(?:@|\{\w+\[@\]\})\"(?:[\s\\]+\"\$(?:@|\{\w+\[@\]\})\")*")
+
+
 def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> str | None:
     """Return the text with bash -c around the program that srun starts."""
     behind = behind_srun(script, launch)
@@ -132,7 +133,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
         return None
     node, at = behind[0], behind[1] - behind[0].start_byte
     command = text_of(node)
-    given = re.findall(r"\"\$(?:@|\{\w+\[@\]\})\"", command)
+    given = [found[0] for found in _ARGUMENTS.finditer(command)]
     if "'" in command or not command.isascii() or len(given) > 1 or "$@" in command.replace('"$@"', ""):
         return None
     if any('"' in text_of(asked) for asked in nodes_of(node, "command_substitution")):
@@ -146,8 +147,7 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
     if one.text.startswith("--ntasks outdoes"):
         at = script.header.line("ntasks")
-        alone = sum(each.line == at for each in script.header.directives) == 1
-        return with_line(script, at, None) if alone else None
+        return with_line(script, at, None) if stands_alone(script, at) else None
     pattern, every = r"(--nproc[-_]per[-_]node[= ])[^\s'\"]+", "$SLURM_GPUS_ON_NODE"
     if "accelerate" in (
         launch.launcher.name for launch in script.training if launch.launcher and launch.line == one.line
@@ -163,18 +163,10 @@ def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
         and launch.launcher.name == "torchrun"
         and "nproc_per_node" not in launch.launcher.options
     ):
-        return with_line(
-            script,
-            one.line,
-            re.sub(
-                r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)",
-                r"\1 --nproc_per_node=$SLURM_GPUS_ON_NODE",
-                script.lines[one.line - 1],
-                count=1,
-            ),
-        )
+        new = re.sub(TORCHRUN, r"\1 --nproc_per_node=$SLURM_GPUS_ON_NODE", script.lines[one.line - 1], count=1)
+        return with_line(script, one.line, new)
     per_node, gpus = script.request.tasks_per_node, script.request.gpus_per_node
-    directive = next((each for each in script.header.directives if each.name == "ntasks-per-node"), None)
+    directive = directive_named(script, "ntasks-per-node")
     if launch is not None and launch.launcher is None and directive is not None and per_node and gpus:
         line = script.lines[directive.line - 1].replace(str(per_node), str(gpus), 1)
         if script.header.value("cpus-per-task") is None and per_node % gpus == 0:
@@ -191,13 +183,14 @@ def _once(script: BatchScript, one: Finding) -> str | None:
 
 def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
-    launching = [each for each in script.training if each.launcher is not None and each.srun is not None]
+    alone = script.request.nodes == 1  # then so is an mpirun that counts its ranks itself
+    launching = [each for each in script.training if each.srun and (each.launcher or (alone and each.layer("mpirun")))]
     stated = [each for each in launching if each.srun is not None and "ntasks-per-node" in each.srun.options]
     lines, request = list(script.lines), script.request
-    own = next((each.line for each in script.header.directives if each.name == "gpus-per-task"), None)
+    own = directive_named(script, "gpus-per-task")
     if own is not None and request.gpus_per_task and request.tasks_per_node:  # the one task has all of them
         gpus = f"--gpus-per-node={request.gpus_per_task * request.tasks_per_node}"
-        lines[own - 1] = re.sub(r"--gpus-per-task[= ]\S+", gpus, lines[own - 1], count=1)
+        lines[own.line - 1] = re.sub(r"--gpus-per-task[= ]\S+", gpus, lines[own.line - 1], count=1)
     option = "--nodes=$SLURM_NNODES" + ("" if stated else " --ntasks-per-node=1")
     if any(each.srun is not None and "nodes" in each.srun.options for each in launching):
         option = "--ntasks-per-node=1"

@@ -28,6 +28,21 @@ def with_line(script: BatchScript, number: int, new: str | None) -> str | None:
     return "\n".join(lines)
 
 
+def line_like(script: BatchScript, pattern: str, behind: int = 0) -> int:
+    """Return the number of the first line behind line `behind` that begins like a pattern; 0 if none does."""
+    return next((at for at, text in enumerate(script.lines, 1) if at > behind and re.match(pattern, text)), 0)
+
+
+def renamed(script: BatchScript, pattern: str, new: str) -> str:
+    """Return the text with all that is like a pattern replaced, but in comments."""
+    return "\n".join([one if one.lstrip().startswith("#") else re.sub(pattern, new, one) for one in script.lines])
+
+
+def with_before(script: BatchScript, number: int, *new: str) -> str:
+    """Return the text with lines before line `number`."""
+    return "\n".join([*script.lines[: number - 1], *new, *script.lines[number - 1 :]])
+
+
 def spliced(script: BatchScript, start: int, end: int, new: str) -> str | None:
     """Return the text with other bytes from `start` to `end` of the tree; None if the tree is of other bytes."""
     raw = "\n".join(script.lines).encode()
@@ -72,8 +87,22 @@ def _lines_of(script: BatchScript, one: Finding, most_lines: int) -> Iterator[in
 
 def directive_added(script: BatchScript, *options: str) -> str:
     """Return the text with more directives, behind the last one."""
-    at = max((one.line for one in script.header.directives), default=1)
-    return "\n".join([*script.lines[:at], *(f"#SBATCH {option}" for option in options), *script.lines[at:]])
+    return with_before(script, behind_directives(script), *(f"#SBATCH {option}" for option in options))
+
+
+def behind_directives(script: BatchScript) -> int:
+    """Return the number of the line behind the last directive."""
+    return max((one.line for one in script.header.directives), default=1) + 1
+
+
+def stands_alone(script: BatchScript, line: int) -> bool:
+    """Return whether a line has one directive."""
+    return sum(one.line == line for one in script.header.directives) == 1
+
+
+def directive_named(script: BatchScript, *names: str) -> Directive | None:
+    """Return the first directive of these names."""
+    return next((one for one in script.header.directives if one.name in names), None)
 
 
 def directive_of(script: BatchScript, one: Finding) -> Directive | None:
@@ -85,6 +114,7 @@ def directive_of(script: BatchScript, one: Finding) -> Directive | None:
     )
 
 
+TORCHRUN = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)"
 SRUN = r"(?<![\w$#./-])srun\b"
 
 
@@ -125,8 +155,8 @@ def behind_srun(script: BatchScript, launch: LaunchedProgram) -> tuple[Node, int
 
 def exported(script: BatchScript, name: str) -> str | None:
     """Return the text in which a variable is exported where it is set first."""
-    at = next((number for number, line in enumerate(script.lines, 1) if re.match(rf"\s*{name}=", line)), None)
-    return None if at is None else replaced(rf"^(\s*)(?={name}=)", r"\1export ")(script, Finding("", at, ""))
+    at = line_like(script, rf"\s*{name}=")
+    return replaced(rf"^(\s*)(?={name}=)", r"\1export ")(script, Finding("", at, "")) if at else None
 
 
 def launch_at(script: BatchScript, one: Finding) -> LaunchedProgram | None:

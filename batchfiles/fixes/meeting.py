@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import Edit, exported, replaced, with_line
+from batchfiles.fixes.lines import TORCHRUN, Edit, exported, replaced, with_before, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+FIRST_HOST_IN_QUOTES = FIRST_HOST.replace('"', "")
 PORT = "$((20000 + SLURM_JOB_ID % 20000))"
 
 
 def _first_host(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={FIRST_HOST}")(script, one)
+
+
+# An assignment's $(… hostname …): a port behind it stays, and a variable that is made of it.
+_ASKS_HOSTNAME = (
+    r"^(\s*(?:export\s+)?\w+=)(\"?)(?:\$\((?:[^()]|\$\([^()]*\))*\bhostname\b[^()]*\)|`[^`]*\bhostname\b[^`]*`)"
+    r"(?:\2(?=\s|;|$)|(?=:))"
+)
+
+
+def _host_for_address(match: re.Match[str]) -> str:
+    quote = match[2] if match.string[match.end() :].startswith(":") else ""
+    return f"{match[1]}{quote}{FIRST_HOST}"
 
 
 def _address(script: BatchScript, one: Finding) -> str | None:
@@ -28,7 +41,7 @@ def _address(script: BatchScript, one: Finding) -> str | None:
     start = min(at, one.line) - 1
     while start > 0 and script.lines[start - 1].endswith("\\"):
         start -= 1
-    return "\n".join([*script.lines[:start], f"export {match[1]}={FIRST_HOST}", *script.lines[start:]])
+    return with_before(script, start + 1, f"export {match[1]}={FIRST_HOST}")
 
 
 def _port(script: BatchScript, one: Finding) -> str | None:
@@ -42,18 +55,11 @@ def _port(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
         return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={PORT}", line))
+    own = re.compile(rf"\$\{{\w+:-{match[1]}\}}|\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])")
     for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:
         line = script.lines[number - 1]
-        if line.lstrip().startswith("#"):
-            continue
-        default = re.sub(rf"\$\{{\w+:-{match[1]}\}}", PORT, line, count=1)
-        new = (
-            default
-            if default != line
-            else re.sub(rf"\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])", PORT, line, count=1)
-        )
-        if new != line:
-            return with_line(script, number, new)
+        if not line.lstrip().startswith("#") and own.search(line):
+            return with_line(script, number, own.sub(lambda _match: PORT, line, count=1))
     return None
 
 
@@ -80,23 +86,20 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w+=", line):
         return _first_host(script, one)
+    endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{PORT}"'
     if "without --master-addr" in one.text:
         if has_a_line_a_node(script):
             return None
-        launcher = r"(\btorchrun\b|-m torch\.distributed\.(?:run|launch)\b)(?=\s|$)"
-        endpoint = f'--rdzv-endpoint="{FIRST_HOST.replace(chr(34), "")}:{PORT}"'
-        return replaced(launcher, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
+        return replaced(TORCHRUN, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
     if "without --rdzv-endpoint" in one.text:
-        first = FIRST_HOST.replace('"', "")  # a fix for numbers of ranks may put the command into quotes
-        endpoint = rf'\1 --rdzv-endpoint="{first}:{PORT}"'
-        return replaced(r"(--rdzv[-_]backend[= ]c10d)", endpoint)(script, one)
+        return replaced(r"(--rdzv[-_]backend[= ]c10d)", rf"\1 {endpoint}")(script, one)
     return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", FIRST_HOST)(script, one)
 
 
 SAFE: dict[str, Edit] = {
     "addr-undefined": _address,
     "addr-localhost": _first_host_in_words,
-    "addr-hostname-ip": _first_host,
+    "addr-hostname-ip": replaced(_ASKS_HOSTNAME, _host_for_address),
     "addr-from-compressed-list": _first_host,
     "addr-batch-host": replaced(
         r"=\"?(?:\$\(hostname(?: -s)?\)|`hostname(?: -s)?`)\"?(?=\s*(?:#.*)?$)", f"={FIRST_HOST}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,29 @@ from batchfiles.slurm.script import BatchScript, script_of
 _MOST_FIXES = 200
 _MOST_FOLLOWING = 4
 Grammar = Callable[[bytes], object]
+
+
+class _Version(NamedTuple):
+    """A text of the file, and the faults in it."""
+
+    script: BatchScript
+    findings: list[Finding]
+
+    @property
+    def codes(self) -> Counter[str]:
+        return Counter(one.code for one in self.findings)
+
+    def edited(self, edits: Mapping[str, Edit], finding: Finding) -> _Version | None:
+        """Return what the edit of a fault makes of this version; None if that is nothing else."""
+        edit = edits.get(finding.code)
+        text = None if edit is None else edit(self.script, finding)
+        raw = self.script.raw if text is None else text.encode()
+        return None if raw == self.script.raw else _read(self.script.path, raw, self.script.site)
+
+
+def _read(path: Path, raw: bytes, site: SiteFacts) -> _Version:
+    script = script_of(path, raw, site)
+    return _Version(script, [one for one in diagnosis_of(script, ()).findings if not one.path])
 
 
 class MendedFile(NamedTuple):
@@ -59,31 +82,44 @@ def mended(
         return MendedFile(path, raw, raw, ())
     if b"\n<<<<<<< " in raw:
         return MendedFile(path, raw, raw, ())
-    current, codes = raw, []
-    readable = grammar(raw) is None
+    edits = {**SAFE, **{code: _first_of(SAFE.get(code), edit) for code, edit in UNSAFE.items()}} if unsafe else SAFE
+    chosen = {code: edit for code, edit in edits.items() if (not select or code in select) and code not in ignore}
+    readable, codes = grammar(raw) is None, list[str]()
+    version = _read(path, raw, site)
     failed: set[tuple[str, str]] = set()
-    fixers = {**SAFE, **{code: _first_of(SAFE.get(code), edit) for code, edit in UNSAFE.items()}} if unsafe else SAFE
-    chosen = {code: edit for code, edit in fixers.items() if (not select or code in select) and code not in ignore}
-    for _ in range(_MOST_FIXES):
-        script = script_of(path, current, site)
-        every = [one for one in diagnosis_of(script, ()).findings if not one.path]
-        # A recipe around a command that ends too early would part it from its other lines, and one around a training
-        # that has still to be started on its nodes would not fit it.
-        findings = sorted(every, key=lambda one: (one.code not in _HIDING, one.severity is not Severity.ERROR))
-        step = next(_steps(script, findings, current, failed, chosen), None)
-        if step is None:
+    while len(codes) < _MOST_FIXES:
+        left = (one for one in version.findings if one.code in chosen and (one.code, one.text) not in failed)
+        finding = min(left, key=_turn, default=None)
+        if finding is None:
             break
-        finding, text = step
-        better = _followed_up(path, text, site, Counter(one.code for one in findings), finding, fixers, script.lines)
-        if better is not None and _loses(script, script_of(path, better, site)):
-            better = None
-        if better is not None and (not readable or grammar(better) is None):
-            current = better
+        better = _better(version, finding, chosen, edits)
+        if better is not None and (not readable or grammar(better.script.raw) is None):
+            version = better
             codes.append(finding.code)
             failed.clear()
         else:
             failed.add((finding.code, finding.text))
-    return MendedFile(path, raw, current, tuple(codes))
+    return MendedFile(path, raw, version.script.raw, tuple(codes))
+
+
+def _turn(finding: Finding) -> tuple[bool, bool]:
+    """Return the place of a fault among those that are mended: the least is the first.
+
+    A recipe around a command that ends too early would part it from its other lines, and one around a training that has
+    still to be started on its nodes would not fit it. A log that is appended to is no longer overwritten, but that
+    of several jobs.
+    """
+    is_late = finding.severity is not Severity.ERROR and finding.code != "output-overwritten"
+    return finding.code not in _HIDING, is_late
+
+
+# What hides the rest of a file from sbatch or bash: mended, it may show faults that were there before.
+_HIDING = frozenset(
+    (
+        *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
+        *("directive-cut", "broken-continuation", "unset-variable", "command-not-found", "sbatch-of-a-program"),
+    )
+)
 
 
 # A variable, or a quote, that a program gets as it is written.
@@ -105,72 +141,27 @@ def _first_of(safe: Edit | None, unsafe: Edit) -> Edit:
     return unsafe if safe is None else lambda script, one: safe(script, one) or unsafe(script, one)
 
 
-def _steps(
-    script: BatchScript, findings: list[Finding], current: bytes, failed: set[tuple[str, str]], fixers: dict[str, Edit]
-) -> Iterator[tuple[Finding, bytes]]:
-    for finding in findings:
-        fixer = fixers.get(finding.code)
-        if fixer is None or (finding.code, finding.text) in failed:
-            continue
-        text = fixer(script, finding)
-        if text is None or text.encode() == current:
-            failed.add((finding.code, finding.text))
-        else:
-            yield finding, text.encode()
-
-
-# What hides the rest of a file from sbatch or bash: mended, it may show faults that were there before.
-_HIDING = frozenset(
-    (
-        *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
-        *(
-            "directive-cut",
-            "broken-continuation",
-            "unset-variable",
-            "command-not-found",
-            "sbatch-of-a-program",
-        ),
-    )
-)
-
-
-def _codes(path: Path, text: bytes, site: SiteFacts) -> Counter[str]:
-    return Counter(one.code for one in diagnosis_of(script_of(path, text, site), ()).findings if not one.path)
-
-
-def _new(had: Counter[str], has: Counter[str]) -> set[str]:
-    return {code for code, count in has.items() if count > had[code]}
-
-
-def _is_elsewhere(path: Path, text: bytes, site: SiteFacts, finding: Finding, lines: Sequence[str]) -> bool:
-    """Return whether a fault is now only in other lines, which were there before: some are told one at a time."""
-    script = script_of(path, text, site)
-    left = [one for one in diagnosis_of(script, ()).findings if one.code == finding.code and not one.path]
-    others = {line for at, line in enumerate(lines, 1) if at != finding.line}
-    return all(0 < one.line <= len(script.lines) and script.lines[one.line - 1] in others for one in left)
-
-
-def _followed_up(
-    path: Path,
-    text: bytes,
-    site: SiteFacts,
-    had: Counter[str],
-    finding: Finding,
-    fixers: dict[str, Edit],
-    lines: Sequence[str],
-) -> bytes | None:
-    """Return the text, mended further where a fault is new; None unless the fault is gone and no other is new."""
+def _better(
+    before: _Version, finding: Finding, chosen: Mapping[str, Edit], edits: Mapping[str, Edit]
+) -> _Version | None:
+    """Return a version without a fault, mended further where others are new; None unless it is gone, and they are."""
+    version = before.edited(chosen, finding)
     for _ in range(_MOST_FOLLOWING):
-        has = _codes(path, text, site)
-        new = _new(had, has)
-        if has[finding.code] >= had[finding.code] and not _is_elsewhere(path, text, site, finding, lines):
+        if version is None or (
+            version.codes[finding.code] >= before.codes[finding.code] and not _is_elsewhere(before, version, finding)
+        ):
             return None
+        new = version.codes - before.codes
         if not new or finding.code in _HIDING:
-            return text
-        script = script_of(path, text, site)
-        shown = next((one for one in diagnosis_of(script, ()).findings if one.code in new and one.code in fixers), None)
-        again = None if shown is None else fixers[shown.code](script, shown)
-        if again is None or again.encode() == text:
-            return None
-        text = again.encode()
+            return None if _loses(before.script, version.script) else version
+        shown = next((one for one in version.findings if one.code in new and one.code in edits), None)
+        version = None if shown is None else version.edited(edits, shown)
     return None
+
+
+def _is_elsewhere(before: _Version, after: _Version, finding: Finding) -> bool:
+    """Return whether a fault is now only in other lines, which were there before: some are told one at a time."""
+    others = {line for at, line in enumerate(before.script.lines, 1) if at != finding.line}
+    lines = after.script.lines
+    left = [one.line for one in after.findings if one.code == finding.code]
+    return all(0 < number <= len(lines) and lines[number - 1] in others for number in left)

@@ -9,10 +9,14 @@ from batchfiles.bash.expansion import text_of
 from batchfiles.fixes.lines import (
     Edit,
     directive_added,
+    directive_named,
     exported,
     launch_at,
+    line_like,
+    renamed,
     replaced,
     spliced,
+    with_before,
     with_line,
 )
 from batchfiles.fixes.worlds import with_hostfile
@@ -31,6 +35,8 @@ def _shebang_first(script: BatchScript, _one: Finding) -> str:
     if text.startswith("#!"):
         return text
     lines = text.split("\n")
+    if re.match(r"\s*#?\s*!?\s*/(?:usr/)?bin/(?:env\s+)?(?:ba)?sh\b", lines[0]):
+        return "\n".join(["#!" + lines[0].lstrip(" \t#!"), *lines[1:]])
     later = next((at for at, line in enumerate(lines) if line.startswith("#!/")), None)
     first = lines.pop(later) if later is not None else "#!/bin/bash"
     return "\n".join([first, *lines])
@@ -86,8 +92,7 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
     for pattern in (r"\$(\w+) is never set, and (\w+) is set", r"Slurm sets no \$(\w+): \$(\w+)\?"):
         match = re.match(pattern, one.text)
         if match is not None:
-            new = re.sub(rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}", "\n".join(script.lines))
-            return None if new == "\n".join(script.lines) else new
+            return renamed(script, rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}")
     if re.match(r"\$[0-9]", one.text):
         start, digits = next(beyond_nine_at(script))
         return spliced(script, start, start + 1 + len(digits), f"${{{digits}}}")
@@ -96,15 +101,12 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
         return None if name is None else exported(script, name[1])
     switched_off = re.match(r"\$(\w+) is never set$", one.text)
     if switched_off is not None:
-        at = next(
-            (at for at, line in enumerate(script.lines, 1) if re.match(rf"\s*#\s*{switched_off[1]}=", line)), None
-        )
-        return None if at is None else with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
+        at = line_like(script, rf"\s*#\s*{switched_off[1]}=")
+        return with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
     match = re.match(r"Slurm sets \$(SLURM_GPUS(?:_PER_(?:NODE|TASK))?) for", one.text)
-    one_node = match is not None and (match[1] != "SLURM_GPUS" or not script.request.several_nodes)
-    if match is not None and one_node:
-        return re.sub(rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE", "\n".join(script.lines))
-    return None
+    if match is None or (match[1] == "SLURM_GPUS" and script.request.several_nodes):
+        return None
+    return renamed(script, rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE")
 
 
 def _waited(script: BatchScript, one: Finding) -> str | None:
@@ -154,7 +156,9 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
     at = max(at, _behind_set_up(script))
     if any(_may_fail(one) for one in script.commands if one.line >= at and not one.source):
         return None
-    return "\n".join([*script.lines[: at - 1], "set -eo pipefail", *script.lines[at - 1 :]])
+    while re.match(r"#(?!SBATCH|!)", script.lines[at - 2]):  # what is told of the line below it
+        at -= 1
+    return with_before(script, at, "set -eo pipefail")
 
 
 # They answer by their status, or their failure is nothing new: of a sweep, the other trainings go on.
@@ -203,18 +207,13 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if "its shell ends with 0" in one.text:
         return None if launch is None else _set_e_inside(script, one, launch)
-    stopped = next(
-        (at for at, text in enumerate(script.lines, 1) if re.match(r"\s*set \+(?:e|o pipefail)\s*$", text)), None
-    )
-    if stopped is not None and stopped < one.line:
+    if 0 < (stopped := line_like(script, r"\s*set \+(?:e|o pipefail)\s*$")) < one.line:
         return with_line(script, stopped, None)
-    if re.search(r"\|\|\s*(?:true|:)\s*$", line):
-        return with_line(script, one.line, re.sub(r"\s*\|\|\s*(?:true|:)\s*$", "", line))
-    waits = next(
-        (at for at, text in enumerate(script.lines, 1) if at > one.line and re.fullmatch(r"\s*wait\s*", text)), None
-    )
+    if (strict := re.sub(r"\s*\|\|\s*(?:true|:)\s*$", "", line)) != line:
+        return with_line(script, one.line, strict)
+    waits = line_like(script, r"\s*wait\s*$", one.line)
     if (
-        waits is not None
+        waits
         and launch is not None
         and launch.command.background
         and "loop" not in launch.command.within
@@ -223,17 +222,10 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
         return with_line(script, waits, script.lines[waits - 1].replace("wait", 'wait "$!"'))
     tests = next((node for node in nodes_of(script.root, "if_statement") if node.start_point.row + 1 == one.line), None)
     if tests is not None and re.match(r"\s*if\s+!", line):
-        last = tests.end_point.row + 1
-        return with_line(
-            script,
-            last,
-            re.sub(
-                r"^(\s*)fi\b|;\s*fi\b",
-                lambda m: f"{m[1]}  exit 1\n{m[1]}fi" if m[1] is not None else "; exit 1; fi",
-                script.lines[last - 1],
-                count=1,
-            ),
-        )
+        end = script.lines[tests.end_point.row]
+        with_exit = re.sub(r"^(\s*)fi\b", r"\1  exit 1\n\1fi", end)
+        with_exit = re.sub(r";\s*fi\b", "; exit 1; fi", end, count=1) if with_exit == end else with_exit
+        return with_line(script, tests.end_point.row + 1, with_exit)
     if launch is None or "e" not in launch.command.options or "pipefail" not in launch.command.options:
         return _set_e(script, one) or (None if launch is None else _kept(script, launch))
     return None
@@ -258,15 +250,10 @@ def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
     match = re.search(r"writes (\S+)$", one.text)
     if match is None:
         return None
-    name, at = re.escape(match[1].removeprefix("./")), one.line
-    if any(
-        (each.is_python or each.name.endswith((".sh", ".py"))) and each.launcher is None and each.line > at
-        for each in script.launches
-    ):
+    below = (each for each in script.launches if each.line > one.line and each.launcher is None)
+    if any(each.is_python or each.name.endswith((".sh", ".py")) for each in below):
         return None  # a program that reads or changes it may know its name, too
-    return re.sub(
-        rf"(?<![\w.-]){name}(?![\w.-])", f"{match[1].removeprefix('./')}.$SLURM_JOB_ID", "\n".join(script.lines)
-    )
+    return renamed(script, rf"(?<![\w.-]){re.escape(match[1].removeprefix('./'))}(?![\w.-])", r"\g<0>.$SLURM_JOB_ID")
 
 
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
@@ -286,7 +273,7 @@ def _behind_script(script: BatchScript, one: Finding) -> str | None:
 
 def _slots(script: BatchScript, one: Finding) -> str | None:
     match = re.match(r"([0-9]+) processes", one.text)
-    stated = next((each for each in script.header.directives if each.name in ("ntasks", "ntasks-per-node")), None)
+    stated = directive_named(script, "ntasks", "ntasks-per-node")
     if match is None:
         return None
     if stated is None:
@@ -299,6 +286,8 @@ def _slots(script: BatchScript, one: Finding) -> str | None:
 def _unset(script: BatchScript, one: Finding) -> str | None:
     """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
     name = one.text.partition("=")[0]
+    if any(re.search(rf"^(?!\s*#).*\$\{{?{name}\b", line) for line in script.lines):
+        return None  # what reads it may not do with nothing
     setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
     only = rf"{setting.pattern}(?:;|&&|\|\|)"
     alone = re.compile(rf"\b(?:export|readonly|declare(?: -\w+)*) +(?={only}){setting.pattern}")
@@ -306,9 +295,8 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
         line = script.lines[number - 1]
         rest = setting.sub("", alone.sub(": ", line, count=1), count=1)
         if rest != line:
-            is_whole = re.fullmatch(
-                r"(?:export|readonly|declare\s+-\w+)?;?\s*\\?", rest.partition(" #")[0].strip("# \t")
-            )
+            without_comment = rest.partition(" #")[0].strip("# \t")
+            is_whole = re.fullmatch(r"(?:export|readonly|declare\s+-\w+)?;?\s*\\?", without_comment)
             in_text = any(
                 node.start_point.row < number - 1 <= node.end_point.row
                 for node in nodes_of(script.root, "string", "raw_string", "heredoc_redirect")
@@ -317,6 +305,20 @@ def _unset(script: BatchScript, one: Finding) -> str | None:
         if number >= one.line and not line.endswith("\\"):
             return None
     return None
+
+
+def _unless_explained(script: BatchScript, one: Finding) -> str | None:
+    """Take a setting out, if no comment beside it may say why it is there, and none speaks of debugging."""
+    beside = any(
+        one.line - 1 <= number <= one.line and not text.startswith("#SBATCH") for number, text in script.comments
+    )
+    is_told = one.code == "debug-left-on" and any("debug" in text.lower() for _, text in script.comments)
+    return None if beside or is_told else _unset(script, one)
+
+
+def _new_name(script: BatchScript, one: Finding) -> str:
+    """Rename an old variable of NCCL's, also where the file reads it."""
+    return renamed(script, rf"\b{one.text.partition('=')[0]}\b", r"TORCH_\g<0>")
 
 
 def _unless_not_asked(script: BatchScript, one: Finding) -> str | None:
@@ -348,7 +350,7 @@ def _on_one_node(script: BatchScript) -> str | None:
 
     Of a job with several tasks a node, only its author knows whether its program is one that srun starts (Lightning's).
     """
-    directive = next((each for each in script.header.directives if each.name == "nodes"), None)
+    directive = directive_named(script, "nodes")
     if directive is None or directive.value is None or (script.request.tasks_per_node or 1) > 1:
         return None
     line = script.lines[directive.line - 1]
@@ -362,6 +364,8 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
         each.command.background or _IS_ONE_RANK.search(each.command.text) for each in script.training
     ):
         return None  # the file starts each rank itself
+    if launcher is None and re.search(r"(?i)\$\{?\w*node", script.lines[one.line - 1]):
+        return None  # a program that is told of the nodes starts on them by itself
     if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
         return replaced(r"^(\s*)(?=\S)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 ")(
             script, one
@@ -420,6 +424,9 @@ _OTHER_PATH = re.compile(r"\bactivate\b|\bsource\b|(?:^|[;&\s])\. |\bmodule\b|\b
 def _until_ray_answers(script: BatchScript, one: Finding) -> str | None:
     """Ask Ray itself, if the batch shell starts it: another shell, or a container, may have it elsewhere."""
     started = [each for each in script.launches if each.program and each.program[0].text == "ray"]
+    above = [each.command.text for each in started if each.line < one.line and " start" in each.command.text]
+    if above and ("--head" not in above[-1] or "password" in above[-1]):
+        return None  # it answers as soon as its head does, and to those who know its password
     if any(
         each.layer("container") or (each.outer is not None and _OTHER_PATH.search(each.outer.command.text))
         for each in started
@@ -434,7 +441,9 @@ SAFE: dict[str, Edit] = {
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
     "shebang-wrong": _shebang,
-    "bash-under-sh": lambda script, _one: with_line(script, 1, "#!/bin/bash"),
+    "bash-under-sh": lambda script, _one: with_line(
+        script, 1, re.sub(r"\b(?:da)?sh\b", "bash", script.lines[0], count=1)
+    ),
     "hostfile-name-shared": _own_hostfile,
     "option-before-script": _behind_script,
     "array-quoted": _elements,
@@ -447,7 +456,7 @@ SAFE: dict[str, Edit] = {
 }
 UNSAFE: dict[str, Edit] = {
     "sbatch-of-a-program": replaced(r"\bsbatch(?=\s)", "srun"),
-    "nccl-old-variable": replaced(r"\bNCCL_(?=ASYNC|BLOCKING|DESYNC)", "TORCH_NCCL_"),
+    "nccl-old-variable": _new_name,
     "exit-code-lost": _exit_code,
     "no-set-e": _set_e,
     "mpirun-beyond-tasks": _slots,
@@ -457,8 +466,8 @@ UNSAFE: dict[str, Edit] = {
     "conda-without-hook": replaced(
         r"^(\s*)(?=(?:conda|mamba|micromamba) activate\b)", r'\1eval "$(conda shell.bash hook)"\n\1'
     ),
-    "nccl-slow-path": _unset,
-    "debug-left-on": _unset,
+    "nccl-slow-path": _unless_explained,
+    "debug-left-on": _unless_explained,
     "workdir-on-first-node-only": replaced(
         r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
         r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",

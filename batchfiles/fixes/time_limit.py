@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import behind_srun, spliced
+from batchfiles.fixes.lines import behind_directives, behind_srun, directive_named, spliced, stands_alone
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -45,7 +45,7 @@ while [ "$again" ]; do
 done
 exit "$code"
 '"""
-_RESUMES = re.compile(r"(?im)^[^#\n]*(?:resum|restart|(?<!pretrained[_-])(?:check_?point|ckpt))")
+_RESUMES = re.compile(r"(?im)^[^#\n]*(?:resum|restart|restor)")  # most programs that save do not begin from it
 _REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
@@ -54,29 +54,19 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     """Return the text with the recipe around its training; None unless that is one command of the batch shell itself.
 
     The training saves when it gets USR1, and ends. scontrol requeue starts the job again, an element of an array alone,
-    20 times at most, and once where nothing in the file speaks of checkpoints.
+    20 times at most, and once where nothing in the file speaks of resuming.
     """
     launch = _only_one(script)
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
+        return None
+    if _never_hears(script, launch, script.lines[rows[0] - 1]):
         return None
     deaf = None
     if launch.srun is not None and _has_deaf_parent(launch):
         if (behind := behind_srun(script, launch)) is None:
             return None
         deaf = behind[1]
-    if launch.srun is None and launch.launcher is not None and _has_parent(launch):
-        return None  # neither the parent nor its child, the launcher, passes the signal on
-    mpi = launch.layer("mpirun")
-    if mpi is not None and mpi.words[0].text.endswith("horovodrun"):
-        return None  # nor does what reaches ranks of other nodes by ssh
-    if (
-        launch.launcher is not None
-        and launch.launcher.name == "deepspeed"
-        and launch.srun is None
-        and _by_ssh(script, launch)
-    ):
-        return None
     first, last = rows
     text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, 'sh -c "$pass_on_usr1" - ')
     if text is None:
@@ -88,19 +78,30 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts)
     if deaf is not None:
         lines.insert(first - 1, _PASSES_ON)
-    at = max((one.line for one in script.header.directives), default=1)
-    added = []
+    at, added = behind_directives(script) - 1, []
     before = re.search(r"@[0-9]+$", script.header.value("signal") or "")
     for name, usual in _DIRECTIVES.items():
         option = usual.replace("@120", before[0]) if before is not None else usual
-        number = next((one.line for one in script.header.directives if one.name == name), None)
-        if script.header.value(name) == (option.partition("=")[2]):
-            continue
-        if number is None:
+        stated = directive_named(script, name)
+        if stated is None:
             added.append(f"#SBATCH {option}")
-        elif sum(one.line == number for one in script.header.directives) == 1:
-            lines[number - 1] = f"#SBATCH {option}"
+        elif script.header.value(name) != option.partition("=")[2] and stands_alone(script, stated.line):
+            comment = re.search(r"\s+#.*", lines[stated.line - 1])
+            lines[stated.line - 1] = f"#SBATCH {option}{comment[0] if comment else ''}"
     return "\n".join([*lines[:at], *added, *lines[at:]])
+
+
+def _never_hears(script: BatchScript, launch: LaunchedProgram, line: str) -> bool:
+    """Return whether a signal to the process that the batch shell starts is lost before it comes to the training."""
+    mpi, launcher = launch.layer("mpirun"), launch.launcher.name if launch.launcher is not None else None
+    if mpi is not None and mpi.words[0].text.endswith("horovodrun"):
+        return True  # it reaches ranks of other nodes by ssh
+    if launch.srun is not None:
+        return False
+    is_deeper = launcher is not None and _has_parent(
+        launch
+    )  # neither the parent nor its child, the launcher, passes it on
+    return is_deeper or line.lstrip().startswith("eval ") or (launcher == "deepspeed" and _by_ssh(script, launch))
 
 
 def _has_deaf_parent(launch: LaunchedProgram) -> bool:
@@ -175,8 +176,8 @@ def _has_parent(launch: LaunchedProgram) -> bool:
 
 
 def _in_background(last: str) -> str:
-    """Return the last line of a command with & behind it; a backslash there would turn & into a word."""
-    return re.sub(r"\s*\\?\s*$", "", last, count=1) + " &"
+    """Return the last line of a command with & behind it, without a semicolon or a backslash in front of that."""
+    return re.sub(r"[\s;]*\\?\s*$", "", last, count=1) + " &"
 
 
 def _around(launch: LaunchedProgram, command: list[str], restarts: int) -> list[str]:
@@ -186,7 +187,7 @@ def _around(launch: LaunchedProgram, command: list[str], restarts: int) -> list[
         passes_on = 'kill -USR1 "$training"'  # it passes the signal on to all ranks
     elif launch.launcher is not None and launch.launcher.name == "deepspeed":
         passes_on = 'pkill -USR1 -P "$(pgrep -d, -P "$training")"'  # its child starts the ranks
-    elif launch.launcher is not None or _has_parent(launch):
+    elif launch.launcher is not None or _has_parent(launch) or launch.name == "wandb":
         passes_on = 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
     else:
         passes_on = 'kill -USR1 "$training"'

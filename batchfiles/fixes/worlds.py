@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
-from batchfiles.fixes.meeting import FIRST_HOST, PORT, has_a_line_a_node
+from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, PORT, has_a_line_a_node
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript
@@ -45,13 +45,12 @@ def _same_for_all(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if r"\$(" in line or '"$(' in line:
         return None
-    first = FIRST_HOST.replace('"', "")
     if re.match(r"\w*(?i:port)\w* is", one.text):
         new = re.sub(r"(\b\w*(?i:port)\w*)=(?:\$\(\([^)]*\)\)|\$\([^)]*\)|\S+)", rf"\1={PORT}", line, count=1)
     else:
         new = re.sub(
             r"(?<=[= ])(?:\$\((?:/bin/)?hostname[^)]*\)|`hostname[^`]*`|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\}?)",
-            first,
+            FIRST_HOST_IN_QUOTES,
             line,
             count=1,
         )
@@ -61,12 +60,8 @@ def _same_for_all(script: BatchScript, one: Finding) -> str | None:
 def _own_hosts(script: BatchScript, one: Finding) -> str | None:
     listed = re.match(r"(--?\w+) names ", one.text)
     if listed is None:
-        host = re.escape(one.text.rpartition(" is ")[2])
-        return first_changed(
-            script,
-            one,
-            lambda line: re.sub(rf"(?<![\w.]){host}(?![\w.])", lambda _: FIRST_HOST.replace('"', ""), line, count=1),
-        )
+        host = re.compile(rf"(?<![\w.]){re.escape(one.text.rpartition(' is ')[2])}(?![\w.])")
+        return first_changed(script, one, lambda line: host.sub(lambda _: FIRST_HOST_IN_QUOTES, line, count=1))
 
     def with_own(line: str) -> str:
         hosts = re.search(rf"(?<=\s){listed[1]}[= ]([\w.:,-]+)", line)
@@ -93,9 +88,10 @@ def with_hostfile(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if launch is None or launch.launcher is None or launch.launcher.name != "deepspeed" or launch.command.within:
         return None
-    if {"include", "exclude", "num_nodes", "hostfile", "H", "force_multi"} & set(
-        launch.launcher.options
-    ) or launch.has_unknown_options:
+    stated = set(launch.launcher.options)
+    if number_of(launch.launcher, "num_nodes") == script.request.nodes:
+        stated.discard("num_nodes")
+    if stated & {"include", "exclude", "num_nodes", "hostfile", "H", "force_multi"} or launch.has_unknown_options:
         return None
     slots = script.request.gpus_per_node or "${SLURM_GPUS_ON_NODE:-1}"
     name = "hostfile.$SLURM_JOB_ID"

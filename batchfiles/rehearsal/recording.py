@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +58,19 @@ class RecordedProcess:
     folder: str
     environment: Mapping[str, str]
     cpus: int  # that it may run on
-    threads: int | None  # of torch
-    torch: str | None  # its version; "" while it is being imported
-    meeting: Rendezvous | None
-    world: RankGroup | None
-    visible_gpus: tuple[int, ...] | None  # the node's own numbers of stand-in GPUs
-    used_gpus: tuple[int, ...]  # that held its tensors
-    handles: tuple[str, ...]  # signals, without SIG
-    signals: tuple[str, ...]  # that came, and that it handled
-    error: str | None
-    missing: str | None  # the file whose absence ended it
-    line: str | None  # of the user's own file, where the error was raised
-    has_ended: bool  # by itself; False for a process that was killed
-    cpu_s: float
+    threads: int | None = None  # of torch
+    torch: str | None = None  # its version; "" while it is being imported
+    meeting: Rendezvous | None = None
+    world: RankGroup | None = None
+    visible_gpus: tuple[int, ...] | None = None  # the node's own numbers of stand-in GPUs
+    used_gpus: tuple[int, ...] = ()  # that held its tensors
+    handles: tuple[str, ...] = ()  # signals, without SIG
+    signals: tuple[str, ...] = ()  # that came, and that it handled
+    error: str | None = None
+    missing: str | None = None  # the file whose absence ended it
+    line: str | None = None  # of the user's own file, where the error was raised
+    has_ended: bool = False  # by itself; False for a process that was killed
+    cpu_s: float = 0.0
     interface: str | None = None  # of the network, that GLOO_SOCKET_IFNAME names and that is not here
     exit_code: int | None = None  # that it gave to sys.exit
     ended_at: float | None = None  # None for one that was killed, or still runs
@@ -244,39 +244,22 @@ def _ranks(processes: Sequence[RecordedProcess]) -> list[RecordedProcess]:
 def processes_in(folder: Path) -> list[RecordedProcess]:
     """Return the processes that left a record in `folder`, in the order in which they began."""
     found = (read_json(path) for path in sorted(folder.glob("process-*.json")))
-    return [_process(fields) for fields in found if isinstance(fields, dict)]
+    return [_process(left) for left in found if isinstance(left, dict)]
 
 
-def _process(fields: Mapping[str, Any]) -> RecordedProcess:
-    meeting, world = fields.get("joining"), fields.get("world")
-    visible = fields.get("visible_gpus")
+def _process(left: Mapping[str, Any]) -> RecordedProcess:
+    known = {one.name for one in fields(RecordedProcess)} - {"torch", "world"}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in left.items() if name in known
+    }
+    meeting, world = left.get("joining"), left.get("world")
     return RecordedProcess(
-        node=fields["node"],
-        pid=fields["pid"],
-        parent=fields["parent"],
-        began_at=fields["began_at"],
-        words=tuple(fields["words"]),
-        folder=fields["folder"],
-        environment=fields["environment"],
-        cpus=fields["cpus"],
-        threads=fields.get("threads"),
-        torch=(fields["torch"] or "") if "torch" in fields else None,
+        **given,
+        torch=(left["torch"] or "") if "torch" in left else None,
         meeting=None if meeting is None else Rendezvous(**meeting),
         # A store without agreed names leaves the place where they met.
         world=None if world is None else RankGroup(**{**world, "id": world["id"] or str(meeting)}),
-        visible_gpus=None if visible is None else tuple(visible),
-        used_gpus=tuple(fields.get("used_gpus", ())),
-        handles=tuple(fields.get("handles", ())),
-        signals=tuple(fields.get("signals", ())),
-        error=fields.get("error"),
-        missing=fields.get("missing"),
-        line=fields.get("line"),
-        has_ended=bool(fields.get("ended")),
-        exit_code=fields.get("exit_code"),
-        ended_at=fields.get("ended_at"),
-        cpu_s=fields.get("cpu_s", 0.0),
-        interface=fields.get("interface"),
-        limits=fields.get("limits", {}),
+        has_ended=bool(left.get("ended")),
     )
 
 

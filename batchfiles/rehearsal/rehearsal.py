@@ -18,7 +18,6 @@ from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
-from trainjob.kinds.lookup import find
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, python_of
@@ -34,7 +33,7 @@ class BatchOptions:
     path: Path
     raw: bytes | None = None  # what its user has agreed to run; None: what the file holds
     arguments: tuple[str, ...] = ()
-    cluster: str | None = None
+    cluster: SlurmCluster | None = None  # None: what the file's own directives ask for
     stop_after_s: float = STOP_AFTER_S
     inject: str | None = None
     maps: Mapping[str, Path] = field(default_factory=dict)
@@ -49,7 +48,7 @@ class BatchOptions:
 def rehearse(options: BatchOptions) -> BatchVerdict:
     """Return the verdict on a batch file, which runs unmodified. Raises UserError where it can't be run here."""
     path = Path(os.path.abspath(options.path))
-    cluster = _cluster(options)
+    cluster = options.cluster
     site = SiteFacts() if cluster is None else site_of(cluster)
     script = read_script(path, site) if options.raw is None else script_of(path, options.raw, site)
     if options.slurm != INSTALLED:
@@ -74,18 +73,6 @@ def rehearse(options: BatchOptions) -> BatchVerdict:
         say=options.say,
     )
     return judge(record(run), diagnosis_of(script).findings, options.inject)
-
-
-def _cluster(options: BatchOptions) -> SlurmCluster | None:
-    if options.cluster is None:
-        return None
-    found = find(options.cluster)
-    if not found.cluster.has_scheduler:
-        raise UserError(
-            f"cluster {found.name} is of kind {found.cluster.kind}, and batch files are for Slurm",
-            "Name a cluster of kind slurm, or none: then the file's own directives count",
-        )
-    return SlurmCluster.of(found.cluster)
 
 
 def top_folder(folder: Path) -> Path:

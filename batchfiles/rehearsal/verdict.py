@@ -102,6 +102,11 @@ class _Seen(NamedTuple):
     attempts: Sequence[RehearsedAttempt]  # the first of each job
     inject: str | None
 
+    @property
+    def ranks(self) -> list[RecordedProcess]:
+        """The ranks of all jobs."""
+        return [rank for attempt in self.attempts for rank in attempt.ranks]
+
 
 def _problems(seen: _Seen) -> Iterator[str]:
     recording, attempts, inject = seen
@@ -286,8 +291,7 @@ def _worlds(seen: _Seen) -> bool | None:
 
 
 def _gpus_shared(seen: _Seen) -> bool | None:
-    is_blind = any(rank.visible_gpus == () for attempt in seen.attempts for rank in attempt.ranks)
-    if is_blind or any(attempt.shared_gpus for attempt in seen.attempts):
+    if any(rank.visible_gpus == () for rank in seen.ranks) or any(attempt.shared_gpus for attempt in seen.attempts):
         return True
     return False if any(attempt.users for attempt in seen.attempts) else None
 
@@ -324,9 +328,7 @@ def _hangs(seen: _Seen) -> bool | None:
 
 
 def _asked_to_save(seen: _Seen) -> list[RecordedProcess]:
-    if seen.inject not in ("timeout", "preempt"):
-        return []
-    return [rank for attempt in seen.attempts for rank in attempt.ranks if rank.signals]
+    return [rank for rank in seen.ranks if rank.signals] if seen.inject in ("timeout", "preempt") else []
 
 
 def _killed_while_saving(seen: _Seen, is_interrupted: bool) -> list[RecordedProcess]:
@@ -350,16 +352,10 @@ def _numbered_early(seen: _Seen) -> bool | None:
     given = {one.node: match[1] for one in launchers if (match := _NODE_RANK.search(" ".join(one.words)))}
     if len(given) > 1:
         return len(set(given.values())) == 1
-    tasks = [rank.environment for attempt in seen.attempts for rank in attempt.ranks]
-    own = {
-        (one[SLURM_RANK], one.get(RANK, ""))
-        for one in tasks
-        if one.get(SLURM_RANK) and not one.get("TORCHELASTIC_RUN_ID")
-    }
-    stated = {rank for _, rank in own if rank}
-    if len(own) > 1 and len(stated) == 1 and all(rank for _, rank in own):
-        return True
-    return _worlds(seen)
+    tasks = [rank.environment for rank in seen.ranks if "TORCHELASTIC_RUN_ID" not in rank.environment]
+    own = {(one[SLURM_RANK], one.get(RANK, "")) for one in tasks if one.get(SLURM_RANK)}
+    stated = {rank for _, rank in own}
+    return True if len(own) > 1 and len(stated) == 1 and "" not in stated else _worlds(seen)
 
 
 _NODE_RANK = re.compile(r"--(?:node|machine)[-_]rank[= ](\d+)")
@@ -367,7 +363,7 @@ _NODE_RANK = re.compile(r"--(?:node|machine)[-_]rank[= ](\d+)")
 
 def _met_at_no_name(seen: _Seen) -> bool | None:
     """Return True for an address that hostname -i gives and that no rank finds: several, or those of loopback."""
-    found = [rank.environment.get("MASTER_ADDR", "").strip() for attempt in seen.attempts for rank in attempt.ranks]
+    found = [rank.environment.get("MASTER_ADDR", "").strip() for rank in seen.ranks]
     return True if any(re.search(r"\s|^127\.|^\[?[0-9a-f]*::", one) for one in found) else None
 
 
@@ -381,13 +377,13 @@ def _exit_code_lost(seen: _Seen) -> bool | None:
 
 
 def _threads(seen: _Seen) -> bool | None:
-    threads = [rank.environment.get("OMP_NUM_THREADS") for attempt in seen.attempts for rank in attempt.ranks]
+    threads = [rank.environment.get("OMP_NUM_THREADS") for rank in seen.ranks]
     # torchrun sets 1 unless a value is set.
     return all(value in (None, "1") for value in threads) if threads else None
 
 
 def _log_folder(seen: _Seen) -> bool | None:
-    if any(attempt.ranks for attempt in seen.attempts):
+    if seen.ranks:
         return False
     return True if any(job.state == "FAILED" and not job.output for job in seen.recording.jobs) else None
 
@@ -397,8 +393,7 @@ def _cpus_lost(seen: _Seen) -> bool | None:
     given = {step.id: step.cpus // max(1, step.tasks) for step in seen.recording.steps}
     found = [
         given[step] < int(asked)
-        for attempt in seen.attempts
-        for rank in attempt.ranks
+        for rank in seen.ranks
         if (step := f"{rank.job}.{rank.environment.get('SLURM_STEP_ID')}") in given
         and (asked := rank.environment.get("SLURM_CPUS_PER_TASK", "")).isdigit()
     ]
@@ -406,7 +401,7 @@ def _cpus_lost(seen: _Seen) -> bool | None:
 
 
 def _peers_hidden(seen: _Seen) -> bool | None:
-    ranks = [rank for attempt in seen.attempts for rank in attempt.ranks]
+    ranks = seen.ranks
     if len(ranks) < 2:  # the others have ended before they met
         ranks = [one for one in seen.recording.processes if "SLURM_STEP_ID" in one.environment]
     visible = [rank.visible_gpus for rank in ranks if rank.visible_gpus]

@@ -195,6 +195,21 @@ def old_or_loose(script: BatchScript) -> Iterator[Finding]:
             yield found("old-launcher", launch, "python -m torch.distributed.launch")
 
 
+def kept_from_steps(script: BatchScript) -> Iterator[Finding]:
+    """Find exports that don't reach the ranks, as srun inherits the --export of sbatch."""
+    names = (script.header.value("export") or "ALL").split(",")
+    passes_on = "ALL" in names or any(one.name == "SLURM_EXPORT_ENV" for one in script.assignments)
+    if passes_on or re.search(r"\bunset\b.*\bSLURM_EXPORT_ENV\b", script.code):
+        return
+    for launch in script.living:
+        exported = (one for one in script.assignments if one.exported and one.line < launch.line and not one.within)
+        lost = next((one.name for one in exported if one.name not in names), None)
+        if launch.srun is not None and "export" not in launch.srun.options and lost is not None:
+            text = f"--export={','.join(names)} is srun's, too: its ranks don't get {lost}"
+            yield found("exports-kept-back", launch.step, text)
+            return
+
+
 def beyond_cluster(script: BatchScript) -> Iterator[Finding]:
     """Find figures of the request that exceed the cluster's."""
     header, request, site = script.header, script.request, script.site

@@ -30,7 +30,7 @@ class Code(NamedTuple):
 
 _TIME_LIMIT = (
     "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is "
-    "repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of checkpoints)."
+    "repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming)."
 )
 _ERRORS = {
     "nnodes-missing": (
@@ -384,6 +384,10 @@ _WARNINGS = {
         "conda activate needs a function that only a set-up shell has, and a batch job's has not: it fails, and the job goes on with another Python.",
         'source …/etc/profile.d/conda.sh, or eval "$(conda shell.bash hook)", before it.',
     ),
+    "exports-kept-back": (
+        "srun inherits the --export of sbatch (SLURM_EXPORT_ENV): the ranks get Slurm's variables and those that it names, and nothing that the file exports, PATH included.",
+        "export SLURM_EXPORT_ENV=ALL above the first srun, or srun --export=ALL.",
+    ),
     "kills-by-name": (
         "Programs are ended by their name: those of your other jobs on this node end, too.",
         "Keep the id (PID=$!) and kill it: kill $PID.",
@@ -415,7 +419,7 @@ _NOTES = {
     "tasks-unused": ("The job has several tasks, and no srun starts them: they only reserve CPUs.", "--ntasks-per-node=1 with --cpus-per-task, for a launcher that starts its own processes."),
     "sources-bashrc": ("~/.bashrc is for interactive shells: most return at once in a batch job, and others change what runs.", "Source conda.sh or the virtualenv itself."),
     "source-activate": ("source activate is conda's old way, and needs conda on the PATH.", "source …/etc/profile.d/conda.sh; conda activate NAME"),
-    "export-all": ("--export=ALL takes over whatever the submitting shell has set.", "--export=NONE, and set what the job needs in the file."),
+    "export-all": ("--export=ALL takes over whatever the submitting shell has set.", "--export=NONE, export SLURM_EXPORT_ENV=ALL for srun, and set what the job needs in the file."),
     "old-launcher": ("torch.distributed.launch is deprecated.", "torchrun"),
     "placeholders": (
         "A value is a placeholder that has to be filled in.",

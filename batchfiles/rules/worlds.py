@@ -119,7 +119,8 @@ def differing_places(script: BatchScript) -> Iterator[Finding]:
 
 def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
     """Find hosts that the file names where Slurm chooses them."""
-    if script.header.value("nodelist") is not None or not script.is_batch_file:
+    has_every_node = script.site.nodes is not None and script.request.nodes == script.site.nodes
+    if script.header.value("nodelist") is not None or not script.is_batch_file or has_every_node:
         return
     for launch in script.living:
         for name in ("H", "host", "hosts"):

@@ -48,21 +48,19 @@ class Header:
     ignored: list[Ignored] = field(default_factory=list)
     first_command: int | None = None  # its line; sbatch reads no directive below
 
+    def last(self, *names: str) -> Directive | None:
+        """Return the first of `names` that is stated; of several lines, the last counts."""
+        return next((one for name in names for one in reversed(self.directives) if one.name == name), None)
+
     def value(self, *names: str) -> str | None:
-        """Return the value of the first of `names` that is stated; of several lines, the last counts."""
-        for name in names:
-            for one in reversed(self.directives):
-                if one.name == name:
-                    return one.value or ""
-        return None
+        """Return the value of the first of `names` that is stated."""
+        one = self.last(*names)
+        return None if one is None else one.value or ""
 
     def line(self, *names: str) -> int:
         """Return the line of the first of `names` that is stated, or of the first directive, or 1."""
-        for name in names:
-            for one in reversed(self.directives):
-                if one.name == name:
-                    return one.line
-        return self.directives[0].line if self.directives else 1
+        one = self.last(*names) or next(iter(self.directives), None)
+        return 1 if one is None else one.line
 
 
 def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:

@@ -32,7 +32,8 @@ class SiteFacts:
 
     accelerators: int = 0
     cpus: int | None = None
-    max_nodes: int | None = None
+    nodes: int | None = None  # that there are
+    max_nodes: int | None = None  # of a job
     max_time_s: int | None = None
     release: tuple[int, int] | None = None  # of Slurm
     partition: str | None = None
@@ -52,6 +53,7 @@ def site_of(cluster: Any) -> SiteFacts:
     return SiteFacts(
         accelerators=max(group.accelerators for group in groups),
         cpus=max(group.cpus for group in groups),
+        nodes=sum(group.count for group in groups),
         max_nodes=cluster.limits.max_nodes or sum(group.count for group in groups),
         max_time_s=None if cluster.limits.max_time is None else slurm_text.seconds(cluster.limits.max_time),
         release=None if release is None else (int(release.split(".")[0]), int(release.split(".")[1])),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.job import Job
 from trainjob.contract.errors import UserError
-from trainjob.kinds import allocation, hosts, local, pack, pod, reservation, slurm
+from trainjob.kinds import hosts, local, pod, slurm
+from trainjob.kinds.slurm.steps import AllocationKind, PackKind, ReservationKind
 from trainjob.records.job import ContractError
 
 if TYPE_CHECKING:
@@ -32,7 +33,12 @@ class Kind(Protocol):
 # The type checker proves that every module fits the Protocol. A cluster file is of one of these kinds.
 KINDS: dict[str, Kind] = {"ipu-pod": pod, "slurm": slurm, "hosts": hosts, "local": local}
 # And those that only a request has: `in_allocation`, `as_packed` and `as_reservation` make them.
-EVERY_KIND: dict[str, Kind] = {**KINDS, "allocation": allocation, "pack": pack, "reservation": reservation}
+EVERY_KIND: dict[str, Kind] = {
+    **KINDS,
+    "allocation": AllocationKind(),
+    "pack": PackKind(),
+    "reservation": ReservationKind(),
+}
 
 
 def cluster_of(values: Mapping[str, object]) -> Cluster:

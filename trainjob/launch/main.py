@@ -73,8 +73,8 @@ class Launch:
             from trainjob.contract import roles
 
             parsed = roles.parse(stated)
-            role = next((server for server in parsed.servers if server.name == paths.role), parsed)
-            self.ray_timeout_s = role.ready_timeout_s if role.has_ray else None
+            role = next((server for server in parsed.servers if server.name == paths.role), parsed.main)
+            self.ray_timeout_s = role.ready_timeout_s if role.ray else None
             if paths.role is not None:
                 self.command = roles.with_address(self.command, os.environ.get(roles.variable(paths.role), ""))
         if not self.command:

@@ -30,20 +30,6 @@ class OverBudgetError(UserError):
     code = "over-budget"
 
 
-class Cost(NamedTuple):
-    """What a submission may cost: device-hours of one start, and how often it may start. Infinite: no time limit."""
-
-    device: str  # GPU or IPU
-    devices: int  # of all elements of an array
-    hours: float  # of one start, of all elements
-    starts: int = 1
-
-    @property
-    def most(self) -> float:
-        """The most that it may cost, in device-hours."""
-        return self.hours * self.starts
-
-
 class Limit(NamedTuple):
     """A budget, whose runs it counts, and where it is stated."""
 
@@ -65,19 +51,27 @@ class Limit(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What a run may cost, who pays, and the budgets that must hold it.
+    """What a submission may cost, who pays, and the budgets that must hold it.
 
     `again`: of a run that has begun before, it or those of its elements that begin once more. `beside`: its directive
     that asks for devices which are not counted. `paid_by`: the project of the reservation that holds its nodes.
     """
 
-    cost: Cost
+    device: str  # GPU or IPU
+    devices: int  # of all elements of an array
+    hours: float  # device-hours of one start, of all elements; infinite: no time limit
+    starts: int  # how often it may start
     cluster: str
     project: str
     limits: Sequence[Limit]
     again: Sequence[RunPaths] = ()
     beside: str | None = None
     paid_by: str | None = None
+
+    @property
+    def most(self) -> float:
+        """The most that it may cost, in device-hours."""
+        return self.hours * self.starts
 
 
 Row = dict[str, Any]
@@ -92,7 +86,7 @@ def charged(paths: RunPaths, charge: Charge | None) -> Iterator[Callable[[], Non
 
     An error before that call, and NotSubmittedError after it, leave the ledger as it was. Raises OverBudgetError.
     """
-    if charge is None or not (charge.cost.devices or charge.limits):
+    if charge is None or not (charge.devices or charge.limits):
         yield lambda: None
         return
     from trainjob.backends.base import NotSubmittedError  # loads ssh, which `plan` does not need
@@ -117,8 +111,10 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
     with _opened("a+") as ledger:
         rows = _read(ledger)
         is_known = paths.id in rows
-        if charge.limits or is_known:
-            rows = _settled(ledger, rows)
+        for run, one in rows.items() if charge.limits or is_known else ():
+            if outcome := _outcome(one):
+                _append(ledger, {"run": run, **outcome})
+                one.update(outcome)
         before = rows.pop(paths.id, {"run": paths.id, "most": 0.0, "spent": 0.0, "ended_at": clock.time()})
         # Of a run that has not ended, as of an array whose other elements run, all that it may still cost.
         held = _hours(before)
@@ -131,10 +127,10 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
             "cluster": charge.cluster,
             "project": charge.project,
             **({} if charge.paid_by is None else {"paid_by": charge.paid_by}),
-            "device": charge.cost.device,
+            "device": charge.device,
             "attempts": {_part(one): _attempts(one) for one in charge.again} if charge.again else None,
             "before": _finite(held),
-            "most": _finite(held + charge.cost.most),
+            "most": _finite(held + charge.most),
         }
         _append(ledger, row)
         return before
@@ -143,28 +139,29 @@ def _charge(paths: RunPaths, charge: Charge) -> Row:
 def settle(paths: RunPaths) -> None:
     """Note what a run has cost that has ended, before it is removed."""
     with contextlib.suppress(UserError, OSError):
-        if _file().exists():
-            with _opened("a+") as ledger:
-                _settled(ledger, {run: row for run, row in _read(ledger).items() if run == paths.id})
+        _close(paths, _outcome)
 
 
 def take_back(paths: RunPaths) -> None:
     """Note that a run has never begun whose submission was cut short, and can't begin any more. Raises UserError."""
-    with _opened("a+") as ledger:
-        if row := _read(ledger).get(paths.id):
-            _append(ledger, {"run": paths.id, "spent": row.get("before") or 0.0, "ended_at": clock.time()})
+    _close(paths, lambda row: {"spent": row.get("before") or 0.0, "ended_at": clock.time()})
 
 
 def release(now: Snapshot) -> None:
     """Charge a run whose submission was cut short, and whose job `now` has not found, no more than has run of it."""
     has_no_job = now.state in (states.LOST, states.CANCELLED)
-    if not has_no_job or now.submission is None or now.submission.native is not None:
-        return
-    with contextlib.suppress(UserError):
-        if _file().exists():
-            with _opened("a+") as ledger:
-                if (row := _read(ledger).get(now.paths.id)) and (cost := _cost(row, now)):
-                    _append(ledger, {"run": now.paths.id, **cost})
+    if has_no_job and now.submission is not None and now.submission.native is None:
+        with contextlib.suppress(UserError):
+            _close(now.paths, lambda row: _cost(row, now))
+
+
+def _close(paths: RunPaths, cost_of: Callable[[Row], dict[str, float]]) -> None:
+    """Note what a run that is charged has cost, by its row, and when it ended, if that is known."""
+    if _file().exists():
+        with _opened("a+") as ledger:
+            row = _read(ledger).get(paths.id)
+            if row is not None and (cost := cost_of(row)):
+                _append(ledger, {"run": paths.id, **cost})
 
 
 def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
@@ -178,34 +175,30 @@ def used(limits: Sequence[Limit]) -> list[tuple[Limit, float]]:
 
 def over(limit: Limit, charge: Charge, charged: float) -> OverBudgetError | None:
     """Return the error of a submission that may cost more than is left of a budget; None where it fits."""
-    cost, left = charge.cost, max(limit.hours - charged, 0.0)
-    if cost.device != limit.device or (cost.most <= left and charge.beside is None):
+    left, word = max(limit.hours - charged, 0.0), f"{charge.device}-hours"
+    if charge.device != limit.device or (charge.most <= left and charge.beside is None):
         return None
-    word = f"{cost.device}-hours"
     by_hand = "or submit it yourself at a terminal, with --over-budget"
     if charge.beside is not None:
-        most = f"directives.{charge.beside} may take {cost.device}s beside the {cost.devices} of the plan"
-        counted = "give --instances" if cost.devices else "state in the cluster file what its nodes have (accelerator)"
+        most = f"directives.{charge.beside} may take {charge.device}s beside the {charge.devices} of the plan"
+        counted = (
+            "give --instances" if charge.devices else "state in the cluster file what its nodes have (accelerator)"
+        )
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Take it out and {counted}; {by_hand}")
-    if math.isinf(cost.hours):
-        most = f"this job has no time limit, so its {cost.devices} {cost.device}s may cost any amount"
+    if math.isinf(charge.hours):
+        most = f"this job has no time limit, so its {charge.devices} {charge.device}s may cost any amount"
         return OverBudgetError(f"the budget is {limit}, and {most}", f"Give --time-limit; {by_hand}")
-    starts = f" in {cost.starts} starts of {cost.hours:,.2f}" if cost.starts > 1 else ""
-    counted = f"{charged:,.2f} are already charged"
-    if math.isinf(charged):
-        counted = "a run without a time limit counts until it has ended"
-    text = f"this job may cost {cost.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
-    fitting = int(left // cost.hours)
-    if charge.again:  # its time limit and starts are as they were
-        cure = "Wait for running jobs to end; each is then charged only what it used"
-    elif fitting >= 1:
+    starts = f" in {charge.starts} starts of {charge.hours:,.2f}" if charge.starts > 1 else ""
+    endless = "a run without a time limit counts until it has ended"
+    counted = endless if math.isinf(charged) else f"{charged:,.2f} are already charged"
+    text = f"this job may cost {charge.most:,.2f} {word}{starts}, but {left:,.2f} of {limit} are left; {counted}"
+    fitting, cure = int(left // charge.hours), "Wait for running jobs to end; each is then charged only what it used"
+    if fitting >= 1 and not charge.again:  # else its time limit and starts are as they were
         cure = f"Give --max-attempts {fitting}: it then starts at most that many times"
-    elif left * 3600 // cost.devices >= 60:
-        minutes = int(left * 60 // cost.devices)
-        once = " --max-attempts 1" if cost.starts > 1 else ""
+    elif not charge.again and left * 3600 // charge.devices >= 60:
+        minutes = int(left * 60 // charge.devices)
+        once = " --max-attempts 1" if charge.starts > 1 else ""
         cure = f"Give --time-limit {minutes // 60:02d}:{minutes % 60:02d}:00{once}, or fewer devices"
-    else:
-        cure = "Wait for running jobs to end; each is then charged only what it used"
     return OverBudgetError(text, f"{cure}; {by_hand}")
 
 
@@ -231,17 +224,6 @@ def _hours(row: Row) -> float:
 
 def _finite(hours: float) -> float | None:
     return None if math.isinf(hours) else hours
-
-
-def _settled(ledger: IO[str], rows: dict[str, Row]) -> dict[str, Row]:
-    """Write down what the runs of `rows` have cost that have ended since, and return the rows with it."""
-    settled = {}
-    for run, row in rows.items():
-        outcome = _outcome(row)
-        if outcome:
-            _append(ledger, {"run": run, **outcome})
-        settled[run] = {**row, **outcome}
-    return settled
 
 
 def _outcome(row: Row) -> dict[str, float]:

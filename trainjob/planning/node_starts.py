@@ -53,7 +53,7 @@ def is_per_node(job: Job, counts: Topology) -> bool:
 
 def facts(counts: Topology, job: Job) -> Iterator[tuple[str, str]]:
     """Yield the plan's row about the launcher."""
-    if job.command is None or not is_per_node(job, counts) or parse(job.roles).has_ray:
+    if job.command is None or not is_per_node(job, counts) or parse(job.roles).main.ray:
         return
     found = launchers.find(job.command)
     name = found.launcher.name if found is not None else job.command[0]

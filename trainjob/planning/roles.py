@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
@@ -30,27 +31,12 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
     if not job.roles:
         return {}
     _refuse_others(cluster, job, main, engine)
-    capacity, listed = cluster.capacity, roles.parse(job.roles).servers
+    listed = roles.parse(job.roles).servers
     if cluster.trains_here:
-        for role in listed:
-            if role.gpus:
-                refuse(
-                    SHARED,
-                    f"{role.name}.gpus is {role.gpus}, and this machine's GPUs are not planned",
-                    otherwise=_BY_ENV,
-                )
-            if role.hosts > 1:
-                refuse(HOSTS_EXIST, f"{role.name} takes {role.hosts}, and this is one machine", otherwise="Take 1.")
-        return {role.name: _on(("localhost",), 0, "CPU") for role in listed}
-    apart = [role for role in listed if role.gpus is None]
-    total = main.host_count + sum(role.hosts for role in apart)
-    if total > capacity.most_hosts:
-        each = " + ".join(f"{role.hosts} ({role.name})" for role in apart)
-        values = f"{main.host_count} + {each} = {total}, and at most {capacity.most_hosts} are there"
-        knob = Knob("hosts", main.host_count, (), capacity.most_hosts)
-        fit = " and ".join(role.name for role in apart if role.hosts <= main.host_count)
-        cure = f"Or give {fit} gpus: 0, to share the job's hosts without a GPU." if fit else _FEWER
-        refuse(HOSTS_EXIST, values, knob, otherwise=cure)
+        return {role.name: _here(role) for role in listed}
+    total = main.host_count + sum(role.hosts for role in listed if role.gpus is None)
+    if total > cluster.capacity.most_hosts:
+        _refuse_hosts(cluster, main, [role for role in listed if role.gpus is None], total)
     names, placed, first = cluster.names_of_hosts(total), {}, main.host_count
     # A scheduler gives every host of a job as many devices.
     devices = main.devices // main.host_count if cluster.has_scheduler else cluster.accelerators_per_host or 0
@@ -60,23 +46,38 @@ def servers(cluster: Cluster, job: Job, main: Topology, engine: str) -> dict[str
             placed[role.name] = _on(names[first : first + role.hosts], devices, main.device)
             first += role.hosts
             continue
-        if role.gpus == 0:
-            if role.hosts > main.host_count:
-                values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
-                refuse(
-                    NO_GPU,
-                    values,
-                    otherwise=f"Take {main.host_count}, or leave gpus out: {role.name} has hosts of its own then.",
-                )
-            placed[role.name] = replace(_on(names[: role.hosts], 0, "CPU"), first_shared_device=shared)
-            continue
-        if role.hosts != main.host_count:
-            values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
-            refuse(SHARED, values, otherwise=f"Give {role.name} hosts: {main.host_count}, or leave its gpus out.")
-        on = _on(names[: role.hosts], role.gpus, main.device)
+        _refuse_other_hosts(role, main)
+        on = _on(names[: role.hosts], role.gpus, main.device if role.gpus else "CPU")
         placed[role.name] = replace(on, first_shared_device=shared)
         shared += role.gpus
     return placed
+
+
+def _here(role: roles.JobRole) -> Topology:
+    if role.gpus:
+        values = f"{role.name}.gpus is {role.gpus}, and this machine's GPUs are not planned"
+        refuse(SHARED, values, otherwise="Give each role its GPUs by env: {CUDA_VISIBLE_DEVICES: ...}.")
+    if role.hosts > 1:
+        refuse(HOSTS_EXIST, f"{role.name} takes {role.hosts}, and this is one machine", otherwise="Take 1.")
+    return _on(("localhost",), 0, "CPU")
+
+
+def _refuse_hosts(cluster: Cluster, main: Topology, apart: Sequence[roles.JobRole], total: int) -> NoReturn:
+    most, each = cluster.capacity.most_hosts, " + ".join(f"{role.hosts} ({role.name})" for role in apart)
+    values = f"{main.host_count} + {each} = {total}, and at most {most} are there"
+    fit = " and ".join(role.name for role in apart if role.hosts <= main.host_count)
+    cure = f"give {fit} gpus: 0, to share the job's hosts without a GPU" if fit else "give the servers fewer hosts"
+    refuse(HOSTS_EXIST, values, Knob("hosts", main.host_count, (), most), otherwise=f"Or {cure}.")
+
+
+def _refuse_other_hosts(role: roles.JobRole, main: Topology) -> None:
+    """Raise Broken for a server that is to share hosts of the job, and not these: all, or without a GPU some."""
+    values = f"{role.name}.hosts is {role.hosts}, and the job takes {quantity(main.host_count, 'host')}"
+    if role.gpus == 0 and role.hosts > main.host_count:
+        cure = f"Take {main.host_count}, or leave gpus out: {role.name} has hosts of its own then."
+        refuse(NO_GPU, values, otherwise=cure)
+    if role.gpus and role.hosts != main.host_count:
+        refuse(SHARED, values, otherwise=f"Give {role.name} hosts: {main.host_count}, or leave its gpus out.")
 
 
 def beside_servers(capacity: Capacity, job: Job) -> Capacity:
@@ -91,15 +92,11 @@ def beside_servers(capacity: Capacity, job: Job) -> Capacity:
     return capacity._replace(slots=slots - gpus, default_instances=min(capacity.default_instances, slots - gpus))
 
 
-_FEWER = "Or give the servers fewer hosts."
-_BY_ENV = "Give each role its GPUs by env: {CUDA_VISIBLE_DEVICES: ...}."
-
-
 def _refuse_others(cluster: Cluster, job: Job, main: Topology, engine: str) -> None:
     if cluster.ipu_keys is not None or needs_mpirun(engine):
         starter = "poprun" if cluster.ipu_keys is not None else f"engine {engine}, whose mpirun"
         refuse(ONE_PROGRAM, f"{starter} starts the ranks here", otherwise="Take GPUs or CPUs and another engine.")
-    if job.roles and roles.parse(job.roles).has_ray and job.command_per != "node":
+    if roles.parse(job.roles).main.ray and job.command_per != "node":
         refuse(ONE_RAY, f"command_per is {job.command_per}", otherwise="Leave command_per out.")
     many = [setting for setting in ("array", "sweep", "pack") if getattr(job, setting) is not None]
     if many:
@@ -134,22 +131,20 @@ _DRIVES = ", as the driver of a Ray cluster on its hosts"
 def rows(job: Job, main: Topology, placed: Mapping[str, Topology]) -> Iterator[tuple[str, str]]:
     """Yield a row of the plan for each role."""
     parsed = roles.parse(job.roles)
-    for role in parsed.servers:
-        on = placed[role.name]
+    for role in [*parsed.servers, parsed.main] if job.roles else ():
         needed = f", after {' and '.join(role.needs)}" if role.needs else ""
-        again = f", restarted at most {quantity(role.restarts, 'time')}" if role.restarts else ""
         within = words.seconds(role.ready_timeout_s)
+        if role is parsed.main:
+            ray = f"{_DRIVES}, whose nodes are in within {within}" if role.ray else ""
+            yield f"role {role.name}", f"the job itself on {main.hosts}{needed}{ray}"
+            continue
         share = "" if role.gpus is None else f", with {quantity(role.gpus, 'GPU')}" if role.gpus else ", without a GPU"
-        row = f"server on {on.hosts}{share}{needed}, ready within {within} ({role.ready}){again}"
-        yield f"role {role.name}", row + (_DRIVES if role.has_ray else "")
-    if parsed.main:
-        needed = f", after {' and '.join(parsed.needs)}" if parsed.needs else ""
-        within = f", whose nodes are in within {words.seconds(parsed.ready_timeout_s)}"
-        ray = f"{_DRIVES}{within}" if parsed.has_ray else ""
-        yield f"role {parsed.main}", f"the job itself on {main.hosts}{needed}{ray}"
+        again = f", restarted at most {quantity(role.restarts, 'time')}" if role.restarts else ""
+        row = f"server on {placed[role.name].hosts}{share}{needed}, ready within {within} ({role.ready}){again}"
+        yield f"role {role.name}", row + (_DRIVES if role.ray else "")
 
 
-def server_job(job: Job, role: roles.Server, on: Topology, cluster: Cluster) -> Job:
+def server_job(job: Job, role: roles.JobRole, on: Topology, cluster: Cluster) -> Job:
     """Return the job of one server: its own command on its own hosts, in the environment of `job`."""
     share = {}
     # A scheduler gives each step its own GPUs, if it knows them; what takes none sees none anywhere.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainjob.cluster import preferences
@@ -15,7 +15,7 @@ from trainjob.contract.programs.slurm_options import asks_for_devices
 from trainjob.contract.steps import parse_retry
 from trainjob.kinds.choice import project_settings
 from trainjob.lifecycle import ledger
-from trainjob.lifecycle.ledger import Charge, Cost, Limit
+from trainjob.lifecycle.ledger import Charge, Limit
 from trainjob.planning.pack import devices_held
 from trainjob.render.request import Request
 from trainjob.requests.prepared import Prepared
@@ -23,14 +23,12 @@ from trainjob.requests.prepared import Prepared
 
 def charged(prepared: Prepared) -> Charge:
     """Return what a job may cost, and the budgets that must hold it."""
-    request, project = prepared.request, prepared.project.top / prepared.project.start
-    inside = prepared.inside
-    cost = cost_of([request], None if inside is None else inside.allocation.left_s)
-    beside, name = _beside(request), request.plan.cluster
-    paid_by = None if inside is None else inside.paid_by
-    charge = charge_of(cost, request.cluster, name, project, paid_by)._replace(beside=beside)
-    if beside is not None and not request.plan.devices:
-        charge = charge._replace(cost=cost._replace(device="GPU"), limits=limits(request.cluster, name, project))
+    request, project, held = prepared.request, prepared.project.top / prepared.project.start, prepared.inside
+    job_id, left_s = (None, None) if held is None else (held.allocation.job_id, held.allocation.left_s)
+    charge = charge_of([request], project, job_id, left_s)._replace(beside=_beside(request))
+    if charge.beside is not None and not request.plan.devices:
+        found = limits(request.cluster, request.plan.cluster, project)
+        charge = charge._replace(device="GPU", limits=found)
     return charge
 
 
@@ -45,32 +43,32 @@ def _beside(request: Request) -> str | None:
     return found[0] if found else None
 
 
-def charge_of(cost: Cost, cluster: Cluster, name: str, project: Path, paid_by: Path | None = None) -> Charge:
-    """Return the charge of runs of this project on this cluster. Raises UserError for a file that can't be read.
+def charge_of(
+    requests: Sequence[Request], project: Path, inside: str | None = None, left_s: int | None = None
+) -> Charge:
+    """Return the charge of these requests of a project, and all their elements: nothing on CPUs, and on this machine.
 
-    `paid_by`: the project of the reservation in which they run. What that is charged to is not charged for them.
-    """
-    found = limits(cluster, name, project) if cost.devices else []
-    if paid_by is not None:
-        found = [limit for limit in found if not limit.counts(paid_by)]
-        cost = cost if found else cost._replace(devices=0, hours=0.0)
-    return Charge(cost, name, str(project), found, paid_by=None if paid_by is None else str(paid_by))
-
-
-def cost_of(requests: Sequence[Request], left_s: int | None = None) -> Cost:
-    """Return what these requests, and all their elements, may cost: nothing on CPUs, and on this machine.
-
-    `left_s`: what is left of the allocation in which they run.
+    `inside` is the job that holds their nodes, and `left_s` the time that it has left: what a reservation of another
+    project, or of this one, is charged to is not charged once more. Raises UserError for a file that can't be read.
     """
     every = [one for request in requests for one in (request.elements.values() if request.elements else [request])]
-    cluster, device = requests[0].cluster, every[0].plan.topology.device
+    cluster, name, device = requests[0].cluster, requests[0].plan.cluster, every[0].plan.topology.device
     if cluster.packs:  # one job, however many of its elements begin
         every = [requests[0]]
-    devices = sum(_held(one) for one in every)
-    if not devices or cluster.trains_here:
-        return Cost(device, 0, 0.0)
-    hours = sum(_held(one) * _longest_s(one, left_s) / 3600 for one in every)
-    return Cost(device, devices, hours, requests[0].job.max_attempts if cluster.has_scheduler else 1)
+    devices = 0 if cluster.trains_here else sum(_held(one) for one in every)
+    found = limits(cluster, name, project) if devices else []
+    paid_by = None
+    if devices and inside is not None:
+        from trainjob.observe import reservations  # loads the back ends, which `plan` does not need
+
+        paid_by = reservations.jobs(name).get(inside)
+    if paid_by is not None:
+        found = [limit for limit in found if not limit.counts(paid_by)]
+        devices = devices if found else 0
+    hours = sum(_held(one) * _longest_s(one, left_s) / 3600 for one in every) if devices else 0.0
+    starts = requests[0].job.max_attempts if cluster.has_scheduler else 1
+    payer = None if paid_by is None else str(paid_by)
+    return Charge(device, devices, hours, starts, name, str(project), found, paid_by=payer)
 
 
 def _held(request: Request) -> int:
@@ -88,32 +86,29 @@ def _longest_s(request: Request, left_s: int | None) -> float:
 
 def limits(cluster: Cluster, name: str, project: Path) -> list[Limit]:
     """Return every budget that counts runs of this project on this cluster. Raises UserError for a damaged file."""
-    found: list[Limit] = []
-    if (of_user := read_preferences().budget) is not None:
-        found += _of(of_user, str(preferences.file()))
-    for path, stated in project_settings(project):
-        if stated.budget is not None:
-            found += _of(stated.budget, str(path), folder=str(path.parent))
-    if cluster.budget is not None:
-        found += _of(cluster.budget, f"the file of cluster {name}", cluster=name)
-    return found
-
-
-def _of(budget: Budget, origin: str, cluster: str | None = None, folder: str | None = None) -> Iterator[Limit]:
-    for device, hours in (("GPU", budget.gpu_hours), ("IPU", budget.ipu_hours)):
-        if hours is not None:
-            yield Limit(hours, device, budget.per, origin, cluster, folder)
+    stated: list[tuple[Budget | None, str, str | None, str | None]] = [
+        (read_preferences().budget, str(preferences.file()), None, None),
+        *((one.budget, str(path), None, str(path.parent)) for path, one in project_settings(project)),
+        (cluster.budget, f"the file of cluster {name}", name, None),
+    ]
+    return [
+        Limit(hours, device, budget.per, origin, of_cluster, folder)
+        for budget, origin, of_cluster, folder in stated
+        if budget is not None
+        for device, hours in (("GPU", budget.gpu_hours), ("IPU", budget.ipu_hours))
+        if hours is not None
+    ]
 
 
 def standing(charge: Charge) -> list[tuple[Limit, float]]:
     """Return the budgets of a job's devices with the hours that are charged to each now."""
-    return [(limit, hours) for limit, hours in ledger.used(charge.limits) if limit.device == charge.cost.device]
+    return [(limit, hours) for limit, hours in ledger.used(charge.limits) if limit.device == charge.device]
 
 
 def rows(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> list[tuple[str, str]]:
     """Return a row of the plan about each budget."""
-    most = "any amount" if math.isinf(charge.cost.most) else f"{charge.cost.most:,.1f}"
-    starts = f" in {charge.cost.starts} starts" if charge.cost.starts > 1 else ""
+    most = "any amount" if math.isinf(charge.most) else f"{charge.most:,.1f}"
+    starts = f" in {charge.starts} starts" if charge.starts > 1 else ""
     return [
         ("budget", f"{limit}: {hours:,.1f} are charged, and this job may cost {most}{starts}")
         for limit, hours in budgets
@@ -122,12 +117,11 @@ def rows(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> list[tuple[s
 
 def as_json(charge: Charge, budgets: Sequence[tuple[Limit, float]]) -> dict[str, object]:
     """Return what a job may cost, for `--json`: device-hours; null where it has no time limit."""
-    cost = charge.cost
     return {
-        "device": cost.device,
-        "starts": cost.starts,
-        "hours_of_a_start": None if math.isinf(cost.hours) else cost.hours,
-        "most_hours": None if math.isinf(cost.most) else cost.most,
+        "device": charge.device,
+        "starts": charge.starts,
+        "hours_of_a_start": None if math.isinf(charge.hours) else charge.hours,
+        "most_hours": None if math.isinf(charge.most) else charge.most,
         "budgets": [
             {"hours": limit.hours, "per": limit.per, "origin": limit.origin, "charged_hours": hours}
             for limit, hours in budgets

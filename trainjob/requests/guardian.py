@@ -11,16 +11,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainjob.contract import clock
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
-
-if TYPE_CHECKING:
-    from trainjob.observe.status import Snapshot
 
 # With a file of this name in FOLDER, the run directories stay. It has a line for each that could not be cancelled.
 KEEP = "keep"
@@ -83,21 +79,18 @@ def end_named_run(lines: Sequence[str]) -> None:
 
     paths = RunPaths(lines[0])
     submission = submissions.read(paths)
-    if submission is not None:
-        submission = _tried(lambda: cancel(paths, grace_s=0.0)).submission
+    for tries_left in range(_TRIES - 1, -1, -1) if submission is not None else ():
+        try:
+            submission = cancel(paths, grace_s=0.0).submission
+            break
+        except UserError:
+            if tries_left == 0:
+                raise
+            clock.sleep(_PAUSE_S)
     if submission is None or submission.native is None:
         shutil.rmtree(paths.folder, ignore_errors=True)
         index.forget(paths.id)
         ledger.take_back(paths)
-
-
-def _tried(cancel: Callable[[], Snapshot]) -> Snapshot:
-    """Return what `cancel` does, once it can be done. Raises UserError after the last try."""
-    for _ in range(_TRIES - 1):
-        with contextlib.suppress(UserError):
-            return cancel()
-        clock.sleep(_PAUSE_S)
-    return cancel()
 
 
 if __name__ == "__main__":

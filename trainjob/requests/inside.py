@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from trainjob.cluster.base import Cluster
@@ -32,7 +31,6 @@ class Held(NamedTuple):
 
     allocation: Allocation
     because: str = ""
-    paid_by: Path | None = None  # the project in which it was reserved, whose budgets are charged for all of it
 
     def __str__(self) -> str:
         """Return the job, and what it has."""
@@ -80,12 +78,8 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         if flag is None:  # in a container, from which no step could start, or in a shell that has outlived its job
             return None
         raise
-    because = ""
-    if flag is None:
-        because = (
-            f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
-        )
-    return Held(allocation, because, reservations.jobs(name).get(job_id))
+    because = f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
+    return Held(allocation, "" if flag else because)
 
 
 def refuse_any(held: Held | None) -> None:

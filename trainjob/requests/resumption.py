@@ -15,7 +15,7 @@ from trainjob.kinds import table
 from trainjob.lifecycle import ledger, start
 from trainjob.lifecycle import resume as resuming
 from trainjob.lifecycle.lock import locked
-from trainjob.observe import notify, reservations
+from trainjob.observe import notify
 from trainjob.observe.report.report import slowest_checkpoint_s
 from trainjob.observe.status import Snapshot, status
 from trainjob.planning.build import plan
@@ -77,14 +77,12 @@ def charge_of_run(
     now: Snapshot, begin: Sequence[Snapshot], again: Sequence[Request], *, over_budget: bool
 ) -> ledger.Charge | None:
     """Return what the next attempts of a run may cost, which are those of `begin`; None for nothing."""
-    cost = budget.cost_of(again)
-    if not cost.devices or now.submission is None:
+    submission = now.submission
+    if submission is None:
         return None
-    inside = now.submission.inside
-    paid_by = None if inside is None else reservations.jobs(now.submission.cluster).get(inside)
-    project = Path(str(now.submission.project.get("top")), str(now.submission.project.get("start") or ""))
-    charge = budget.charge_of(cost, again[0].cluster, again[0].plan.cluster, project, paid_by)
-    if not charge.cost.devices:
+    project = Path(str(submission.project.get("top")), str(submission.project.get("start") or ""))
+    charge = budget.charge_of(again, project, submission.inside)
+    if not charge.devices:
         return None
     return charge._replace(
         limits=() if over_budget else charge.limits,

@@ -358,6 +358,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ), (without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "exclusive", "gpus-per"), without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "gpus-per")), (without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
     "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=500 # memory"), job(RIGHT, "#SBATCH --mem=500 # in MB")), (job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
     "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
+    "exports-kept-back": [(job("export SEED=1\n" + RIGHT, "#SBATCH --export=NONE"), job("export SLURM_EXPORT_ENV=ALL SEED=1\n" + RIGHT, "#SBATCH --export=NONE")), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=HOME"), job("export SEED=1\n" + RIGHT.replace("srun", "srun --export=ALL"), "#SBATCH --export=HOME"))],
     "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
     "time-too-short": [(without(job(RIGHT, "#SBATCH -t 00:00:02"), "time="), without(job(RIGHT, "#SBATCH -t 00:02:30"), "time=")), (without(job(RIGHT, "#SBATCH -t 1"), "time="), without(job(RIGHT, "#SBATCH -t 3"), "time="))],
     "time-in-minutes": [(without(job(RIGHT, "#SBATCH -t 24:00"), "time="), without(job(RIGHT, "#SBATCH -t 24:00:00"), "time="))],
@@ -946,3 +947,9 @@ def test_tasks_that_mpirun_does_not_start_are_cpus() -> None:
 def test_torchrun_on_each_node_that_says_so_is_no_missing_option() -> None:
     text = "srun -K1 bash -c 'torchrun --nnodes=1 --nproc-per-node=4 train.py --part $SLURM_PROCID'\n"
     assert "nnodes-missing" not in {one.code for one in found(without(job(text), "MASTER_ADDR"))}
+
+
+@pytest.mark.parametrize(("nodes", "is_found"), [(2, False), (8, True)])
+def test_hosts_of_a_job_that_has_every_node_may_be_named(nodes: int, is_found: bool) -> None:
+    text = job("export MASTER_ADDR=gpu01\nsrun -K1 python train.py\n", tasks=4)
+    assert ("hosts-by-name" in {one.code for one in found(text, SiteFacts(nodes=nodes))}) is is_found

@@ -307,6 +307,12 @@ def test_a_program_of_any_name_gets_a_rank_of_its_own() -> None:
     assert after.endswith('bash -c "export NODE_RANK=\\$SLURM_NODEID; exec llamafactory-cli train a.yaml"\n')
 
 
+def test_a_folder_for_each_rank_is_made_of_its_own_number() -> None:
+    start = "export CACHE=/tmp/$USER-${SLURM_PROCID}.d\nsrun --kill-on-bad-exit=1 python train.py\n"
+    after = mend(FIRST.format(nodes=2, tasks=4, more="") + start, unsafe=False).after.decode()
+    assert after.endswith('bash -c "export CACHE=/tmp/$USER-\\${SLURM_PROCID}.d; exec python train.py"\n')
+
+
 def test_a_launcher_that_starts_nodes_itself_is_not_put_behind_srun() -> None:
     text = FIRST.format(nodes=2, tasks=4, more="")
     assert b"srun" not in mend(text + "deepspeed train.py --deepspeed zero.json\n").after
@@ -387,7 +393,9 @@ def test_a_deepspeed_on_one_node_passes_the_signal_to_the_ranks_of_its_child() -
     assert 'pkill -USR1 -P "$(pgrep -d, -P "$training")"' in mend(text).after.decode()
 
 
-@pytest.mark.parametrize("start", ["deepspeed train.py --deepspeed ds.json", "horovodrun -np 8 python train.py"])
+@pytest.mark.parametrize(
+    "start", ["deepspeed train.py", "deepspeed --num_nodes 2 --num_gpus 4 train.py", "horovodrun -np 8 python train.py"]
+)
 def test_what_starts_on_nodes_by_itself_gets_their_names(start: str) -> None:
     text = mend(FIRST.format(nodes=2, tasks=1, more="") + start + "\n").after.decode()
     assert "scontrol show hostnames" in text
@@ -494,12 +502,20 @@ def test_an_edit_does_what_was_meant_or_nothing(wrong: str, right: str | None) -
     assert (after == text) if right is None else (right in after), after
 
 
-def test_threads_are_never_none() -> None:
-    text = "#!/bin/bash\n#SBATCH --gres=gpu:8\ntorchrun --nproc-per-node=8 train.py\n"
+@pytest.mark.parametrize(
+    ("asked", "threads"),
+    [
+        ("", "$(((SLURM_CPUS_ON_NODE + 7) / 8))"),
+        ("#SBATCH --cpus-per-task=9\n", "$(((SLURM_CPUS_PER_TASK + 7) / 8))"),
+        ("#SBATCH --ntasks-per-node=8\n", ""),
+    ],
+)
+def test_threads_are_never_none_and_never_fewer_than_a_task_has(asked: str, threads: str) -> None:
+    text = f"#!/bin/bash\n#SBATCH --gres=gpu:8\n{asked}torchrun --nproc-per-node=8 train.py\n"
     after = mended(
         FILE, text.encode(), SiteFacts(), unsafe=True, select=("threads-unset",), grammar=lambda _raw: None
     ).after.decode()
-    assert "OMP_NUM_THREADS=$(((${SLURM_CPUS_PER_TASK:-1} + 7) / 8))\n" in after
+    assert f"OMP_NUM_THREADS={threads}\n" in after if threads else "OMP" not in after
 
 
 @pytest.mark.parametrize(
@@ -584,7 +600,7 @@ def test_a_script_that_is_not_seen_gets_no_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "restarts"), [("--resume auto", 20), ("--ckpt_dir out", 20), ("--pretrained_ckpt x.pt", 1), ("", 1)]
+    ("options", "restarts"), [("--resume auto", 20), ("--ckpt_dir out", 1), ("--checkpoint-activations", 1), ("", 1)]
 )
 def test_a_program_that_is_not_seen_to_resume_begins_anew_once(options: str, restarts: int) -> None:
     after = mend(
@@ -689,3 +705,111 @@ def test_python_leaves_the_variable_that_a_launcher_starts() -> None:
 def test_gpus_of_a_task_that_were_not_asked_for_are_those_of_the_node() -> None:
     body = "torchrun --standalone --nproc-per-node=$SLURM_GPUS_PER_TASK train.py\n"
     assert b"=$SLURM_GPUS_ON_NODE train" in mend(FIRST.format(nodes=1, tasks=1, more="") + body, unsafe=False).after
+
+
+@pytest.mark.parametrize(
+    ("body", "stays"),
+    [
+        # What is read below keeps its value.
+        ("export NCCL_P2P_DISABLE=1\nexport INNER_NCCL_P2P_DISABLE=$NCCL_P2P_DISABLE\n", "\nexport NCCL_P2P_DISABLE=1\n"),
+        ("# this rack has no NVLink\nexport NCCL_P2P_DISABLE=1\n", "\nexport NCCL_P2P_DISABLE=1\n"),
+        ("export NCCL_P2P_DISABLE=1  # no NVLink\n", "export NCCL_P2P_DISABLE=1  # no NVLink\n"),
+        ("cd /data\nexport NCCL_DEBUG=INFO\n# once more, to debug rank 3\n", "\nexport NCCL_DEBUG=INFO\n"),
+        ("export NCCL_BLOCKING_WAIT=1\nexport INNER=$NCCL_BLOCKING_WAIT\n", "export INNER=$TORCH_NCCL_BLOCKING_WAIT\n"),
+    ],
+)  # fmt: skip
+def test_an_edit_heeds_what_else_speaks_of_its_line(body: str, stays: str) -> None:
+    text = FIRST.format(nodes=2, tasks=4, more="") + f"{body}srun --kill-on-bad-exit=1 python train.py\n"
+    after = mend(text).after.decode()
+    assert stays in after
+
+
+@pytest.mark.parametrize(
+    ("given", "stays"),
+    [
+        (
+            "ip=$(srun -N1 -n1 hostname --ip-address)  # of the head\nport=$(cat port)\nhead=$ip:$port\n",
+            "\nhead=$ip:$port\n",
+        ),
+        ('head="$(hostname -i):$SLURM_JOB_ID"\n', ':$SLURM_JOB_ID"\n'),
+        ("head=`hostname -i`:$SLURM_JOB_ID\n", ":$SLURM_JOB_ID\n"),
+    ],
+)
+def test_an_address_is_replaced_where_it_is_asked_for_and_its_port_stays(given: str, stays: str) -> None:
+    start = "srun -K1 torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$head train.py\n"
+    text = FIRST.format(nodes=2, tasks=1, more="") + given + start
+    assert "addr-hostname-ip" in codes(text.encode())
+    after = mend(text, unsafe=False).after.decode()
+    assert stays in after
+    assert "hostname -" not in after
+
+
+@pytest.mark.parametrize(
+    ("output", "becomes"), [("all.log", "all-%j.log"), ("None", "None"), ("logs/all.log", "logs/all-%j.log")]
+)
+def test_a_log_gets_a_name_of_its_own_and_keeps_its_folder(output: str, becomes: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more=f"#SBATCH --output={output}") + "python train.py\n"
+    after = mend(text).after.decode()
+    assert f"--output={becomes}\n" in after
+    assert "--open-mode=append" in after
+
+
+def test_a_shebang_keeps_its_options_and_has_one_line() -> None:
+    body = "#SBATCH --gres=gpu:1\n[[ -d a ]] && cd a\npython train.py\n"
+    assert mend(f"!/bin/bash\n{body}").after.startswith(b"#!/bin/bash\n#SBATCH")
+    assert mend(f"#!/bin/sh -l\n{body}").after.startswith(b"#!/bin/bash -l\n")
+
+
+@pytest.mark.parametrize(
+    ("start", "line"),
+    [
+        ("python train.py;", "python train.py &"),
+        ("wandb agent a/b/c", 'pkill -USR1 -P "$training"'),
+        ('RUN="mpirun -n 4 python train.py"\neval "$RUN"', ""),
+    ],
+)
+def test_the_signal_goes_to_what_trains(start: str, line: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=USR1@90  # in time") + start + "\n"
+    after = mend(text).after.decode()
+    assert (line in after, "trap" in after) == (True, bool(line))
+    assert "USR1@90  # in time\n" in after
+
+
+def test_ray_is_asked_behind_its_head_alone_and_without_a_password() -> None:
+    head, sleep = "srun -N1 -n1 ray start --head{} --block &\n", "sleep 10\n"
+    last = "python train.py\n"
+    for body in (
+        head.format("") + "srun -N1 -n1 ray start --address=$A --block &\n",
+        head.format(" --redis-password=$P"),
+    ):
+        after = mend(FIRST.format(nodes=2, tasks=1, more="") + "A=$(cat a)\nP=$(cat p)\n" + body + sleep + last).after
+        assert b"\nsleep 10\n" in after
+
+
+def test_a_program_that_is_told_of_the_nodes_is_left_to_its_author() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "nodes=$(scontrol show hostnames)\npython sweep.py $nodes\n"
+    after = mend(text).after
+    assert b"--nodes=2" in after
+    assert b"srun" not in after
+
+
+def test_set_e_stands_above_what_is_told_of_the_line_below() -> None:
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:1\n# twice\nA=2\npython train.py $A\npython train.py $A\n"
+    assert b"set -eo pipefail\n# twice\nA=2\n" in mend(text).after
+
+
+def test_an_mpirun_in_each_task_is_started_once() -> None:
+    text = FIRST.format(nodes=1, tasks=2, more="") + "srun --kill-on-bad-exit=1 horovodrun -np 4 python train.py\n"
+    after = mend(text, unsafe=False).after
+    assert "tasks-times-torchrun" in codes(text.encode())
+    assert (b"srun --nodes=$SLURM_NNODES --ntasks-per-node=1 " in after, errors(after)) == (True, set())
+
+
+def test_several_lists_of_arguments_stay_lists() -> None:
+    lists = "a=(--x 1)\nb=(--y 2)\n"
+    start = 'srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 --node_rank $SLURM_PROCID {} train.py "${{a[@]}}" \\\n  "${{b[@]}}"\n'
+    start = start.format("--master_addr=$A --master_port=$SLURM_JOB_ID")
+    text = FIRST.format(nodes=2, tasks=1, more="") + "A=$(cat a)\n" + lists + start
+    assert "rank-expanded-early" in codes(text.encode())
+    after = mend(text, unsafe=False).after.decode()
+    assert after.endswith('train.py \\"\\$@\\"" - "${a[@]}" \\\n  "${b[@]}"\n')

@@ -531,6 +531,14 @@ def test_a_world_of_another_size_is_told(tmp_path: Path) -> None:
         assert any("processes on 2 nodes" in line for line in changes) == is_told
 
 
+def test_an_unknown_program_of_a_container_behind_a_plain_one_may_be_the_training(tmp_path: Path) -> None:
+    text = f"{ONE_GPU}python3 prepare.py --out c.yaml\napptainer exec a.sif learn c.yaml\n"
+    with pytest.raises(AdoptionError, match="line 4: learn runs in a container"):
+        adopted(text, tmp_path)
+    adopted(text.replace("exec a.sif learn", "exec a.sif cp"), tmp_path)
+    adopted(text.replace("python3 prepare.py", "srun python3 prepare.py"), tmp_path)
+
+
 @pytest.mark.parametrize("otherwise", ["exit 1", "{ echo no; exit 1; }"])
 def test_a_move_into_the_project_that_may_end_the_file_is_a_move(otherwise: str, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()

@@ -35,7 +35,7 @@ def test_a_rung_that_is_not_there_can_not_be_left_out(tmp_path: Path) -> None:
 
 def test_a_rung_is_charged_for_the_starts_that_it_needs(tmp_path: Path) -> None:
     steps = {one.name: one for one in acceptance.plan_steps(find("slurm-gpu"), tmp_path, 4, "/tmp", skip=[])}
-    starts = {name: {budget.charged(job.prepared).cost.starts for job in one.jobs} for name, one in steps.items()}
+    starts = {name: {budget.charged(job.prepared).starts for job in one.jobs} for name, one in steps.items()}
     assert {name for name, each in starts.items() if each == {2}} == {"time-limit", "preemption"}
     assert {name for name, each in starts.items() if each == {1}} == {*steps} - {"time-limit", "preemption"}
     assert steps["preemption"].device_hours == 2 * 5 / 60

@@ -168,18 +168,20 @@ def test_the_gpus_of_servers_are_charged_as_well(
 
 
 def test_a_project_is_charged_for_runs_in_a_reservation_that_another_one_made(
-    slurm: StandinSlurm, tmp_path: Path
+    slurm: StandinSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (slurm.here / "trainjob.yaml").write_text("budget: {gpu_hours: 50}\n")
-    cluster = prepare(JobOptions("hpc", None, {"command": ["true"]})).request.cluster
-    cost = ledger.Cost("GPU", GPUS, 10.0)
-    own = budget.charge_of(cost, cluster, "hpc", slurm.here, paid_by=slurm.here)
-    assert (own.cost.devices, own.limits) == (0, [])
-    other = budget.charge_of(cost, cluster, "hpc", slurm.here, paid_by=tmp_path / "other")
+    job = {"command": ["true"], "time_limit": "01:15:00", "instances": GPUS, "max_attempts": 1}
+    request = prepare(JobOptions("hpc", None, job)).request
+    payers = {"7": slurm.here, "8": tmp_path / "other"}
+    monkeypatch.setattr(reservations, "jobs", lambda cluster: payers if cluster == "hpc" else {})
+    own = budget.charge_of([request], slurm.here, "7")
+    assert (own.devices, own.limits) == (0, [])
+    other = budget.charge_of([request], slurm.here, "8")
     assert [limit.hours for limit in other.limits] == [50]
     with ledger.charged(RunPaths(tmp_path / "run"), other) as begins:
         begins()
-    every = budget.limits(cluster, "hpc", slurm.here)
+    every = budget.limits(request.cluster, "hpc", slurm.here)
     assert {limit.hours: hours for limit, hours in ledger.used(every)} == {50: 10.0, 100: 0.0}
 
 

@@ -19,7 +19,11 @@ def test_the_role_that_needs_the_others_is_the_job_itself() -> None:
     assert (job.command, job.hosts, job.instances) == (TRAIN["command"], 2, 4)
     assert Job.of(job.given()) == job
     parsed = roles.parse(job.roles)
-    assert (parsed.main, parsed.needs, [role.name for role in parsed.servers]) == ("train", ("server",), ["server"])
+    assert (parsed.main.name, list(parsed.main.needs), [role.name for role in parsed.servers]) == (
+        "train",
+        ["server"],
+        ["server"],
+    )
     assert parsed.servers[0].ready_timeout_s == 600
 
 
@@ -27,11 +31,7 @@ def test_a_role_that_drives_ray_may_be_the_only_one_and_starts_once_per_node() -
     job = Job.of({"roles": {"train": {"command": ["x"], "hosts": 4, "ray": True, "ready_timeout_s": 60}}})
     assert (job.command, job.hosts, job.command_per) == (["x"], 4, "node")
     parsed = roles.parse(job.roles)
-    assert (parsed.main, parsed.needs, parsed.servers, parsed.has_ray, parsed.ready_timeout_s) == (
-        *("train", (), []),
-        True,
-        60,
-    )
+    assert parsed == (roles.JobRole("train", ray=True, ready_timeout_s=60), [])
 
 
 def test_what_the_job_states_itself_counts() -> None:

@@ -16,11 +16,15 @@ from trainjob.backends.base import Answer, Liveness, NotSubmittedError
 from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths, home
 from trainjob.lifecycle import ledger
-from trainjob.lifecycle.ledger import Charge, Cost, Limit
+from trainjob.lifecycle.ledger import Charge, Limit
 from trainjob.observe import status as of_status
 from trainjob.planning import pack
 
 ALL = Limit(100.0, "GPU", None, "config.yaml")
+
+
+def charge(device: str, devices: int, hours: float, starts: int = 1, **more: Any) -> Charge:
+    return Charge(device, devices, hours, starts, "hpc", "/p", **{"limits": [ALL], **more})
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -108,7 +112,7 @@ def test_what_a_run_has_cost_is_not_asked_again(tmp_path: Path, monkeypatch: pyt
 
 def test_a_run_that_has_not_begun_is_charged_from_its_first_attempt_on(tmp_path: Path) -> None:
     paths = made(tmp_path, "abcd", state=None)
-    with ledger.charged(paths, Charge(Cost("GPU", 8, 2.0), "hpc", "/p", [ALL], [paths])) as begins:
+    with ledger.charged(paths, charge("GPU", 8, 2.0, again=[paths])) as begins:
         begins()
     (row,) = rows_of(home() / "ledger.jsonl")
     assert (row["attempts"], row["before"], row["most"]) == ({"": 0}, 0.0, 2.0)
@@ -128,7 +132,7 @@ def test_what_certainly_never_began_is_not_charged(
     paths = made(tmp_path, "abcd", state=None)
 
     def submitted() -> None:
-        with ledger.charged(paths, Charge(Cost("GPU", 8, 2.0), "hpc", "/p", [ALL])) as begins:
+        with ledger.charged(paths, charge("GPU", 8, 2.0)) as begins:
             if begins_first:
                 begins()
             raise error
@@ -147,11 +151,11 @@ AGAIN = [RunPaths(Path("/runs/abcd"))]
 @pytest.mark.parametrize(
     ("cost", "more", "charged_h", "text", "cure"),
     [
-        (Cost("GPU", 4, 5.0), {}, 5.0, "", ""),  # all that is left
-        (Cost("IPU", 4, 99.0), {}, 5.0, "", ""),  # other devices
-        (Cost("IPU", 4, 1.0), {"beside": "gres"}, 5.0, "", ""),
+        (charge("GPU", 4, 5.0), {}, 5.0, "", ""),  # all that is left
+        (charge("IPU", 4, 99.0), {}, 5.0, "", ""),  # other devices
+        (charge("IPU", 4, 1.0), {"beside": "gres"}, 5.0, "", ""),
         (
-            Cost("GPU", 4, 5.5),
+            charge("GPU", 4, 5.5),
             {},
             5.0,
             "this job may cost 5.50 GPU-hours, but 5.00 of 10 GPU-hours a day (budget in config.yaml) are left; "
@@ -159,40 +163,52 @@ AGAIN = [RunPaths(Path("/runs/abcd"))]
             "Give --time-limit 01:15:00, or fewer devices",
         ),
         (
-            Cost("GPU", 4, 2.0, 3),
+            charge("GPU", 4, 2.0, 3),
             {},
             5.0,
             "this job may cost 6.00 GPU-hours in 3 starts of 2.00, but 5.00 of 10 GPU-hours",
             "Give --max-attempts 2: it then starts at most that many times",
         ),
         (
-            Cost("GPU", 4, 6.0, 2),
+            charge("GPU", 4, 6.0, 2),
             {},
             5.0,
             "this job may cost 12.00 GPU-hours in 2 starts of 6.00, but 5.00 of",
             "Give --time-limit 01:15:00 --max-attempts 1, or fewer devices",
         ),
-        (Cost("GPU", 60, 2.0), {}, 9.0, "but 1.00 of", "Give --time-limit 00:01:00, or fewer devices"),
-        (Cost("GPU", 61, 2.0), {}, 9.0, "but 1.00 of", "Wait for running jobs to end"),
-        (Cost("GPU", 1, 2.0), {}, 12.0, "but 0.00 of", "Wait for running jobs to end"),
-        (Cost("GPU", 4, 2.0, 3), {"again": AGAIN}, 5.0, "in 3 starts of 2.00", "Wait for running jobs to end; each is"),
+        (charge("GPU", 60, 2.0), {}, 9.0, "but 1.00 of", "Give --time-limit 00:01:00, or fewer devices"),
+        (charge("GPU", 61, 2.0), {}, 9.0, "but 1.00 of", "Wait for running jobs to end"),
+        (charge("GPU", 1, 2.0), {}, 12.0, "but 0.00 of", "Wait for running jobs to end"),
         (
-            Cost("GPU", 4, math.inf),
+            charge("GPU", 4, 2.0, 3),
+            {"again": AGAIN},
+            5.0,
+            "in 3 starts of 2.00",
+            "Wait for running jobs to end; each is",
+        ),
+        (
+            charge("GPU", 4, math.inf),
             {},
             0.0,
             f"{FEW}, and this job has no time limit, so its 4 GPUs",
             "Give --time-limit;",
         ),
-        (Cost("GPU", 4, 1.0), {}, math.inf, "a run without a time limit counts until it has ended", "Wait for running"),
         (
-            Cost("GPU", 4, 1.0),
+            charge("GPU", 4, 1.0),
+            {},
+            math.inf,
+            "a run without a time limit counts until it has ended",
+            "Wait for running",
+        ),
+        (
+            charge("GPU", 4, 1.0),
             {"beside": "gres"},
             0.0,
             f"{FEW}, and directives.gres may take GPUs beside the 4 of the plan",
             "Take it out and give --instances",
         ),
         (
-            Cost("GPU", 0, 0.0),
+            charge("GPU", 0, 0.0),
             {"beside": "gres"},
             0.0,
             "beside the 0 of the plan",
@@ -201,10 +217,10 @@ AGAIN = [RunPaths(Path("/runs/abcd"))]
     ],
 )
 def test_a_submission_that_does_not_fit_is_told_what_would(
-    cost: Cost, more: dict[str, Any], charged_h: float, text: str, cure: str
+    cost: Charge, more: dict[str, Any], charged_h: float, text: str, cure: str
 ) -> None:
     limit = Limit(10.0, "GPU", "day", "config.yaml")
-    found = ledger.over(limit, Charge(cost, "hpc", "/p", [limit], **more), charged_h)
+    found = ledger.over(limit, cost._replace(limits=[limit], **more), charged_h)
     assert (found is None) == (not text)
     if found is not None:
         assert text in found.text
@@ -216,12 +232,12 @@ def test_a_submission_that_does_not_fit_is_told_what_would(
 def test_a_run_that_goes_on_counts_beside_what_it_has_cost(before: float | None, hours: float, is_told: bool) -> None:
     limit, paths = Limit(10.0, "GPU", None, "config.yaml"), RunPaths(Path("/runs/abcd"))
     charged({"run": "abcd", "device": "GPU", "most": before}, {"run": "other", "device": "GPU", "most": 1.0})
-    charge = Charge(Cost("GPU", 1, hours), "hpc", "/p", [limit], [paths])
+    again = charge("GPU", 1, hours, limits=[limit], again=[paths])
     if is_told:
-        with pytest.raises(ledger.OverBudgetError), ledger.charged(paths, charge):
+        with pytest.raises(ledger.OverBudgetError), ledger.charged(paths, again):
             pass
     else:
-        with ledger.charged(paths, charge) as begins:
+        with ledger.charged(paths, again) as begins:
             begins()
         assert ledger.used([limit])[0][1] == hours + 1.0
 

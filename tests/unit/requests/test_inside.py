@@ -88,8 +88,8 @@ def test_what_does_not_fit_is_said_with_both_figures(held: Allocation, job: dict
 
 
 def shown_by_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(machine: Machine, job_id: str, timeout_s: float = 0) -> Allocation:
-        del machine, timeout_s
+    def look(machine: Machine, job_id: str) -> Allocation:
+        del machine
         return HELD._replace(job_id=job_id)
 
     monkeypatch.setattr(inside, "look", look)
@@ -119,8 +119,8 @@ def test_which_job_a_run_goes_into(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_shell_that_has_outlived_its_job_submits_to_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(machine: Machine, job_id: str, timeout_s: float = 0) -> Allocation:
-        del machine, timeout_s
+    def look(machine: Machine, job_id: str) -> Allocation:
+        del machine
         return parse(SHOWN.replace("JobState=RUNNING", "JobState=COMPLETED", 1), job_id)
 
     monkeypatch.setattr(inside, "look", look)
@@ -131,8 +131,8 @@ def test_a_shell_that_has_outlived_its_job_submits_to_the_queue(monkeypatch: pyt
 
 
 def test_where_slurm_has_no_commands_only_a_job_that_is_named_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(machine: Machine, job_id: str, timeout_s: float = 0) -> Allocation:
-        raise SlurmMissingError(f"no scontrol on {machine.name} for {job_id} within {timeout_s} s", "go elsewhere")
+    def look(machine: Machine, job_id: str) -> Allocation:
+        raise SlurmMissingError(f"no scontrol on {machine.name} for {job_id}", "go elsewhere")
 
     monkeypatch.setattr(inside, "look", look)
     monkeypatch.setenv(inside.VARIABLE, "34")

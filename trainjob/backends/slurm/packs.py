@@ -82,7 +82,7 @@ def interrupt(native: Native) -> None:
     if (run := _step(native)) is None:
         backend.interrupt(native)
     else:
-        _signal(run, "USR1")
+        steps.send(run, steps.steps_of(run), "USR1")
 
 
 def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:
@@ -90,12 +90,7 @@ def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:
     if (run := _step(native)) is None:
         backend.signal_ranks(paths, native, signal)
     else:
-        _signal(run, signal)
-
-
-def _signal(run: JobOfRun, signal: str) -> None:
-    for step in steps.steps_of(run):
-        backend.scancel(run.machine, [f"--signal={signal}", step], run.query_timeout_s)
+        steps.send(run, steps.steps_of(run), signal)
 
 
 def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
@@ -119,7 +114,7 @@ def cancel(paths: RunPaths, submission: Submission, grace_s: float) -> None:
                 remote_files.write_word(machine, f"{run.folder}/{name}", text)
             return
         if clock.monotonic() > kill_at:
-            _signal(run, "KILL")
+            steps.send(run, steps.steps_of(run), "KILL")
         if clock.monotonic() > deadline:
             raise UserError(
                 f"run {paths.id}: its job {run.id} was asked to end it, and has not yet",

@@ -162,18 +162,22 @@ def identify(native: Native) -> dict[str, str]:
     return {"job_id": JobOfRun.of(native).id}
 
 
+def send(run: JobOfRun, steps: Iterable[str], signal: str) -> None:
+    """Send a signal to steps of a run. One that has ended is no error."""
+    for step in steps:
+        backend.scancel(run.machine, [f"--signal={signal}", step], run.query_timeout_s)
+
+
 def interrupt(native: Native) -> None:
     """Send USR1 to the job script, which passes it on to the ranks."""
     run = JobOfRun.of(native)
-    for step in steps_of(run)[:1]:
-        commands.call(run.machine, ["scancel", "--signal=USR1", step], timeout_s=run.query_timeout_s)
+    send(run, steps_of(run)[:1], "USR1")
 
 
 def signal_ranks(paths: RunPaths, native: Native, signal: str) -> None:  # noqa: ARG001 - see BackEnd
     """Send a signal to the steps of the run's ranks, and not to its script's."""
     run = JobOfRun.of(native)
-    for step in steps_of(run)[1:]:
-        commands.call(run.machine, ["scancel", f"--signal={signal}", step], timeout_s=run.query_timeout_s)
+    send(run, steps_of(run)[1:], signal)
 
 
 def start_soon(native: Native) -> None:
@@ -200,12 +204,10 @@ def _end(run: JobOfRun, signal: str, limit_s: float) -> bool:
     deadline = clock.monotonic() + limit_s
     told = set[str]()
     while own := steps_of(run):
-        for step in own if signal == "KILL" else own[:1]:
-            if step not in told:
-                told.add(step)
-                # With TERM the script's own srun would kill the ranks, which get their time.
-                sent = _URG if signal == "TERM" and len(own) > 1 else signal
-                backend.scancel(run.machine, [f"--signal={sent}", step], run.query_timeout_s)
+        new = [step for step in (own if signal == "KILL" else own[:1]) if step not in told]
+        # With TERM the script's own srun would kill the ranks, which get their time.
+        send(run, new, _URG if signal == "TERM" and len(own) > 1 else signal)
+        told.update(new)
         if clock.monotonic() > deadline:
             if signal != "KILL":
                 return False

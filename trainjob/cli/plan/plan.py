@@ -67,7 +67,7 @@ def plan(
             record["earlier_runs"] = to_json(earlier)
         if prepared.inside is not None:
             record["inside"] = prepared.inside.allocation._asdict()
-        if charge.cost.devices:
+        if charge.devices:
             record["cost"] = budget.as_json(charge, budgets)
         if proof is not None:
             record["resume_proof"] = to_json(proof)

@@ -68,24 +68,17 @@ def reserve(
         agreed()
     name, said = prepared.named_cluster.name, set[str]()
 
-    def look(now: Snapshot) -> None:
+    def state_of(now: Snapshot) -> str:
         if now.note and now.note not in said:
             said.add(now.note)
             typer.echo(f"{now.state}: {now.note}", err=True)
-
-    def has_nodes(now: Snapshot) -> bool:
-        look(now)
-        return now.state == states.RUNNING or now.state not in states.ACTIVE
-
-    def is_over(now: Snapshot) -> bool:
-        look(now)
-        return now.state not in states.ACTIVE
+        return now.state
 
     with reserving.guarded(show.warning) as tell:
         paths = submit(prepared, again=True, check=False, over_budget=over_budget, before=tell)
         if not as_json:
             typer.echo(f"submitted reservation {paths.id}: {paths.folder}")
-        now = poll(paths, has_nodes)
+        now = poll(paths, lambda seen: state_of(seen) not in states.ACTIVE - {states.RUNNING})
         if now.state == states.RUNNING:
             if as_json:
                 show.as_json(now.as_json())
@@ -94,7 +87,7 @@ def reserve(
                 typer.echo(f"next: trainjob submit --cluster {name} --in last -- COMMAND · trainjob cancel {paths.id}")
             sys.stdout.flush()
             if hold:
-                now = poll(paths, is_over)
+                now = poll(paths, lambda seen: state_of(seen) not in states.ACTIVE)
         tell(None)
     if now.state != states.RUNNING:
         typer.echo(f"reservation {paths.id} is {now.state}", err=True)

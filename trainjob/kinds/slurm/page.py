@@ -53,7 +53,7 @@ def context(
                 "cpus_per_task": Sourced(directives.cpus_per_task(part, own), origin),
                 "cpus": _cpus(part, own, part),
                 "srun_options": [
-                    *(_placed(part, parsed.main, 1) if part.servers else ()),
+                    *(_placed(part, parsed.main.name, 1) if part.servers else ()),
                     *(_share(part, own) if parsed.shared_gpus else ()),
                     *_srun_options(part, own),
                 ],

@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import List, Sequence
+from typing import Dict, List, Sequence, Tuple
 
 from trainjob.contract import exits
 from trainjob.contract.errors import UserError
@@ -17,7 +17,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.launch import processes
 from trainjob.launch.options import GRACE_S
 from trainjob.launch.ranks.guard import guarded
-from trainjob.launch.roles.supervise import Place, Supervision
+from trainjob.launch.roles.supervise import Supervision
 from trainjob.records import attempts
 from trainjob.records.files import keep_others_from_writing
 
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _read(words: List[str]) -> "tuple[List[Place], List[str]]":
-    places = []
+def _read(words: List[str]) -> "tuple[Dict[str, Tuple[str, List[str]]], List[str]]":
+    places = {}
     while words and words[0] != "--":
         name, host, count, *rest = words
-        places.append(Place(name, host, rest[: int(count)]))
+        places[name] = (host, rest[: int(count)])
         words = rest[int(count) :]
     return places, words[1:]
 

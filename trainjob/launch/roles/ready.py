@@ -29,18 +29,15 @@ def is_ready(ready: str, host: str, port: int, folder: Path) -> bool:
     """Return whether a server is ready, as `ready` of its role says; `folder` is the role's."""
     if ready.startswith(roles.FILE):
         return (folder / ready[len(roles.FILE) :]).exists()
-    address = ready.replace("{host}", host).replace("{port}", str(port))
-    if "://" not in address:
+    scheme, is_http, rest = ready.replace("{host}", host).replace("{port}", str(port)).partition("://")
+    if not is_http:
         return answers(host, port)
-    from urllib.parse import urlsplit
-
-    url, deadline = urlsplit(address), clock.monotonic() + _ANSWER_S
-    path = url.path + ("?" + url.query if url.query else "") or "/"
-    request = "GET %s HTTP/1.1\r\nHost: %s:%d\r\nAccept: */*\r\nConnection: close\r\n\r\n" % (path, host, port)
+    path, deadline = rest.partition("#")[0].partition("/")[2], clock.monotonic() + _ANSWER_S
+    request = "GET /%s HTTP/1.1\r\nHost: %s:%d\r\nAccept: */*\r\nConnection: close\r\n\r\n" % (path, host, port)
     try:
         with socket.create_connection((host, port), timeout=_ANSWER_S) as plain:
             link = plain
-            if url.scheme == "https":
+            if scheme == "https":
                 import ssl
 
                 link = ssl.create_default_context().wrap_socket(plain, server_hostname=host)

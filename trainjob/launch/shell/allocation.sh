@@ -47,14 +47,15 @@ use_reservation() {
   if [[ -O "$used" ]]; then touch -c "$used" 2>/dev/null || true; fi
 }
 
-# What the controller shows of the allocation. It may be restarting, so it is asked again for a minute.
+# What the controller shows of the allocation. It may be restarting, so it is asked again for a minute; a job without nodes,
+# "(null)", is none.
 shown_allocation() {
   local tries shown
   for ((tries = 0; tries < 30; tries++)); do
     if ((tries > 0)); then sleep 2; fi
     # The number of an array shows all its elements, one of which has this number itself.
     shown=$'\n'$(show_job)
-    if [[ "$shown" =~ $'\n'"JobId=$job "[^$'\n']*' NodeList='[^$'\n']* ]]; then
+    if [[ "$shown" =~ $'\n'"JobId=$job "[^$'\n']*' NodeList='[^\($'\n'][^$'\n']* ]]; then
       printf '%s\n' "${BASH_REMATCH[0]#?}"
       return 0
     fi

@@ -37,10 +37,10 @@ class Allocation(NamedTuple):
     left_s: int | None
 
 
-def look(machine: Machine, job_id: str, timeout_s: float = ANSWER_S) -> Allocation:
+def look(machine: Machine, job_id: str) -> Allocation:
     """Return the allocation of a job that runs. Raises UserError for any other, and where Slurm can't be asked."""
     try:
-        shown = commands.call(machine, ["scontrol", "show", "job", "-o", job_id], timeout_s=timeout_s).text
+        shown = commands.call(machine, ["scontrol", "show", "job", "-o", job_id], timeout_s=ANSWER_S).text
     except commands.SlurmRefusedError as error:
         if not _UNKNOWN.search(error.reply):
             raise
