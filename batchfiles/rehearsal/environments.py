@@ -38,7 +38,8 @@ _ROOT = package.companion("standins").parent
 _WHEN = re.compile(r"20\d\d-?[01]\d-?[0-3]\d(?:[-_T]?[0-2]\d[-_:]?[0-5]\d(?:[-_:]?[0-5]\d)?)?|\b1[6-9]\d{8}\b")
 _OWN_FOLDERS = re.compile(r"/[^:\s]*/trainjob-(?:slurm|adopted)-[^/:\s]+")
 _HANDLES = re.compile(r"\b(tracker_fd|pipe_handle)=\d+")  # of multiprocessing
-_DISK = re.compile(r"/[^:\s'\"=]*/trainjob-slurm-[^/:\s]+/disk\b")  # a node's own, as running.py makes it
+# A node's own disk, and the stand-ins, as running.py makes them for each rehearsal.
+_OF_REHEARSAL = re.compile(r"/[^:\s'\"=]*/trainjob-slurm-[^/:\s]+/(disk|programs)\b")
 
 
 def decided(
@@ -80,7 +81,7 @@ def below(text: str, folders: Collection[str]) -> str:
     """Return a text with paths relative to a rank's folder, and without the time."""
     for own in sorted(folders, key=len, reverse=True):
         text = re.sub(rf"{re.escape(own)}(?=[/:\s'\"]|$)", ".", text)
-    return _WHEN.sub("…", _HANDLES.sub(r"\1=…", _DISK.sub("the disk", text)))
+    return _WHEN.sub("…", _HANDLES.sub(r"\1=…", _OF_REHEARSAL.sub(r"the \1", text)))
 
 
 def differing(

@@ -28,6 +28,7 @@ def environments(theirs: dict[str, str], ours: dict[str, str], names: tuple[str,
 
 def test_numbers_and_folders_of_a_rehearsal_alone_are_no_difference() -> None:
     assert below("cd /tmp/trainjob-slurm-ab12/disk/x", ()) == "cd the disk/x"
+    assert below("/tmp/trainjob-slurm-ab12/programs/conda", ()) == "the programs/conda"  # what $(which conda) says
     assert below("spawn_main(tracker_fd=4, pipe_handle=8)", ()) == "spawn_main(tracker_fd=…, pipe_handle=…)"
 
 
