@@ -109,7 +109,10 @@ def _turn(finding: Finding) -> tuple[bool, bool]:
     still to be started on its nodes would not fit it. A log that is appended to is no longer overwritten, but that
     of several jobs.
     """
-    is_late = finding.severity is not Severity.ERROR and finding.code != "output-overwritten"
+    is_late = finding.severity is not Severity.ERROR and finding.code not in (
+        "output-overwritten",
+        "rank-expanded-early",
+    )
     return finding.code not in _HIDING, is_late
 
 
