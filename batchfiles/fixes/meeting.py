@@ -54,6 +54,8 @@ def _port(script: BatchScript, one: Finding) -> str | None:
         return _ports_at(script, match[1], places)
     line = script.lines[one.line - 1]
     if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
+        if (given := re.sub(rf"(=\"?\$\{{\w+:-){match[1]}(?=\}})", rf"\g<1>{PORT}", line)) != line:
+            return with_line(script, one.line, given)
         return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={PORT}", line))
     own = re.compile(rf"\$\{{\w+:-{match[1]}\}}|\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])")
     for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:

@@ -168,11 +168,15 @@ _ANSWERS = re.compile(
 )
 
 
+# They fail the second time, as when the job is requeued.
+_IS_ONCE = re.compile(r"(?:mkdir(?!.*\s(?:-\w*p|--parents))|ln(?!.*\s(?:-\w*f|--force))|mv)\s")
+
+
 def _may_fail(command: ShellCommand) -> bool:
     """Return whether a command may fail in a file that is right."""
     if {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
         return False
-    return "loop" in command.within or _ANSWERS.fullmatch(command.name) is not None
+    return "loop" in command.within or bool(_ANSWERS.fullmatch(command.name) or _IS_ONCE.match(command.text))
 
 
 _SETS_UP = re.compile(r"(?:source|\.|module|ml|conda|mamba|micromamba|spack|eval)\s")
@@ -212,14 +216,11 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
     if (strict := re.sub(r"\s*\|\|\s*(?:true|:)\s*$", "", line)) != line:
         return with_line(script, one.line, strict)
     waits = line_like(script, r"\s*wait\s*$", one.line)
-    if (
-        waits
-        and launch is not None
-        and launch.command.background
-        and "loop" not in launch.command.within
-        and sum(each.command.background for each in script.training) == 1
-    ):
-        return with_line(script, waits, script.lines[waits - 1].replace("wait", 'wait "$!"'))
+    started = [each.outermost.command for each in script.training or script.work if each.outermost.command.background]
+    if waits and started and not any("loop" in each.within for each in started):
+        if len(started) == 1:
+            return with_line(script, waits, script.lines[waits - 1].replace("wait", 'wait "$!"'))
+        return _each_waited(script, waits, started)
     tests = next((node for node in nodes_of(script.root, "if_statement") if node.start_point.row + 1 == one.line), None)
     if tests is not None and re.match(r"\s*if\s+!", line):
         end = script.lines[tests.end_point.row]
@@ -235,15 +236,45 @@ def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
     """Keep the code of a failure, and end with it after all that follows."""
     if '(exit "${code:-0}")' in script.lines and launch.command.background:  # the recipe for the time limit has kept it
         return "\n".join([*script.lines, ""]).rstrip("\n") + '\nexit "${code:-0}"\n'
-    if {*launch.command.within} - {"loop"} or launch.command.background or launch.source or launch.command.piped_into:
-        return None
     last = script.root.children[-1:] if script.root.children else []
-    kinds = ("command", "redirected_statement")
-    nodes = [each for each in nodes_of(script.root, *kinds) if each.start_point.row + 1 == launch.line]
-    if not nodes or b"<<" in (nodes[0].text or b"") or any(text_of(one).startswith("exit") for one in last):
+    places = {each.line: _behind(script, each) for each in (*script.living, launch)}
+    if places[launch.line] is None or any(text_of(one).startswith("exit") for one in last):
         return None
-    kept = spliced(script, nodes[0].end_byte, nodes[0].end_byte, " || failed=$?")
-    return None if kept is None else kept.rstrip("\n") + '\nexit "${failed:-$?}"\n'
+    raw = script.root.text or b""
+    for place in sorted((each for each in places.values() if each is not None), reverse=True):
+        raw = raw[:place] + b" || failed=$?" + raw[place:]
+    kept = spliced(script, 0, script.root.end_byte, raw.decode())
+    return None if kept is None else kept.rstrip("\n") + _WITH_FAILURE
+
+
+_WITH_FAILURE = '\nexit "${failed:-$?}"\n'
+
+
+def _behind(script: BatchScript, launch: LaunchedProgram) -> int | None:
+    """Return the byte behind the statement that is a launch; None unless the batch shell runs it as it stands."""
+    command = launch.command
+    if {*command.within} - {"loop"} or command.background or launch.source or command.piped_into:
+        return None
+    nodes = nodes_of(script.root, "command", "redirected_statement")
+    node = next((each for each in nodes if each.start_point.row + 1 == launch.line), None)
+    return None if node is None or b"<<" in (node.text or b"") else node.end_byte
+
+
+def _each_waited(script: BatchScript, waits: int, trainings: list[ShellCommand]) -> str | None:
+    """Return the text in which a bare wait waits for each training by its number; None if others are started, too."""
+    rows = sorted(one.line for one in trainings)
+    others = [one for one in script.commands if one.background and not one.inside("called") and one.line not in rows]
+    lines = list(script.lines)
+    space = lines[waits - 1][: lines[waits - 1].index("wait")]
+    lines[waits - 1] = f'{space}for each in "${{started[@]}}"; do wait "$each" || failed=$?; done'
+    for row in reversed(rows):
+        ends = [node.end_point.row for node in script.root.children if node.start_point.row + 1 == row]
+        if others or rows.count(row) > 1 or not ends or not lines[ends[0]].rstrip().endswith("&"):
+            return None
+        lines.insert(ends[0] + 1, 'started+=("$!")')
+    if any(one.piped_into and "pipefail" not in one.options for one in trainings):
+        lines.insert(rows[0] - 1, "set -o pipefail")
+    return "\n".join(lines).rstrip("\n") + _WITH_FAILURE
 
 
 def _own_hostfile(script: BatchScript, one: Finding) -> str | None:

@@ -46,7 +46,6 @@ done
 exit "$code"
 '"""
 _RESUMES = re.compile(r"(?im)^[^#\n]*(?:resum|restart|restor)")  # most programs that save do not begin from it
-_REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
 
@@ -75,7 +74,9 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     if lines[last - 1].rstrip().endswith("&"):
         return None
     restarts = 20 if _RESUMES.search(text) else 1  # what does not resume would begin anew for ever
-    lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts)
+    is_array = script.header.value("array") is not None or "SLURM_ARRAY_" in text
+    own = _ELEMENT if is_array else '"$SLURM_JOB_ID"'
+    lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts, own)
     if deaf is not None:
         lines.insert(first - 1, _PASSES_ON)
     at, added = behind_directives(script) - 1, []
@@ -180,9 +181,13 @@ def _in_background(last: str) -> str:
     return re.sub(r"[\s;]*\\?\s*$", "", last, count=1) + " &"
 
 
-def _around(launch: LaunchedProgram, command: list[str], restarts: int) -> list[str]:
+# The job's id of one element is that of the whole array, and would mean all of them.
+_ELEMENT = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"'
+
+
+def _around(launch: LaunchedProgram, command: list[str], restarts: int, own: str) -> list[str]:
     if launch.srun is not None:
-        passes_on = 'scancel --signal=USR1 "$SLURM_JOB_ID"'  # to all steps, and not to the batch shell
+        passes_on = f"scancel --signal=USR1 {own}"  # to all steps, and not to the batch shell
     elif launch.layers and launch.layers[0].name == "mpirun":
         passes_on = 'kill -USR1 "$training"'  # it passes the signal on to all ranks
     elif launch.launcher is not None and launch.launcher.name == "deepspeed":
@@ -197,6 +202,6 @@ def _around(launch: LaunchedProgram, command: list[str], restarts: int) -> list[
         *command[:-1],
         _in_background(command[-1]),
         *_WAITED[:-1],
-        f'[ -z "$asked" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -ge {restarts} ] || {_REQUEUE}',
+        f'[ -z "$asked" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -ge {restarts} ] || scontrol requeue {own}',
         _WAITED[-1],
     ]

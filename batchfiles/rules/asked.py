@@ -105,7 +105,7 @@ def logs(script: BatchScript) -> Iterator[Finding]:
         path = header.value(name)
         if not path or path.startswith("/dev/") or path.lower() == "none":  # sbatch takes it for /dev/null
             continue
-        folder = path.removeprefix("./").rpartition("/")[0]
+        folder = re.sub(r"^(?:\.\.?/)+(?=[^/]*$)|^(?:\./)+", "", path).rpartition("/")[0]
         if folder and not path.startswith(("/", "~", "$")) and not reported:
             reported = True
             yield Finding("log-folder-must-exist", header.line(name), f"{folder}/ must exist before sbatch")

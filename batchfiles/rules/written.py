@@ -350,16 +350,25 @@ def _means(name: str, other: str) -> bool:
 
 
 def _slurm_names(script: BatchScript, assigned: set[str], reported: set[str]) -> Iterator[Finding]:
+    is_array = script.header.value("array") is not None
     for number, line in enumerate(script.lines, 1):
         if line.lstrip().startswith("#") or re.match(r"\s*(?:echo|printf)\b", line):
             continue
         for name in re.findall(r"\$\{?(SLURM_\w+)(?=\b(?!:?[-+?]))", line):
             if name in _SLURM_VARIABLES or name in assigned or name in reported:
                 continue
-            near = next((known for known in sorted(_SLURM_VARIABLES) if is_typing_error(name, known)), None)
-            if near is not None:
+            near = [known for known in sorted(_SLURM_VARIABLES) if is_typing_error(name, known)]
+            if near:
                 reported.add(name)
-                yield Finding("unset-variable", number, f"Slurm sets no ${name}: ${near}?")
+                longer = [known for known in sorted(_SLURM_VARIABLES) if name in _without_a_word(known)]
+                of_array = [known for known in longer if is_array and "_ARRAY_" in known]
+                guess = " or ".join(f"${known}" for known in of_array or [*near, *longer])
+                yield Finding("unset-variable", number, f"Slurm sets no ${name}: {guess}?")
+
+
+def _without_a_word(name: str) -> set[str]:
+    words = name.split("_")
+    return {"_".join([*words[:at], *words[at + 1 :]]) for at in range(1, len(words))}
 
 
 def empty_programs(script: BatchScript) -> Iterator[Finding]:

@@ -246,7 +246,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "no-mem": [(without(RIGHT_JOB, "exclusive"), RIGHT_JOB), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH --mem-per-cpu=4G"), "exclusive"))],
     "no-time": [(without(RIGHT_JOB, "time="), without(job(RIGHT, "#SBATCH -t 5"), "time="))],
     "no-cpus": [(without(job("srun -K1 python train.py\n", tasks=16, nodes=1), "exclusive"), without(job("python train.py\n", tasks=16, nodes=1), "exclusive")), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH -c 8"), "exclusive"))],
-    "log-folder-must-exist": [(job(RIGHT, "#SBATCH --err logs/%j.err"), job(RIGHT, "#SBATCH --err=/dev/null"))],
+    "log-folder-must-exist": [(job(RIGHT, "#SBATCH --err logs/%j.err"), job(RIGHT, "#SBATCH --err=/dev/null")), (job(RIGHT, "#SBATCH --err ../logs/%j.err"), job(RIGHT, "#SBATCH --err=../../%j.err"))],
     "srun-loses-cpus": [
         (job("srun -N1 -n1 ray start --head --block &\npython train.py\n", "#SBATCH --cpus-per-task=8"), job("srun -N1 -n1 -c8 ray start --head --block &\npython train.py\n", "#SBATCH --cpus-per-task=8")),
         (job(RIGHT, "#SBATCH --cpus-per-task=8"), job(RIGHT.replace("srun", "srun -c 8"), "#SBATCH --cpus-per-task=8")),

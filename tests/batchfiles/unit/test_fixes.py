@@ -813,3 +813,65 @@ def test_several_lists_of_arguments_stay_lists() -> None:
     assert "rank-expanded-early" in codes(text.encode())
     after = mend(text, unsafe=False).after.decode()
     assert after.endswith('train.py \\"\\$@\\"" - "${a[@]}" \\\n  "${b[@]}"\n')
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "becomes"),
+    [
+        ("SLURM_TASK_ID", "#SBATCH --array=0-7", "SLURM_ARRAY_TASK_ID"),
+        ("SLURM_TASK_ID", "", "SLURM_TASK_ID"),  # the number of a process, or of an element?
+        ("SLURM_TASK_PDI", "", "SLURM_TASK_PID"),
+    ],
+)
+def test_a_name_of_slurms_that_is_near_several_is_not_guessed(name: str, array: str, becomes: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more=array) + f"python train.py --seed=${name}\n"
+    assert "unset-variable" in codes(text.encode())
+    assert f"--seed=${becomes}\n" in mend(text, unsafe=False).after.decode()
+
+
+@pytest.mark.parametrize("more", ["#SBATCH --array=0-7", "# sbatch --array=0-7: $SLURM_ARRAY_TASK_ID"])
+@pytest.mark.parametrize("start", ["python train.py", "srun --kill-on-bad-exit=1 python train.py"])
+def test_an_element_of_an_array_asks_for_itself_alone(more: str, start: str) -> None:
+    after = mend(FIRST.format(nodes=2, tasks=4, more=more) + start + "\n").after.decode()
+    own = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"'
+    assert f"scontrol requeue {own}\n" in after
+    assert '"$SLURM_JOB_ID"' not in after
+    assert (f"scancel --signal=USR1 {own}" in after) == start.startswith("srun")
+
+
+@pytest.mark.parametrize(
+    ("line", "stays"),
+    [
+        ("mkdir out-$SLURM_JOB_ID", True),
+        ("ln -s /data data", True),
+        ("mkdir --parents out", False),
+        ("ln -sfn /data data", False),
+        ("mkdir out || true", False),
+    ],
+)
+def test_set_e_is_no_cure_above_what_works_once(line: str, stays: bool) -> None:
+    text = f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{line}\npython train.py\ndate\n"
+    after = mend(text).after.decode()
+    assert ("set -eo pipefail" not in after) == stays
+    assert "exit-code-lost" in codes(text.encode()) - codes(after.encode())
+
+
+def test_one_launcher_a_node_has_the_cpus_of_all_tasks() -> None:
+    for own in ("", "--cpus-per-task=$SLURM_CPUS_PER_TASK "):
+        body = f"srun -K1 {own}torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$A:$B t.py\n"
+        text = FIRST.format(nodes=2, tasks=4, more="#SBATCH --cpus-per-task=6") + "A=$(cat a)\nB=$(cat b)\n" + body
+        after = mend(text, unsafe=False).after.decode()
+        assert "--ntasks-per-node=1 --cpus-per-task=$((4*SLURM_CPUS_PER_TASK)) -K1 torchrun " in after
+
+
+def test_a_port_that_the_environment_may_give_stays_one() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + 'export MASTER_PORT="${MASTER_PORT:-29500}"\n'
+    text += "srun -K1 torchrun --nnodes=2 --nproc-per-node=4 --master-port=$MASTER_PORT t.py\n"
+    assert 'MASTER_PORT="${MASTER_PORT:-$((20000' in mend(text, unsafe=False).after.decode()
+
+
+def test_every_training_of_several_gives_the_job_its_code() -> None:
+    text = "#!/bin/bash\n#SBATCH --gres=gpu:1\nls\npython train.py 1\npython train.py \\\n  2\npython train.py 3\n"
+    after = mend(text).after.decode()
+    assert after.count("|| failed=$?\n") == 3
+    assert after.endswith('exit "${failed:-$?}"\n')
