@@ -126,8 +126,9 @@ def _waited(script: BatchScript, one: Finding) -> str | None:
     return with_line(
         script,
         one.line,
-        f"{kept}{space}while kill -0 {process} 2>/dev/null; do  # a trap ends wait, and not the training\n"
-        f'{space}  wait {process} && code=0 || code=$?\n{space}done\n{space}(exit "${{code:-0}}")',
+        f"{kept}{space}# A trap ends wait, and not the training.\n"
+        f"{space}while wait {process} && code=0 || code=$?; kill -0 {process} 2>/dev/null; do :; done\n"
+        f'{space}(exit "${{code:-0}}")',
     )
 
 
@@ -242,6 +243,9 @@ def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
     nodes = [each for each in nodes_of(script.root, *kinds) if each.start_point.row + 1 == launch.line]
     if not nodes or b"<<" in (nodes[0].text or b"") or any(text_of(one).startswith("exit") for one in last):
         return None
+    behind = script.raw[nodes[0].end_byte :].decode(errors="replace").split("\n")
+    if "$?" in behind[0] + next((line for line in behind[1:] if line.strip()), ""):
+        return None  # it would read the code of the assignment
     kept = spliced(script, nodes[0].end_byte, nodes[0].end_byte, " || failed=$?")
     return None if kept is None else kept.rstrip("\n") + '\nexit "${failed:-$?}"\n'
 
@@ -388,9 +392,6 @@ def _on_each_node(script: BatchScript, one: Finding) -> str | None:
 def _ended_above(script: BatchScript, one: Finding) -> str | None:
     above = script.lines[one.line - 2]
     return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
-
-
-_LONG_DASH = re.compile("(?<![\\w-])[\u2010-\u2015\u2212]+(?=[A-Za-z][\\w-])")
 
 
 def _with_blanks(script: BatchScript, one: Finding) -> str | None:

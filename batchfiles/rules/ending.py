@@ -132,7 +132,8 @@ def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) ->
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
     elsewhere = [one for one in script.launches if _starts_elsewhere(one)]
-    work = script.living or script.training or elsewhere or [one for one in script.work if not one.command.within]
+    others = [one for one in script.work if not one.command.within and not one.command.background]
+    work = script.living or script.training or elsewhere or others
     main = [launch for launch in work if not launch.is_beside] or work
     main = [launch for launch in main if not launch.outermost.command.background] or main
     unknown = {one.line for one in not_commands(script)}  # which end with 127
