@@ -46,7 +46,9 @@ exit "$code"
 '"""
 _NAMES = ("code", "training", "asked", "pass_on_usr1")
 _READS_NAMES = re.compile(rf"\$\{{?[#!]?(?:{'|'.join(_NAMES)})\b")
-_RESUMES = re.compile(r"(?im)^[^#\n]*(?<![a-z])(?:resum|restart|restor)")  # most programs that save do not begin from it
+_RESUMES = re.compile(
+    r"(?im)^[^#\n]*(?<![a-z])(?:resum|restart|restor)"
+)  # most programs that save do not begin from it
 _REQUEUE = 'scontrol requeue "$SLURM_JOB_ID"'
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 

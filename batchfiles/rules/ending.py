@@ -265,10 +265,18 @@ def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
         return
     waits = [one for one in script.named("wait") if not one.inside("handler", "substitution", "called")]
     ends_script = bool(waits) and "e" in waits[0].options and not waits[0].inside(*_TESTED)
-    if len(waits) == 1 and (ends_script or not waits[0].inside("loop", "endless")):
+    if len(waits) == 1 and (
+        ends_script or not (waits[0].inside("loop", "endless") or _is_tested_again(script, waits[0]))
+    ):
         then = "set -e ends the script there" if ends_script else "the script goes on"
         text = f"the trap for {_signal(trap.words[2].text)} (line {trap.line}) ends it, and {then}"
         yield found("wait-interrupted", waits[0], text)
+
+
+def _is_tested_again(script: BatchScript, wait: ShellCommand) -> bool:
+    """Return whether a wait is in the test of a loop: while wait …; kill -0 …; do :; done."""
+    loops = nodes_of(script.root, "while_statement") if wait.inside("condition") and not wait.source else ()
+    return any(loop.start_point.row < wait.line <= loop.end_point.row + 1 for loop in loops)
 
 
 _TESTED = {"condition", "not", "and", "or"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -816,13 +815,6 @@ def test_several_lists_of_arguments_stay_lists() -> None:
     assert after.endswith('train.py \\"\\$@\\"" - "${a[@]}" \\\n  "${b[@]}"\n')
 
 
-def test_the_recipe_keeps_the_code_of_a_training_that_has_ended_before_it_waits() -> None:
-    after = mend(FIRST.format(nodes=1, tasks=1, more="") + "python train.py\n").after.decode()
-    waits = after[after.index("training=$!") : after.index("\n[ -z")].replace("training=$!", "")
-    ended = f"(exit 3) & training=$!\nwhile kill -0 $training 2>/dev/null; do :; done\n{waits}\nexit $code\n"
-    assert subprocess.run(["bash", "-c", ended], check=False).returncode == 3
-
-
 @pytest.mark.parametrize("own", ["code=data.zip\nunzip $code", "echo ${asked:-no}", "export training=1"])
 def test_a_file_with_a_variable_of_the_recipes_names_gets_no_recipe(own: str) -> None:
     after = mend(f"{FIRST.format(nodes=1, tasks=1, more='')}{own}\npython train.py\n").after
@@ -838,3 +830,10 @@ def test_a_code_that_the_next_line_reads_is_left_to_it() -> None:
     text = FIRST.format(nodes=1, tasks=1, more="").replace("set -eo pipefail\n", "")
     after = mend(text + 'time srun python train.py\necho "finished: $?"\n').after
     assert b"failed=$?" not in after
+
+
+def test_the_place_to_meet_is_written_behind_the_commands_own_variables() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "FOO=1 srun torchrun --nnodes=2 --nproc-per-node=4 train.py\n"
+    after = mend(text)
+    assert b"torchrun --rdzv-backend=c10d --rdzv-endpoint=" in after.after
+    assert "addr-localhost" not in codes(after.after)
