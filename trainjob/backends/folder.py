@@ -10,8 +10,9 @@ import errno
 import os
 import shutil
 import stat
+import struct
 import sys
-from importlib.util import cache_from_source
+from importlib.util import MAGIC_NUMBER, cache_from_source
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # What `share` in a cluster file gives a run directory. Only its owner ever writes in it.
 MODES = {"none": 0o700, "group": 0o750, "all": 0o755}
+_32_BITS = 0xFFFFFFFF
 
 
 class FolderError(UserError):
@@ -142,23 +144,29 @@ def _copy_package(source: Path, target: Path, *, compiled: bool) -> None:
             bytecode = _bytecode(entry) if compiled and entry.name.endswith(".py") else None
             if bytecode is not None:
                 (target / "__pycache__").mkdir(exist_ok=True)
-                projects.copy_file(Path(bytecode), target / "__pycache__" / os.path.basename(bytecode))
+                (target / "__pycache__" / os.path.basename(cache_from_source(entry.path))).write_bytes(bytecode)
 
 
-def _bytecode(module: os.DirEntry[str]) -> str | None:
-    """Return the file that this release of Python reads in place of `module`; None where none is kept.
+def _bytecode(module: os.DirEntry[str]) -> bytes | None:
+    """Return what this release of Python reads in place of `module`; None where it can be neither read nor made.
 
-    Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from.
+    Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from:
+    the first sixteen bytes say so. Without it a rank compiles the module, so nothing here is an error.
     """
-    path = cache_from_source(module.path, optimization="")
-    with contextlib.suppress(OSError):
-        if os.path.exists(path) and os.stat(path).st_mtime >= module.stat().st_mtime:
-            return path
-        if os.access(os.path.dirname(module.path), os.W_OK) and not sys.dont_write_bytecode:
+    with contextlib.suppress(OSError, NotImplementedError):
+        status = module.stat()
+        begins = MAGIC_NUMBER + struct.pack("<3I", 0, int(status.st_mtime) & _32_BITS, status.st_size & _32_BITS)
+        kept = Path(cache_from_source(module.path, optimization=""))
+        with contextlib.suppress(OSError):
+            content = kept.read_bytes()
+            if content.startswith(begins):
+                return content
+        if os.access(kept.parent.parent, os.W_OK) and not sys.dont_write_bytecode:
             import py_compile  # once after each installation
 
-            py_compile.compile(module.path, path, optimize=0, quiet=2)
-            return path
+            timestamp = py_compile.PycInvalidationMode.TIMESTAMP
+            made = py_compile.compile(module.path, str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
+            return None if made is None else Path(made).read_bytes()
     return None
 
 

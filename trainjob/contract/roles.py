@@ -65,7 +65,7 @@ _KEYS: Dict[str, Tuple[Callable[[Any], bool], str, str]] = {
     "ray": (lambda value: isinstance(value, bool), "true or false", "true"),
     "ready": (
         lambda value: isinstance(value, str) and _READY.fullmatch(value) is not None,
-        "how others see that they can start",
+        "what tells others that they can start",
         '"http://{host}:{port}/health", "{host}:{port}" or file:NAME',
     ),
     "ready_timeout_s": (lambda value: isinstance(value, (int, float)) and value > 0, "seconds, more than 0", "600"),
@@ -78,6 +78,8 @@ def _refuse_misfit(name: str, key: str, value: object) -> None:
     fits, expected, example = _KEYS[key]
     if not fits(value):
         shown = "missing" if value is None else repr(value)
+        if key == "needs" and isinstance(value, str):
+            example = "[%s]" % value
         raise RuleError("%s.%s is %s, expected %s" % (name, key, shown, expected), "write %s: %s" % (key, example))
 
 

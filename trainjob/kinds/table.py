@@ -1,4 +1,4 @@
-"""The table of kinds: a new kind is a module and a row. And the cluster and the job of a run, from its job.json."""
+"""The table of kinds: a new kind is a module or a value, and a row. And a run's cluster and job, from its job.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Protocol):
-    """One kind of cluster. The modules in the table fit this Protocol, and load `render` with the first rendering."""
+    """One kind of cluster. What stands in the table fits this Protocol, and load `render` with the first rendering."""
 
     MODEL: type[Cluster]  # the keys of its cluster file, and its facts
     DRAFT: str  # the catalog's file from which `cluster init --kind` drafts

@@ -66,7 +66,7 @@ def charge_of(
         found = [limit for limit in found if not limit.counts(paid_by)]
         devices = devices if found else 0
     hours = sum(_held(one) * _longest_s(one, left_s) / 3600 for one in every) if devices else 0.0
-    starts = requests[0].job.max_attempts if cluster.has_scheduler else 1
+    starts = requests[0].job.max_attempts if devices and cluster.has_scheduler else 1
     payer = None if paid_by is None else str(paid_by)
     return Charge(device, devices, hours, starts, name, str(project), found, paid_by=payer)
 

@@ -52,8 +52,9 @@ def test_without_a_step_the_script_says_how_it_is_called(bash: Bash) -> None:
     assert "srun --jobid=JOB --overlap" in ended.err
 
 
-def test_a_job_whose_nodes_are_gone_is_no_allocation(bash: Bash) -> None:
-    bash.program("scontrol", f"echo '{SHOWN.replace('n[1-3]', '(null)')}'")
+@pytest.mark.parametrize("nodes", ["(null)", ""])
+def test_a_job_whose_nodes_are_gone_is_no_allocation(bash: Bash, nodes: str) -> None:
+    bash.program("scontrol", f"echo '{SHOWN.replace('n[1-3]', nodes)}'")
     ended = bash.run("sleep() { :; }\njob=7\nshown_allocation", **STEP)
     assert (ended.code, ended.out) == (1, "")
     assert "the controller has not shown job 7, whose nodes this run takes" in ended.err

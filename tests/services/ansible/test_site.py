@@ -186,6 +186,11 @@ def test_the_second_run_changes_nothing(second: Any) -> None:
     assert second.code == 0, second.output + second.errors
     found = second.json
     assert (found["ok"], found["changed"], found["failures"]) == (True, 0, [])
+    done = dict.fromkeys(("sdk_venv", "horovod", "pod_hosts", "dataset"), "ok")
+    assert {host: {role: roles[role] for role in done} for host, roles in found["hosts"].items()} == {
+        "node1": done,
+        "node2": done,
+    }
 
 
 def test_a_host_that_is_down_is_named_and_the_others_finish(second: Any, administrator: Any, site: Any) -> None:

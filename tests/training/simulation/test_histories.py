@@ -39,6 +39,9 @@ def simulated(*words: str) -> subprocess.CompletedProcess[str]:
         ("--seeds", "20", "--first", "2000", "--about", "old bytes"),
         ("--seeds", "20", "--about", "requests to stop"),
         ("--seeds", "15", "--about", "a rank fails on one of several nodes"),
+        pytest.param(("--seeds", "100", "--first", "61"), marks=pytest.mark.full),
+        pytest.param(("--seeds", "40", "--first", "2020", "--about", "old bytes"), marks=pytest.mark.full),
+        pytest.param(("--seeds", "40", "--first", "21", "--about", "requests to stop"), marks=pytest.mark.full),
     ],
     ids=" ".join,
 )

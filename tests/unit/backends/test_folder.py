@@ -7,7 +7,7 @@ import os
 import shutil
 import struct
 import sys
-from importlib.util import MAGIC_NUMBER, source_from_cache
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_from_cache
 from pathlib import Path
 
 import pytest
@@ -40,12 +40,30 @@ def test_ranks_compile_nothing_of_it_again(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     code = create(tmp_path / "run", RENDERED, None, None).code
     compiled = [code / name for name in everything_below(code) if name.endswith(".pyc")]
-    assert code / "trainjob/launch/__pycache__" in {path.parent for path in compiled}
+    ours = [path for name in ("contract", "records", "launch") for path in (code / "trainjob" / name).rglob("*.py")]
+    assert {Path(source_from_cache(path)) for path in compiled} == set(ours)
     for path in compiled:
         source = Path(source_from_cache(path)).stat()
         # By these, Python knows for what it was compiled.
         times = (int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
         assert struct.unpack("<4sIII", path.read_bytes()[:16]) == (MAGIC_NUMBER, 0, *times)
+
+
+@pytest.mark.parametrize("kept", [b"of another source", None], ids=["stale", "unreadable"])
+def test_bytecode_that_python_would_not_read_is_made_anew_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes | None
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write(tmp_path, "module.py", text="x = 1\n")
+    path = Path(cache_from_source(tmp_path / "module.py"))
+    path.parent.mkdir()
+    if kept is None:
+        path.mkdir()  # root may read any file
+    else:
+        path.write_bytes(kept)
+    (entry,) = (one for one in os.scandir(tmp_path) if one.name == "module.py")
+    made = folder._bytecode(entry)
+    assert (made is not None and made.startswith(MAGIC_NUMBER)) == (kept is not None)
 
 
 def test_an_empty_folder_can_be_taken(tmp_path: Path) -> None:

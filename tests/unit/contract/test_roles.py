@@ -57,7 +57,10 @@ def test_servers_start_after_those_that_they_need() -> None:
         ({"a": SERVER, "train": {"needs": ["b"]}}, "train needs b, which is no other role: it can need a"),
         ({"server": {"ready": "{host}:{port}"}, "train": TRAIN}, "server.command is missing"),
         ({"server": {**SERVER, "command": "python serve.py"}, "train": TRAIN}, "server.command is 'python serve.py'"),
-        ({"server": SERVER, "train": {**TRAIN, "needs": "server"}}, "train.needs is 'server', expected names of roles"),
+        (
+            {"server": SERVER, "train": {**TRAIN, "needs": "server"}},
+            "train.needs is 'server', expected names of roles: write needs: [server]",
+        ),
         ({"server": {"command": ["x"]}, "train": TRAIN}, "server.ready is missing"),
         ({"server": {**SERVER, "ready": "sleep 60"}, "train": TRAIN}, "server.ready is 'sleep 60'"),
         ({"server": {**SERVER, "ready": "http://{host}:{port}/é"}, "train": TRAIN}, "server.ready is 'http:"),

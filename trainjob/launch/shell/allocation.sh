@@ -55,7 +55,7 @@ shown_allocation() {
     if ((tries > 0)); then sleep 2; fi
     # The number of an array shows all its elements, one of which has this number itself.
     shown=$'\n'$(show_job)
-    if [[ "$shown" =~ $'\n'"JobId=$job "[^$'\n']*' NodeList='[^\($'\n'][^$'\n']* ]]; then
+    if [[ "$shown" =~ $'\n'"JobId=$job "[^$'\n']*' NodeList='[^\ \($'\n'][^$'\n']* ]]; then
       printf '%s\n' "${BASH_REMATCH[0]#?}"
       return 0
     fi
