@@ -36,7 +36,6 @@ from trainjob.contract.programs.secret_names import holds_secret, is_secret_vari
 
 _OF_FILES = ("mkdir", "touch", "rm", "cp", "mv", "ln", "tar", "unzip", "rsync", "chmod", "make", "ls", "cat")
 _OF_THE_SHELL = ("", "cd", "pushd", "popd", "set", "read")
-_FILE = re.compile(r"/|\.[A-Za-z]\w{0,5}$")
 _FUNCTION = re.compile(r"function\s|[\w-]+\s*\(\)")
 # What does the same in each folder: commands, and files of sites.
 _ANYWHERE = re.compile(

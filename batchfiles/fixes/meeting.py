@@ -86,8 +86,6 @@ def has_a_line_a_node(script: BatchScript) -> bool:
 
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
-    if re.match(r"\s*(?:export\s+)?\w+=", line):
-        return _first_host(script, one)
     endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{PORT}"'
     if "without --master-addr" in one.text:
         if has_a_line_a_node(script):
@@ -95,6 +93,8 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
         return replaced(TORCHRUN, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
     if "without --rdzv-endpoint" in one.text:
         return replaced(r"(--rdzv[-_]backend[= ]c10d)", rf"\1 {endpoint}")(script, one)
+    if re.match(r"\s*(?:export\s+)?\w+=", line):
+        return _first_host(script, one)
     return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", FIRST_HOST)(script, one)
 
 

@@ -121,6 +121,7 @@ _HIDING = frozenset(
     (
         *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
         *("directive-cut", "broken-continuation", "unset-variable", "command-not-found", "sbatch-of-a-program"),
+        "argument-swallowed",
     )
 )
 

@@ -126,8 +126,9 @@ def _waited(script: BatchScript, one: Finding) -> str | None:
     return with_line(
         script,
         one.line,
-        f"{kept}{space}while kill -0 {process} 2>/dev/null; do  # a trap ends wait, and not the training\n"
-        f'{space}  wait {process} && code=0 || code=$?\n{space}done\n{space}(exit "${{code:-0}}")',
+        f"{kept}{space}# A trap ends wait, and not the training.\n"
+        f"{space}while wait {process} && code=0 || code=$?; kill -0 {process} 2>/dev/null; do :; done\n"
+        f'{space}(exit "${{code:-0}}")',
     )
 
 
@@ -174,7 +175,7 @@ _IS_ONCE = re.compile(r"(?:mkdir(?!.*\s(?:-\w*p|--parents))|ln(?!.*\s(?:-\w*f|--
 
 def _may_fail(command: ShellCommand) -> bool:
     """Return whether a command may fail in a file that is right."""
-    if {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
+    if command.name in (":", "true") or {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
         return False
     return "loop" in command.within or bool(_ANSWERS.fullmatch(command.name) or _IS_ONCE.match(command.text))
 
@@ -257,7 +258,11 @@ def _behind(script: BatchScript, launch: LaunchedProgram) -> int | None:
         return None
     nodes = nodes_of(script.root, "command", "redirected_statement")
     node = next((each for each in nodes if each.start_point.row + 1 == launch.line), None)
-    return None if node is None or b"<<" in (node.text or b"") else node.end_byte
+    if node is None or b"<<" in (node.text or b""):
+        return None
+    behind = script.raw[node.end_byte :].decode(errors="replace").split("\n")
+    reads = "$?" in behind[0] + next((line for line in behind[1:] if line.strip()), "")  # that of the assignment
+    return None if reads else node.end_byte
 
 
 def _each_waited(script: BatchScript, waits: int, trainings: list[ShellCommand]) -> str | None:
@@ -267,9 +272,11 @@ def _each_waited(script: BatchScript, waits: int, trainings: list[ShellCommand])
     lines = list(script.lines)
     space = lines[waits - 1][: lines[waits - 1].index("wait")]
     lines[waits - 1] = f'{space}for each in "${{started[@]}}"; do wait "$each" || failed=$?; done'
+    if others or any(one.name == "started" for one in script.assignments):
+        return None
     for row in reversed(rows):
         ends = [node.end_point.row for node in script.root.children if node.start_point.row + 1 == row]
-        if others or rows.count(row) > 1 or not ends or not lines[ends[0]].rstrip().endswith("&"):
+        if rows.count(row) > 1 or not ends or not lines[ends[0]].rstrip().endswith("&"):
             return None
         lines.insert(ends[0] + 1, 'started+=("$!")')
     if any(one.piped_into and "pipefail" not in one.options for one in trainings):
@@ -419,9 +426,6 @@ def _on_each_node(script: BatchScript, one: Finding) -> str | None:
 def _ended_above(script: BatchScript, one: Finding) -> str | None:
     above = script.lines[one.line - 2]
     return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
-
-
-_LONG_DASH = re.compile("(?<![\\w-])[\u2010-\u2015\u2212]+(?=[A-Za-z][\\w-])")
 
 
 def _with_blanks(script: BatchScript, one: Finding) -> str | None:

@@ -13,9 +13,8 @@ from trainjob.contract.programs.helpers import SHELLS
 
 _WAITED = (
     "training=$!",
-    'while kill -0 "$training" 2>/dev/null; do  # a trap ends wait, and not the training',
-    '  wait "$training" && code=0 || code=$?',
-    "done",
+    "# A trap ends wait, and not the training.",
+    'while wait "$training" && code=0 || code=$?; kill -0 "$training" 2>/dev/null; do :; done',
     '(exit "${code:-0}")',
 )
 # A step's task that starts the command behind it, and passes USR1 on. With control groups Slurm signals the task alone,
@@ -45,7 +44,11 @@ while [ "$again" ]; do
 done
 exit "$code"
 '"""
-_RESUMES = re.compile(r"(?im)^[^#\n]*(?:resum|restart|restor)")  # most programs that save do not begin from it
+_NAMES = ("code", "training", "asked", "pass_on_usr1")
+_READS_NAMES = re.compile(rf"\$\{{?[#!]?(?:{'|'.join(_NAMES)})\b")
+_RESUMES = re.compile(
+    r"(?im)^[^#\n]*(?<![a-z])(?:resum|restart|restor)"
+)  # most programs that save do not begin from it
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
 
@@ -145,6 +148,9 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
+    """Return the training, if it is the only one, and the file itself has no variable of the recipe's names."""
+    if any(one.name in _NAMES for one in script.assignments) or _READS_NAMES.search("\n".join(script.lines)):
+        return None
     every = script.living
     living = [launch for launch in every if not launch.is_beside] or every
     outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}

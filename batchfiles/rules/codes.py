@@ -29,8 +29,8 @@ class Code(NamedTuple):
 
 
 _TIME_LIMIT = (
-    "trainjob doctor --unsafe-fixes --fix writes it: --signal=B:USR1@120, a trap that passes the signal on to the training, a wait that is "
-    "repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming)."
+    "trainjob doctor --unsafe-fixes --fix writes it where the training is one plain command of the batch shell: --signal=B:USR1@120, "
+    "a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming)."
 )
 _ERRORS = {
     "nnodes-missing": (
@@ -59,7 +59,7 @@ _ERRORS = {
     ),
     "trap-deferred": (
         "bash runs a trap only when the command in the foreground has ended: here, after the training.",
-        "Start the command with & and wait for it, again when the trap has ended wait: srun … & PID=$!; while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
+        "Start the command with & and wait for it, again when the trap has ended wait: srun … & PID=$!; while wait $PID && code=0 || code=$?; kill -0 $PID 2>/dev/null; do :; done",
     ),
     "more-processes-than-gpus": (
         "More processes are started on a node than it has GPUs for: two share one, or the last ones find none.",
@@ -151,7 +151,7 @@ _ERRORS = {
     ),
     "wait-interrupted": (
         "A trap ends wait with 128 + the number of the signal. The script continues, or set -e ends it, while the training still saves, and Slurm kills the training with it.",
-        "Wait again until it has ended: while kill -0 $PID 2>/dev/null; do wait $PID && code=0 || code=$?; done",
+        "Wait again until it has ended: while wait $PID && code=0 || code=$?; kill -0 $PID 2>/dev/null; do :; done",
     ),
     "mpirun-beyond-tasks": (
         'Open MPI takes one slot a task of the job, and refuses to start more processes: "There are not enough slots available".',

@@ -132,7 +132,9 @@ def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) ->
 def exit_code(script: BatchScript) -> Iterator[Finding]:
     """Find exit codes of the training that don't become the job's."""
     elsewhere = [one for one in script.launches if _starts_elsewhere(one)]
-    work = script.living or script.training or elsewhere or [one for one in script.work if not one.command.within]
+    is_waited = any(script.named("wait"))
+    others = [one for one in script.work if not one.command.within and (is_waited or not one.command.background)]
+    work = script.living or script.training or elsewhere or others
     main = [launch for launch in work if not launch.is_beside] or work
     main = [launch for launch in main if not launch.outermost.command.background] or main
     unknown = {one.line for one in not_commands(script)}  # which end with 127
@@ -264,10 +266,18 @@ def interrupted_waits(script: BatchScript) -> Iterator[Finding]:
         return
     waits = [one for one in script.named("wait") if not one.inside("handler", "substitution", "called")]
     ends_script = bool(waits) and "e" in waits[0].options and not waits[0].inside(*_TESTED)
-    if len(waits) == 1 and (ends_script or not waits[0].inside("loop", "endless")):
+    if len(waits) == 1 and (
+        ends_script or not (waits[0].inside("loop", "endless") or _is_tested_again(script, waits[0]))
+    ):
         then = "set -e ends the script there" if ends_script else "the script goes on"
         text = f"the trap for {_signal(trap.words[2].text)} (line {trap.line}) ends it, and {then}"
         yield found("wait-interrupted", waits[0], text)
+
+
+def _is_tested_again(script: BatchScript, wait: ShellCommand) -> bool:
+    """Return whether a wait is in the test of a loop: while wait …; kill -0 …; do :; done."""
+    loops = nodes_of(script.root, "while_statement") if wait.inside("condition") and not wait.source else ()
+    return any(loop.start_point.row < wait.line <= loop.end_point.row + 1 for loop in loops)
 
 
 _TESTED = {"condition", "not", "and", "or"}

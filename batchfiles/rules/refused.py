@@ -173,6 +173,6 @@ def unknown_options(script: BatchScript) -> Iterator[Finding]:
 
 
 def _refused_letter(one: Directive) -> tuple[str, str] | None:
-    if one.spelled.startswith("-"):
+    if one.spelled.startswith("-") and len(one.spelled) > 1:
         return f"{one.spelled} has one dash: sbatch reads it as -{one.spelled[1]}", one.name
     return None if one.spelled in SHORT["sbatch"] else (f"sbatch has no option -{one.spelled}", "")

@@ -81,3 +81,10 @@ def test_shellcheck_has_nothing_to_say_of_a_mended_file(needs: Callable[[str], P
         capture_output=True,
     )
     assert said.stdout == ""
+
+
+def test_the_code_of_a_training_that_ended_before_the_wait_is_the_jobs() -> None:
+    after = mended_with("python train.py")
+    waits = after[after.index("training=$!") : after.index("\n[ -z")].removeprefix("training=$!\n")
+    ended = f"(exit 3) & training=$!\nwhile kill -0 $training 2>/dev/null; do :; done\n{waits}\nexit ${{code:-0}}\n"
+    assert subprocess.run(["bash", "-c", ended], check=False).returncode == 3

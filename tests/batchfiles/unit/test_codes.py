@@ -953,3 +953,22 @@ def test_torchrun_on_each_node_that_says_so_is_no_missing_option() -> None:
 def test_hosts_of_a_job_that_has_every_node_may_be_named(nodes: int, is_found: bool) -> None:
     text = job("export MASTER_ADDR=gpu01\nsrun -K1 python train.py\n", tasks=4)
     assert ("hosts-by-name" in {one.code for one in found(text, SiteFacts(nodes=nodes))}) is is_found
+
+
+def test_a_wait_that_a_loop_repeats_before_it_looks_is_right() -> None:
+    loop = "while wait $PID && code=0 || code=$?; kill -0 $PID 2>/dev/null; do :; done\nexit $code\n"
+    text = job(f"trap 'kill -USR1 $PID' USR1\nsrun -K1 python train.py &\nPID=$!\n{loop}", BATCH_SIGNAL, nodes=1)
+    for each in (text, without(text, "set -eo")):
+        wrong = {"trap-deferred", "wait-interrupted", "nothing-waits", "exit-code-lost"}
+        assert not wrong & {one.code for one in found(each)}
+
+
+def test_three_dashes_are_no_option() -> None:
+    text = RIGHT_JOB.replace("#SBATCH", "#SBATCH ---\n#SBATCH", 1)
+    assert [one.line for one in found(text) if one.code == "no-such-option"] == [2]
+
+
+def test_what_is_left_in_the_background_has_no_code_to_lose() -> None:
+    said = {one.code for one in found(job("nohup bash run.sh >log 2>&1 &\n"))}
+    assert "nothing-waits" in said
+    assert "exit-code-lost" not in said

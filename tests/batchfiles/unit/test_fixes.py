@@ -875,3 +875,27 @@ def test_every_training_of_several_gives_the_job_its_code() -> None:
     after = mend(text).after.decode()
     assert after.count("|| failed=$?\n") == 3
     assert after.endswith('exit "${failed:-$?}"\n')
+
+
+@pytest.mark.parametrize("own", ["code=data.zip\nunzip $code", "echo ${asked:-no}", "export training=1"])
+def test_a_file_with_a_variable_of_the_recipes_names_gets_no_recipe(own: str) -> None:
+    after = mend(f"{FIRST.format(nodes=1, tasks=1, more='')}{own}\npython train.py\n").after
+    assert b"training=$!" not in after
+
+
+def test_a_part_of_a_word_does_not_speak_of_resuming() -> None:
+    after = mend(f"{FIRST.format(nodes=1, tasks=1, more='')}python /purestorage/train.py --presumed\n").after
+    assert b"-ge 1 ]" in after
+
+
+def test_a_code_that_the_next_line_reads_is_left_to_it() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="").replace("set -eo pipefail\n", "")
+    after = mend(text + 'time srun python train.py\necho "finished: $?"\n').after
+    assert b"failed=$?" not in after
+
+
+def test_the_place_to_meet_is_written_behind_the_commands_own_variables() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "FOO=1 srun torchrun --nnodes=2 --nproc-per-node=4 train.py\n"
+    after = mend(text)
+    assert b"torchrun --rdzv-backend=c10d --rdzv-endpoint=" in after.after
+    assert "addr-localhost" not in codes(after.after)
