@@ -10,13 +10,10 @@ from trainjob.contract.errors import UserError
 from trainjob.observe import index
 from trainjob.observe.seen import look
 from trainjob.records import submission as submissions
-from trainjob.records.files import DamagedError, read_small
 
 LAST = "last"
 # As long as the longest job of any site.
 _WITHIN_S = 31 * 86_400.0
-# In submission.json: to look for it is quick, and to parse what thousands of runs have is not.
-_HOLDS_NODES = b'"holds_nodes": true'
 
 
 def jobs(cluster: str) -> dict[str, Path]:
@@ -26,10 +23,7 @@ def jobs(cluster: str) -> dict[str, Path]:
     """
     found = []
     for paths in index.recent(_WITHIN_S):
-        try:
-            one = submissions.read(paths) if _HOLDS_NODES in read_small(paths.submission) else None
-        except (OSError, DamagedError):
-            continue
+        one = submissions.read(paths) if submissions.may_hold_nodes(paths) else None
         if one is None or not one.holds_nodes or one.cluster != cluster or one.native is None:
             continue
         state, _ = look(paths, one).state_with(None)

@@ -10,7 +10,15 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from trainjob.contract.paths import ELEMENTS, ROLES, RunPaths
 from trainjob.records import typed
-from trainjob.records.files import DamagedError, json_bytes, read_json, remove_if_there, write_atomically, write_json
+from trainjob.records.files import (
+    DamagedError,
+    json_bytes,
+    read_json,
+    read_small,
+    remove_if_there,
+    write_atomically,
+    write_json,
+)
 
 # What a back end needs to find a run again; only that back end reads its keys. For one element of an array the key
 # ELEMENT is added to that of the whole run. SBATCH_MESSAGES is what sbatch printed besides the job's id.
@@ -106,6 +114,14 @@ def load(paths: RunPaths, whole: Optional[Submission] = None) -> Optional[Submis
         original = _original(submission, paths)
         return submission if original is None else submission.replace(native=None, remote=None, copy_of=original)
     return None
+
+
+def may_hold_nodes(paths: RunPaths) -> bool:
+    """Return whether a run may be a reservation: quick, where thousands of submissions would take long to parse."""
+    try:
+        return b'"holds_nodes": true' in read_small(paths.submission)
+    except (OSError, DamagedError):
+        return False
 
 
 def _refuse_odd(submission: Submission, paths: RunPaths) -> None:

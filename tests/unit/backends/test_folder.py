@@ -17,6 +17,7 @@ from tests.support.submit_cases import everything_below, write
 from tests.support.told_machine import ToldMachine
 from trainjob.backends import folder
 from trainjob.backends.folder import create
+from trainjob.contract import package
 from trainjob.contract.errors import UserError
 
 
@@ -49,21 +50,22 @@ def test_ranks_compile_nothing_of_it_again(tmp_path: Path, monkeypatch: pytest.M
         assert struct.unpack("<4sIII", path.read_bytes()[:16]) == (MAGIC_NUMBER, 0, *times)
 
 
-@pytest.mark.parametrize("kept", [b"of another source", None], ids=["stale", "unreadable"])
+@pytest.mark.parametrize("is_stale", [True, False], ids=["stale", "unreadable"])
 def test_bytecode_that_python_would_not_read_is_made_anew_or_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bytes | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stale: bool
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    write(tmp_path, "module.py", text="x = 1\n")
-    path = Path(cache_from_source(tmp_path / "module.py"))
-    path.parent.mkdir()
-    if kept is None:
-        path.mkdir()  # root may read any file
+    installed = shutil.copytree(package.folder(), tmp_path / "trainjob", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(package, "folder", lambda: installed)
+    kept = Path(cache_from_source(installed / "contract/clock.py"))
+    kept.parent.mkdir()
+    if is_stale:
+        kept.write_bytes(b"of another source")
     else:
-        path.write_bytes(kept)
-    (entry,) = (one for one in os.scandir(tmp_path) if one.name == "module.py")
-    made = folder._bytecode(entry)
-    assert (made is not None and made.startswith(MAGIC_NUMBER)) == (kept is not None)
+        kept.mkdir()  # root may read any file
+    made = create(tmp_path / "run", RENDERED, None, None).code / "trainjob/contract/__pycache__" / kept.name
+    assert made.is_file() == is_stale
+    assert not is_stale or made.read_bytes().startswith(MAGIC_NUMBER)
 
 
 def test_an_empty_folder_can_be_taken(tmp_path: Path) -> None:
