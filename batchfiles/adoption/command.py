@@ -74,9 +74,9 @@ def run_of(
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
-    if re.fullmatch(r"[\w.][\w./-]*/bin/\w[\w.]*", words[0].text):
+    if (own := _OF_VIRTUALENV.fullmatch(words[0].value.written)) is not None:
         # The copy of a project has no virtualenv.
-        words = [Word(Value(f"{place.base}/{words[0].text.removeprefix('./')}"), words[0].source), *words[1:]]
+        words = [Word(Value(f"{place.base}/{own[1]}"), words[0].source), *words[1:]]
     around = _around_shells(launch)
     needs_shell = bool(inner or (around and launch.launcher is not None))
     if not inner:
@@ -102,6 +102,9 @@ def run_of(
         text = _shell_words(script, launch, around)
         body, names = f"exec {text} bash -c {shlex.quote(body)}", names | names_in(text)
     return AdoptedCommand(["bash", "-c", body], names, env)
+
+
+_OF_VIRTUALENV = re.compile(r'"?(?:(?:\./)|\$\{?SLURM_SUBMIT_DIR\}?"?/)?([\w.][\w./-]*/bin/\w[\w.]*)"?')
 
 
 def _around_shells(launch: LaunchedProgram) -> list[Word]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.decisions import can_be_stated
-from batchfiles.bash.expansion import is_pattern
+from batchfiles.bash.expansion import Word, is_pattern
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.layers import CONTAINER_FLAGS, takes_next_word
@@ -38,6 +38,13 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     if program == "podman-hpc":
         what = "the job starts podman, which has no options of podman-hpc, such as --gpu"
         account.note(Where.LOST, launch.line, program, what)
+    if runtime == "apptainer" and layer is not None and _starts_runscript(layer.words[1:]):
+        what = "the job starts it by exec: what the image's runscript sets up, or starts, is left out"
+        account.note(Where.LOST, launch.line, f"{program} run", what)
+    around = script.header.line("container-image") if script.header.value("container-image") else 0
+    if layer is None and around and any(one.line < launch.line for one in script.commands):
+        what = "this file runs in the image, and a job's prologue outside of it: the lines above the training"
+        account.note(Where.LOST, around, "--container-image, around the whole file", what)
     if runtime != "pyxis":
         others = _without_environment(others, launch, keys, account)
     if HOLE in image:
@@ -50,6 +57,11 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         mounts.remove(mount)
         account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
     _fill(keys, account, launch, runtime, image, mounts, others)
+
+
+def _starts_runscript(words: list[Word]) -> bool:
+    named = (value for name, value in _pairs([word.text for word in words], "apptainer") if not name)
+    return next(named, "") == "run"
 
 
 _Stated = tuple[str, str, list[str], list[list[str]]]  # the runtime, the image, mounts, other options

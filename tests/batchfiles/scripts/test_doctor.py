@@ -295,10 +295,11 @@ def test_a_here_document_whose_end_is_indented_takes_in_the_rest() -> None:
 @pytest.mark.parametrize("pipe", ["", " | tee log.$SLURM_JOB_ID"])
 def test_a_bare_wait_hears_of_each_that_was_started(tmp_path: Path, pipe: str) -> None:
     each = "".join(f"bash train-{number}.sh{pipe} &\n" for number in range(3))
-    after = mend(f"#!/bin/bash\n#SBATCH --gres=gpu:1\n{each}wait\n").after
-    (tmp_path / "job").write_bytes(after)
+    with_monitor = f"#!/bin/bash\n#SBATCH --gres=gpu:1\nnvidia-smi --loop=9 &\n{each}wait\n"
+    for name, text in (("job", with_monitor.replace("nvidia-smi --loop=9 &\n", "")), ("with-monitor", with_monitor)):
+        (tmp_path / name).write_text(text)
+        doctor(tmp_path, "--unsafe-fixes", "--fix", name)
+    assert "\nwait\n" in (tmp_path / "with-monitor").read_text()  # for how long is up to its author
     for number in range(3):
         (tmp_path / f"train-{number}.sh").write_text(f"exit {number % 2 * 7}\n")
-    assert subprocess.run(["bash", "job"], cwd=tmp_path, check=False).returncode == 7
-    with_monitor = f"#!/bin/bash\n#SBATCH --gres=gpu:1\nnvidia-smi --loop=9 &\n{each}wait\n"
-    assert b"\nwait\n" in mend(with_monitor).after  # for how long is up to its author
+    ran(["bash", "job"], folder=tmp_path, code=7)

@@ -741,3 +741,22 @@ def test_the_mounts_of_a_container_that_only_a_run_knows_are_named(tmp_path: Pat
 def test_words_that_look_like_a_comment_and_are_none_are_named(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun python train.py --lr 1 \\ #other words\n", tmp_path)
     assert list(lost(adoption)) == ["#other words"]
+
+
+def test_an_images_runscript_that_the_job_does_not_start_is_named(tmp_path: Path) -> None:
+    for how in ("run", "exec"):
+        said = lost(adopted(f"{ONE_GPU}apptainer {how} --nv /i.sif python train.py run\n", tmp_path))
+        assert ("apptainer run" in said) == (how == "run")
+
+
+def test_what_runs_outside_of_the_image_that_is_around_the_file_is_named(tmp_path: Path) -> None:
+    text = ONE_GPU + "#SBATCH --container-image=/i.sqsh\n"
+    alone = adopted(f"{text}python train.py\n", tmp_path)
+    both = adopted(f"{text}pip list >packages\npython train.py\n", tmp_path)
+    assert (lost(alone), list(lost(both))) == ({}, ["--container-image, around the whole file"])
+
+
+@pytest.mark.parametrize("folder", ["", "./", "$SLURM_SUBMIT_DIR/", '"${SLURM_SUBMIT_DIR}"/', "$HERE/"])
+def test_a_virtualenv_below_the_submission_is_that_of_the_original(folder: str, tmp_path: Path) -> None:
+    adoption = adopted(f"{ONE_GPU}HERE=$SLURM_SUBMIT_DIR\n{folder}env/bin/python train.py\n", tmp_path)
+    assert command(adoption)[0] == "/home/me/project/env/bin/python"
