@@ -144,11 +144,12 @@ def _copy_package(source: Path, target: Path, *, compiled: bool) -> None:
             bytecode = _bytecode(entry) if compiled and entry.name.endswith(".py") else None
             if bytecode is not None:
                 (target / "__pycache__").mkdir(exist_ok=True)
-                (target / "__pycache__" / os.path.basename(cache_from_source(entry.path))).write_bytes(bytecode)
+                name, content = bytecode
+                (target / "__pycache__" / name).write_bytes(content)
 
 
-def _bytecode(module: os.DirEntry[str]) -> bytes | None:
-    """Return what this release of Python reads in place of `module`; None where it can be neither read nor made.
+def _bytecode(module: os.DirEntry[str]) -> tuple[str, bytes] | None:
+    """Return the name and content of what this release of Python reads in place of `module`; None if there is nothing.
 
     Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from:
     the first sixteen bytes say so. Without it a rank compiles the module, so nothing here is an error.
@@ -160,13 +161,13 @@ def _bytecode(module: os.DirEntry[str]) -> bytes | None:
         with contextlib.suppress(OSError):
             content = kept.read_bytes()
             if content.startswith(begins):
-                return content
+                return kept.name, content
         if os.access(kept.parent.parent, os.W_OK) and not sys.dont_write_bytecode:
             import py_compile  # once after each installation
 
             timestamp = py_compile.PycInvalidationMode.TIMESTAMP
             made = py_compile.compile(module.path, str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
-            return None if made is None else Path(made).read_bytes()
+            return None if made is None else (kept.name, kept.read_bytes())
     return None
 
 

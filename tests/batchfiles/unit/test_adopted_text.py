@@ -42,11 +42,11 @@ def keys(text: str) -> set[str]:
     return {found[1] for line in text.splitlines() if (found := re.match(r"(\w+):", line))}
 
 
-def refuse_hidden(adoption: Adoption) -> None:
-    for text in (adoption.job, str(adoption.cluster)):
-        assert text.replace("\n", "").replace("\t", "").isprintable()
-        assert keys(text) == set(yaml.safe_load(text))
-        assert "once" not in keys(text)
+def hides_something(adoption: Adoption) -> bool:
+    """Return whether a file has signs that nobody sees, or keys that only some readers find."""
+    texts = (adoption.job, str(adoption.cluster))
+    are_plain = all(text.replace("\n", "").replace("\t", "").isprintable() for text in texts)
+    return not are_plain or any(keys(text) != set(yaml.safe_load(text)) or "once" in keys(text) for text in texts)
 
 
 @pytest.mark.parametrize("end", ENDS, ids=ascii)
@@ -56,14 +56,14 @@ def test_no_sign_of_a_file_ends_a_line_of_ours(place: str, end: str, tmp_path: P
         adoption = adopted(ONE_GPU + place.format(end=end, step=STEP), tmp_path)
     except (AdoptionError, UserError):
         return  # nothing is written
-    refuse_hidden(adoption)
+    assert not hides_something(adoption)
 
 
 @pytest.mark.parametrize("end", [*ENDS, "\r", "\n"], ids=ascii)
 def test_no_sign_of_an_argument_or_a_name_ends_a_line_of_ours(end: str) -> None:
     path, text = Path(f"a{end}{STEP}.sbatch"), ONE_GPU + 'python train.py "$@" $X\n'
     adoption = adoption_of(script_of(path, text.encode(), SiteFacts(), (f"b{end}{STEP}",)), Path("/project"))
-    refuse_hidden(adoption)
+    assert not hides_something(adoption)
     assert end in job_from_text(adoption.job, "job.yaml").command[2]
 
 

@@ -51,20 +51,24 @@ OF_PACKAGES: dict[str, tuple[list[str], int, str]] = {
     "name", [pytest.param(one, marks=pytest.mark.full if one in LONGER else ()) for one in COMMANDS]
 )
 def test_an_unmodified_program_runs(tmp_path: Path, name: str) -> None:
-    check_program(tmp_path, *COMMANDS[name])
+    command, world, words = COMMANDS[name]
+    printed, ranks = run_program(tmp_path, command)
+    assert words in printed
+    assert ranks == list(range(world))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("package", OF_PACKAGES)
 def test_an_unmodified_program_on_a_package_runs(tmp_path: Path, needs: Callable[[str], Path], package: str) -> None:
-    check_program(tmp_path, *OF_PACKAGES[package], python=needs("frameworks"))
+    command, world, words = OF_PACKAGES[package]
+    printed, ranks = run_program(tmp_path, command, needs("frameworks"))
+    assert words in printed
+    assert ranks == list(range(world))
 
 
-def check_program(
-    tmp_path: Path, command: list[str], world: int, words: str, python: str | Path = sys.executable
-) -> None:
+def run_program(tmp_path: Path, command: list[str], python: str | Path = sys.executable) -> tuple[str, list[int]]:
+    """Return what a program prints that ends with 0, and the ranks that used GPUs."""
     command = [str(PROGRAMS / word) if word.endswith(".py") else word for word in command]
     environ = {**environment(tmp_path), "DTYPE": "float16", "PYTHONWARNINGS": "ignore"}
     ended = ran([python, *command], folder=tmp_path, environ=environ, timeout_s=380, code=0)
-    assert words in ended.stdout
-    assert [rank["rank"] for rank in Usage.read(tmp_path).ranks] == list(range(world))
+    return ended.stdout, [rank["rank"] for rank in Usage.read(tmp_path).ranks]
