@@ -77,8 +77,9 @@ def _own_hosts(script: BatchScript, one: Finding) -> str | None:
 
 def _overlap(script: BatchScript, one: Finding) -> str | None:
     both = re.search(r"of line ([0-9]+) holds", one.text)
-    lines = (one.line, int(both[1]) if both else 0)
-    steps = [launch for launch in script.launches if launch.srun is not None and launch.step.line in lines]
+    if both is None:  # steps that are to have a part each
+        return None
+    steps = [each for each in script.launches if each.srun is not None and each.step.line in (one.line, int(both[1]))]
     return with_srun_option(script, "--overlap", steps)
 
 

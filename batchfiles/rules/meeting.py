@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from batchfiles.bash.commands import Assignment
@@ -49,7 +49,8 @@ def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
     assigned = [one for one in script.assigned(ADDRESS_NAMES) if not one.dead]
     is_open = script.shell.variables.open_ended
     for at, one in enumerate(assigned):
-        if not any(_replaces(script, later, one) for later in assigned[at + 1 :]):
+        later = next((each for each in islice(assigned, at + 1, None) if _may_replace(each, one)), None)
+        if later is None or not _is_unread(script, one, later):
             yield StatedEndpoint(one.name, one.value, one.line, source=one.source, open_ended=is_open)
     for launch in script.launches:
         for name in _ADDRESS_OPTIONS:
@@ -60,10 +61,12 @@ def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
                 yield StatedEndpoint(f"--{name}", host, launch.line, launch, launch.source, is_open)
 
 
-def _replaces(script: BatchScript, later: Assignment, one: Assignment) -> bool:
-    """Return whether a variable has another value before anything reads the one that it was given."""
-    if later.name != one.name or later.conditions or later.within or later.source or one.source:
-        return False
+def _may_replace(later: Assignment, one: Assignment) -> bool:
+    return later.name == one.name and not (later.conditions or later.within or later.source or one.source)
+
+
+def _is_unread(script: BatchScript, one: Assignment, later: Assignment) -> bool:
+    """Return whether a variable has its later value before anything reads the one that it was given."""
     between = "\n".join(script.lines[one.line : later.line])
     return one.line < later.line and re.search(rf"\$\{{?{one.name}\b|\bexport\s+{one.name}\b", between) is None
 
@@ -88,8 +91,10 @@ def address(script: BatchScript) -> Iterator[Finding]:
             yield found("addr-guessed-from-name", place, f"{place.name} is {text}")
         if _HOSTNAME.fullmatch(origins) and place.launch is None:
             yield found("addr-batch-host", place, f"{place.name}={origins}")
+        if not _LOCALHOST.fullmatch(text):
+            continue
         users = [place.launch] if place.launch else [one for one in script.living if _uses_address(one, place.name)]
-        if _LOCALHOST.fullmatch(text) and any(spans_nodes(script, one) for one in users):
+        if any(spans_nodes(script, one) for one in users):
             yield found("addr-localhost", place, f"{place.name} is {text}")
 
 
@@ -124,6 +129,19 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
         if nodes is not None and nodes.text != "1" and not (has_address or launch.has_unknown_options):
             text = "torchrun without --master-addr meets at 127.0.0.1, whatever MASTER_ADDR is"
             yield found("addr-localhost", launch, text)
+
+
+def container_networks(script: BatchScript) -> Iterator[Finding]:
+    """Find ranks of several nodes in containers with a network of their own."""
+    for launch in script.living:
+        layer = launch.layer("container")
+        if layer is None or layer.program not in ("docker", "podman") or " run " not in f"{layer.own} ":
+            continue
+        is_open = HOLE + " " in layer.own or re.search(r"\s--net(?:work)?[= ]", layer.own)
+        if spans_nodes(script, launch) and not is_open:
+            text = f"{layer.program} run without --network=host: other nodes know no address in its network"
+            yield found("addr-localhost", launch.step, text, cure=f"{layer.program} run --network=host")
+            return
 
 
 def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:

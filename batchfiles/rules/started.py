@@ -9,7 +9,8 @@ from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript
-from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
+from batchfiles.slurm.servers import SERVES_MODEL
+from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names, uses_lightning
 
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
@@ -75,8 +76,7 @@ def _each_trains_its_own(script: BatchScript, launch: LaunchedProgram) -> bool:
     differs = any(word.value.comes_from("SLURM_NODEID", "SLURM_PROCID") for word in launch.program)
     meets = {"rdzv_endpoint", "rdzv_backend", "master_addr", "node_rank", "main_process_ip"}
     counts = number_of(launch.launcher, "nnodes") != 1 if "nnodes" in launch.options else False
-    meets_others = counts or launch.options.keys() & meets or any(script.assigned("MASTER_ADDR"))
-    return differs and not meets_others
+    return differs and not (counts or launch.options.keys() & meets or any(script.assigned("MASTER_ADDR")))
 
 
 def _alone(launch: LaunchedProgram) -> str:
@@ -120,8 +120,9 @@ def processes_of(launch: LaunchedProgram) -> int | None:
 def gpus(script: BatchScript) -> Iterator[Finding]:
     """Find processes and GPUs that disagree in number."""
     living = script.living
-    at_once = sum(launch.command.background for launch in living) > 1
     choices = len({one.value.text for one in script.assigned("CUDA_VISIBLE_DEVICES")})
+    others = [one for one in script.launches if one.command.background and _takes_gpus(one)]
+    at_once = sum(launch.command.background for launch in living) > 1
     for launch in living:
         available, local = script.gpus_of(launch), processes_of(launch)
         per_node = script.tasks_per_node_of(launch) or 1
@@ -141,8 +142,15 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
             text = f"{local} processes a node, and {usable} GPU{'s' * (usable != 1)}"
             yield found("more-processes-than-gpus", launch, text)
         elif local < available and not at_once and not (len(living) > 1 and launch.is_beside):
-            text = f"{local} process{'es' * (local != 1)} a node, and {available} GPUs"
-            yield found("gpus-unused", launch, text)
+            taken = [_visible(one) or available for one in others if one is not launch]
+            if local < (left := available - sum(taken)):
+                text = f"{local} process{'es' * (local != 1)} a node, and {left} GPUs"
+                yield found("gpus-unused", launch, text)
+
+
+def _takes_gpus(launch: LaunchedProgram) -> bool:
+    """Return whether a program beside the training has GPUs of its own, or may take any."""
+    return "CUDA_VISIBLE_DEVICES" in launch.settings or SERVES_MODEL.search(launch.command.text) is not None
 
 
 def _visible(launch: LaunchedProgram) -> int | None:
@@ -250,8 +258,7 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
     for launch in (*script.living, *held):
         processes, container = processes_of(launch), launch.layer("container")
         several = processes > 1 if processes is not None else _counts_gpus(launch)
-        own = container.words[: -container.left or None] if container is not None else []
-        has_gpus = any(word.text in ("--nv", "--rocm", "--gpus=all") for word in own)
+        has_gpus = container is not None and not {"--nv", "--rocm", "--gpus=all"}.isdisjoint(container.own.split())
         if (several or has_gpus or _visible(launch) or _own_gpus(launch)) and "cpu" not in launch.options:
             what = f"{processes or 'several'} processes a node" if several else "the training uses GPUs"
             what = "srun asks for GPUs" if _own_gpus(launch) else what
@@ -396,5 +403,24 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    if (tasks := tasks_without_starter(script)) and any(not one.command.dead for one in script.work):
+    tasks = tasks_without_starter(script)
+    waiting = (one for one in script.living if one.launcher is None and _is_of_lightning(script, one))
+    if tasks and not script.request.several_nodes and (first := next(waiting, None)) is not None:
+        text = f"Lightning counts on the job's {tasks} tasks, and no srun starts them"
+        yield found("nodes-disagree", first, text, cure="Start it with srun, with as many tasks on a node as devices.")
+    elif tasks and any(not one.command.dead for one in script.work):
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")
+
+
+_OF_TRAINER = re.compile(
+    r"(?:--|\+*)trainer\.(?:devices|gpus|num_nodes|strategy|accelerator|precision|max_epochs)(?:=.*)?"
+)
+
+
+def _is_of_lightning(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether a program is one of Lightning's, by its words or its source; a session is none of its jobs."""
+    told = any(_OF_TRAINER.fullmatch(word.text) for word in launch.program)
+    return (told or uses_lightning(script.source_of(launch))) and script.header.value("job-name") not in (
+        "bash",
+        "interactive",
+    )

@@ -127,6 +127,14 @@ class BatchScript:
                         name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
                     )
 
+    def source_of(self, launch: LaunchedProgram) -> str:
+        """Return the Python source of a launch, where it is beside the file; else an empty text."""
+        name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
+        try:
+            return read_first(self.path.parent / (name or "."), LARGEST_BYTES).decode(errors="replace")
+        except (OSError, ValueError):
+            return ""
+
     def nodes_of(self, launch: LaunchedProgram) -> int | None:
         """Return the number of nodes on which a launch starts processes; None if the file does not tell."""
         starter = launch.srun or launch.layer("mpirun")

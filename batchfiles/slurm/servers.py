@@ -9,12 +9,16 @@ from batchfiles.bash.commands import ShellCommand
 from batchfiles.slurm.script import BatchScript
 
 # Programs that answer others until they are ended, by their whole line.
-_KNOWN = (
+_OF_MODELS = (
     r"\bvllm serve\b|\bvllm\.entrypoints|\bvllm-serve\b|\bsglang\.launch_server|\btext-generation-launcher\b|"
-    r"\btritonserver\b|\bollama serve\b|\bmlflow (?:ui|server)\b|\bredis-server\b|\bhttp\.server\b|\buvicorn\b|"
+    r"\btritonserver\b|\bollama serve\b"
+)
+_KNOWN = (
+    rf"{_OF_MODELS}|\bmlflow (?:ui|server)\b|\bredis-server\b|\bhttp\.server\b|\buvicorn\b|"
     r"\bgunicorn\b|\bjupyter\b|\btensorboard\b|\bstreamlit run\b"
 )
 NEVER_ENDS = re.compile(f"(?i){_KNOWN}")
+SERVES_MODEL = re.compile(f"(?i){_OF_MODELS}")
 _STAYS = re.compile(
     rf"(?i:{_KNOWN})|ray start .*--block|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|dcgmi dmon|"
     r"sleep (?:infinity|inf)\b|tail -[fF]|^watch "

@@ -109,6 +109,9 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "nodes-not-given": [(job(RIGHT, "#SBATCH --ntasks=1"), job(RIGHT, "#SBATCH --ntasks=2"))],
     "nodes-disagree": [
+        (job("python train.py trainer.devices=4\n", nodes=1, tasks=4), job("python train.py trainer.n_gpus_per_node=4\n", nodes=1, tasks=4)),
+        (job("srun -K1 train --distributed-world-size 2\n", tasks=4), job("srun -K1 train --distributed-world-size 8\n", tasks=4)),
+        (job("srun -K1 python train.py trainer.devices=4\n"), job("srun -K1 python train.py trainer.devices=4\n", tasks=4)),
         (job(RIGHT.replace("$SLURM_NNODES", "4")), RIGHT_JOB),
         (job(RIGHT.replace("srun", "srun --ntasks=1")), job(RIGHT.replace("srun", "srun --ntasks=1").replace(".py\n", ".py &\n") + RIGHT)),
         (job(ALONE.replace("--standalone", "--nnodes=2"), nodes=1), job(ALONE.replace("--standalone", "--nnodes=2 --master-addr=gpu01"), nodes=1)),
@@ -133,6 +136,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("srun", "srun --gres=gpu:8")), job(RIGHT.replace("srun", "srun --gres=gpu:4"))),
     ],
     "step-waits": [
+        (job("for s in 1 2; do srun -n1 python train.py $s & done\nwait\n", nodes=1, tasks=2), job("for s in 1 2; do srun -n1 --exact --gpus=1 python train.py $s & done\nwait\n", nodes=1, tasks=2)),
+        (job("srun -n1 -c4 --gpus=1 python a.py &\nsrun -n1 -c4 --gpus=1 python b.py &\nwait\n", "#SBATCH --mem=8G", nodes=1, tasks=2), job("srun -n1 -c4 --gpus=1 python a.py &\nwait\nsrun -n1 -c4 --gpus=1 python b.py &\nwait\n", "#SBATCH --mem=8G", nodes=1, tasks=2)),
         (job("srun -N1 -n1 nvidia-smi -l 5 &\n" + RIGHT), job("srun -N1 -n1 --overlap nvidia-smi -l 5 &\n" + RIGHT)),
         (job("srun -N1 -n1 ray start --head --block &\nsrun -K1 python train.py\n"), job("srun -N1 -n1 ray start --head --block &\npython train.py\n")),
     ],
@@ -159,12 +164,13 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("trap 'echo save' USR1\n" + RIGHT, BATCH_SIGNAL), job("trap 'echo save' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))
     ],
     "more-processes-than-gpus": [(without(job("srun -K1 python train.py\n", tasks=96, nodes=1), "MASTER"), without(job("srun -K1 python train.py\n", tasks=4, nodes=1), "MASTER")), (job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
-    "gpus-unused": [(job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=0,1 python train.py'\n", tasks=2), job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$((2*SLURM_LOCALID)),$((2*SLURM_LOCALID+1)) python train.py'\n", tasks=2)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
+    "gpus-unused": [(job("CUDA_VISIBLE_DEVICES=0 vllm serve m &\n" + ALONE.replace("4", "2"), nodes=1), job("CUDA_VISIBLE_DEVICES=0 vllm serve m &\n" + ALONE.replace("4", "3"), nodes=1)), (job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=0,1 python train.py'\n", tasks=2), job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$((2*SLURM_LOCALID)),$((2*SLURM_LOCALID+1)) python train.py'\n", tasks=2)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
     "addr-undefined": [
         (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
         (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
     ],
     "addr-localhost": [
+        (job(RIGHT.replace("torchrun", "docker run --gpus all -e OMP_NUM_THREADS a torchrun")), job(RIGHT.replace("torchrun", "docker run --gpus all --network host -e OMP_NUM_THREADS a torchrun"))),
         (job("export MASTER_ADDR=localhost\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=localhost\npython train.py\n", nodes=1)),
         (job(RIGHT.replace("$MASTER_ADDR", "127.0.0.1")), RIGHT_JOB),
         (job(RIGHT.replace("--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--master-addr=$MASTER_ADDR")), RIGHT_JOB),
@@ -358,7 +364,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ), (without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "exclusive", "gpus-per"), without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "gpus-per")), (without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
     "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=500 # memory"), job(RIGHT, "#SBATCH --mem=500 # in MB")), (job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
     "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
-    "exports-kept-back": [(job("export SEED=1\n" + RIGHT, "#SBATCH --export=NONE"), job("export SLURM_EXPORT_ENV=ALL SEED=1\n" + RIGHT, "#SBATCH --export=NONE")), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=HOME"), job("export SEED=1\n" + RIGHT.replace("srun", "srun --export=ALL"), "#SBATCH --export=HOME"))],
+    "exports-kept-back": [(job("srun -K1 docker run --gpus all --net=host a python train.py\n", tasks=4), job("srun -K1 docker run --gpus all --net=host -e MASTER_ADDR -e MASTER_PORT -e OMP_NUM_THREADS a python train.py\n", tasks=4)), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=NONE"), job("export SLURM_EXPORT_ENV=ALL SEED=1\n" + RIGHT, "#SBATCH --export=NONE")), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=HOME"), job("export SEED=1\n" + RIGHT.replace("srun", "srun --export=ALL"), "#SBATCH --export=HOME"))],
     "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
     "time-too-short": [(without(job(RIGHT, "#SBATCH -t 00:00:02"), "time="), without(job(RIGHT, "#SBATCH -t 00:02:30"), "time=")), (without(job(RIGHT, "#SBATCH -t 1"), "time="), without(job(RIGHT, "#SBATCH -t 3"), "time="))],
     "time-in-minutes": [(without(job(RIGHT, "#SBATCH -t 24:00"), "time="), without(job(RIGHT, "#SBATCH -t 24:00:00"), "time="))],
