@@ -87,6 +87,8 @@ def has_a_line_a_node(script: BatchScript) -> bool:
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{PORT}"'
+    if "--network=host" in one.text:
+        return replaced(r"\b(docker|podman) run\b", r"\1 run --network=host")(script, one)
     if "without --master-addr" in one.text:
         if has_a_line_a_node(script):
             return None

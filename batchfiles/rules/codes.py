@@ -133,6 +133,10 @@ _ERRORS = {
         "The time limit ends before a training has begun, or before the signal of --signal could be sent.",
         "#SBATCH --time=HH:MM:SS: two numbers are minutes and seconds, and the last of three is seconds.",
     ),
+    "count-with-type": (
+        "SLURM_GPUS_PER_NODE and SLURM_GPUS hold what the directive says, the type included (a100:4), and a number is needed: the launcher refuses it, and bash can't calculate with it.",
+        "${SLURM_GPUS_PER_NODE##*:}, or $SLURM_GPUS_ON_NODE.",
+    ),
     "not-a-batch-file": (
         "sbatch refuses it, or reads none of its options: it is empty, a program of Python without #!, or a file for another scheduler.",
         "Give doctor a batch file for Slurm: #!/bin/bash, then #SBATCH lines, then commands.",

@@ -200,7 +200,9 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     started = [launch.outermost.command for launch in script.living]
     if not started or not all(one.background for one in started) or script.shell.not_here:
         return
-    behind = list(dropwhile(lambda one: one is not started[-1], script.commands))[1:]
+    behind = [
+        one for one in dropwhile(lambda one: one is not started[-1], script.commands) if not one.inside("called")
+    ][1:]
     if not any(one.name in ("wait", "sleep", "tail", "fg", "jobs", "kill") or one.inside("loop") for one in behind):
         yield found("nothing-waits", started[-1], f"{started[-1].name} … &, and no wait behind it")
 
@@ -292,7 +294,13 @@ def cleanup(script: BatchScript) -> Iterator[Finding]:
         return
     for command in dropwhile(lambda one: one is not main, script.commands):
         cleans = command.name in _CLEANS_UP or (command.name == "ray" and "stop" in command.text)
-        if command is not main and cleans and _follows(command, main) and "e" in command.options:
+        if (
+            command is not main
+            and cleans
+            and not command.inside("or")
+            and _follows(command, main)
+            and "e" in command.options
+        ):
             text = f"{command.text[:60]} is skipped when line {main.line} fails"
             yield found("cleanup-skipped-by-set-e", command, text)
             return

@@ -169,10 +169,29 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
             reported.add(name)
             why = "never set" if missing.startswith("unset") else "not exported"
             yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
+    yield from _kept_to_itself(script)
     for launch in script.living:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
         if value is not None and re.fullmatch(r"\s*(?::.*)?", value.text):
             yield found("addr-undefined", launch, "the address of the rendezvous is empty")
+
+
+def _kept_to_itself(script: BatchScript) -> Iterator[Finding]:
+    """Find an address that only ranks could read, and that they don't get."""
+    ranks = [
+        one for one in script.living if one.srun is not None and one.launcher is None and script.starts_several(one)
+    ]
+    for one in script.assigned("MASTER_ADDR") if ranks and not script.shell.not_here else ():
+        is_read = re.search(
+            r"^(?!\s*(?:#|echo|printf)).*(?:\$\{?MASTER_ADDR|\bexport\s.*\bMASTER_ADDR)\b",
+            "\n".join(script.lines),
+            re.MULTILINE,
+        )
+        if not one.exported and not is_read and one.value.text and ranks[0].environment("MASTER_ADDR") == one.value:
+            yield found(
+                "addr-undefined", one, "MASTER_ADDR is set, and neither exported nor read: the ranks don't get it"
+            )
+            return
 
 
 def _is_parameter(script: BatchScript, name: str) -> bool:
@@ -293,9 +312,10 @@ def _exported_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find RANK=$SLURM_PROCID in the batch shell, which every rank inherits."""
     steps = [one for one in script.training if one.srun is not None and script.starts_several(one)]
     for one in script.assigned("RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK"):
-        if not (one.exported and one.value.known and one.value.comes_from(*SLURM_PLACE)) or "called" in one.within:
+        if not (one.exported and one.value.text == "0" and one.value.comes_from(*SLURM_PLACE)):
             continue
-        inherits = (step for step in steps if step.line > one.line and step.environment(one.name) == one.value)
+        inherits = (step for step in steps if step.place > one.line or one.source)
+        inherits = (step for step in inherits if step.environment(one.name) == one.value)
         first = next(inherits, None)
         if first and first.launcher_name in ("", *(["composer"] if one.name == "NODE_RANK" else [])):
             yield found("rank-expanded-early", one, f"{one.text[:60]}: 0 for every rank")

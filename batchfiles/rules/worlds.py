@@ -34,14 +34,14 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
         meets_elsewhere = any(value is not None and is_host(value.text.partition(":")[0]) for value in options.values())
         if launch.srun is None and (script.request.nodes != 1 or number_is_given or meets_elsewhere):
             continue  # no-srun says so, or another job is the other node
-        if wanted is not None and started is not None and wanted > started:
+        if wanted is not None and started is not None and wanted > started * (script.tasks_per_node_of(launch) or 1):
             text = f"{name} waits for {wanted} nodes, and is started on {started} node{'s' * (started != 1)}"
             yield found("nodes-disagree", launch, text)
             return
 
 
 _TOLD = {
-    "nodes": re.compile(r"(?:--|\+*(?:trainer\.)?)(?:num|n)[-_]nodes"),
+    "nodes": re.compile(r"(?:--|\+*)(?:trainer\.)?(?:num|n)[-_]nodes"),
     "devices": re.compile(r"(?:--|\+*)trainer\.(?:devices|gpus)"),
     "ranks": re.compile(r"--(?:distributed[-_])?world[-_]size"),
 }
@@ -54,6 +54,16 @@ def _told(script: BatchScript) -> Iterator[Finding]:
         if launch.launcher is not None or launch.srun is None or nodes is None or _is_one_of_several(launch):
             continue
         started = {"nodes": nodes, "devices": tasks, "ranks": nodes * tasks}
+        per_node = "ntasks-per-node"
+        if (
+            tasks > 1
+            and script.header.value(per_node) is None
+            and per_node not in launch.srun.options
+            and script.is_of_lightning(launch)
+        ):
+            text = f"Lightning refuses --ntasks={nodes * tasks} without --ntasks-per-node"
+            yield found("nodes-disagree", launch, text, cure=f"#SBATCH --ntasks-per-node={tasks}")
+            return
         for text, after in pairwise([*(word.text for word in launch.program), ""]):
             what = next((name for name, pattern in _TOLD.items() if pattern.fullmatch(text.partition("=")[0])), None)
             told = number(text.partition("=")[2] or after) if what else None
@@ -139,6 +149,9 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
                 return
     for place in addresses(script):
         is_default = re.search(":[-=]", script.line(place.line)) is not None  # taken only where none is given
+        if place.value.comes_from("SLURM_SUBMIT_HOST"):
+            yield found("hosts-by-name", place, f"{place.name} comes from $SLURM_SUBMIT_HOST, where sbatch was called")
+            return
         if is_host(place.value.text) and not place.value.commands() and not is_default:
             users = [place.launch] if place.launch else [one for one in script.living if _reads(one, place)]
             if any(spans_nodes(script, one) for one in users):
@@ -152,12 +165,27 @@ def _reads(launch: LaunchedProgram, place: StatedEndpoint) -> bool:
 
 
 def beyond_job(script: BatchScript) -> Iterator[Finding]:
-    """Find steps that ask for more nodes or GPUs than the job has."""
-    nodes, gpus = number(script.header.value("nodes")), script.request.gpus_per_node
-    for launch in script.living if script.second_part is None else ():
-        asked = number_of(launch.srun, "nodes")
+    """Find steps that ask for more nodes, CPUs or GPUs than the job has (asked, Slurm 22.05)."""
+    header, request = script.header, script.request
+    nodes, gpus = number(header.value("nodes")), request.gpus_per_node
+    counts = not request.exclusive and not any(
+        header.value(one) for one in ("cpus-per-gpu", "mincpus", "ntasks-per-gpu")
+    )
+    cpus = (request.tasks or (1 if nodes == 1 else 0)) * (request.cpus_per_task or 1) if counts else 0
+    for launch in script.living if script.second_part is None and script.is_batch_file else ():
+        asked, tasks = number_of(launch.srun, "nodes"), number_of(launch.srun, "ntasks")
         if asked and nodes and asked > nodes:
             yield found("step-beyond-job", launch.step, f"srun --nodes={asked}, and the job has {nodes}")
+        # A CPU of Slurm's may be one of a core's two threads.
+        if (
+            tasks
+            and cpus
+            and tasks > 2 * cpus
+            and launch.srun
+            and not {"overcommit", "jobid"} & launch.srun.options.keys()
+        ):
+            text = f"srun --ntasks={tasks}, and the job has {cpus} CPU{'s' * (cpus != 1)}"
+            yield found("step-beyond-job", launch.step, text)
         for name in ("gres", "gpus-per-node"):
             stated = option(launch.srun, name)
             entry = gres_entries(stated.text)[:1] if stated is not None and stated.known else []
@@ -195,6 +223,13 @@ def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
     request, header = script.request, script.header
     if any(re.fullmatch("SLURM_(?:OVERLAP|EXACT)|SRUN_CPUS_PER_TASK", one.name) for one in script.assignments):
         return
+    for launch in script.living:
+        options = [layer.options.keys() for layer in launch.layers if layer.name == "srun"]
+        outer = launch.outer.srun if launch.outer and options else None
+        if outer and launch.outer and not (_ELSEWHERE | _OWN_CPUS) & (options[0] | outer.options.keys()):
+            text = f"it is started by the step of line {launch.outer.step.line}, and waits for its CPUs"
+            yield found("step-waits", launch, text, cure="Leave out one of the two srun.")
+            return
     if request.several_nodes or script.second_part is not None or (request.nodes is None and header.value("nodes")):
         return
     may_spread = request.nodes is None and (request.tasks or 1) > 1 and request.gpus != 1
@@ -209,7 +244,7 @@ def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
         }
         shared["memory"] = own & _OWN_MEMORY or header.value("mem") in (None, "0")
         whole = next((name for name, is_shared in shared.items() if not is_shared), None)
-        if whole is None:
+        if whole is None or command is before:
             continue
         is_first = before is None or any(before.at < one.at < command.at for one in waits)
         repeats = command.inside("loop") and not any(one.inside("loop") for one in waits)

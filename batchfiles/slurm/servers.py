@@ -36,9 +36,15 @@ _BESIDE = re.compile(
 )
 
 
+# Files and packages may have a server's name.
+_HANDLES = re.compile(
+    r"mkdir|rm|cp|mv|ln|ls|cd|touch|rsync|chmod|chown|find|export|echo|printf|pip3?|module|git|kill|pkill|curl"
+)
+
+
 def never_ends(command: ShellCommand) -> bool:
     """Return whether a command runs until it is ended."""
-    return _STAYS.search(command.text) is not None
+    return _STAYS.search(command.text) is not None and _HANDLES.fullmatch(command.name) is None
 
 
 def awaited_by_sleep(script: BatchScript) -> Iterator[ShellCommand]:

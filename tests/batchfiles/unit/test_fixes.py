@@ -165,6 +165,9 @@ ONLY_THE_AUTHOR += [
     ("directive-refused", 0),
     ("job-never-ends", 1),
     ("nodes-disagree", 2),
+    ("nodes-disagree", 5),
+    ("step-waits", 0),
+    ("step-waits", 1),
     ("time-too-short", 0),
     ("time-too-short", 1),
 ]
