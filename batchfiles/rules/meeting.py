@@ -188,9 +188,7 @@ def _kept_to_itself(script: BatchScript) -> Iterator[Finding]:
             re.MULTILINE,
         )
         if not one.exported and not is_read and one.value.text and ranks[0].environment("MASTER_ADDR") == one.value:
-            yield found(
-                "addr-undefined", one, "MASTER_ADDR is set, and neither exported nor read: the ranks don't get it"
-            )
+            yield found("addr-undefined", one, "the ranks' MASTER_ADDR comes from $MASTER_ADDR, which is not exported")
             return
 
 

@@ -150,7 +150,7 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
     for place in addresses(script):
         is_default = re.search(":[-=]", script.line(place.line)) is not None  # taken only where none is given
         if place.value.comes_from("SLURM_SUBMIT_HOST"):
-            yield found("hosts-by-name", place, f"{place.name} comes from $SLURM_SUBMIT_HOST, where sbatch was called")
+            yield found("hosts-by-name", place, f"{place.name} is $SLURM_SUBMIT_HOST")
             return
         if is_host(place.value.text) and not place.value.commands() and not is_default:
             users = [place.launch] if place.launch else [one for one in script.living if _reads(one, place)]

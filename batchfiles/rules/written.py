@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of, text_of_expansion
-from batchfiles.bash.values import HOLE, arithmetic, unknown
+from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS, is_typing_error
@@ -191,30 +191,6 @@ _SETS = re.compile(
     r"\b(\w+)(?:\[[^\]]*\])?\+?=|\b(?:for|select)\s+(\w+)|\b(?:read|mapfile|readarray|getopts|local|declare|typeset|export|"
     r"unset|printf\s+-v)\b([^;|&\n]*)|\(\(([^)]*)|--export(\S*)|-v\s+(\w+)"
 )
-
-
-_OF_ARRAY = re.compile(r"\$\{(\w+)\[\$?(?:\(\()?([^\]\[]*\bSLURM_ARRAY_TASK_ID\b[^\]\[()]*)(?:\)\))?\]\}")
-
-
-def beyond_lists(script: BatchScript) -> Iterator[Finding]:
-    """Find elements of an array of jobs for which a list has none."""
-    numbers = [int(one) for one in re.findall("[0-9]{1,7}", re.sub("[:%].*", "", script.header.value("array") or ""))]
-    lists = {one.name: one.array for one in script.assignments if not one.conditions and not one.within}
-    for at, line in enumerate(script.lines, 1) if numbers else ():
-        for name, index in () if line.lstrip().startswith("#") else _OF_ARRAY.findall(line):
-            words = lists.get(name)
-            if (
-                words is None
-                or not all(word.value.known for word in words)
-                or any("*" in word.source for word in words)
-            ):
-                continue
-            for asked in (max(numbers), min(numbers)):
-                place = arithmetic(index.replace("SLURM_ARRAY_TASK_ID", f"({asked})").replace("$(", "("), unknown)
-                if place.text.isdecimal() and int(place.text) >= len(words):
-                    text = f"{name} has {len(words)} elements, from 0, and --array asks for element {place.text}"
-                    yield Finding("unset-variable", at, text)
-                    return
 
 
 # What Slurm sets only for an option that the job states.

@@ -225,7 +225,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
             job('name=a\ncat > run.sh <<END\npython train.py \\\\\n  --name "$name" \\\\\n  --say "\\"\\$HOME\\"" \\\\\n  --lr 1\nEND\nsrun -K1 bash run.sh\n'),
         ),
     ],
-    "unset-variable": [(job("L=(1 2 3)\npython train.py ${L[$SLURM_ARRAY_TASK_ID]}\n", "#SBATCH --array=1-3", nodes=1), job("L=(1 2 3)\npython train.py ${L[$((SLURM_ARRAY_TASK_ID - 1))]}\n", "#SBATCH --array=1-3", nodes=1)),
+    "unset-variable": [
         (without(job("torchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", "#SBATCH --gres=gpu:4", nodes=1), "gpus-per"), job("torchrun --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1)),
         (job("if [ -z $SLURM_GPUS ]; then exit 1; fi\n" + ALONE, nodes=1), job('if [ -z "${SLURM_GPUS:-}" ]; then echo none; fi\n' + ALONE, nodes=1)),
         (job(ALONE + "# status=$?\nif [ $status -ne 0 ]; then exit 1; fi\n", nodes=1), job(ALONE + "status=$?\nif [ $status -ne 0 ]; then exit 1; fi\n", nodes=1)),
