@@ -127,7 +127,7 @@ def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
 
 def _copy_runtime(target: Path) -> None:
     target.mkdir()
-    projects.copy_file(package.folder() / "__init__.py", target / "__init__.py")
+    _copy_module(package.folder() / "__init__.py", target, compiled=True)
     for name in package.RUNTIME_PACKAGES:
         # Compiled are what the launcher of every rank imports. A task imports torch, which takes much longer.
         _copy_package(package.folder() / name, target / name, compiled=name in ("contract", "records", "launch"))
@@ -140,15 +140,19 @@ def _copy_package(source: Path, target: Path, *, compiled: bool) -> None:
         if entry.is_dir() and entry.name != "__pycache__":
             _copy_package(Path(entry), target / entry.name, compiled=compiled)
         elif entry.is_file():
-            projects.copy_file(Path(entry), target / entry.name)
-            bytecode = _bytecode(entry) if compiled and entry.name.endswith(".py") else None
-            if bytecode is not None:
-                (target / "__pycache__").mkdir(exist_ok=True)
-                name, content = bytecode
-                (target / "__pycache__" / name).write_bytes(content)
+            _copy_module(Path(entry), target, compiled=compiled)
 
 
-def _bytecode(module: os.DirEntry[str]) -> tuple[str, bytes] | None:
+def _copy_module(source: Path, target: Path, *, compiled: bool) -> None:
+    projects.copy_file(source, target / source.name)
+    bytecode = _bytecode(source) if compiled and source.suffix == ".py" else None
+    if bytecode is not None:
+        (target / "__pycache__").mkdir(exist_ok=True)
+        name, content = bytecode
+        (target / "__pycache__" / name).write_bytes(content)
+
+
+def _bytecode(module: Path) -> tuple[str, bytes] | None:
     """Return the name and content of what this release of Python reads in place of `module`; None if there is nothing.
 
     Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from:
@@ -157,7 +161,7 @@ def _bytecode(module: os.DirEntry[str]) -> tuple[str, bytes] | None:
     with contextlib.suppress(OSError, NotImplementedError):
         status = module.stat()
         begins = MAGIC_NUMBER + struct.pack("<3I", 0, int(status.st_mtime) & _32_BITS, status.st_size & _32_BITS)
-        kept = Path(cache_from_source(module.path, optimization=""))
+        kept = Path(cache_from_source(module, optimization=""))
         with contextlib.suppress(OSError):
             content = kept.read_bytes()
             if content.startswith(begins):
@@ -166,7 +170,7 @@ def _bytecode(module: os.DirEntry[str]) -> tuple[str, bytes] | None:
             import py_compile  # once after each installation
 
             timestamp = py_compile.PycInvalidationMode.TIMESTAMP
-            made = py_compile.compile(module.path, str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
+            made = py_compile.compile(str(module), str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
             return None if made is None else (kept.name, kept.read_bytes())
     return None
 

@@ -33,7 +33,7 @@ def test_a_run_directory_is_whole(tmp_path: Path) -> None:
 def test_every_run_carries_the_code_it_runs_and_nothing_else_of_ours(tmp_path: Path) -> None:
     paths = create(tmp_path / "run", RENDERED, None, None)
     packages = {path.name for path in (paths.code / "trainjob").iterdir()}
-    assert packages == {"__init__.py", "contract", "data", "launch", "records", "train"}
+    assert packages - {"__pycache__"} == {"__init__.py", "contract", "data", "launch", "records", "train"}
     assert (paths.code / "trainjob/data/digits/manifest.json").is_file()
 
 
@@ -41,8 +41,8 @@ def test_ranks_compile_nothing_of_it_again(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     code = create(tmp_path / "run", RENDERED, None, None).code
     compiled = [code / name for name in everything_below(code) if name.endswith(".pyc")]
-    ours = [path for name in ("contract", "records", "launch") for path in (code / "trainjob" / name).rglob("*.py")]
-    assert {Path(source_from_cache(path)) for path in compiled} == set(ours)
+    ours = {path for name in ("contract", "records", "launch") for path in (code / "trainjob" / name).rglob("*.py")}
+    assert {Path(source_from_cache(path)) for path in compiled} == {code / "trainjob/__init__.py", *ours}
     for path in compiled:
         source = Path(source_from_cache(path)).stat()
         # By these, Python knows for what it was compiled.
