@@ -132,7 +132,7 @@ def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
 
 def _copy_runtime(target: Path, like: Path | None = None) -> None:
     target.mkdir()
-    projects.copy_file(package.folder() / "__init__.py", target / "__init__.py")
+    _copy_module(package.folder() / "__init__.py", target, like, compiled=True)
     for name in package.RUNTIME_PACKAGES:
         # Compiled are what the launcher of every rank imports. A task imports torch, which takes much longer.
         compiled = name in ("contract", "records", "launch")
@@ -146,42 +146,42 @@ def _copy_package(source: Path, target: Path, like: Path | None, *, compiled: bo
         if entry.is_dir() and entry.name != "__pycache__":
             _copy_package(Path(entry), target / entry.name, like and like / entry.name, compiled=compiled)
         elif entry.is_file():
-            is_linked = like is not None and _link(f"{like}/{entry.name}", f"{target}/{entry.name}", entry.stat())
-            if not is_linked:
-                projects.copy_file(Path(entry), target / entry.name)
-                (target / entry.name).chmod(entry.stat().st_mode & 0o555)  # other runs may have the same file
-            if compiled and entry.name.endswith(".py"):
-                _add_bytecode(entry, target, like if is_linked else None)
+            _copy_module(Path(entry), target, like, compiled=compiled)
 
 
-def _link(theirs: str, ours: str, source: os.stat_result | None = None) -> bool:
-    """Return whether `ours` is now another name of the file `theirs`, of the time and size of `source`.
+def _copy_module(source: Path, target: Path, like: Path | None, *, compiled: bool) -> None:
+    """Put a file of the runtime into `target`, with its bytecode: other names of the same in `like`, else copies."""
+    name, status = source.name, source.lstat()
+    is_linked = like is not None and _link(f"{like}/{name}", f"{target}/{name}", (status.st_mtime_ns, status.st_size))
+    if not is_linked:
+        projects.copy_file(source, target / name)
+        if stat.S_ISREG(status.st_mode):
+            (target / name).chmod(status.st_mode & 0o555)  # nobody edits what other runs have, too
+    if not compiled or source.suffix != ".py" or sys.implementation.cache_tag is None:
+        return
+    (target / "__pycache__").mkdir(exist_ok=True)
+    name = f"__pycache__/{os.path.basename(cache_from_source(name, optimization=''))}"
+    if not is_linked or not _link(f"{like}/{name}", f"{target}/{name}"):
+        content = _bytecode(source)
+        if content is not None:
+            (target / name).write_bytes(content)
+
+
+def _link(theirs: str, ours: str, facts: tuple[int, int] | None = None) -> bool:
+    """Return whether `ours` is now another name of the file `theirs`, of this time and size, which only we can write.
 
     A run takes some three hundred files of ours, and to make one takes twenty times as long as to name it.
     """
     with contextlib.suppress(OSError):
         found = os.lstat(theirs)
         is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-        if is_ours and (source is None or (found.st_mtime_ns, found.st_size) == (source.st_mtime_ns, source.st_size)):
+        if is_ours and facts in (None, (found.st_mtime_ns, found.st_size)):
             os.link(theirs, ours)
             return True
     return False
 
 
-def _add_bytecode(module: os.DirEntry[str], target: Path, like: Path | None) -> None:
-    """Put the bytecode of `module` beside its copy in `target`; it is linked from `like`, which has the same module."""
-    if sys.implementation.cache_tag is None:  # this Python keeps none
-        return
-    folder = target / "__pycache__"
-    folder.mkdir(exist_ok=True)
-    name = os.path.basename(cache_from_source(module.path, optimization=""))
-    if like is None or not _link(f"{like}/__pycache__/{name}", f"{folder}/{name}"):
-        content = _bytecode(module)
-        if content is not None:
-            (folder / name).write_bytes(content)
-
-
-def _bytecode(module: os.DirEntry[str]) -> bytes | None:
+def _bytecode(module: Path) -> bytes | None:
     """Return what this release of Python reads in place of `module`; None if there is nothing.
 
     Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from:
@@ -190,7 +190,7 @@ def _bytecode(module: os.DirEntry[str]) -> bytes | None:
     with contextlib.suppress(OSError):
         status = module.stat()
         begins = MAGIC_NUMBER + struct.pack("<3I", 0, int(status.st_mtime) & _32_BITS, status.st_size & _32_BITS)
-        kept = Path(cache_from_source(module.path, optimization=""))
+        kept = Path(cache_from_source(module, optimization=""))
         with contextlib.suppress(OSError):
             content = kept.read_bytes()
             if content.startswith(begins):
@@ -199,7 +199,7 @@ def _bytecode(module: os.DirEntry[str]) -> bytes | None:
             import py_compile  # once after each installation
 
             timestamp = py_compile.PycInvalidationMode.TIMESTAMP
-            made = py_compile.compile(module.path, str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
+            made = py_compile.compile(str(module), str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
             return None if made is None else kept.read_bytes()
     return None
 
