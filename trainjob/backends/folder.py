@@ -54,7 +54,7 @@ def create(
 ) -> RunPaths:
     """Return the new run directory `target`, filled under another name and then moved into place.
 
-    `share` is the cluster file's: who else may read it. What the run directory `like` has of the same runtime is linked.
+    `share` is the cluster file's: who else may read it. What run directory `like` has of the same runtime is linked.
 
     Raises FolderError (not writable, disk full, name taken) and leaves nothing behind.
     """
