@@ -34,6 +34,8 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         return
     runtime, image, mounts, others = found
     layer = launch.layer("container")
+    if layer is not None:  # each pair of them has an entry, or is an option that the cluster file's runtime has
+        account.settle(layer.words[: len(layer.words) - layer.left])
     program = layer.words[0].text.rpartition("/")[2] if layer is not None else runtime
     if program == "podman-hpc":
         what = "the job starts podman, which has no options of podman-hpc, such as --gpu"
@@ -89,6 +91,7 @@ def _in_folder(value: Value, base: str) -> str:
     """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
     known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~", '"$HOME"': "~"}
     first, *pieces = value.text.split(HOLE)
+    known |= {source: source for source in value.sources if source[:1] not in ("$", '"', "'") and is_pattern(source)}
     filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
     return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))
 
@@ -111,8 +114,11 @@ def _fill(
     options: list[str] = []
     for words in others:
         text = " ".join(words).replace(HOLE, "…")
-        if words[0].partition("=")[0] in _DECIDED:
+        name = words[0].partition("=")[0]
+        if name in _DECIDED:
             account.note(Where.LOST, launch.line, text, "a job decides that")
+        elif name in _GIVEN:
+            account.note(Where.TRAINJOB, launch.line, text, "the cluster file's runtime does what a job needs of it")
         elif HOLE in "".join(words):
             account.note(Where.LOST, launch.line, text, "it is known only when it runs")
         else:
@@ -160,7 +166,7 @@ def _of_words(words: list[str], base: str) -> _Stated:
             image = value
         elif option_word == "":
             image = "" if value in ("exec", "run", "shell") and not image else value
-        elif option_word not in _GIVEN:
+        else:
             is_relative = option_word in _OF_FOLDERS and re.match(r"[\w.]", value)
             stated = os.path.normpath(f"{base}/{value}") if is_relative else value
             others.append([option_word, stated] if stated else [option_word])
