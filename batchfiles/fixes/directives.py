@@ -110,7 +110,7 @@ def _spelled(script: BatchScript, one: Finding) -> str | None:
         spelled = re.compile(rf"{re.escape(wrong[0])}(?=\s+-)")
         lines = script.lines if first is None else script.lines[: first - 1]
         return "\n".join([*(spelled.sub("#SBATCH", each) for each in lines), *script.lines[len(lines) :]])
-    lines = directive_added(script, line[wrong.end() :].lstrip()).split("\n")
+    lines = directive_added(script, line[wrong.end() :].removeprefix(" ")).split("\n")
     return "\n".join([*lines[: one.line], *lines[one.line + 1 :]])
 
 
