@@ -280,7 +280,7 @@ def _tokens(world: World) -> Callable[[int], str]:
     return lambda size: stream.randbytes(size).hex()
 
 
-def _copy_shell_library(target: Path) -> None:
+def _copy_shell_library(target: Path, _like: Path | None = None) -> None:
     """Copy what job scripts source: the ranks of this world need no runtime."""
     for below in (target, target / "launch", target / "launch/shell"):
         below.mkdir(mode=0o755)

@@ -9,6 +9,7 @@ from trainjob.check import probe
 from trainjob.check.context import Context
 from trainjob.cluster.base import IpuCluster
 from trainjob.contract.errors import Problem, UserError
+from trainjob.machines.process import Completed
 from trainjob.planning import poprun as releases
 
 LEAST_CACHE_MB = 2_048  # an executable takes hundreds of MB
@@ -80,9 +81,7 @@ def partition(context: Context) -> Iterator[Problem]:
     if vipu.server is None:
         return
     try:
-        ended = context.machine.run(
-            ["env", f"VIPU_CLI_API_HOST={vipu.server}", "vipu", "list", "partitions"], check=False
-        )
+        ended = _vipu(context, vipu.server, "list", "partitions")
     except UserError as error:
         yield _unanswered(vipu.server, str(error))
         return
@@ -91,7 +90,11 @@ def partition(context: Context) -> Iterator[Problem]:
     elif ended.code != 0:
         yield _unanswered(vipu.server, (ended.stderr or ended.text).strip())
     elif vipu.partition is not None:
-        yield from _named_partition(context, vipu.partition)
+        yield from _named_partition(context, vipu.server, vipu.partition)
+
+
+def _vipu(context: Context, server: str, *words: str) -> Completed:
+    return context.machine.run(["env", f"VIPU_CLI_API_HOST={server}", "vipu", *words], check=False)
 
 
 def _unanswered(server: str, why: str) -> Problem:
@@ -102,11 +105,9 @@ def _unanswered(server: str, why: str) -> Problem:
     )
 
 
-def _named_partition(context: Context, name: str) -> Iterator[Problem]:
+def _named_partition(context: Context, server: str, name: str) -> Iterator[Problem]:
     vipu, topology = IpuCluster.of(context.request.cluster).vipu, context.request.plan.topology
-    ended = context.machine.run(
-        ["env", f"VIPU_CLI_API_HOST={vipu.server}", "vipu", "get", "partition", name], check=False
-    )
+    ended = _vipu(context, server, "get", "partition", name)
     if ended.code != 0:
         if vipu.allocation is None:
             text = f"partition {name} does not exist, or belongs to another user: vipu lists only your own"

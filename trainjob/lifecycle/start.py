@@ -111,11 +111,12 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         holds_nodes=handover.holds_nodes,
     )
     record = File(submission.to_json(paths), 0o644)
+    like = next((one.folder for one in index.newest(1)), None)
     files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})
     _begin(
         paths,
         submission,
-        lambda: folder.create(paths.folder, files, handover.project, handover.selection, handover.share),
+        lambda: folder.create(paths.folder, files, handover.project, handover.selection, handover.share, like),
         charge=handover.charge,
         is_listed=handover.is_listed,
     )

@@ -41,7 +41,7 @@ from trainjob.verify.scripts.lost import (
     name_of,
     seen_twice,
 )
-from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, pads, resumptions, starts_at
+from trainjob.verify.scripts.update_log import AttemptLog, ScriptEvent, ScriptUpdate, padded, resumptions, starts_at
 from trainjob.verify.tasks.diagnosis import NO_NUMBERS, NOISE, NOT_INTERRUPTED, UNSEEN, DiagnosedVerdict, LikelyCause
 
 # A script that looks at its flag every few updates may finish those; one that looks between epochs makes many more.
@@ -511,9 +511,7 @@ class ResumeEvidence:
             yield "samples were not compared: no DataLoader delivers them, and no module is called with them"
         elif all(not batch.loader_pass for one in self._whole.updates for batch in one.batches):
             yield "samples are compared by what the model is called with: no DataLoader delivers them"
-        for event in (event for log in self._all for event in log[0].named(updates.PADS)):
-            yield pads(event)
-            break
+        yield from padded(log[0] for log in self._all)[:1]
         if any(log[0].named(updates.BLIND) for log in self._all):
             yield "the hook in the ranks failed, so not every update was seen"
 
