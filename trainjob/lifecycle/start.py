@@ -29,7 +29,7 @@ from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
-from trainjob.records import attempts, checkpoints
+from trainjob.records import attempts
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
@@ -161,6 +161,8 @@ def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunP
             folder.move_in(paths, handover.rendered, handover.share)
             submission.write(paths)
             last.replace(continued_as=paths.id).write(now.paths)  # before anything can begin
+            from trainjob.records import checkpoints
+
             for line in checkpoints.passed_over(paths.checkpoints):
                 say(line)
         except BaseException as error:

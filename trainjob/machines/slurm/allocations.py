@@ -25,8 +25,8 @@ class NotRunningError(UserError):
 class Allocation(NamedTuple):
     """A job that runs: its nodes, what each of them gives it, and the seconds it has left (None: without end).
 
-    Of GPUs, None: the site does not account for them, and they were not asked for by node. `shown` is Slurm's line about
-    it, with times in UTC.
+    Of GPUs, None: the site does not account for them, and they were not asked for by node. `shown` is Slurm's line
+    about it, with times in UTC.
     """
 
     job_id: str
