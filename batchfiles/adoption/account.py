@@ -24,6 +24,12 @@ class Where(Enum):
     LOST = "not carried over"
 
 
+# What has a word of the line that trains.
+IN_COMMAND = Where.JOB, "in the words of command"
+IN_CONTAINER = Where.CLUSTER, "container"
+IN_DECIDED = Where.TRAINJOB, "in options that trainjob decides"
+
+
 class Entry(NamedTuple):
     """One line, or several that are one statement."""
 
@@ -48,11 +54,18 @@ class Account:
 
     entries: list[Entry] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    apart: dict[tuple[Where, str], list[Word]] = field(default_factory=dict)  # words that others have than the command
     _settled: set[int] = field(default_factory=set)  # the words of commands that arrive, or that an entry names
 
     def settle(self, words: Iterable[Word]) -> None:
         """Take words of a command for accounted: they arrive as they are, or an entry names them."""
         self._settled.update(map(id, words))
+
+    def set_apart(self, what: tuple[Where, str], words: Iterable[Word]) -> None:
+        """Take words for accounted that `what` has, and not the command of the job."""
+        listed = list(words)
+        self.settle(listed)
+        self.apart.setdefault(what, []).extend(listed)
 
     def is_settled(self, word: Word) -> bool:
         """Return whether a word of a command is accounted for."""
@@ -70,15 +83,15 @@ class Account:
     ) -> None:
         """Say what became of the statement that begins in `line`, or of a part of it: of `words`."""
         self.settle(words)
-        self.entries.append(Entry(line, last or line, text, where, what, span))
+        self.entries.append(Entry(line, last or line, text.replace(HOLE, "…"), where, what, span))
 
     def note_decided(self, line: int, program: str, words: Sequence[Word], what: str) -> None:
         """Say that a job decides options of a program by itself: `words` are theirs, with their values."""
-        self.settle(words)
+        self.set_apart(IN_DECIDED, words)
         if words:
             names = [word.text.partition("=")[0] for word in words if word.text.startswith("-")]
             shown = " ".join([program, *(names or [words[0].source])])
-            self.note(Where.TRAINJOB, line, shown.replace(HOLE, "…"), what)
+            self.note(Where.TRAINJOB, line, shown, what)
 
     @property
     def sorted(self) -> list[Entry]:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import IN_CONTAINER, Account, Where
 from batchfiles.adoption.decisions import can_be_stated, tells_place
 from batchfiles.adoption.start import AdoptedStart, is_once_per_node
 from batchfiles.bash.expansion import Word
-from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.bash.values import Value, number
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.layers import srun_options
@@ -25,7 +25,7 @@ _INSTEAD = {
     "output": "trainjob logs prints what it wrote, by rank",
     "error": "trainjob logs prints what it wrote, by rank",
     "open-mode": "the log is appended over attempts",
-    "requeue": "the job is requeued at its time limit, and resumed",
+    "requeue": "the job is requeued at its time limit: whether it goes on there is up to the program",
     "parsable": "trainjob reads the job's id",
     "propagate": "the ranks get the nodes' limits",
     "gpu-bind": "each rank is given its GPU",
@@ -365,10 +365,11 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
         became = _of_step(script, launch, keys, name, value)
         if became is not None:
             shown = f"srun --{name}" + (f"={value.text}" if value.text else "")
-            account.note(became[0], launch.line, shown.replace(HOLE, "…"), became[1], words=words)
-        elif name not in _OF_CONTAINER:
+            account.note(became[0], launch.line, shown, became[1], words=words)
+        elif name in _OF_CONTAINER:
+            account.set_apart(IN_CONTAINER, words)
+        else:
             by_itself += words
-        account.settle(words)
     account.note_decided(launch.line, "srun", by_itself, "a job's own srun starts what it plans")
     if "hint" in keys.job and "cpu-bind" in keys.of_cluster("srun"):
         del keys.job["hint"]

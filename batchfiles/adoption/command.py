@@ -161,7 +161,7 @@ def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
             account.note(
                 Where.LOST,
                 launch.line,
-                " ".join(word.text for word in own).replace(HOLE, "…"),
+                " ".join(word.text for word in own),
                 "ranks are started without it",
             )
         else:
@@ -180,7 +180,7 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
             if name in PLACE_VARIABLES:
                 continue
             if decided_by_slurm(name, value):
-                account.note(Where.TRAINJOB, launch.line, f"{name}={value.text}".replace(HOLE, "…"), "Slurm decides it")
+                account.note(Where.TRAINJOB, launch.line, f"{name}={value.text}", "Slurm decides it")
                 continue
             if is_secret_variable(name) and value.known and value.text:
                 account.note(Where.LOST, launch.line, f"{name}=…", HOLDS_SECRET)
@@ -211,9 +211,9 @@ def note_left_out(
             account.note(Where.LOST, at, found[1], what)
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
-        account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
+        account.note(Where.LOST, training.line, f"{name} {path}", what)
     for path in (path for word in launch.program for path in _UPWARDS.findall(word.text) if place.is_outside(path)):
-        account.note(Where.LOST, training.line, path.replace(HOLE, "…"), "it is outside of the project: no copy has it")
+        account.note(Where.LOST, training.line, path, "it is outside of the project: no copy has it")
     own = ("command_substitution", "process_substitution")  # what these pipe and write is theirs
     for node in nodes_of(parse(training.text), "pipeline", outside=own):
         for one in node.named_children[1:]:
@@ -281,7 +281,7 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
             )
         elif above.type == "pipeline" or (above.type == "redirected_statement" and ">" in text_of(above)):
             behind = text_of(above)[len(text_of(named[at])) :].strip() if not at else text_of(above)
-            account.note(Where.TRAINJOB, launch.line, behind.replace(HOLE, "…"), IN_LOGS)
+            account.note(Where.TRAINJOB, launch.line, behind, IN_LOGS)
         node = above
     for one in after:
         if "".join(text_of(one).split()[:1]) not in ("", *FOR_THE_LOG, "wait", "exit"):
@@ -310,7 +310,7 @@ def _is_option(word: Word) -> bool:
 
 
 def _first_line(node: Node) -> str:
-    return text_of(node).split("\n")[0].replace(HOLE, "…")
+    return text_of(node).split("\n")[0]
 
 
 def _flat(node: Node, sign: str) -> list[tuple[Node, str]]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import IN_CONTAINER, Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.decisions import can_be_stated
 from batchfiles.bash.expansion import Word, is_pattern
@@ -35,7 +35,7 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     runtime, image, mounts, others = found
     layer = launch.layer("container")
     if layer is not None:  # each pair of them has an entry, or is an option that the cluster file's runtime has
-        account.settle(layer.words[: len(layer.words) - layer.left])
+        account.set_apart(IN_CONTAINER, layer.words[: len(layer.words) - layer.left])
     program = layer.words[0].text.rpartition("/")[2] if layer is not None else runtime
     if program == "podman-hpc":
         what = "the job starts podman, which has no options of podman-hpc, such as --gpu"
@@ -49,15 +49,15 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         account.note(Where.LOST, around, "--container-image, around the whole file", what)
     if runtime != "pyxis":
         others = _without_environment(others, launch, keys, account)
-    if HOLE in image:
+    if _is_open(image):
         what = "the container's image is known only when it runs"
-        account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
+        account.note(Where.LOST, launch.line, f"{runtime} {image}"[:60], what)
         for mount in mounts:
-            account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "a mount of that container")
+            account.note(Where.LOST, launch.line, mount, "a mount of that container")
         return
-    for mount in [mount for mount in mounts if HOLE in mount]:
+    for mount in [mount for mount in mounts if _is_open(mount)]:
         mounts.remove(mount)
-        account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
+        account.note(Where.LOST, launch.line, mount, "this mount is known only when it runs")
     _fill(keys, account, launch, runtime, image, mounts, others)
 
 
@@ -91,9 +91,12 @@ def _in_folder(value: Value, base: str) -> str:
     """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
     known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~", '"$HOME"': "~"}
     first, *pieces = value.text.split(HOLE)
-    known |= {source: source for source in value.sources if source[:1] not in ("$", '"', "'") and is_pattern(source)}
-    filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
+    filled = (known.get(source, source or HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
     return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))
+
+
+def _is_open(text: str) -> bool:
+    return HOLE in text or re.search(r"[$`]", text) is not None
 
 
 def _fill(
@@ -113,13 +116,13 @@ def _fill(
             account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({how})")
     options: list[str] = []
     for words in others:
-        text = " ".join(words).replace(HOLE, "…")
+        text = " ".join(words)
         name = words[0].partition("=")[0]
         if name in _DECIDED:
             account.note(Where.LOST, launch.line, text, "a job decides that")
         elif name in _GIVEN:
             account.note(Where.TRAINJOB, launch.line, text, "the cluster file's runtime does what a job needs of it")
-        elif HOLE in "".join(words):
+        elif _is_open(text):
             account.note(Where.LOST, launch.line, text, "it is known only when it runs")
         else:
             options += words
@@ -145,8 +148,8 @@ def _without_environment(
         name, equals, value = words[-1].removeprefix("--env=").partition("=")
         if words[0].partition("=")[0] not in ("--env", "-e"):
             left.append(words)
-        elif not equals or HOLE in value or not can_be_stated(name):
-            account.note(Where.LOST, launch.line, " ".join(words).replace(HOLE, "…"), "state it in env of the job")
+        elif not equals or _is_open(value) or not can_be_stated(name):
+            account.note(Where.LOST, launch.line, " ".join(words), "state it in env of the job")
         else:
             keys.of_job("env")[name] = value
             account.note(Where.JOB, launch.line, " ".join(words), f"env: {name}")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.start import is_once_per_node
 from batchfiles.bash.expansion import text_of
-from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript
 
@@ -43,7 +42,7 @@ def note_rest(script: BatchScript, launch: LaunchedProgram, account: Account) ->
         account.settle(word for word in step.command.words if not word.quoted and _SETTING.fullmatch(word.text))
         for is_settled, words in groupby(step.command.words, account.is_settled):
             if not is_settled and not step.source:
-                text = " ".join(word.text.replace(HOLE, "…") for word in words)
+                text = " ".join(word.text for word in words)
                 account.note(Where.LOST, step.line, text, "ranks are started without it")
         step = step.outer
 

@@ -29,7 +29,9 @@ def test_a_mount_with_two_variables_is_one_word(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert command(adoption) == ["python", "train.py", "3"]
     assert container(adoption) == {"image": "/i/torch.sif", "mounts": ["/opt"], "options": []}
-    assert lost(adoption) == {"/scratch/…/in:/mnt/…/in": "this mount is known only when it runs"}
+    assert lost(adoption) == {
+        "/scratch/$SLURM_JOB_ID/in:/mnt/$SLURM_JOB_ID/in": "this mount is known only when it runs"
+    }
 
 
 @pytest.mark.parametrize(
@@ -775,3 +777,17 @@ def test_a_failure_before_the_training_ends_a_rank_where_it_ends_the_file(
     setup: str, line: str, first: str, tmp_path: Path
 ) -> None:
     assert command(adopted(f"{ONE_GPU}{setup}{line}\n", tmp_path))[2].split("\n")[0] == first
+
+
+def test_a_variable_is_where_the_word_is_that_it_stands_in(tmp_path: Path) -> None:
+    setup = "N=4\nIMAGE=/i.sif\nLR=1\nMOUNT=/data\nif [ -f ~/.netrc ]; then MOUNT=/data,/root; fi\n"
+    line = "apptainer exec -B $MOUNT $IMAGE torchrun --nproc_per_node=$N train.py --lr $LR --run $run\n"
+    adoption = adopted(ONE_GPU.replace(":1", ":4") + setup + line, tmp_path)
+    where = {one.text: (one.where, one.what) for one in adoption.account.entries}
+    assert where["N=4"] == (Where.TRAINJOB, "in options that trainjob decides")
+    assert where["IMAGE=/i.sif"] == (Where.CLUSTER, "container")
+    assert where["LR=1"] == (Where.JOB, "in the words of command")
+    assert lost(adoption) == {
+        "$MOUNT": "this mount is known only when it runs",
+        "$run": "nothing in the file sets it, and jobs get no variables of the shell that submits them",
+    }
