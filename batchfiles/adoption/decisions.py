@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Where
+from batchfiles.adoption.account import HOLDS_SECRET, IN_COMMAND, SECRETS_FILE, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.bash.commands import Assignment, ShellCommand
@@ -93,7 +93,7 @@ class Surroundings:
     container: str | None  # the runtime
     has_shell: bool  # the command is run by a shell
     is_decided: bool  # the file itself tells that its training starts
-    consumed: frozenset[str]  # the variables that the training's line is made of
+    consumed: Mapping[str, tuple[Where, str]]  # the variables that the training's line is made of, and what has them
     after_modules: int  # the first byte behind a statement that loads modules
 
     def expanded(self, one: Statement) -> list[ShellCommand]:
@@ -245,7 +245,7 @@ def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     if len(found) < len(fates) or (one.kind not in _SIMPLE and any(fate.env for fate in found)):
         return None
     env = {name: value for fate in found for name, value in (fate.env or {}).items()}
-    rank = [Where.LOST, Where.JOB, Where.TRAINJOB, Where.NOWHERE]
+    rank = [Where.LOST, Where.JOB, Where.CLUSTER, Where.TRAINJOB, Where.NOWHERE]
     where = min((fate.where for fate in found), key=rank.index)
     return Decision(where, "; ".join(dict.fromkeys(fate.what for fate in found)), env)
 
@@ -264,18 +264,15 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
             return None
         if name not in around.consumed:
             return Decision(Where.NOWHERE, "nothing uses it")
-        return Decision(Where.JOB, _WORDS)
+        return Decision(*around.consumed[name])
     if name in around.consumed and COMMAND_WORDS.search(value.text):
-        return Decision(Where.JOB, _WORDS) if name not in needs.all else None
+        return Decision(*around.consumed[name]) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not can_be_stated(name) or "\0" in value.text:
         return None
     return Decision(Where.JOB, f"env: {name}", {name: value.text})
-
-
-_WORDS = "in the words of command, or of an option that trainjob decides"
 
 
 def _is_own(around: Surroundings, threads: Value) -> bool:
@@ -535,7 +532,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
     if in_command and not needs.prologue.intersection(own) and not one.commands:
-        return Decision(Where.JOB, _WORDS, in_command=in_command)
+        return Decision(*IN_COMMAND, in_command=in_command)
     names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
     inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
     if around.container == "apptainer" and inside:

@@ -194,7 +194,7 @@ class _Statements:
         condition, body, others = _halves(node)
         if any(self._leads(one) for one in condition):  # if srun python train.py; then
             inner = self.around(condition)
-            rest = [part for one in (*body, *others) for part in self.parts(one)]
+            rest = [part for one in (*body, *others) if one.is_named for part in self.parts(one)]
             return replace(inner, after=[*inner.after, *rest])
         at = next((n for n, one in enumerate(others) if self._leads(one)), None)
         asked = [self.part(one, Role.CONDITION) for one in condition]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import platformdirs
 
 from trainjob.cluster.base import Cluster
-from trainjob.cluster.document import Mistake, load
-from trainjob.cluster.faults import ClusterError
+from trainjob.cluster.document import load
+from trainjob.cluster.faults import ClusterError, Fault
 from trainjob.cluster.reading import checked, problems_of, text_of
 from trainjob.cluster.strict import keys_of
 from trainjob.contract.errors import nearest
@@ -143,10 +143,10 @@ def cluster_from_text(text: str, where: str) -> Cluster:
             text, cure = f"read {kind!r}, expected one of {known}", _meant(kind, KINDS) if isinstance(kind, str) else ""
             if "kind" not in content.values:
                 text, cure = "is missing", f"give one of {known}"
-            mistakes.append(Mistake(content.line(("kind",)), 0, ("kind",), text, cure))
+            mistakes.append(Fault(("kind",), text, cure, content.line(("kind",))))
         raise ClusterError.of_all(problems_of(ClusterError, where, mistakes))
     strangers = [
-        Mistake(content.line((key,)), 0, (key,), *_of_other_kinds(key, content.values[key], kind, others))
+        Fault((key,), *_of_other_kinds(key, content.values[key], kind, others), content.line((key,)))
         for key in content.values.keys() - keys_of(KINDS[kind].MODEL).keys()
         if (others := [name for name, one in KINDS.items() if key in keys_of(one.MODEL)])
     ]

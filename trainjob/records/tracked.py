@@ -23,21 +23,8 @@ _MOST_DEPTH, _MOST_ENTRIES = 4, 3000
 _MOST_VALUES = 64
 _END = 1 << 60
 _WEIGHTS = (
-    ".pt",
-    ".pth",
-    ".bin",
-    ".safetensors",
-    ".ckpt",
-    ".distcp",
-    ".npz",
-    ".h5",
-    ".keras",
-    ".msgpack",
-    ".pkl",
-    ".tar",
-    ".npy",
-    ".joblib",
-    ".pickle",
+    *(".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".distcp", ".npz", ".h5", ".keras", ".msgpack", ".pkl", ".tar"),
+    *(".npy", ".joblib", ".pickle"),
 )
 _NAMED = ("ckpt", "checkpoint")
 _NEVER_STATE = (".py", ".pyc", ".sh", ".log", ".md", ".txt", ".yaml", ".yml", ".lock", ".part", ".tmp")

@@ -29,7 +29,9 @@ def test_a_mount_with_two_variables_is_one_word(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert command(adoption) == ["python", "train.py", "3"]
     assert container(adoption) == {"image": "/i/torch.sif", "mounts": ["/opt"], "options": []}
-    assert lost(adoption) == {"/scratch/…/in:/mnt/…/in": "this mount is known only when it runs"}
+    assert lost(adoption) == {
+        "/scratch/$SLURM_JOB_ID/in:/mnt/$SLURM_JOB_ID/in": "this mount is known only when it runs"
+    }
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_figures_of_the_command_line_are_asked_for(tmp_path: Path) -> None:
     [
         ("python train.py 2>&1 | tee o/log", "| tee o/log"),
         ("srun python train.py > o/log 2>&1", "> o/log"),
-        ("timeout 3600 srun python train.py", "timeout"),
+        ("timeout 3600 srun python train.py", "timeout 3600"),
         ("python train.py < words.txt", "< words.txt"),
         ("python train.py | python -m mine.report", "| python -m mine.report"),
     ],
@@ -378,7 +380,7 @@ def test_where_a_run_can_not_resume_from_is_named(tmp_path: Path) -> None:
 
 
 def test_a_role_is_named(tmp_path: Path) -> None:
-    assert "--role=trainer" in lost(
+    assert "--role trainer" in lost(
         adopted(ONE_GPU + "torchrun --role trainer --nproc-per-node 1 train.py\n", tmp_path)
     )
 
@@ -594,7 +596,7 @@ def test_a_launcher_behind_a_program_gets_its_options(tmp_path: Path) -> None:
 
 def test_a_program_between_srun_and_the_container_is_named(tmp_path: Path) -> None:
     text = "srun numactl --localalloc apptainer exec /i.sif python train.py\n"
-    assert list(lost(adopted(ONE_GPU + text, tmp_path))) == ["numactl"]
+    assert list(lost(adopted(ONE_GPU + text, tmp_path))) == ["numactl --localalloc"]
 
 
 @pytest.mark.parametrize(
@@ -704,7 +706,7 @@ def test_a_shell_behind_a_script_that_only_the_cluster_has_is_read(tmp_path: Pat
 
 def test_a_resource_of_the_step_beside_its_gpus_is_named(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun --gres=gpu:1,gpumem:20G python train.py\n", tmp_path)
-    assert lost(adoption) == {"srun --gres=gpumem:20G": "ranks are started without it"}
+    assert lost(adoption) == {"srun --gres=gpu:1,gpumem:20G": "ranks are started without gpumem:20G"}
 
 
 def test_worlds_that_are_told_apart_by_their_node_are_refused(tmp_path: Path) -> None:
@@ -760,3 +762,32 @@ def test_what_runs_outside_of_the_image_that_is_around_the_file_is_named(tmp_pat
 def test_a_virtualenv_below_the_submission_is_that_of_the_original(folder: str, tmp_path: Path) -> None:
     adoption = adopted(f"{ONE_GPU}HERE=$SLURM_SUBMIT_DIR\n{folder}env/bin/python train.py\n", tmp_path)
     assert command(adoption)[0] == "/home/me/project/env/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("setup", "line", "first"),
+    [
+        ("", "srun bash -ec './look; python train.py'", "set -e"),
+        ("", "srun bash -c './look; python train.py'", "./look"),
+        ("set -e\ncd sub\n", "srun python train.py $USER", 'cd "$TRAINJOB_RUN_DIR/code/project/sub" || exit'),
+        ("cd sub\n", "srun python train.py $USER", 'cd "$TRAINJOB_RUN_DIR/code/project/sub"'),
+    ],
+)
+def test_a_failure_before_the_training_ends_a_rank_where_it_ends_the_file(
+    setup: str, line: str, first: str, tmp_path: Path
+) -> None:
+    assert command(adopted(f"{ONE_GPU}{setup}{line}\n", tmp_path))[2].split("\n")[0] == first
+
+
+def test_a_variable_is_where_the_word_is_that_it_stands_in(tmp_path: Path) -> None:
+    setup = "N=4\nIMAGE=/i.sif\nLR=1\nMOUNT=/data\nif [ -f ~/.netrc ]; then MOUNT=/data,/root; fi\n"
+    line = "apptainer exec -B $MOUNT $IMAGE torchrun --nproc_per_node=$N train.py --lr $LR --run $run\n"
+    adoption = adopted(ONE_GPU.replace(":1", ":4") + setup + line, tmp_path)
+    where = {one.text: (one.where, one.what) for one in adoption.account.entries}
+    assert where["N=4"] == (Where.TRAINJOB, "in options that trainjob decides")
+    assert where["IMAGE=/i.sif"] == (Where.CLUSTER, "container")
+    assert where["LR=1"] == (Where.JOB, "in the words of command")
+    assert lost(adoption) == {
+        "$MOUNT": "this mount is known only when it runs",
+        "$run": "nothing in the file sets it, and jobs get no variables of the shell that submits them",
+    }
