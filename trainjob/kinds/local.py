@@ -12,7 +12,6 @@ from trainjob.cluster.strict import BreachError, key, required
 if TYPE_CHECKING:
     from trainjob.render.request import Request
 
-DRAFT = "local"
 TEMPLATE, SCRIPT = "jobs/local.sh.j2", "job.sh"
 _INSIDE = ("--working-folder", "--secrets-file")
 
@@ -26,6 +25,7 @@ class LocalCluster(Cluster):
     max_instances: Count | None = key(None, "Most processes that may train at once. Absent: no limit on cpu.")
     python: Line | None = key(None, "Interpreter that has torch. Absent: the one that runs trainjob.")
 
+    draft = "local"
     is_shared = False
     trains_here = True
     accelerator_key = "accelerator"
