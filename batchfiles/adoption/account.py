@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import HOLE
 
 SECRETS_FILE = "put it into a secrets_file of mode 0600"
 HOLDS_SECRET = f"it holds a secret, which no job file or run directory may have: {SECRETS_FILE}"
@@ -18,6 +22,12 @@ class Where(Enum):
     TRAINJOB = "done by trainjob"
     NOWHERE = "not needed"
     LOST = "not carried over"
+
+
+# What has a word of the line that trains.
+IN_COMMAND = Where.JOB, "in the words of command"
+IN_CONTAINER = Where.CLUSTER, "container"
+IN_DECIDED = Where.TRAINJOB, "in options that trainjob decides"
 
 
 class Entry(NamedTuple):
@@ -44,6 +54,22 @@ class Account:
 
     entries: list[Entry] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    apart: dict[tuple[Where, str], list[Word]] = field(default_factory=dict)  # words that others have than the command
+    _settled: set[int] = field(default_factory=set)  # the words of commands that arrive, or that an entry names
+
+    def settle(self, words: Iterable[Word]) -> None:
+        """Take words of a command for accounted: they arrive as they are, or an entry names them."""
+        self._settled.update(map(id, words))
+
+    def set_apart(self, what: tuple[Where, str], words: Iterable[Word]) -> None:
+        """Take words for accounted that `what` has, and not the command of the job."""
+        listed = list(words)
+        self.settle(listed)
+        self.apart.setdefault(what, []).extend(listed)
+
+    def is_settled(self, word: Word) -> bool:
+        """Return whether a word of a command is accounted for."""
+        return id(word) in self._settled
 
     def note(
         self,
@@ -53,9 +79,19 @@ class Account:
         what: str,
         last: int | None = None,
         span: tuple[int, int] | None = None,
+        words: Iterable[Word] = (),
     ) -> None:
-        """Say what became of the statement that begins in `line`, or of a part of it."""
-        self.entries.append(Entry(line, last or line, text, where, what, span))
+        """Say what became of the statement that begins in `line`, or of a part of it: of `words`."""
+        self.settle(words)
+        self.entries.append(Entry(line, last or line, text.replace(HOLE, "…"), where, what, span))
+
+    def note_decided(self, line: int, program: str, words: Sequence[Word], what: str) -> None:
+        """Say that a job decides options of a program by itself: `words` are theirs, with their values."""
+        self.set_apart(IN_DECIDED, words)
+        if words:
+            names = [word.text.partition("=")[0] for word in words if word.text.startswith("-")]
+            shown = " ".join([program, *(names or [words[0].source])])
+            self.note(Where.TRAINJOB, line, shown, what)
 
     @property
     def sorted(self) -> list[Entry]:

@@ -11,12 +11,13 @@ from typing import Any
 from batchfiles.adoption import files
 from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
-from batchfiles.adoption.command import note_left_out, run_of
+from batchfiles.adoption.command import in_reading, note_left_out, run_of
 from batchfiles.adoption.container import read_container
 from batchfiles.adoption.explanations import CURED, explained
 from batchfiles.adoption.hidden import take_out
 from batchfiles.adoption.parts import parts_of
 from batchfiles.adoption.places import place_of
+from batchfiles.adoption.rest import note_rest
 from batchfiles.adoption.roles import roles_of
 from batchfiles.adoption.setup import read_setup
 from batchfiles.adoption.start import (
@@ -128,10 +129,11 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     account, keys = Account(), Keys()
     note_from_outside(script, launch, account)
     start = start_of(script, launch, account) if found is None else found.start_of(launch, account)
-    read_directives(script, launch, start, keys, account)
+    opened, shown = in_reading(undecided, script, launch)
+    read_directives(script, shown, start, keys, account)
     place = place_of(script, parts, folder, below_top)
-    run = run_of(script, undecided, launch, start, account, place)
-    read_container(script, launch, keys, account, place.base)
+    run = run_of(opened, shown, start, account, place)
+    read_container(script, shown, keys, account, place.base)
     keys.job.setdefault("name", path.name)  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
@@ -145,7 +147,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     read_setup(script, launch, start, parts, run, keys, account, place)
     training = parts.launch
     if training is not None:
-        note_left_out(script, training, launch, account, place)
+        note_left_out(script, training, shown, account, place)
         account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
         # What explains how ranks start is no longer true.
         above = "\n".join(training.above)
@@ -153,6 +155,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
             keys.comments["command",] = above
     if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
         keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
+    note_rest(script, shown, account)
     if found is not None:
         found.fill(start, keys, account, place)
     take_out(original, keys, account)
@@ -172,6 +175,8 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
 def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
     cured = dict.fromkeys(one.code for one in faults if one.code in CURED and one.severity is not Severity.NOTE)
+    if re.search(r"SLURM_(?:NODEID|PROCID|LOCALID)", str(keys.cluster.get("prologue"))):
+        cured.pop("rank-expanded-early", None)  # the prologue runs once, too
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     options = launch.launcher.options.values() if launch.launcher is not None else ()

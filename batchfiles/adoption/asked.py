@@ -6,12 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import IN_CONTAINER, Account, Where
 from batchfiles.adoption.decisions import can_be_stated, tells_place
 from batchfiles.adoption.start import AdoptedStart, is_once_per_node
-from batchfiles.bash.values import HOLE, number
+from batchfiles.bash.expansion import Word
+from batchfiles.bash.values import Value, number
 from batchfiles.slurm.directives import Directive
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
+from batchfiles.slurm.layers import srun_options
 from batchfiles.slurm.request import GPU_NAMES, accelerator_gres
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
@@ -23,13 +25,14 @@ _INSTEAD = {
     "output": "trainjob logs prints what it wrote, by rank",
     "error": "trainjob logs prints what it wrote, by rank",
     "open-mode": "the log is appended over attempts",
-    "requeue": "the job is requeued at its time limit, and resumed",
+    "requeue": "the job is requeued at its time limit: whether it goes on there is up to the program",
     "parsable": "trainjob reads the job's id",
     "propagate": "the ranks get the nodes' limits",
     "gpu-bind": "each rank is given its GPU",
     "gpus-per-socket": "each rank is given its GPU",
     "accel-bind": "each rank is bound to the CPUs beside its GPU",
 }
+_ADDED_UP = ("mail-type",)  # of these, sbatch takes each that a file states
 _MARGIN_S = 120  # between the signal and the time limit, where a cluster file states none
 _UNITS = {"": 1 / 1024, "M": 1 / 1024, "G": 1, "T": 1024, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _PLACEHOLDER = re.compile(r"[<{\[].*[>}\]]|.*\bx{3,}.*|YOUR.*", re.IGNORECASE)
@@ -78,9 +81,13 @@ def read_directives(
         keys.cluster["request"] = "gpus-per-node"
     elif start.gpus and not asks:
         keys.cluster["request"] = "none"
+    last = {one.name: one for one in script.header.directives}
     for one in script.header.directives:
         written = one.value if one.written is None else one.written
         text = f"{'#SBATCH' if one.line else 'sbatch'} --{one.name}{'' if written is None else f'={written}'}"
+        if one is not last[one.name] and one.name not in _ADDED_UP:
+            account.note(Where.NOWHERE, one.line, text, f"sbatch takes the last --{one.name}")
+            continue
         where, what = _became(one, start, keys)
         account.note(where, one.line, text, what)
         if one.written is not None:
@@ -179,6 +186,8 @@ def _became(one: Directive, start: AdoptedStart, keys: Keys) -> tuple[Where, str
         return Where.TRAINJOB, _INSTEAD[name]
     if decided_by == "default" or name in ("nodes", "ntasks", "ntasks-per-node"):
         return _counted(one, start)
+    if name in _OF_STEP:
+        return Where.LOST, _OF_STEP[name]
     if decided_by == "container":
         return Where.CLUSTER, "container"
     if decided_by in ("plan", "never", "unneeded"):
@@ -208,7 +217,8 @@ def _counted(one: Directive, start: AdoptedStart) -> tuple[Where, str]:
 def _to(keys: Keys, one: Directive, *, job: bool) -> tuple[Where, str]:
     value: object = True if one.value is None else int(one.value) if _is_number(one.value) else one.value
     directives = keys.of_job("directives") if job else keys.under("directives")
-    directives[one.name] = value
+    before = directives.get(one.name) if one.name in _ADDED_UP else None
+    directives[one.name] = value if before is None else f"{before},{value}"
     if one.value is not None and _PLACEHOLDER.fullmatch(one.value) and not job:
         keys.comments["directives", one.name] = "a placeholder: fill it in"
     return (Where.JOB if job else Where.CLUSTER), f"directives: {one.name}"
@@ -339,43 +349,63 @@ _SPECIAL: dict[str, _Special] = {
 }
 
 
-_OF_PYXIS = {
+_OF_STEP = {
     "container-name": "each attempt has a container of its own, without a name",
     "container-mount-home": "a job decides whether the home is mounted",
     "container-remap-root": "a job decides as which user ranks run",
     "no-container-mount-home": "a job decides whether the home is mounted",
+    "input": "ranks read no file as their input",
+    "volume": "a cluster file has no volumes of shifter",
 }
+_OF_CONTAINER = ("container-image", "container-mounts", "container-workdir", "environment", "image")
 
 
 def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account: Account) -> None:
     """Keep srun's own options, and say which ones a job does without."""
     layer = launch.srun
-    for name, value in (layer.options if layer is not None else {}).items():
-        text = value.text if value is not None else ""
-        shown = f"srun --{name}" + (f"={text}" if text else "")
-        kept_by = OPTIONS[name].step if name in OPTIONS else "lost"
-        if name in _OF_PYXIS:
-            account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), _OF_PYXIS[name])
-            continue
-        if name == "gres" and text != script.header.value(name):
-            entries = (entry for entry in text.split(",") if entry.partition(":")[0].lower() not in (*GPU_NAMES, ""))
-            for entry in entries:
-                account.note(Where.LOST, launch.line, f"srun --gres={entry}", "ranks are started without it")
-        if kept_by in ("decided", "replaced", "container") or (name == "export" and text in ("", "ALL")):
-            continue
-        if name == "nodelist" and is_once_per_node(launch):
-            account.note(Where.TRAINJOB, launch.line, shown.replace(HOLE, "…"), "a launcher starts on each node")
-        elif name == "export" and (given := exported_to_ranks(launch)):
-            account.note(Where.JOB, launch.line, shown, "; ".join(f"env: {one}" for one in given))
-        elif name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
-            account.note(Where.NOWHERE, launch.line, shown, "it only prints")
-        elif script.header.value(name) is not None and script.header.value(name) == text:
-            continue
-        elif kept_by != "kept" or value is None or not value.known or "\n" in text:
-            account.note(Where.LOST, launch.line, shown.replace(HOLE, "…"), "ranks are started without it")
+    if layer is None:
+        return
+    account.settle(layer.words[:1])
+    by_itself: list[Word] = []
+    for name, value, words, _ in srun_options(layer.words):
+        became = _of_step(script, launch, keys, name, value)
+        if became is not None:
+            shown = f"srun --{name}" + (f"={value.text}" if value.text else "")
+            account.note(became[0], launch.line, shown, became[1], words=words)
+        elif name in _OF_CONTAINER:
+            account.set_apart(IN_CONTAINER, words)
         else:
-            keys.under("srun")[name] = int(text) if _is_number(text) else text or True
-            account.note(Where.CLUSTER, launch.line, shown, f"srun: {name}")
+            by_itself += words
+    account.note_decided(launch.line, "srun", by_itself, "a job's own srun starts what it plans")
     if "hint" in keys.job and "cpu-bind" in keys.of_cluster("srun"):
         del keys.job["hint"]
         account.note(Where.LOST, script.header.line("hint"), "--hint", "srun takes --cpu-bind or --hint")
+
+
+def _of_step(
+    script: BatchScript, launch: LaunchedProgram, keys: Keys, name: str, value: Value
+) -> tuple[Where, str] | None:
+    """Keep an option of srun, or return what became of it; None if a job's own srun, or its container, has it."""
+    text = value.text
+    kept_by = OPTIONS[name].step if name in OPTIONS else "lost"
+    if name in _OF_STEP:
+        return Where.LOST, _OF_STEP[name]
+    if name == "gres" and text != script.header.value(name):
+        entries = [entry for entry in text.split(",") if entry.partition(":")[0].lower() not in (*GPU_NAMES, "")]
+        if entries:
+            return Where.LOST, f"ranks are started without {', '.join(entries)}"
+    if name == "kill-on-bad-exit" and text == "0":
+        return Where.LOST, "a job ends when one of its ranks fails"
+    if name == "nodelist" and is_once_per_node(launch):
+        return Where.TRAINJOB, "a launcher starts on each node"
+    if name == "export" and (given := exported_to_ranks(launch)):
+        return Where.JOB, "; ".join(f"env: {one}" for one in given)
+    if name == "cpu-bind" and text in ("v", "verbose", "q", "quiet"):
+        return Where.NOWHERE, "it only prints"
+    is_stated = script.header.value(name) not in (None, "") and script.header.value(name) == text
+    if kept_by in ("decided", "replaced", "container") or is_stated or (name == "export" and text in ("", "ALL")):
+        return None
+    if kept_by != "kept" or not value.known or "\n" in text:
+        return Where.LOST, "ranks are started without it"
+    keys.under("srun")[name] = int(text) if _is_number(text) else text or True
+    return Where.CLUSTER, f"srun: {name}"

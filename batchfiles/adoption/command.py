@@ -6,19 +6,20 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.asked import exported_to_ranks
-from batchfiles.adoption.decisions import decided_by_slurm
+from batchfiles.adoption.decisions import RANKS_OWN, decided_by_slurm
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
+from batchfiles.adoption.rest import IN_LOGS, note_redirect
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
-from batchfiles.bash.values import HOLE, Value
-from batchfiles.slurm.launches import LaunchedProgram, option, shell_among
+from batchfiles.bash.values import HOLE, Value, braced
+from batchfiles.slurm.launches import LaunchedProgram, shell_among
 from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # What the job states, or trainjob tells a launcher through its environment and options.
 _DECIDED = frozenset(launchers.option_names("nodes", "ranks", "world", "alone", "place"))
+# And what it tells none: what they did with it is left out.
+_NOT_TOLD = frozenset(("role", "rdzv_conf", "local_addr", "deepspeed_multinode_launcher"))
 _OF_ACCELERATE = """
 --multi_gpu --num_machines $NNODES --machine_rank $NODE_RANK --num_processes $WORLD_SIZE
 --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT
@@ -47,29 +50,22 @@ class AdoptedCommand:
 
 
 def run_of(
-    script: BatchScript,
-    undecided: BatchScript,
-    launch: LaunchedProgram,
-    start: AdoptedStart,
-    account: Account,
-    place: PathOrigin,
+    script: BatchScript, launch: LaunchedProgram, start: AdoptedStart, account: Account, place: PathOrigin
 ) -> AdoptedCommand:
-    """Return the command of the job, in the folder in which the file starts it. Raises AdoptionError.
-
-    `undecided` is a reading of the file that leaves open what only a run decides.
-    """
-    opened = _in_reading(undecided, script, launch)
+    """Return the command of the job, in the folder in which the file starts it. Raises AdoptionError."""
+    env, set_there = _settings(launch, account)
+    env = exported_to_ranks(launch) | env
     called = launch
     while called.outer is not None and called.command.source:
         called = called.outer
     if called is not launch:
         launch, words, inner = called, _program_words(called), ""
+        account.settle(words)
     else:
-        words = _own_words(opened[1])
-        inner = _around(*opened, account)
-    env, set_there = _settings(opened[1], account)
-    env = exported_to_ranks(opened[1]) | env
-    inner = "".join(f"{line}\n" for line in [*place.move_of_command, *set_there]) + inner
+        words = _own_words(launch, account)
+        inner = _around(script, launch, account)
+    ends = " || exit" if "e" in launch.outermost.command.options else ""  # as the file does, where it can't move
+    inner = "".join(f"{line}\n" for line in [*(f"{one}{ends}" for one in place.move_of_command), *set_there]) + inner
     words = _program_alone(words)
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
@@ -101,7 +97,19 @@ def run_of(
     if around:
         text = _shell_words(script, launch, around)
         body, names = f"exec {text} bash -c {shlex.quote(body)}", names | names_in(text)
+    _refuse_other_places(script, launch, names)
     return AdoptedCommand(["bash", "-c", body], names, env)
+
+
+def _refuse_other_places(script: BatchScript, launch: LaunchedProgram, names: set[str]) -> None:
+    """Raise AdoptionError for a variable of the file's own that has the name by which ranks are told their places."""
+    for one in script.assignments:
+        is_own = not (one.exported or one.dead or one.source or one.value.origins) and one.value.known
+        if one.name in names.intersection(RANKS_OWN) and is_own:
+            raise AdoptionError(
+                f"{script.path}:{launch.line} reads {one.name} of line {one.line}, which is also a rank's place",
+                "give that variable another name",
+            )
 
 
 _OF_VIRTUALENV = re.compile(r'"?(?:(?:\./)|\$\{?SLURM_SUBMIT_DIR\}?"?/)?([\w.][\w./-]*/bin/\w[\w.]*)"?')
@@ -144,22 +152,34 @@ def _program_words(launch: LaunchedProgram) -> list[Word]:
     return every[len(every) - outer[-1].left :] if outer else list(every)
 
 
-def _own_words(launch: LaunchedProgram) -> list[Word]:
+def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
     """Return the words of the launch, without the launcher's options that the job decides."""
     words = _program_words(launch)
     layer = launch.launcher
+    account.settle(words)
     if layer is None:
         return words
     begin, end = len(words) - len(layer.words), len(words) - len(launch.program)
     options = words[begin:end]
-    kept, at = [], 0
+    kept, decided, at = [], [], 0
     if options and not options[0].text.startswith("-"):  # accelerate launch, tune run
         kept, at = options[:1], 1
     rest, before = options[at:], 0
     for name, _, following in launcher_options(rest):
+        own = rest[before:following]
         if name not in _DECIDED:
-            kept.extend(rest[before:following])
+            kept += own
+        elif name in _NOT_TOLD:
+            account.note(
+                Where.LOST,
+                launch.line,
+                " ".join(word.text for word in own),
+                "ranks are started without it",
+            )
+        else:
+            decided += own
         before = following
+    account.note_decided(launch.line, layer.name, decided, "trainjob tells it its nodes and ranks, and where they meet")
     return [*words[:begin], *kept, *words[end:]]
 
 
@@ -172,7 +192,7 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
             if name in PLACE_VARIABLES:
                 continue
             if decided_by_slurm(name, value):
-                account.note(Where.TRAINJOB, launch.line, f"{name}={value.text}".replace(HOLE, "…"), "Slurm decides it")
+                account.note(Where.TRAINJOB, launch.line, f"{name}={value.text}", "Slurm decides it")
                 continue
             if is_secret_variable(name) and value.known and value.text:
                 account.note(Where.LOST, launch.line, f"{name}=…", HOLDS_SECRET)
@@ -189,9 +209,7 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
 # A relative path from which a program resumes.
 _RESUMES = re.compile(r"(?i)(?<!\S)(--?[\w.-]*(?:resume|restore|load|ckpt|checkpoint)[\w.-]*)[= ](?![/~-])(\S*[/.]\S*)")
 _UPWARDS = re.compile(r"(?:\A|=)(\.\./[^\s,:]*)")
-_IN_LOGS = "trainjob logs prints what each rank wrote"
 _STARTED_BY_US = ("srun", "container")
-_QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catchsegv")
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
 
@@ -203,38 +221,25 @@ def note_left_out(
         if (found := re.search(r"\\[ \t]+(#.*)$", script.lines[at - 1])) is not None:
             what = "bash passes these words to the training: a backslash before a blank continues no line"
             account.note(Where.LOST, at, found[1], what)
-    if (role := option(launch.launcher, "role")) is not None:
-        account.note(
-            Where.LOST, training.line, f"--role={role.text}".replace(HOLE, "…"), "ranks are started without it"
-        )
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
-        account.note(Where.LOST, training.line, f"{name} {path}".replace(HOLE, "…"), what)
+        account.note(Where.LOST, training.line, f"{name} {path}", what)
     for path in (path for word in launch.program for path in _UPWARDS.findall(word.text) if place.is_outside(path)):
-        account.note(Where.LOST, training.line, path.replace(HOLE, "…"), "it is outside of the project: no copy has it")
-    names = [layer.name for layer in launch.step.layers]
-    for name in names[: max((at for at, name in enumerate(names) if name in _STARTED_BY_US), default=0)]:
-        if name not in (*_QUIET, *_STARTED_BY_US):
-            account.note(Where.LOST, training.line, name, "srun and the container are started without it")
+        account.note(Where.LOST, training.line, path, "it is outside of the project: no copy has it")
     own = ("command_substitution", "process_substitution")  # what these pipe and write is theirs
     for node in nodes_of(parse(training.text), "pipeline", outside=own):
         for one in node.named_children[1:]:
             name = text_of(one).split()[0]
             if name in _FILTERS:
-                account.note(Where.TRAINJOB, training.line, f"| {_first_line(one)}", _IN_LOGS)
+                account.note(Where.TRAINJOB, training.line, f"| {_first_line(one)}", IN_LOGS)
             else:
                 account.note(Where.LOST, training.line, f"| {_first_line(one)}", "ranks write into logs")
-    for node in nodes_of(parse(training.text), "file_redirect", outside=own):
-        text = text_of(node)
-        if re.match(r"\d*<", text):
-            account.note(Where.LOST, training.line, text, "ranks read no file as their input")
-        elif not re.search(r"&\d$|/dev/null", text):
-            account.note(Where.TRAINJOB, training.line, text, _IN_LOGS)
+    reads = () if launch.outermost is not launch else ("heredoc_redirect", "herestring_redirect")
+    for node in nodes_of(parse(training.text), "file_redirect", *reads, outside=own):
+        note_redirect(node, training.line, account)
 
 
-def _in_reading(
-    other: BatchScript, script: BatchScript, launch: LaunchedProgram
-) -> tuple[BatchScript, LaunchedProgram]:
+def in_reading(other: BatchScript, script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
     """Return the launch in another reading of the file; as it is, where that does not have it."""
     for one in sorted(other.launches, key=lambda one: one.command.literals != launch.command.literals):
         command, name = one.command, [word.source for word in one.program[:1]]
@@ -254,6 +259,7 @@ def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
     while launch.outer is not None:
         text = _before(script, launch, account) + text
         launch = launch.outer
+        account.settle(_program_words(launch))  # the shell, with its text and what that is given
     return text
 
 
@@ -287,7 +293,7 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
             )
         elif above.type == "pipeline" or (above.type == "redirected_statement" and ">" in text_of(above)):
             behind = text_of(above)[len(text_of(named[at])) :].strip() if not at else text_of(above)
-            account.note(Where.TRAINJOB, launch.line, behind.replace(HOLE, "…"), _IN_LOGS)
+            account.note(Where.TRAINJOB, launch.line, behind, IN_LOGS)
         node = above
     for one in after:
         if "".join(text_of(one).split()[:1]) not in ("", *FOR_THE_LOG, "wait", "exit"):
@@ -306,11 +312,17 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
             text = text_of(one) + (sign if sign == "\n" else f" {sign} ") + text
     if HOLE in text:
         _refuse(script, launch, whole)
-    return text
+    outer = launch.outer.program[1:] if launch.outer is not None else []
+    ends_at_failure = any(re.fullmatch(r"-\w*e\w*", word.text) for word in takewhile(_is_option, outer))
+    return f"set -e\n{text}" if text and ends_at_failure else text
+
+
+def _is_option(word: Word) -> bool:
+    return word.text.startswith("-")
 
 
 def _first_line(node: Node) -> str:
-    return text_of(node).split("\n")[0].replace(HOLE, "…")
+    return text_of(node).split("\n")[0]
 
 
 def _flat(node: Node, sign: str) -> list[tuple[Node, str]]:
@@ -430,4 +442,4 @@ def _shell_word(value: Value, source: str) -> str:
         return HOLE
     first, *others = [shlex.quote(piece) if piece else "" for piece in value.text.split(HOLE)]
     holes = (f'"{name}"' if source[:1] == '"' and name[:1] == "$" else name for name in value.sources)
-    return first + "".join(hole + piece for hole, piece in zip(holes, others, strict=True))
+    return first + "".join(braced(hole, piece) + piece for hole, piece in zip(holes, others, strict=True))

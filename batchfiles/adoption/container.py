@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import IN_CONTAINER, Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.decisions import can_be_stated
 from batchfiles.bash.expansion import Word, is_pattern
@@ -34,6 +34,8 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         return
     runtime, image, mounts, others = found
     layer = launch.layer("container")
+    if layer is not None:  # each pair of them has an entry, or is an option that the cluster file's runtime has
+        account.set_apart(IN_CONTAINER, layer.words[: len(layer.words) - layer.left])
     program = layer.words[0].text.rpartition("/")[2] if layer is not None else runtime
     if program == "podman-hpc":
         what = "the job starts podman, which has no options of podman-hpc, such as --gpu"
@@ -47,15 +49,15 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         account.note(Where.LOST, around, "--container-image, around the whole file", what)
     if runtime != "pyxis":
         others = _without_environment(others, launch, keys, account)
-    if HOLE in image:
+    if _is_open(image):
         what = "the container's image is known only when it runs"
-        account.note(Where.LOST, launch.line, f"{runtime} {image}".replace(HOLE, "…")[:60], what)
+        account.note(Where.LOST, launch.line, f"{runtime} {image}"[:60], what)
         for mount in mounts:
-            account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "a mount of that container")
+            account.note(Where.LOST, launch.line, mount, "a mount of that container")
         return
-    for mount in [mount for mount in mounts if HOLE in mount]:
+    for mount in [mount for mount in mounts if _is_open(mount)]:
         mounts.remove(mount)
-        account.note(Where.LOST, launch.line, mount.replace(HOLE, "…"), "this mount is known only when it runs")
+        account.note(Where.LOST, launch.line, mount, "this mount is known only when it runs")
     _fill(keys, account, launch, runtime, image, mounts, others)
 
 
@@ -89,8 +91,12 @@ def _in_folder(value: Value, base: str) -> str:
     """Return a word of a file that is submitted in the folder `base`, where some variables are known."""
     known = {"$PWD": base, "$SLURM_SUBMIT_DIR": base, "$HOME": "~", '"$HOME"': "~"}
     first, *pieces = value.text.split(HOLE)
-    filled = (known.get(source, HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
+    filled = (known.get(source, source or HOLE) + piece for source, piece in zip(value.sources, pieces, strict=True))
     return re.sub(r"(?<![^,])~(?=[:,]|$)", "~/", first + "".join(filled))
+
+
+def _is_open(text: str) -> bool:
+    return HOLE in text or re.search(r"[$`]", text) is not None
 
 
 def _fill(
@@ -110,10 +116,13 @@ def _fill(
             account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({how})")
     options: list[str] = []
     for words in others:
-        text = " ".join(words).replace(HOLE, "…")
-        if words[0].partition("=")[0] in _DECIDED:
+        text = " ".join(words)
+        name = words[0].partition("=")[0]
+        if name in _DECIDED:
             account.note(Where.LOST, launch.line, text, "a job decides that")
-        elif HOLE in "".join(words):
+        elif name in _GIVEN:
+            account.note(Where.TRAINJOB, launch.line, text, "the cluster file's runtime does what a job needs of it")
+        elif _is_open(text):
             account.note(Where.LOST, launch.line, text, "it is known only when it runs")
         else:
             options += words
@@ -139,8 +148,8 @@ def _without_environment(
         name, equals, value = words[-1].removeprefix("--env=").partition("=")
         if words[0].partition("=")[0] not in ("--env", "-e"):
             left.append(words)
-        elif not equals or HOLE in value or not can_be_stated(name):
-            account.note(Where.LOST, launch.line, " ".join(words).replace(HOLE, "…"), "state it in env of the job")
+        elif not equals or _is_open(value) or not can_be_stated(name):
+            account.note(Where.LOST, launch.line, " ".join(words), "state it in env of the job")
         else:
             keys.of_job("env")[name] = value
             account.note(Where.JOB, launch.line, " ".join(words), f"env: {name}")
@@ -160,7 +169,7 @@ def _of_words(words: list[str], base: str) -> _Stated:
             image = value
         elif option_word == "":
             image = "" if value in ("exec", "run", "shell") and not image else value
-        elif option_word not in _GIVEN:
+        else:
             is_relative = option_word in _OF_FOLDERS and re.match(r"[\w.]", value)
             stated = os.path.normpath(f"{base}/{value}") if is_relative else value
             others.append([option_word, stated] if stated else [option_word])

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from batchfiles.adoption.account import HOLDS_SECRET, SECRETS_FILE, Where
+from batchfiles.adoption.account import HOLDS_SECRET, IN_COMMAND, SECRETS_FILE, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
-from batchfiles.adoption.places import PathOrigin
+from batchfiles.adoption.places import PathOrigin, makes_environment
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.shell import parse
@@ -48,6 +48,7 @@ _NEVER_FAIL = frozenset(
     )
 )
 _GIVES_STATUS = re.compile(r"(?<!\$)\(\(|\blet\s|\w+\s+-\w*f\s")  # of a result of 0, or of no such function
+RANKS_OWN = ("RANK", "LOCAL_RANK")  # another figure of these names is something else
 _PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
@@ -91,9 +92,10 @@ class Surroundings:
     place: PathOrigin
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     container: str | None  # the runtime
+    prefix: str  # of variables that Apptainer takes into a clean environment, or Singularity
     has_shell: bool  # the command is run by a shell
     is_decided: bool  # the file itself tells that its training starts
-    consumed: frozenset[str]  # the variables that the training's line is made of
+    consumed: Mapping[str, tuple[Where, str]]  # the variables that the training's line is made of, and what has them
     after_modules: int  # the first byte behind a statement that loads modules
 
     def expanded(self, one: Statement) -> list[ShellCommand]:
@@ -245,7 +247,7 @@ def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     if len(found) < len(fates) or (one.kind not in _SIMPLE and any(fate.env for fate in found)):
         return None
     env = {name: value for fate in found for name, value in (fate.env or {}).items()}
-    rank = [Where.LOST, Where.JOB, Where.TRAINJOB, Where.NOWHERE]
+    rank = [Where.LOST, Where.JOB, Where.CLUSTER, Where.TRAINJOB, Where.NOWHERE]
     where = min((fate.where for fate in found), key=rank.index)
     return Decision(where, "; ".join(dict.fromkeys(fate.what for fate in found)), env)
 
@@ -253,7 +255,8 @@ def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
 def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs: Needs) -> Decision | None:
     """Return what becomes of a variable; None if the prologue has to keep its statement."""
     name, value = given.name, given.value
-    if name in PLACE_VARIABLES:
+    is_own = not (given.exported or value.origins) and value.known and around.consumed.get(name) == IN_COMMAND
+    if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN):
         return Decision(Where.TRAINJOB, _PLACE)
     if decided_by_slurm(name, value):
         return Decision(Where.TRAINJOB, _OF_SLURM[name])
@@ -264,18 +267,15 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
             return None
         if name not in around.consumed:
             return Decision(Where.NOWHERE, "nothing uses it")
-        return Decision(Where.JOB, _WORDS)
+        return Decision(*around.consumed[name])
     if name in around.consumed and COMMAND_WORDS.search(value.text):
-        return Decision(Where.JOB, _WORDS) if name not in needs.all else None
+        return Decision(*around.consumed[name]) if name not in needs.all else None
     after_modules = one.span[0] >= around.after_modules
     if given.array is not None or not value.known or (after_modules and _OF_MODULES.fullmatch(name)):
         return None
     if not can_be_stated(name) or "\0" in value.text:
         return None
     return Decision(Where.JOB, f"env: {name}", {name: value.text})
-
-
-_WORDS = "in the words of command, or of an option that trainjob decides"
 
 
 def _is_own(around: Surroundings, threads: Value) -> bool:
@@ -344,12 +344,24 @@ def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decis
 
 
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    commands = [two for two in around.expanded(one) if two.name != "trap"]
+    commands = [two for two in around.expanded(one) if two.name != "trap" and not two.dead]
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
     if any(two.name == "sbatch" for two in commands):
         return Decision(Where.LOST, "a job submits no other: submit it with --after this one's id")
     return None
+
+
+def _linked_log(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Leave out what names or moves the log that sbatch writes: that of a job has another name and folder."""
+    commands = _own(one)
+    is_log = any(_SLURMS_LOG.search(word.source) for two in commands for word in two.words[1:])
+    if not is_log or not all(two.name in ("ln", "mv", "cp", "tail", "cat") for two in commands):
+        return None
+    return Decision(Where.LOST, "a job's log has another name and folder: trainjob logs prints it")
+
+
+_SLURMS_LOG = re.compile(r"\$\{?SLURM_(?:ARRAY_)?JOB_?ID\}?[\w.${}-]*\.(?:out|err|log)|slurm-\$")
 
 
 def _trained(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -535,14 +547,17 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
     in_command = text if own and is_array and around.has_shell else ""
     if in_command and not needs.prologue.intersection(own) and not one.commands:
-        return Decision(Where.JOB, _WORDS, in_command=in_command)
+        return Decision(*IN_COMMAND, in_command=in_command)
     names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
     inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
     if around.container == "apptainer" and inside:
         # The environment is clean inside: only these names get there.
-        after.append("export " + " ".join(f'APPTAINERENV_{name}="${name}"' for name in inside))
+        after.append("export " + " ".join(f'{around.prefix}_{name}="${name}"' for name in inside))
     elif around.container in ("docker", "podman") and names:
         what = f"{', '.join(names)}: a container gets only what env of the job states"
+        return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
+    if any(map(makes_environment, one.commands)):
+        what = "kept, but each run has a copy of the project, and makes this environment anew: make it once, elsewhere"
         return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
     per_node = around.script.request.tasks_per_node or 1
     if per_node > 1 and any(two.name == "srun" and not _STATES_TASKS.search(two.text) for two in one.commands):
@@ -601,6 +616,7 @@ _BEFORE: tuple[Rule, ...] = (
     _declared,
     _trapped,
     _submitted,
+    _linked_log,
     _shell_set,
     _updated,
     _moved,

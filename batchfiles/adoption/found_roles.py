@@ -16,7 +16,6 @@ from batchfiles.adoption.parts import names_in
 from batchfiles.adoption.places import PathOrigin, with_lines
 from batchfiles.adoption.start import AdoptedStart, AdoptionError, start_of
 from batchfiles.bash.expansion import text_of
-from batchfiles.bash.values import HOLE
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, script_of
 from trainjob.contract import roles as contract
@@ -128,7 +127,7 @@ class FoundRoles:
             span = (node.start_byte, node.end_byte)
             account.note(where, first, text_of(node).split("\n")[0], what, max(first, last), span)
         for line, text, what in self.lost:
-            account.note(Where.LOST, line, text.replace(HOLE, "…"), what)
+            account.note(Where.LOST, line, text, what)
         account.changes += self.changes
 
     def _refuse_kept(self, keys: Keys, account: Account) -> None:

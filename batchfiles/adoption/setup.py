@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
-from batchfiles.adoption.account import Account, Where
+from batchfiles.adoption.account import IN_COMMAND, Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.command import AdoptedCommand
 from batchfiles.adoption.decisions import (
@@ -59,7 +59,7 @@ def read_setup(
     place: PathOrigin,
 ) -> None:
     """Fill in environment and prologue, and say what became of each statement around the training."""
-    container = keys.cluster.get("container")
+    container, layer = keys.cluster.get("container"), launch.layer("container")
     has_shell = run.words[:2] == ["bash", "-c"]
     if has_shell:
         run.words[2] = place.in_copy(run.words[2], launch.command.at)
@@ -71,9 +71,10 @@ def read_setup(
         place,
         threads=max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None,
         container=str(container["runtime"]) if isinstance(container, dict) else None,
+        prefix="SINGULARITYENV" if layer is not None and layer.program == "singularity" else "APPTAINERENV",
         has_shell=has_shell,
         is_decided=_is_decided(script, launch),
-        consumed=_consumed(script, parts),
+        consumed=_consumed(script, parts, account),
         after_modules=min(modules, default=len(script.raw)),
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
@@ -128,11 +129,11 @@ def _decided(around: Surroundings, needs: Needs) -> tuple[list[tuple[Statement, 
         needs = _with_needs_of(one, decision, needs)
         decided.insert(0, (one, decision))
     if around.container not in ("docker", "podman"):  # those get only what env states
-        decided = list(_in_order(decided, around.container))
+        decided = list(_in_order(decided, around))
     return [*decided, *((one, after_training(around, one)) for one in around.parts.after)], needs
 
 
-def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) -> Iterator[tuple[Statement, Decision]]:
+def _in_order(decided: list[tuple[Statement, Decision]], around: Surroundings) -> Iterator[tuple[Statement, Decision]]:
     """Yield the decisions; what follows a kept statement for the same variable is kept too: env comes before all."""
     kept: set[str] = set()
     given: dict[str, str] = {}
@@ -147,8 +148,8 @@ def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) 
         }
         if later:
             lines = [f"export {name}={shlex.quote(value)}" for name, value in later.items()]
-            if container == "apptainer":
-                lines += [f'export APPTAINERENV_{name}="${name}"' for name in later]
+            if around.container == "apptainer":
+                lines += [f'export {around.prefix}_{name}="${name}"' for name in later]
             what = "; ".join(["prologue", *(f"env: {name}" for name in env)])
             decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
         if found.prologue:
@@ -224,9 +225,17 @@ def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
     )
 
 
-def _consumed(script: BatchScript, parts: Parts) -> frozenset[str]:
-    """Return the variables that the training's line is made of, directly and through others."""
-    names = names_in(parts.launch.text if parts.launch is not None else "")
+def _consumed(script: BatchScript, parts: Parts, account: Account) -> dict[str, tuple[Where, str]]:
+    """Return the variables that the training's line is made of, directly and through others, and what has them."""
+    apart = {what: {name for one in words for name in names_in(one.source)} for what, words in account.apart.items()}
+    others = names_in(parts.launch.text if parts.launch is not None else "").difference(*apart.values())
+    found = {name: what for what, names in apart.items() for name in _made_of(script, names)}
+    return found | dict.fromkeys(_made_of(script, others), IN_COMMAND)
+
+
+def _made_of(script: BatchScript, names: set[str]) -> set[str]:
+    """Return variables, and those that their values are made of."""
+    names = set(names)
     waiting = list(names)
     while waiting:
         name = waiting.pop()
@@ -235,7 +244,10 @@ def _consumed(script: BatchScript, parts: Parts) -> frozenset[str]:
                 further = names_in(one.text.partition("=")[2]) - names
                 names |= further
                 waiting.extend(further)
-    return frozenset(names)
+    return names
+
+
+_NOT_GIVEN = "jobs get no variables of the shell that submits them"
 
 
 def _log_in(
@@ -258,17 +270,21 @@ def _log_in(
         for name in (needs.prologue & names_in(text)) | needs.command
         if name not in given and may_be_unset(name) and not re.search(rf"\$\{{{name}:?[-=]", text)
     )
+    sets_up = "a login shell sets it up"
+    of_site = ", ".join(f"${name}" for name in outside if name.isupper())
+    if of_nobody := ", ".join(f"${name}" for name in outside if not name.isupper()):
+        account.note(Where.LOST, launch.line, of_nobody, f"nothing in the file sets it, and {_NOT_GIVEN}")
     conda = re.search(r"\b(?:conda|mamba) activate\b", text)
     own = re.search(r"(?:conda|mamba)\.sh|shell\.bash|hook|module load \S*(?:conda|mamba|forge)", text)
-    for holds, line, what in (
-        (re.match(r"#!.*\s-\w*l", script.lines[0]), 1, script.lines[0]),
-        (_in_login_shell(launch), launch.line, "bash -l"),
-        (outside, launch.line, ", ".join(f"${name}" for name in outside)),
-        (conda and not own, launch.line, "conda activate"),
+    for holds, line, shown, what in (
+        (re.match(r"#!.*\s-\w*l", script.lines[0]), 1, script.lines[0], sets_up),
+        (_in_login_shell(launch), launch.line, "bash -l", sets_up),
+        (of_site, launch.line, of_site, f"a login shell may set it: {_NOT_GIVEN}"),
+        (conda and not own, launch.line, "conda activate", sets_up),
     ):
         if holds:
             keys.cluster["login_environment"] = True
-            account.note(Where.CLUSTER, line, what, "login_environment: a login shell sets it up")
+            account.note(Where.CLUSTER, line, shown, f"login_environment: {what}")
 
 
 def _note_unset(script: BatchScript, account: Account) -> None:
@@ -281,7 +297,7 @@ def _note_unset(script: BatchScript, account: Account) -> None:
             found.setdefault(names[0] or names[1], at)
     names = [name for name in found if name not in given and may_be_unset(name)]
     if names:
-        what = "jobs get no variables of the shell that submits them: state in env what they should have"
+        what = f"{_NOT_GIVEN}: each is taken for unset, or has its default; write another value into the file"
         account.note(Where.LOST, found[names[0]], ", ".join(f"${name}" for name in names), what)
 
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.explanations import WAITS_FOR_OTHERS
+from batchfiles.adoption.parts import takes_arguments
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.rules.started import tasks_without_starter
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
@@ -72,6 +73,7 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         if not one.command.dead
     }
     launches = [one for one in reversed(alive.values()) if "handler" not in one.command.within]
+    unread: list[LaunchedProgram] = []
     if not launches:  # a script of the shell that is not here
         scripts = [one for one in script.launches if _runs_script(one) and not one.command.dead]
         launches = [one for one in scripts if one.srun is not None or one.layer("container") is not None]
@@ -82,6 +84,22 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
         raise AdoptionError(
             f"{script.path}:{by_ssh.line} starts what trains by {by_ssh.name}, and a job starts it by srun",
             "write it as srun …, which starts it on every node",
+        )
+    by_argument = next((one for one in script.launches if _is_named_by_argument(script, one)), None)
+    if not launches and by_argument is not None:
+        raise AdoptionError(
+            f"{script.path}:{by_argument.line} starts what an argument of the file names",
+            f"give its arguments as for sbatch: trainjob adopt {script.path} -o DIR -- ARGUMENT…",
+        )
+    if not launches and unread:
+        raise AdoptionError(
+            f"{script.path}:{unread[0].line} starts {unread[0].program[1].text}, which is not here",
+            "adopt it where that script is: only it tells what trains",
+        )
+    if not launches and (image := next(filter(starts_runscript, script.launches), None)) is not None:
+        raise AdoptionError(
+            f"{script.path}:{image.line} leaves it to the image what it starts (run), and a job names its program",
+            "write exec in place of run, and the program behind the image",
         )
     if not launches:
         raise AdoptionError(
@@ -169,6 +187,17 @@ def _submits_as_array(script: BatchScript, command: ShellCommand) -> bool:
     text = " ".join(word.source for word in command.words)
     own = rf"\$\{{?0|BASH_SOURCE|\b{re.escape(script.path.name)}"
     return command.name == "sbatch" and bool(re.search(r"\s(?:--array|-a)\b", text)) and bool(re.search(own, text))
+
+
+def starts_runscript(launch: LaunchedProgram) -> bool:
+    """Return whether an image's own program is started, with nothing but options behind the image."""
+    layer = launch.layer("container")
+    is_run = layer is not None and any(word.text == "run" for word in layer.words[1 : len(layer.words) - layer.left])
+    return is_run and not launch.command.dead and all(word.text.startswith("-") for word in launch.program[:1])
+
+
+def _is_named_by_argument(script: BatchScript, launch: LaunchedProgram) -> bool:
+    return (launch.is_python or launch.launcher is not None) and takes_arguments(script.line(launch.line))
 
 
 def _runs_script(launch: LaunchedProgram) -> bool:
@@ -308,7 +337,14 @@ def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, 
     per_task = (number_of(srun, "gpus-per-task") if srun is not None else None) or request.gpus_per_task
     if per_task is not None and srun is not None:
         return per_task * tasks
-    return script.gpus_of(launch) or request.gpus_of_node(nodes)
+    of_node = request.gpus_of_node(nodes)
+    started = script.gpus_of(launch) or of_node
+    if 0 < of_node < started:
+        account.changes.append(
+            f"line {launch.line}: srun wants {started} GPUs on each node, and the directives ask for {of_node}; "
+            f"the job asks for {started}"
+        )
+    return started
 
 
 def _of_launcher(

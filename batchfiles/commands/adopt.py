@@ -17,6 +17,7 @@ from trainjob.contract.errors import UserError
 from trainjob.watch import show
 
 if TYPE_CHECKING:
+    from batchfiles.adoption.account import Entry
     from batchfiles.adoption.adopt import Adoption
     from batchfiles.rehearsal.proof import Proof
 
@@ -194,14 +195,14 @@ def _tell(adoption: Adoption, file: Path) -> None:
     from batchfiles.adoption.account import Where
 
     rows = [
-        (one.lines, _short(one.text), f"{one.where.value}: {one.what}")
+        (one.lines, _short(one), f"{one.where.value}: {one.what}")
         for one in adoption.account.sorted
         if one.where is not Where.LOST
     ]
     show.table(("LINE", file.name, "BECAME"), rows)
     by_script = "if the script goes on from its checkpoints (trainjob verify --resume)"
     for title, lines in {
-        "Not carried over": [f"{one.lines}: {_short(one.text)}: {one.what}" for one in adoption.account.lost],
+        "Not carried over": [f"{one.lines}: {_short(one)}: {one.what}" for one in adoption.account.lost],
         "Different, because the file is wrong": adoption.account.changes,
         "Found by doctor, and cured": [", ".join(adoption.cured_at_once)],
         f"Found by doctor, and cured {by_script}": [", ".join(adoption.cured_with_script)],
@@ -211,5 +212,6 @@ def _tell(adoption: Adoption, file: Path) -> None:
     typer.echo()
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else f"{text[:59]}…"
+def _short(one: Entry) -> str:
+    """Return the text of an entry: all of it, unless it is a whole statement, which stands in the file."""
+    return one.text if one.span is None or len(one.text) <= 60 else f"{one.text[:59]}…"

@@ -86,6 +86,8 @@ def _value(script: BatchScript, one: Finding) -> str | None:
     elif directive.name.startswith("mem") and size is not None:
         is_whole = "." not in size[1]
         new = size[1] + size[2] if is_whole else f"{int(float(size[1]) * 1024)}{'_KMG'['KMGT'.index(size[2])]}"
+    elif directive.name == "gres" and (numbers := re.fullmatch(r"([\w:]+:)\[0-([0-9]{1,2})\]", value)) is not None:
+        new = f"{numbers[1]}{int(numbers[2]) + 1}"
     elif directive.name == "gres" and value.isdigit():
         new = f"gpu:{value}"
     elif directive.name == "mail-type" and value.upper() in ("ENDED", "FINISH", "DONE", "ABORT", "FAILED"):
@@ -98,12 +100,17 @@ def _value(script: BatchScript, one: Finding) -> str | None:
 
 
 def _spelled(script: BatchScript, one: Finding) -> str | None:
-    line = script.lines[one.line - 1]
-    right = re.sub(r"^\s*[#!]*\s*#?\s*[A-Za-z]+(?=\s)", "#SBATCH", line)
-    first = script.header.first_command
-    if first is None or one.line < first:
-        return with_line(script, one.line, right)
-    lines = directive_added(script, right.removeprefix("#SBATCH ")).split("\n")
+    line, first = script.lines[one.line - 1], script.header.first_command
+    wrong = re.match(r"\s*[#!]*\s*#?\s*[A-Za-z]+(?=\s)", line)
+    if wrong is None:
+        return None
+    if (
+        first is None or one.line < first
+    ):  # with all that are spelled like it: one that is right makes notes of the others
+        spelled = re.compile(rf"{re.escape(wrong[0])}(?=\s+-)")
+        lines = script.lines if first is None else script.lines[: first - 1]
+        return "\n".join([*(spelled.sub("#SBATCH", each) for each in lines), *script.lines[len(lines) :]])
+    lines = directive_added(script, line[wrong.end() :].removeprefix(" ")).split("\n")
     return "\n".join([*lines[: one.line], *lines[one.line + 1 :]])
 
 
@@ -195,7 +202,9 @@ def _from_home(script: BatchScript, one: Finding) -> str | None:
     if directive is None or directive.value is None:
         return None
     if directive.name in ("output", "error", "input") and "/" in directive.value:
-        name = directive.value.rpartition("/")[2]
+        folder, _, name = directive.value.rpartition("/")
+        if "%" not in name and (number := re.search(r"%[0-9]*[jA]", folder)) is not None:
+            name = f"{number[0]}-{name}"
         line = script.lines[one.line - 1].replace(directive.value, name, 1)
         return None if re.search(r"[~$`]", name) else with_line(script, one.line, line)
     text, first = _off(script, one), script.header.first_command

@@ -20,7 +20,7 @@ from batchfiles.fixes.lines import (
     with_line,
     with_srun_option,
 )
-from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, PORT
+from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, own_port
 from batchfiles.rules.codes import Finding
 from batchfiles.rules.started import ray_starts
 from batchfiles.slurm.launches import LaunchedProgram, number_of
@@ -42,7 +42,7 @@ def _nnodes(script: BatchScript, one: Finding) -> str | None:
         return _machines(script, one, launch)
     # Without a place to meet, each node would wait at its own.
     meets = {"rdzv_backend", "rdzv_endpoint", "master_addr"} & set(launch.launcher.options)
-    place = "" if meets else f' --rdzv-backend=c10d --rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{PORT}"'
+    place = "" if meets else f' --rdzv-backend=c10d --rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{own_port(script)}"'
     pattern, new = TORCHRUN, rf"\1 --nnodes=$SLURM_NNODES{place}"
     if "nnodes" in launch.launcher.options:
         pattern, new = r"(--nnodes[= ])\"?1\"?(?=\s|$)", r"\1$SLURM_NNODES"
@@ -59,7 +59,7 @@ def _machines(script: BatchScript, one: Finding, launch: LaunchedProgram) -> str
     if not (stated and gpus and nodes and stated == gpus * nodes):
         return None
     options = "--num_machines=$SLURM_NNODES --rdzv_backend=c10d"
-    names = {"main_process_ip": FIRST_HOST_IN_QUOTES, "main_process_port": PORT}
+    names = {"main_process_ip": FIRST_HOST_IN_QUOTES, "main_process_port": own_port(script)}
     given = launch.launcher.options if launch.launcher else {}
     options += "".join(f" --{name}={value}" for name, value in names.items() if name not in given)
     return replaced(r"(\baccelerate launch)(?=\s)", rf"\1 {options}")(script, one)

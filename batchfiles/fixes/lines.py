@@ -95,6 +95,17 @@ def behind_directives(script: BatchScript) -> int:
     return max((one.line for one in script.header.directives), default=1) + 1
 
 
+def free_name(script: BatchScript, *names: str) -> str:
+    """Return the first of these names that is no variable of the file; the last, if all are."""
+    return next((name for name in names if names_are_free(script, name)), names[-1])
+
+
+def names_are_free(script: BatchScript, *names: str) -> bool:
+    """Return whether the file itself has no variable of these names, which an edit writes."""
+    read = re.compile(rf"\$\{{?[#!]?(?:{'|'.join(names)})\b")
+    return not (any(one.name in names for one in script.assignments) or read.search("\n".join(script.lines)))
+
+
 def stands_alone(script: BatchScript, line: int) -> bool:
     """Return whether a line has one directive."""
     return sum(one.line == line for one in script.header.directives) == 1
@@ -124,7 +135,9 @@ def with_srun_option(script: BatchScript, option: str, launches: Iterable[Launch
     lines = list(script.lines)
     for number in {_line_of_srun(script, each) for each in launches if each.srun and name not in each.srun.options}:
         if number:
-            lines[number - 1] = re.sub(SRUN, f"srun {option}", lines[number - 1], count=1)
+            before, srun, behind = re.split(rf"({SRUN})", lines[number - 1], maxsplit=1)
+            own = option.replace('"', "") if before.count('"') % 2 else option  # inside of quotes
+            lines[number - 1] = f"{before}{srun} {own}{behind}"
     return None if lines == script.lines else "\n".join(lines)
 
 

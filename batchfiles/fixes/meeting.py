@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import TORCHRUN, Edit, exported, replaced, with_before, with_line
+from batchfiles.bash.expansion import text_of
+from batchfiles.fixes.lines import TORCHRUN, Edit, exported, replaced, spliced, with_before, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript, nodes_of
 
 FIRST_HOST = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
 FIRST_HOST_IN_QUOTES = FIRST_HOST.replace('"', "")
-PORT = "$((20000 + SLURM_JOB_ID % 20000))"
+_PORTS = tuple(
+    f"$(({first} + SLURM_JOB_ID % {count}))" for first, count in ((20000, 20000), (40000, 20000), (10000, 10000))
+)
+
+
+def own_port(script: BatchScript) -> str:
+    """Return a number that is the job's own, and no other port of the file."""
+    text = "\n".join(script.lines)
+    return next((port for port in _PORTS if port not in text), _PORTS[0])
 
 
 def _first_host(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={FIRST_HOST}")(script, one)
+    return _with_value(script, one, FIRST_HOST)
+
+
+def _with_value(script: BatchScript, one: Finding, new: str) -> str | None:
+    """Return the text with another value of the variable that a fault names first, in its line."""
+    for node in nodes_of(script.root, "variable_assignment"):
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        is_its = name is not None and one.text.startswith((f"{text_of(name)} ", f"{text_of(name)}="))
+        if is_its and value is not None and node.start_point.row + 1 == one.line:
+            return spliced(script, value.start_byte, value.end_byte, new)
+    return None
 
 
 # An assignment's $(… hostname …): a port behind it stays, and a variable that is made of it.
@@ -52,25 +71,35 @@ def _port(script: BatchScript, one: Finding) -> str | None:
     places = [at for at, line in enumerate(script.lines) if stated.match(line)]
     if len(places) > 1:
         return _ports_at(script, match[1], places)
-    line = script.lines[one.line - 1]
-    if re.match(r"\s*(?:export\s+)?\w*(?i:port)\w*=\S+(?:\s*#.*)?$|.*=\$\(\(", line):
-        if (given := re.sub(rf"(=\"?\$\{{\w+:-){match[1]}(?=\}})", rf"\g<1>{PORT}", line)) != line:
-            return with_line(script, one.line, given)
-        return with_line(script, one.line, re.sub(r"^(\s*(?:export\s+)?\w+)=.*$", rf"\1={PORT}", line))
+    if one.text.startswith("--port ") and not (places and _is_told(script, script.lines[places[0]])):
+        return None  # who asks this server has its port from elsewhere
+    line, new = script.lines[one.line - 1], own_port(script)
+    if (given := re.sub(rf"(=\"?\$\{{\w+:-){match[1]}(?=\}})", rf"\g<1>{new}", line)) != line:
+        return with_line(script, one.line, given)
+    if re.match(r"\w*(?i:port)", one.text) and (text := _with_value(script, one, new)) is not None:
+        return text
     own = re.compile(rf"\$\{{\w+:-{match[1]}\}}|\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])")
     for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:
         line = script.lines[number - 1]
         if not line.lstrip().startswith("#") and own.search(line):
-            return with_line(script, number, own.sub(lambda _match: PORT, line, count=1))
+            return with_line(script, number, own.sub(lambda _match: new, line, count=1))
     return None
+
+
+def _is_told(script: BatchScript, line: str) -> bool:
+    """Return whether a line sets a variable that others read, too."""
+    name = re.match(r"\s*(export\s+)?(\w+)=", line)
+    return name is not None and (
+        name[1] is not None or len(re.findall(rf"\$\{{?{name[2]}\b", "\n".join(script.lines))) > 1
+    )
 
 
 def _ports_at(script: BatchScript, port: str, places: list[int]) -> str | None:
     """Return the text with the job's own port in several lines; None unless each says that it is a port, to a shell."""
-    lines = list(script.lines)
+    lines, new = list(script.lines), own_port(script)
     is_port = re.compile(rf"((?i:port)\w*[= ]\"?|[\w}})]\"?:){port}(?![\w.])")
     for at in places:
-        lines[at], count = is_port.subn(lambda found: found[1] + PORT, lines[at])
+        lines[at], count = is_port.subn(lambda found: found[1] + new, lines[at])
         if count != len(re.findall(rf"(?<![\w.]){port}(?![\w.])", script.lines[at])) or "'" in lines[at]:
             return None
     quoted = (node for node in nodes_of(script.root, "heredoc_body", "raw_string"))
@@ -85,18 +114,17 @@ def has_a_line_a_node(script: BatchScript) -> bool:
 
 
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
-    line = script.lines[one.line - 1]
-    endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{PORT}"'
     if "--network=host" in one.text:
         return replaced(r"\b(docker|podman) run\b", r"\1 run --network=host")(script, one)
+    endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{own_port(script)}"'
     if "without --master-addr" in one.text:
         if has_a_line_a_node(script):
             return None
         return replaced(TORCHRUN, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
     if "without --rdzv-endpoint" in one.text:
         return replaced(r"(--rdzv[-_]backend[= ]c10d)", rf"\1 {endpoint}")(script, one)
-    if re.match(r"\s*(?:export\s+)?\w+=", line):
-        return _first_host(script, one)
+    if (text := _first_host(script, one)) is not None:
+        return text
     return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", FIRST_HOST)(script, one)
 
 
@@ -106,11 +134,11 @@ SAFE: dict[str, Edit] = {
     "addr-hostname-ip": replaced(_ASKS_HOSTNAME, _host_for_address),
     "addr-from-compressed-list": _first_host,
     "addr-batch-host": replaced(
-        r"=\"?(?:\$\(hostname(?: -s)?\)|`hostname(?: -s)?`)\"?(?=\s*(?:#.*)?$)", f"={FIRST_HOST}"
+        r"=\"?(?:\$\(hostname(?: -[-\w]+)?\)|`hostname(?: -[-\w]+)?`)\"?(?=\s*(?:#.*)?$)", f"={FIRST_HOST}"
     ),
     "addr-guessed-from-name": _first_host,
     "port-fixed": _port,
-    "port-too-large": replaced(r"(\w*(?i:port)\w*)=.*$", rf"\1={PORT}"),
+    "port-too-large": lambda script, one: _with_value(script, one, own_port(script)),
     "rdzv-id-fixed": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
     "rdzv-id-random": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
 }

@@ -82,10 +82,20 @@ def mended(
         return MendedFile(path, raw, raw, ())
     if b"\n<<<<<<< " in raw:
         return MendedFile(path, raw, raw, ())
-    edits = {**SAFE, **{code: _first_of(SAFE.get(code), edit) for code, edit in UNSAFE.items()}} if unsafe else SAFE
-    chosen = {code: edit for code, edit in edits.items() if (not select or code in select) and code not in ignore}
-    readable, codes = grammar(raw) is None, list[str]()
-    version = _read(path, raw, site)
+    version, codes = _read(path, raw, site), list[str]()
+    every = {**SAFE, **{code: _first_of(SAFE.get(code), edit) for code, edit in UNSAFE.items()}}
+    for edits in (SAFE, every)[: 1 + unsafe]:  # so that unsafe fixes add to the safe ones, and take none of them back
+        chosen = {code: edit for code, edit in edits.items() if (not select or code in select) and code not in ignore}
+        version, more = _mended_by(version, edits, chosen, grammar)
+        codes += more
+    return MendedFile(path, raw, version.script.raw, tuple(codes))
+
+
+def _mended_by(
+    version: _Version, edits: Mapping[str, Edit], chosen: Mapping[str, Edit], grammar: Grammar
+) -> tuple[_Version, list[str]]:
+    """Return a version that no chosen edit betters, and the codes that were mended."""
+    readable, codes = grammar(version.script.raw) is None, list[str]()
     failed: set[tuple[str, str]] = set()
     while len(codes) < _MOST_FIXES:
         left = (one for one in version.findings if one.code in chosen and (one.code, one.text) not in failed)
@@ -99,7 +109,7 @@ def mended(
             failed.clear()
         else:
             failed.add((finding.code, finding.text))
-    return MendedFile(path, raw, version.script.raw, tuple(codes))
+    return version, codes
 
 
 def _turn(finding: Finding) -> tuple[bool, bool]:

@@ -11,8 +11,10 @@ from batchfiles.fixes.lines import (
     directive_added,
     directive_named,
     exported,
+    free_name,
     launch_at,
     line_like,
+    names_are_free,
     renamed,
     replaced,
     spliced,
@@ -111,24 +113,24 @@ def _variable(script: BatchScript, one: Finding) -> str | None:
 
 def _waited(script: BatchScript, one: Finding) -> str | None:
     """Wait again until the training has ended, and leave its code in $?."""
+    code = free_name(script, "code", "ended")
     loops = (each for each in nodes_of(script.root, "while_statement") if each.start_point.row < one.line)
     if (loop := next((each for each in loops if one.line <= each.end_point.row + 1), None)) is not None:
-        again = re.sub(
-            r"\bwait\s+\S*[\w}\"](?=\s*(?:;|$))", r"\g<0> && code=0 || code=$?", text_of(loop), flags=re.MULTILINE
-        )
-        return spliced(script, loop.start_byte, loop.end_byte, f'{again}\n(exit "${{code:-0}}")')
+        waits = re.compile(r"\bwait\s+\S*[\w}\"](?=\s*(?:;|$))", re.MULTILINE)
+        again = waits.sub(rf"\g<0> && {code}=0 || {code}=$?", text_of(loop))
+        return spliced(script, loop.start_byte, loop.end_byte, f'{again}\n(exit "${{{code}:-0}}")')
     match = re.match(r"^(\s*)wait\s+\"?(\$\{?\w+\}?|\$!)\"?\s*(?:#.*)?$", script.lines[one.line - 1])
     if match is None:
         return None
     space, process = match[1], match[2]
-    kept = f"{space}training=$!\n" if process == "$!" else ""
-    process = '"$training"' if kept else f'"{process}"'
+    name = free_name(script, "training", "started")
+    kept, process = (f"{space}{name}=$!\n", f'"${name}"') if process == "$!" else ("", f'"{process}"')
     return with_line(
         script,
         one.line,
         f"{kept}{space}# A trap ends wait, and not the training.\n"
-        f"{space}while wait {process} && code=0 || code=$?; kill -0 {process} 2>/dev/null; do :; done\n"
-        f'{space}(exit "${{code:-0}}")',
+        f"{space}while wait {process} && {code}=0 || {code}=$?; kill -0 {process} 2>/dev/null; do :; done\n"
+        f'{space}(exit "${{{code}:-0}}")',
     )
 
 
@@ -239,7 +241,11 @@ def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
         return "\n".join([*script.lines, ""]).rstrip("\n") + '\nexit "${code:-0}"\n'
     last = script.root.children[-1:] if script.root.children else []
     places = {each.line: _behind(script, each) for each in (*script.living, launch)}
-    if places[launch.line] is None or any(text_of(one).startswith("exit") for one in last):
+    if (
+        places[launch.line] is None
+        or not names_are_free(script, "failed")
+        or any(text_of(one).startswith("exit") for one in last)
+    ):
         return None
     raw = script.root.text or b""
     for place in sorted((each for each in places.values() if each is not None), reverse=True):
@@ -272,7 +278,7 @@ def _each_waited(script: BatchScript, waits: int, trainings: list[ShellCommand])
     lines = list(script.lines)
     space = lines[waits - 1][: lines[waits - 1].index("wait")]
     lines[waits - 1] = f'{space}for each in "${{started[@]}}"; do wait "$each" || failed=$?; done'
-    if others or any(one.name == "started" for one in script.assignments):
+    if others or not names_are_free(script, "started", "each", "failed"):
         return None
     for row in reversed(rows):
         ends = [node.end_point.row for node in script.root.children if node.start_point.row + 1 == row]
@@ -360,8 +366,10 @@ def _new_name(script: BatchScript, one: Finding) -> str:
 
 
 def _unless_not_asked(script: BatchScript, one: Finding) -> str | None:
-    """Leave the choice of GPUs to Slurm, if it makes one."""
-    return _unset(script, one) if script.asks_for_gpus else None
+    """Leave the choice of GPUs to Slurm, if it makes one, and the file starts nothing else that may have the others."""
+    main = {launch.outermost.line for launch in script.training if not launch.is_beside}
+    others = any(each.background and each.line not in main and not each.source for each in script.commands)
+    return _unset(script, one) if script.asks_for_gpus and not others else None
 
 
 def _with_own_hosts(script: BatchScript, one: Finding) -> str | None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import behind_directives, behind_srun, directive_named, spliced, stands_alone
+from batchfiles.bash.expansion import text_of
+from batchfiles.fixes.lines import (
+    behind_directives,
+    behind_srun,
+    directive_named,
+    names_are_free,
+    spliced,
+    stands_alone,
+)
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -45,7 +53,6 @@ done
 exit "$code"
 '"""
 _NAMES = ("code", "training", "asked", "pass_on_usr1")
-_READS_NAMES = re.compile(rf"\$\{{?[#!]?(?:{'|'.join(_NAMES)})\b")
 _RESUMES = re.compile(
     r"(?im)^[^#\n]*(?<![a-z])(?:resum|restart|restor)"
 )  # most programs that save do not begin from it
@@ -62,13 +69,9 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
-    if _never_hears(script, launch, script.lines[rows[0] - 1]):
+    deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) else None
+    if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
         return None
-    deaf = None
-    if launch.srun is not None and _has_deaf_parent(launch):
-        if (behind := behind_srun(script, launch)) is None:
-            return None
-        deaf = behind[1]
     first, last = rows
     text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, 'sh -c "$pass_on_usr1" - ')
     if text is None:
@@ -79,7 +82,7 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     restarts = 20 if _RESUMES.search(text) else 1  # what does not resume would begin anew for ever
     is_array = script.header.value("array") is not None or "SLURM_ARRAY_" in text
     own = _ELEMENT if is_array else '"$SLURM_JOB_ID"'
-    lines[first - 1 : last] = _around(launch, lines[first - 1 : last], restarts, own)
+    lines[first - 1 : last] = _around(_passes_on(launch, own), lines[first - 1 : last], restarts, own)
     if deaf is not None:
         lines.insert(first - 1, _PASSES_ON)
     at, added = behind_directives(script) - 1, []
@@ -95,26 +98,47 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     return "\n".join([*lines[:at], *added, *lines[at:]])
 
 
-def _never_hears(script: BatchScript, launch: LaunchedProgram, line: str) -> bool:
-    """Return whether a signal to the process that the batch shell starts is lost before it comes to the training."""
-    mpi, launcher = launch.layer("mpirun"), launch.launcher.name if launch.launcher is not None else None
-    if mpi is not None and mpi.words[0].text.endswith("horovodrun"):
-        return True  # it reaches ranks of other nodes by ssh
-    if launch.srun is not None:
-        return False
-    is_deeper = launcher is not None and _has_parent(
-        launch
-    )  # neither the parent nor its child, the launcher, passes it on
-    return is_deeper or line.lstrip().startswith("eval ") or (launcher == "deepspeed" and _by_ssh(script, launch))
+def _never_hears(script: BatchScript, launch: LaunchedProgram) -> bool:
+    """Return whether no process below the one that is started is the training: a daemon starts it, or another node."""
+    mpi, container = launch.layer("mpirun"), launch.layer("container")
+    if (mpi is not None and mpi.program == "horovodrun") or (container is not None and container.program in _DAEMONS):
+        return True
+    is_eval = script.lines[launch.line - 1].lstrip().startswith("eval ")
+    return launch.srun is None and (is_eval or (launch.launcher_name == "deepspeed" and _by_ssh(script, launch)))
+
+
+_DAEMONS = ("docker", "podman", "nerdctl")
 
 
 def _has_deaf_parent(launch: LaunchedProgram) -> bool:
-    """Return whether a task of srun is a launcher or a shell, and not the rank that saves."""
+    """Return whether what is started is no rank that saves, but a launcher, a shell, or unknown in a container.
+
+    A launcher that the batch shell itself starts has no need of this, if its children are the ranks.
+    """
+    if launch.srun is None and (
+        launch.layer("mpirun") or (launch.launcher_name not in ("", "deepspeed") and not _has_parent(launch))
+    ):
+        return False
+    step = launch.step
     return (
         launch.launcher is not None
-        or launch.step.name.endswith((".sh", ".bash"))
-        or any(word.text.rpartition("/")[2] in SHELLS for word in launch.step.program[:1])
+        or (step.layer("container") is not None and not step.is_python)
+        or step.name.endswith((".sh", ".bash"))
+        or any(word.text.rpartition("/")[2] in SHELLS for word in step.program[:1])
     )
+
+
+def _start_of_deaf(script: BatchScript, launch: LaunchedProgram) -> int | None:
+    """Return the byte of the file where the deaf parent begins: behind srun's options, or behind `time` and `exec`."""
+    if launch.srun is not None:
+        behind = behind_srun(script, launch)
+        return None if behind is None else behind[1]
+    for node in nodes_of(script.root, "command"):
+        if node.start_point.row + 1 == launch.line:
+            words = (child for child in node.named_children if child.type != "variable_assignment")
+            first = next((word for word in words if text_of(word) not in ("time", "exec", "command")), None)
+            return None if first is None or re.match(r"-|\w+=", text_of(first)) else first.start_byte
+    return None
 
 
 def _by_ssh(script: BatchScript, launch: LaunchedProgram) -> bool:
@@ -149,7 +173,7 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
     """Return the training, if it is the only one, and the file itself has no variable of the recipe's names."""
-    if any(one.name in _NAMES for one in script.assignments) or _READS_NAMES.search("\n".join(script.lines)):
+    if not names_are_free(script, *_NAMES):
         return None
     every = script.living
     living = [launch for launch in every if not launch.is_beside] or every
@@ -191,17 +215,16 @@ def _in_background(last: str) -> str:
 _ELEMENT = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"'
 
 
-def _around(launch: LaunchedProgram, command: list[str], restarts: int, own: str) -> list[str]:
+def _passes_on(launch: LaunchedProgram, own: str) -> str:
     if launch.srun is not None:
-        passes_on = f"scancel --signal=USR1 {own}"  # to all steps, and not to the batch shell
-    elif launch.layers and launch.layers[0].name == "mpirun":
-        passes_on = 'kill -USR1 "$training"'  # it passes the signal on to all ranks
-    elif launch.launcher is not None and launch.launcher.name == "deepspeed":
-        passes_on = 'pkill -USR1 -P "$(pgrep -d, -P "$training")"'  # its child starts the ranks
-    elif launch.launcher is not None or _has_parent(launch) or launch.name == "wandb":
-        passes_on = 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
-    else:
-        passes_on = 'kill -USR1 "$training"'
+        return f"scancel --signal=USR1 {own}"  # to all steps, and not to the batch shell
+    passes_it_on = _has_deaf_parent(launch) or (launch.layers and launch.layers[0].name == "mpirun")
+    if not passes_it_on and (launch.launcher is not None or _has_parent(launch) or launch.name == "wandb"):
+        return 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
+    return 'kill -USR1 "$training"'
+
+
+def _around(passes_on: str, command: list[str], restarts: int, own: str) -> list[str]:
     return [
         'asked=""',
         f"trap 'asked=yes; {passes_on}' USR1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
-from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, PORT, has_a_line_a_node
+from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, has_a_line_a_node, own_port
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript
@@ -50,7 +50,9 @@ def _same_for_all(script: BatchScript, one: Finding) -> str | None:
     if r"\$(" in line or '"$(' in line:
         return None
     if re.match(r"\w*(?i:port)\w* is", one.text):
-        new = re.sub(r"(\b\w*(?i:port)\w*)=(?:\$\(\([^)]*\)\)|\$\([^)]*\)|\S+)", rf"\1={PORT}", line, count=1)
+        new = re.sub(
+            r"(\b\w*(?i:port)\w*)=(?:\$\(\([^)]*\)\)|\$\([^)]*\)|\S+)", rf"\1={own_port(script)}", line, count=1
+        )
     else:
         new = re.sub(
             r"(?<=[= ])(?:\$\((?:/bin/)?hostname[^)]*\)|`hostname[^`]*`|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\}?)",

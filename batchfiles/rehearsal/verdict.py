@@ -155,7 +155,9 @@ def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
             yield _error_of(failed)
             if job.state == "COMPLETED":
                 yield "the job is COMPLETED all the same: its exit code is lost"
-        elif job.state == "COMPLETED" and (codes := _codes_of(attempt)):
+        elif job.state == "COMPLETED" and (
+            codes := Counter(rank.exit_code for rank in attempt.ranks if rank.exit_code)
+        ):
             ranks = "1 rank" if len(attempt.ranks) == 1 else f"{codes.total()} of {len(attempt.ranks)} ranks"
             yield f"{ranks} ended with exit code {', '.join(str(code) for code in sorted(codes))}"
             yield "the job is COMPLETED all the same: its exit code is lost"
@@ -167,11 +169,6 @@ def _error_of(failed: RecordedProcess) -> str:
     where = f" at {failed.line}" if failed.line else ""
     who = "a process" if failed.rank is None else f"rank {failed.rank}"
     return f"{who} ended with {(failed.error or '').splitlines()[0][:300]}{where}"
-
-
-def _codes_of(attempt: RehearsedAttempt) -> Counter[int]:
-    """Return the exit codes other than 0 with which ranks ended."""
-    return Counter(rank.exit_code for rank in attempt.ranks if rank.exit_code)
 
 
 def _of_fault(attempt: RehearsedAttempt, inject: str) -> str | None:

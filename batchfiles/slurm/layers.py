@@ -121,12 +121,9 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     layer = Layer("srun" if name == "srun" else "mpirun", words=words)
     layers.append(layer)
     at = 1
-    texts = [word.text for word in words[1:]]
     if name == "srun":
-        for option_name, value, following in read_options(texts, "srun"):
-            at = 1 + following
-            stated = next((one.value for one in reversed(words[1:at]) if value and one.text.endswith(value)), Value())
-            layer.options[option_name] = stated.with_text(value or "")
+        for option_name, value, _, following in srun_options(words):
+            layer.options[option_name], at = value, following
         return words[at:]
     while at < len(words) and words[at].text.startswith("-"):
         key = words[at].text.lstrip("-").replace("-", "_")
@@ -134,6 +131,17 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
         layer.options[key.partition("=")[0]] = words[at + 1].value if takes and at + 1 < len(words) else Value("")
         at += 1 + takes
     return words[at:]
+
+
+def srun_options(words: Sequence[Word]) -> Iterator[tuple[str, Value, Sequence[Word], int]]:
+    """Yield the name and value of each option behind the word srun, its words, and the number of the word after it."""
+    before = 1
+    for name, text, following in read_options([word.text for word in words[1:]], "srun"):
+        at = 1 + following
+        own = words[before:at] or words[at - 1 : at]  # one word may hold several: -uN2
+        stated = next((one.value for one in reversed(own) if text and one.text.endswith(text)), Value())
+        yield name, stated.with_text(text or ""), own, at
+        before = at
 
 
 _CONTAINER_VALUES = re.compile(
@@ -175,7 +183,7 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     image = name == "shifter"  # by --image, or by sbatch's
     while at < len(words):
         text = words[at].text
-        if text.startswith("-") and (not image or name == "shifter"):  # behind an image they are those of its program
+        if text.startswith("-") and (not image or name == "shifter"):  # behind the image, they are the program's
             at += 2 if takes_next_word(name, text) else 1
         elif not verb:
             if text not in ("exec", "run", "shell", "start"):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from trainjob.rehearse.pod import python_folders
 
 PATIENCE_S = 200
+_MEETINGS = tempfile.TemporaryDirectory(prefix="trainjob-test-")  # gone when the tests of this process are
+_NUMBERS = itertools.count()
 
 
 def environment(instance: int, instances: int, replicas: int, ipus: int = 1) -> dict[str, int]:
@@ -31,14 +33,14 @@ def _reported(*where: int) -> dict[str, str]:
     return {name: str(value) for name, value in environment(*where).items()}
 
 
-def everywhere(meeting: Path | None = None) -> dict[str, str]:
+def everywhere() -> dict[str, str]:
     """Return what every instance is told besides, without what this test's own process was told."""
     reported = {
         name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMIX_", "POPDIST_"))
     }
     reported["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in python_folders(has_horovod=False))
     reported["OMP_NUM_THREADS"] = "1"
-    reported["TRAINJOB_STANDIN_MEETING"] = str(meeting or Path(tempfile.mkdtemp(prefix="trainjob-test-")) / "meeting")
+    reported["TRAINJOB_STANDIN_MEETING"] = f"{_MEETINGS.name}/{next(_NUMBERS)}"
     return reported
 
 

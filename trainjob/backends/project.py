@@ -280,13 +280,18 @@ def copy_file(source: Path, destination: Path) -> None:
             shutil.copy2(source, destination, follow_symlinks=False)
             return
         # shutil.copy2 takes several times as long, of which a run's start has some two hundred.
-        with open(source, "rb", buffering=0) as original, open(destination, "wb") as copied:
+        with open(source, "rb", buffering=0, opener=_open_no_link) as original, open(destination, "wb") as copied:
             shutil.copyfileobj(original, copied)
             copied.flush()
             os.fchmod(copied.fileno(), stat.S_IMODE(status.st_mode) & ~0o022)
             os.utime(copied.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
-    except (PermissionError, FileNotFoundError) as error:
+    except OSError as error:
         if error.filename != os.fspath(source):
             raise
         reason = f"can't be read ({error.strerror})"
         raise UserError(f"project file {source} {reason}", "correct that, and submit again") from None
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open what was a plain file a moment ago: a link that has taken its place may point to anything."""
+    return os.open(path, flags | os.O_NOFOLLOW)

@@ -54,8 +54,6 @@ def measured(request: Request, project: Path) -> MemoryFigures:
 def checkpoint_mb(context: Context) -> float | None:
     """Return the size of one checkpoint in MB: weights, optimizer state and averaged weights; None if it is unknown."""
     request = context.request
-    if request.job.command or request.plan.engine == "ipu":
-        return None
     try:
         figures = measured(request, context.project.top)
     except UserError:
@@ -67,11 +65,11 @@ def checkpoint_mb(context: Context) -> float | None:
 def too_little(context: Context) -> Iterator[Problem]:
     """Yield a problem if an instance needs more memory than a device has, with the settings that would fit."""
     request, limit_gb = context.request, context.request.cluster.device_memory_gb
-    if limit_gb is None or request.job.command or request.plan.engine == "ipu":
+    if limit_gb is None:
         return
     try:
         figures = measured(request, context.project.top)
-    except UserError:  # `plan --memory` shows the error; a machine without torch may still submit
+    except UserError:  # `plan --memory` shows the error; a machine without torch may still submit, and so a command
         return
     how = layout(request)
     held = memory(figures, how.micro_batch, how)

@@ -9,6 +9,7 @@ from trainjob.check import probe
 from trainjob.check.context import Context
 from trainjob.cluster.base import IpuCluster
 from trainjob.contract.errors import Problem, UserError
+from trainjob.machines.process import Completed
 from trainjob.planning import poprun as releases
 
 LEAST_CACHE_MB = 2_048  # an executable takes hundreds of MB
@@ -31,8 +32,7 @@ def sdk(context: Context) -> Iterator[Problem]:
         if named is not None and releases.release(named[1]) != releases.release(stated.version):
             text = f"the SDK in {stated.path} on {hosts} is {folder}, and sdk.version is {stated.version}"
             yield Problem("sdk-version", text, "Correct the wrong one: the release decides poprun's options")
-    where = context.where(lambda facts: facts.get("poprun") == "no" and ("sdk" in facts or not stated.path))
-    if where:
+    if where := context.where(lambda facts: facts.get("poprun") == "no" and ("sdk" in facts or not stated.path)):
         text = f"there is no poprun on the PATH of {where}, even with the SDK enabled"
         yield Problem("poprun", text, "Set sdk.path to a complete SDK: poprun is a part of poplar")
 
@@ -42,8 +42,7 @@ def poptorch(context: Context) -> Iterator[Problem]:
     stated = IpuCluster.of(context.request.cluster).sdk
     if stated is None or not stated.venv or context.request.job.command:
         return
-    where = context.where(lambda facts: "torch" in facts and "poptorch" not in facts)
-    if where:
+    if where := context.where(lambda facts: "torch" in facts and "poptorch" not in facts):
         text = f"the virtualenv {stated.venv} of {where} has no poptorch"
         yield Problem("poptorch", text, "Install the SDK's own wheel there: trainjob provision")
     for answer in context.answers:
@@ -80,9 +79,7 @@ def partition(context: Context) -> Iterator[Problem]:
     if vipu.server is None:
         return
     try:
-        ended = context.machine.run(
-            ["env", f"VIPU_CLI_API_HOST={vipu.server}", "vipu", "list", "partitions"], check=False
-        )
+        ended = _vipu(context, vipu.server, "list", "partitions")
     except UserError as error:
         yield _unanswered(vipu.server, str(error))
         return
@@ -91,7 +88,11 @@ def partition(context: Context) -> Iterator[Problem]:
     elif ended.code != 0:
         yield _unanswered(vipu.server, (ended.stderr or ended.text).strip())
     elif vipu.partition is not None:
-        yield from _named_partition(context, vipu.partition)
+        yield from _named_partition(context, vipu.server, vipu.partition)
+
+
+def _vipu(context: Context, server: str, *words: str) -> Completed:
+    return context.machine.run(["env", f"VIPU_CLI_API_HOST={server}", "vipu", *words], check=False)
 
 
 def _unanswered(server: str, why: str) -> Problem:
@@ -102,11 +103,9 @@ def _unanswered(server: str, why: str) -> Problem:
     )
 
 
-def _named_partition(context: Context, name: str) -> Iterator[Problem]:
+def _named_partition(context: Context, server: str, name: str) -> Iterator[Problem]:
     vipu, topology = IpuCluster.of(context.request.cluster).vipu, context.request.plan.topology
-    ended = context.machine.run(
-        ["env", f"VIPU_CLI_API_HOST={vipu.server}", "vipu", "get", "partition", name], check=False
-    )
+    ended = _vipu(context, server, "get", "partition", name)
     if ended.code != 0:
         if vipu.allocation is None:
             text = f"partition {name} does not exist, or belongs to another user: vipu lists only your own"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import yaml
 
+from trainjob.cluster.faults import Fault
 from trainjob.cluster.strict import KeyPath
 
 # The values below these keys are always text: 3.10 stays "3.10".
@@ -31,16 +32,6 @@ _LONGEST_NUMBER = 40
 # Of a file of that size, written out.
 _MOST_VALUES = 1_000_000
 _MEANINGS = {_BOOL: "true or false", _NULL: "nothing", _DATE: "a date", _INT: "a number", _FLOAT: "a number"}
-
-
-class Mistake(NamedTuple):
-    """One mistake: line and column (from 1; column 0: the whole line), key path, what is wrong, and the cure."""
-
-    line: int
-    column: int
-    path: KeyPath
-    text: str
-    cure: str = ""
 
 
 class _Loader(yaml.SafeLoader):
@@ -63,7 +54,7 @@ class Document(NamedTuple):
 
     values: dict[str, object]
     root: yaml.Node | None
-    problems: tuple[Mistake, ...]
+    problems: tuple[Fault, ...]
 
     def line(self, path: Sequence[str | int]) -> int:
         """Return the line (from 1) of the deepest part of `path` that the text contains."""
@@ -89,7 +80,7 @@ def _items(loader: _Loader, root: yaml.Node | None) -> list[Document]:
     if isinstance(root, yaml.SequenceNode) and root.value:
         return [_document(loader, item) for item in root.value]
     expected = "expected a list with an item for each element, such as - learning_rate: 0.1"
-    return [Document({}, None, (Mistake(1, 0, (), expected),))]
+    return [Document({}, None, (Fault((), expected, line=1),))]
 
 
 def _read(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Document]]) -> list[Document]:
@@ -99,29 +90,31 @@ def _read(text: str, documents: Callable[[_Loader, yaml.Node | None], list[Docum
             return documents(loader, loader.get_single_node())
         except (yaml.YAMLError, UnicodeEncodeError, RecursionError) as error:
             refused = error  # by libyaml: PyYAML says it in better words
-    problem = Mistake(1, 0, (), "is nested too deeply to be read")
+    problem = Fault((), "is nested too deeply to be read", line=1)
     if isinstance(refused, yaml.reader.ReaderError):
         line = text.count("\n", 0, refused.position) + 1
-        problem = Mistake(line, 0, (), f"this is not YAML: the character U+{refused.character:04X} may not be in it")
+        text = f"this is not YAML: the character U+{refused.character:04X} may not be in it"
+        problem = Fault((), text, line=line)
     elif isinstance(refused, yaml.MarkedYAMLError):
         problem = _not_yaml(refused)
     return [Document({}, None, (problem,))]
 
 
-def _not_yaml(error: yaml.MarkedYAMLError) -> Mistake:
+def _not_yaml(error: yaml.MarkedYAMLError) -> Fault:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 0)
     context = f" {error.context}" if error.context else ""
     if error.context and error.context_mark and error.context_mark.line + 1 != line:
         context += f" (line {error.context_mark.line + 1})"
-    return Mistake(line, column, (), f"this is not YAML:{context + ',' if context else ''} {error.problem}")
+    text = f"this is not YAML:{context + ',' if context else ''} {error.problem}"
+    return Fault((), text, line=line, column=column)
 
 
 def _document(loader: _Loader, root: yaml.Node | None) -> Document:
     if not isinstance(root, yaml.MappingNode):
         content = "is empty" if root is None else f"holds {_kind_of(root)} at its top"
         text = f"{content}: expected keys with values, such as kind: local or instances: 2"
-        return Document({}, None, (Mistake(1 if root is None else root.start_mark.line + 1, 0, (), text),))
+        return Document({}, None, (Fault((), text, line=1 if root is None else root.start_mark.line + 1),))
     for key, node in root.value:
         if key.value in AS_WRITTEN:
             items = [pair[1] for pair in node.value] if isinstance(node, yaml.MappingNode) else node.value
@@ -130,8 +123,8 @@ def _document(loader: _Loader, root: yaml.Node | None) -> Document:
                     item.tag = _TEXT
     if _expanded(root, {}) > _MOST_VALUES:
         text = f"aliases (*) and merges (<<) make it larger than {_MOST_VALUES:,} values"
-        mistake = Mistake(root.start_mark.line + 1, 0, (), text, "write what is needed without them")
-        return Document({}, None, (mistake,))
+        fault = Fault((), text, "write what is needed without them", root.start_mark.line + 1)
+        return Document({}, None, (fault,))
     checker = _Checker(loader)
     checker.check(root, ())
     return Document(loader.construct_document(root), root, tuple(checker.problems))
@@ -175,7 +168,7 @@ class _Checker:
 
     def __init__(self, loader: _Loader) -> None:
         self.loader = loader
-        self.problems: list[Mistake] = []
+        self.problems: list[Fault] = []
         self._seen: set[int] = set()
 
     def check(self, node: yaml.Node, path: KeyPath) -> None:
@@ -201,7 +194,7 @@ class _Checker:
                 node.tag = _TEXT
 
     def _note(self, node: yaml.Node, path: KeyPath, text: str, cure: str) -> None:
-        self.problems.append(Mistake(node.start_mark.line + 1, 0, path, text, cure))
+        self.problems.append(Fault(path, text, cure, node.start_mark.line + 1))
 
     def _check_mapping(self, node: yaml.MappingNode, path: KeyPath) -> None:
         first: dict[str, int] = {}

@@ -20,11 +20,16 @@ _MOST_FAULTS = 200  # users don't read more, and comparing each one with every k
 
 
 class Fault(NamedTuple):
-    """One value that is refused: its key path, what is wrong, and the cure."""
+    """One value that is refused, or YAML that is wrong: the key path, what is wrong, and the cure.
+
+    Line and column count from 1. Column 0 is the whole line, and line 0 that of values that come from no file.
+    """
 
     path: KeyPath
     text: str
     cure: str = ""
+    line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
         """Return the key path, the text and the cure."""

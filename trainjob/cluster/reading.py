@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from trainjob.cluster.document import MOST_BYTES, Document, Mistake, load, load_list
-from trainjob.cluster.faults import Fault, InvalidError, JobError, dotted, validated
+from trainjob.cluster.document import MOST_BYTES, Document, load, load_list
+from trainjob.cluster.faults import Fault, InvalidError, JobError, validated
 from trainjob.cluster.job import Job
 from trainjob.cluster.preferences import Preferences, file
 from trainjob.cluster.strict import Strict
@@ -30,7 +30,7 @@ def cluster_of_job(path: Path) -> str | None:
     content = load(text_of(path, str(path), JobError))
     value = content.values.get(_CLUSTER)
     if value is not None and not (isinstance(value, str) and value.strip() == value != ""):
-        fault = Mistake(content.line((_CLUSTER,)), 0, (_CLUSTER,), f"read {value!r}", "write a name or a path")
+        fault = Fault((_CLUSTER,), f"read {value!r}", "write a name or a path", content.line((_CLUSTER,)))
         raise JobError.of_all(problems_of(JobError, str(path), [fault]))
     return value
 
@@ -101,22 +101,17 @@ def checked(content: Document, kind: type[Value], where: str, error: type[UserEr
     except InvalidError as refused:
         faults = refused.faults
     noted = {problem.path for problem in content.problems}
-    mistakes = (
-        Mistake(content.line(fault.path), 0, fault.path, fault.text, fault.cure)
-        for fault in faults
-        if fault.path not in noted
-    )
-    problems = [*content.problems, *mistakes]
+    of_values = (fault._replace(line=content.line(fault.path)) for fault in faults if fault.path not in noted)
+    problems = [*content.problems, *of_values]
     if problems:
         raise error.of_all(problems_of(error, where, problems))
     return value
 
 
-def problems_of(error: type[UserError], where: str, mistakes: Iterable[Mistake]) -> list[Problem]:
-    """Return the mistakes as problems, sorted by line."""
+def problems_of(error: type[UserError], where: str, faults: Iterable[Fault]) -> list[Problem]:
+    """Return the faults as problems, sorted by line."""
     problems = []
-    for mistake in sorted(mistakes, key=lambda each: each.line):
-        place = f"{where}:{mistake.line}" + (f":{mistake.column}" if mistake.column else "")
-        key = f"{dotted(mistake.path)}: " if mistake.path else ""
-        problems.append(Problem(error.code, f"{place}: {key}{mistake.text}", mistake.cure, where=place))
+    for fault in sorted(faults, key=lambda each: each.line):
+        place = f"{where}:{fault.line}" + (f":{fault.column}" if fault.column else "")
+        problems.append(Problem(error.code, f"{place}: {fault.place}{fault.text}", fault.cure, where=place))
     return problems

@@ -6,7 +6,7 @@ the data set fills ("drop"), or one more that begins the epoch's order again ("p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Optional, Tuple
 
 
@@ -60,25 +60,16 @@ class Batch:
         """Return the arithmetic that follows from these numbers."""
         global_batch = micro_batch * accumulation * replicas
         block = global_batch * device_iterations
-        batch = cls(
-            micro_batch,
-            accumulation,
-            replicas,
-            device_iterations,
-            remainder,
-            global_batch,
-            block,
-            epochs=epochs,
-            updates=updates,
-            total_updates=updates,
-        )
+        counts = (micro_batch, accumulation, replicas, device_iterations, remainder, global_batch, block)
         if samples is None:
-            return batch
+            return cls(*counts, epochs=epochs, updates=updates, total_updates=updates)
         blocks = blocks_per_epoch(samples, block, remainder)
         per_epoch = blocks * device_iterations
-        return replace(
-            batch,
+        return cls(
+            *counts,
             samples=samples,
+            epochs=epochs,
+            updates=updates,
             blocks_per_epoch=blocks,
             updates_per_epoch=per_epoch,
             total_updates=updates if updates is not None or epochs is None else epochs * per_epoch,

@@ -68,27 +68,17 @@ class Ranking(NamedTuple):
     local_world_size: int
 
 
-# Our word -> the launcher's variable. A new launcher is a new row.
-LAUNCHER_NAMES: Dict[str, Dict[str, str]] = {
-    "slurm": {
-        "rank": "SLURM_PROCID",
-        "local_rank": "SLURM_LOCALID",
-        "world_size": "SLURM_NTASKS",
-        "local_world_size": "SLURM_STEP_TASKS_PER_NODE",
-    },
+# The launcher's variables, in the order of a ranking. A new launcher is a new row.
+LAUNCHER_NAMES: Dict[str, Tuple[str, str, str, str]] = {
+    "slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_STEP_TASKS_PER_NODE"),
     # Inside a container: the launcher outside has said it.
-    "container": {
-        "rank": RANK,
-        "local_rank": LOCAL_RANK,
-        "world_size": WORLD_SIZE,
-        "local_world_size": LOCAL_WORLD_SIZE,
-    },
-    "openmpi": {
-        "rank": "OMPI_COMM_WORLD_RANK",
-        "local_rank": "OMPI_COMM_WORLD_LOCAL_RANK",
-        "world_size": "OMPI_COMM_WORLD_SIZE",
-        "local_world_size": "OMPI_COMM_WORLD_LOCAL_SIZE",
-    },
+    "container": (RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE),
+    "openmpi": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
 }
 
 
@@ -97,15 +87,15 @@ def ranking(launcher: str, environ: Mapping[str, str]) -> Ranking:
 
     Raises KeyError naming the variable that the launcher did not set.
     """
-    found = {word: environ[name] for word, name in LAUNCHER_NAMES[launcher].items()}
+    *others, local_world_size = (environ[name] for name in LAUNCHER_NAMES[launcher])
     if launcher == "slurm":
         # "4(x2),1" stands for four tasks on each of two nodes, and one on the third.
         counts: List[str] = []
-        for part in found["local_world_size"].split(","):
+        for part in local_world_size.split(","):
             tasks, _, times = part.rstrip(")").partition("(x")
             counts += [tasks] * int(times or 1)
-        found["local_world_size"] = counts[int(environ.get("SLURM_NODEID") or 0)]
-    return Ranking(**{word: int(text) for word, text in found.items()})
+        local_world_size = counts[int(environ.get("SLURM_NODEID") or 0)]
+    return Ranking(*map(int, (*others, local_world_size)))
 
 
 def started(environ: Mapping[str, str]) -> Optional[Tuple[float, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional, Protocol, Tuple, Union
+from typing import Any, NamedTuple, Optional, Protocol, Tuple, Union
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from trainjob.data.manifest import (
     read_manifest,
 )
 from trainjob.records.checkpoints import sha256_of
-
-if TYPE_CHECKING:
-    from trainjob.data.encoded import IndexedFile
 
 
 class Split(NamedTuple):
@@ -93,11 +90,6 @@ class Shards:
         """Return the tokens of split `name` as a memory map. Raises UserError as `split` does."""
         facts = split_facts(self.manifest, name)
         return self._map(facts.files["tokens"], self.manifest.dtype, (facts.samples,))
-
-    def indexed_files(self) -> Iterator[IndexedFile]:
-        """Yield the files that the index names."""
-        for name in self.manifest.splits:
-            yield from self.split(name).images.files()
 
     def check_sources(self) -> None:
         """Read every byte of the files that an index names. Raises UserError at the first that changed."""

@@ -114,7 +114,8 @@ def _copy(data_set: Shards, target: Path, say: Say) -> None:
         _File(data_set.folder / facts.file, folder / facts.file, facts.bytes, facts.sha256, 0)
         for facts in files_of(manifest)
     ]
-    for indexed in data_set.indexed_files() if manifest.root else ():
+    splits = manifest.splits if manifest.root else ()
+    for indexed in (file for split in splits for file in data_set.split(split).images.files()):
         origin, copy = Path(manifest.root) / indexed.name, folder / SOURCE / indexed.name
         files.append(_File(origin, copy, indexed.bytes, indexed.sha256, indexed.changed_ns))
     # A copy's name tells that it was compared, but a crash may have cut it since.

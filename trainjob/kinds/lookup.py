@@ -10,8 +10,8 @@ from typing import NamedTuple
 import platformdirs
 
 from trainjob.cluster.base import Cluster
-from trainjob.cluster.document import Mistake, load
-from trainjob.cluster.faults import ClusterError
+from trainjob.cluster.document import load
+from trainjob.cluster.faults import ClusterError, Fault
 from trainjob.cluster.reading import checked, problems_of, text_of
 from trainjob.cluster.strict import keys_of
 from trainjob.contract.errors import nearest
@@ -143,10 +143,10 @@ def cluster_from_text(text: str, where: str) -> Cluster:
             text, cure = f"read {kind!r}, expected one of {known}", _meant(kind, KINDS) if isinstance(kind, str) else ""
             if "kind" not in content.values:
                 text, cure = "is missing", f"give one of {known}"
-            mistakes.append(Mistake(content.line(("kind",)), 0, ("kind",), text, cure))
+            mistakes.append(Fault(("kind",), text, cure, content.line(("kind",))))
         raise ClusterError.of_all(problems_of(ClusterError, where, mistakes))
     strangers = [
-        Mistake(content.line((key,)), 0, (key,), *_of_other_kinds(key, content.values[key], kind, others))
+        Fault((key,), *_of_other_kinds(key, content.values[key], kind, others), content.line((key,)))
         for key in content.values.keys() - keys_of(KINDS[kind].MODEL).keys()
         if (others := [name for name, one in KINDS.items() if key in keys_of(one.MODEL)])
     ]
@@ -185,13 +185,6 @@ def refuse_name(name: str) -> None:
         )
 
 
-def source_of_kind(kind: str) -> str:
-    """Return the name of the catalog's file for `kind`. Raises ClusterError, which lists the kinds."""
-    if kind not in KINDS:
-        raise ClusterError(f'read --kind "{kind}", expected one of {", ".join(KINDS)}', _meant(kind, KINDS))
-    return KINDS[kind].DRAFT
-
-
 def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:
     """Return the line (from 1) and the key of every place in `text` that the site must fill in."""
     return tuple((text.count("\n", 0, match.start()) + 1, match[1]) for match in _MARKED.finditer(text))
@@ -207,7 +200,7 @@ def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) 
         return
     problem = f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}"
     if path is None or path.parent == CATALOG:
-        cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME {cluster.draft_option}"
+        cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME --from {cluster.draft}"
     elif path.parent == SITES:
         cure = f"draft a file of your own, which shows where they go: trainjob cluster init --site {name}"
     else:

@@ -67,13 +67,8 @@ class Seen:
         """Whether only its back end knows how it stands."""
         if self.is_by_hand or self.submission is None or not self.submission.native:
             return False
-        return (self.is_open and not self._is_known_to_have_ended) or self.may_be_held
-
-    @property
-    def _is_known_to_have_ended(self) -> bool:
-        """Whether its back end has reported how its newest attempt ended, which its files do not show."""
-        settled = self.settled
-        return settled is not None and settled.state is not None
+        # Unless its back end has reported how its newest attempt ended, which its files do not show.
+        return (self.is_open and (self.settled is None or self.settled.state is None)) or self.may_be_held
 
     @property
     def may_be_held(self) -> bool:

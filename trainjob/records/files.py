@@ -317,6 +317,25 @@ class JsonLines:
         return objects
 
 
+class RankLines:
+    """A folder with the JSON-lines file of each rank."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def rank(self, rank: int) -> Path:
+        """Return the lines of one rank."""
+        return self.folder / ("rank-%04d.jsonl" % rank)
+
+    def ranks(self) -> List[List[Dict[str, Any]]]:
+        """Return what each rank has written, in order."""
+        return [list(JsonLines(path).new()) for path in sorted(self.folder.glob("rank-*.jsonl"))]
+
+    def lines(self, rank: int) -> JsonLines:
+        """Return what one rank has written, which grows as it trains."""
+        return JsonLines(self.rank(rank))
+
+
 def read_json_lines(path: Path) -> Iterator[Dict[str, Any]]:
     """Yield the objects of a JSON-lines file; torn and damaged lines are passed over, no file is no lines."""
     return JsonLines(path).new()

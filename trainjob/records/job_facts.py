@@ -45,24 +45,21 @@ def read(path: Path) -> JobFacts:
 def _facts(fields: Mapping[str, Any]) -> JobFacts:
     if fields["contract"] != CONTRACT:
         raise ValueError(fields["contract"])
-    train, command, asked = fields["train"], fields["command"], fields["asked"]
-    stall_timeout_s, environment = asked["job"].get("stall_timeout_s"), fields.get("environment", {})
-    progress, exit_grace_s = asked["job"].get("progress"), asked["job"].get("exit_grace_s")
-    idle_timeout_s = asked["job"].get("idle_timeout_s")
+    train, command, job = fields["train"], fields["command"], fields["asked"]["job"]
+    progress, environment = job.get("progress"), fields.get("environment", {})
+    seconds = {name: job.get(name) for name in ("stall_timeout_s", "exit_grace_s", "idle_timeout_s")}
     return JobFacts(
         command=None if command is None else [_text(word) for word in command],
         environment={name: _text(value) for name, value in environment.items()},
         trains=train is not None,
         uses_data=train is None or train["data"] is not None,
-        stall_timeout_s=None if stall_timeout_s is None else float(stall_timeout_s),
-        exit_grace_s=None if exit_grace_s is None else float(exit_grace_s),
-        on_stall=asked["job"].get("on_stall"),
-        idle_timeout_s=None if idle_timeout_s is None else float(idle_timeout_s),
+        **{name: None if value is None else float(value) for name, value in seconds.items()},
+        on_stall=job.get("on_stall"),
         progress=None if progress is None else _text(progress),
-        python_environment={name: _text(value) for name, value in asked["job"].get("environment", {}).items()},
-        same_packages=asked["cluster"]["file"].get("same_packages"),
-        once=asked["job"].get("once", {}),
-        roles=asked["job"].get("roles", {}),
+        python_environment={name: _text(value) for name, value in job.get("environment", {}).items()},
+        same_packages=fields["asked"]["cluster"]["file"].get("same_packages"),
+        once=job.get("once", {}),
+        roles=job.get("roles", {}),
     )
 
 

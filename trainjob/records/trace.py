@@ -11,29 +11,25 @@ the step. A nudged trace is a full one of a run whose first weights were moved b
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import JsonLines, append_json_line, read_json, write_json
+from trainjob.records.files import RankLines, append_json_line, read_json, write_json
 
 SAMPLES, FULL, NUDGED = "samples", "full", "nudged"  # what a run can be asked to write
 GRADIENT, PARAMETER, BUFFER = "gradient/", "parameter/", "buffer/"
 
 
-class TracePaths:
+class TracePaths(RankLines):
     """The files of one run's trace."""
 
     def __init__(self, paths: RunPaths) -> None:
-        self.folder = paths.folder / "trace"
+        super().__init__(paths.folder / "trace")
         self.model = self.folder / "model.json"
 
     def update(self, update: int) -> Path:
         """Return the file of weight update `update`, counted from 1."""
         return self.folder / ("update-%08d.safetensors" % update)
-
-    def rank(self, rank: int) -> Path:
-        """Return the lines of one rank."""
-        return self.folder / ("rank-%04d.jsonl" % rank)
 
     def append(self, rank: int, line: Mapping[str, object]) -> None:
         """Append the line of an update of one rank."""
@@ -42,14 +38,6 @@ class TracePaths:
     def write_facts(self, facts: Mapping[str, object]) -> None:
         """Write model.json."""
         write_json(self.model, facts)
-
-    def ranks(self) -> List[List[Dict[str, Any]]]:
-        """Return the lines of each rank, in order."""
-        return [list(JsonLines(path).new()) for path in sorted(self.folder.glob("rank-*.jsonl"))]
-
-    def lines(self, rank: int) -> JsonLines:
-        """Return the lines of one rank, which grow as it trains."""
-        return JsonLines(self.rank(rank))
 
     def facts(self) -> Optional[Dict[str, Any]]:
         """Return what model.json says; None if it is missing or damaged."""

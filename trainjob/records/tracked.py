@@ -23,21 +23,8 @@ _MOST_DEPTH, _MOST_ENTRIES = 4, 3000
 _MOST_VALUES = 64
 _END = 1 << 60
 _WEIGHTS = (
-    ".pt",
-    ".pth",
-    ".bin",
-    ".safetensors",
-    ".ckpt",
-    ".distcp",
-    ".npz",
-    ".h5",
-    ".keras",
-    ".msgpack",
-    ".pkl",
-    ".tar",
-    ".npy",
-    ".joblib",
-    ".pickle",
+    *(".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".distcp", ".npz", ".h5", ".keras", ".msgpack", ".pkl", ".tar"),
+    *(".npy", ".joblib", ".pickle"),
 )
 _NAMED = ("ckpt", "checkpoint")
 _NEVER_STATE = (".py", ".pyc", ".sh", ".log", ".md", ".txt", ".yaml", ".yml", ".lock", ".part", ".tmp")
@@ -270,11 +257,9 @@ def _scalars(summaries: Sequence[object]) -> Iterator[Tuple[str, float]]:
                     yield tag.decode("utf-8", "replace"), number
 
 
-def _fields(message: object) -> Dict[int, List[object]]:
+def _fields(message: bytes) -> Dict[int, List[object]]:
     """Return the fields of a protocol buffer by number: numbers, and bytes."""
     found: Dict[int, List[object]] = {}
-    if not isinstance(message, bytes):
-        return found
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

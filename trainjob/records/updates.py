@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Dict, List, NamedTuple, Optional
 
 from trainjob.contract import package
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import JsonLines, read_json, write_json
+from trainjob.records.files import RankLines, read_json, write_json
 
 # Tells the hook to record; its value is the folder of the files that tell it where to wait.
 RECORD_UPDATES = "TRAINJOB_RECORD_UPDATES"
@@ -34,23 +34,11 @@ def hooked(folder: Path, python_path: Optional[str]) -> Dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(folders), RECORD_UPDATES: str(folder)}
 
 
-class UpdatePaths:
+class UpdatePaths(RankLines):
     """The files of one run's record of updates."""
 
     def __init__(self, paths: RunPaths) -> None:
-        self.folder = paths.folder / "updates"
-
-    def rank(self, rank: int) -> Path:
-        """Return the lines of one rank."""
-        return self.folder / ("rank-%04d.jsonl" % rank)
-
-    def ranks(self) -> List[List[Dict[str, Any]]]:
-        """Return the events of each rank, in order."""
-        return [list(JsonLines(path).new()) for path in sorted(self.folder.glob("rank-*.jsonl"))]
-
-    def lines(self, rank: int) -> JsonLines:
-        """Return the events of one rank, which grow as it trains."""
-        return JsonLines(self.rank(rank))
+        super().__init__(paths.folder / "updates")
 
 
 def wait_at(folder: Path, attempt: int, moment: str, after: int) -> str:

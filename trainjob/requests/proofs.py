@@ -49,11 +49,6 @@ class KnownProof:
     proof: ResumeProof
     changed: Sequence[str]
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether the script is the one that was proved to resume."""
-        return not self.changed and not self.proof.codes
-
     def __str__(self) -> str:
         """Return it in words, which begin with the day and end with the files that changed."""
         one = self.proof

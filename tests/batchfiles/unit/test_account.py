@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +13,16 @@ from hypothesis import strategies as st
 
 from batchfiles.adoption.account import Where
 from batchfiles.adoption.adopt import Adoption, adoption_of
-from batchfiles.adoption.start import AdoptionError
+from batchfiles.adoption.start import AdoptionError, main_launch
+from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import text_of
+from batchfiles.bash.values import HOLE
+from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
 from tests.batchfiles.unit.test_adoption import ONE_GPU, PER_RANK, SHAPES, Shape, adopted, prologue
+from tests.batchfiles.unit.test_codes import CASES
+from trainjob.contract.programs.slurm_options import SHORT
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -67,6 +73,68 @@ def simple_statements(root: Node) -> Iterator[Node]:
             yield from simple_statements(child)
 
 
+def commands_of(launch: LaunchedProgram | None) -> Iterator[ShellCommand]:
+    """Yield the command of a launch, and those of the shells around it."""
+    while launch is not None:
+        yield launch.command
+        launch = launch.outer
+
+
+GRAMMAR = {
+    *("\\", ";", "&", "&&", "||", "|", ";;", "{", "}", "(", ")", "()", "!", "if", "then", "elif", "else", "fi", "do"),
+    *("done", "in", "esac", "bash", "sh", "-c", "exec", "env", "srun", "time", "+e", "-o", "errexit"),
+}
+
+
+def unaccounted(script: BatchScript, adoption: Adoption) -> list[str]:
+    """Return the words of the training's commands, and the pieces of other statements, of which nothing is said."""
+    written = f"{adoption.job}\n{adoption.cluster}"
+    for ends in ("\\\n", "'", '"', "\\"):  # as YAML and the shell may quote a word
+        written = written.replace(ends, "")
+    entries = adoption.account.entries
+    told = " ".join(one.text for one in entries if one.span is None)
+    found = []
+    try:
+        launch = main_launch(script)
+    except AdoptionError:  # it has roles, which have tests of their own
+        return []
+    container = launch.layer("container")
+    own = container.words[: len(container.words) - container.left] if container is not None else []
+    for command in commands_of(launch):
+        is_value = False  # of an option that is named
+        for word in command.words:
+            if any(word is one for one in own) or re.match("--(container-|image|environment)", word.text):
+                continue
+            texts = [
+                word.text.replace(HOLE, "…"),
+                word.source,
+                word.text.partition(":")[0],
+                word.text.partition("=")[0],
+                word.value.written,
+            ]
+            texts += (
+                [f"--{SHORT['srun'][word.text[1]]}"]
+                if re.match(r"-[A-Za-z]\b", word.text) and word.text[1] in SHORT["srun"]
+                else []
+            )
+            if is_value and not word.text.startswith("-"):
+                is_value = False
+                continue
+            is_value = word.text.startswith("-") and "=" not in word.text and word.text in told
+            is_there = any(re.sub(r"[\\'\"]", "", text) in written or text in told for text in texts)
+            if not (is_there or word.text in GRAMMAR or re.search(r"\s", word.text)):
+                found.append(f"line {command.line}: {word.text}")
+    raw = bytearray(script.raw)
+    for first, last in (one.span for one in entries if one.span is not None):
+        raw[first:last] = re.sub(rb"[^\n]", b" ", raw[first:last])
+    for at, line in enumerate(raw.decode(errors="replace").split("\n"), 1):
+        named = " ".join(one.text for one in entries if one.line == at)
+        functions = re.sub(r"\w+ ?\(\)|function \w+", "", re.sub(r"#.*|\d*>.*", "", line))
+        pieces = re.sub(r"([;|&(){}]+)", r" \1 ", functions).split()
+        found += [f"line {at}: {one}" for one in pieces if one not in GRAMMAR and one.rstrip(";") not in named]
+    return found
+
+
 def misses(script: BatchScript, adoption: Adoption) -> list[str]:
     """Return the statements that do not stand in the account exactly once."""
     spans = [one.span for one in adoption.account.entries if one.span is not None]
@@ -83,14 +151,60 @@ def misses(script: BatchScript, adoption: Adoption) -> list[str]:
 def accounted(text: str, arguments: tuple[str, ...] = ()) -> list[str] | None:
     script = script_of(Path("/p/train.sbatch"), text.encode(), SiteFacts(), arguments)
     try:
-        return misses(script, adoption_of(script, Path("/p")))
+        adoption = adoption_of(script, Path("/p"))
     except AdoptionError:
         return None
+    return misses(script, adoption) + unaccounted(script, adoption)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_each_statement_of_a_shape_stands_in_the_account_once(shape: Shape) -> None:
     assert accounted(shape.text, shape.arguments) == []
+
+
+OF_CODES = {
+    text
+    for cases in CASES.values()
+    for pair in cases
+    for text in pair
+    if isinstance(text, str) and "ray job" not in text
+}
+
+
+@pytest.mark.parametrize("text", sorted(OF_CODES))
+def test_each_word_of_files_with_faults_is_accounted_for(text: str) -> None:
+    assert accounted(text) in ([], None)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("srun --label --unbuffered python train.py", "srun --label --unbuffered"),
+        ("srun --kill-on-bad-exit=0 python train.py", "srun --kill-on-bad-exit=0"),
+        ("srun --no-such-option=3 python train.py", "srun --no-such-option=3"),
+        ("srun somewrapper exec -x 3 python train.py", None),
+        ("timeout -k 5 3600 srun python train.py", "timeout -k 5 3600"),
+        ("torchrun --standalone --rdzv_conf timeout=9 train.py", "--rdzv_conf timeout=9"),
+        ("torchrun --standalone --rdzv_conf timeout=9 train.py", "torchrun --standalone"),
+        ("docker run --rm --gpus all img python train.py", "--gpus all"),
+        ("{ srun python train.py; } > all.log 2>&1", "> all.log"),
+        ("case $A in x) srun python train.py ;; esac", "case $A in x"),
+        ("while ! srun python train.py; do sleep 9; done", "while !"),
+        ("python train.py <<< yes", "<<< yes"),
+    ],
+)
+def test_what_has_no_place_is_told(line: str, told: str | None, tmp_path: Path) -> None:
+    assert accounted(f"{ONE_GPU}{line}\n") == []
+    entries = adopted(f"{ONE_GPU}{line}\n", tmp_path).account.entries
+    assert told is None or told in [one.text for one in entries]
+
+
+def test_what_arrives_as_it_is_needs_no_line_of_its_own(tmp_path: Path) -> None:
+    adoption = adopted(f"{ONE_GPU}srun python -u train.py --lr 1 > log\n", tmp_path)
+    assert [one.text for one in adoption.account.entries if one.line == 4] == [
+        "> log",
+        "srun python -u train.py --lr 1 > log",
+    ]
 
 
 @given(

@@ -530,7 +530,7 @@ def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
         ONE_GPU + "export CACHE=/tmp/$USER\nsrun singularity exec images/a.sif python train.py\n", tmp_path
     )
     cluster = cluster_from_text(adoption.cluster or "", "c.yaml")
-    assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export APPTAINERENV_CACHE="$CACHE"']
+    assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export SINGULARITYENV_CACHE="$CACHE"']
     assert cluster.container.image == "/home/me/project/images/a.sif"
 
 
@@ -714,9 +714,15 @@ def test_the_only_script_that_is_not_here_trains(tmp_path: Path) -> None:
         "--lr",
         "1",
     ]
-    for text in ("bash submit_all.sh\n", "bash setup_env.sh\n", "bash a.sh\nbash b.sh\n"):
-        with pytest.raises(AdoptionError, match="starts nothing that trains"):
-            adopted(ONE_GPU + text, tmp_path)
+    nothing, elsewhere = "starts nothing that trains", "starts a.sh, which is not here"
+    for text, said in (("submit_all.sh", nothing), ("setup_env.sh", nothing), ("a.sh\nbash b.sh", elsewhere)):
+        with pytest.raises(AdoptionError, match=said):
+            adopted(f"{ONE_GPU}bash {text}\n", tmp_path)
+
+
+def test_a_program_that_an_argument_names_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match="what an argument of the file names"):
+        adopted(ONE_GPU + "python3.6 $*\n", tmp_path)
 
 
 def test_the_file_itself_is_its_copy_in_the_project(tmp_path: Path) -> None:

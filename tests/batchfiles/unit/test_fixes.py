@@ -255,11 +255,23 @@ def test_a_command_with_quotes_inside_a_substitution_is_not_put_into_quotes() ->
     assert mend(FIRST.format(nodes=2, tasks=1, more="") + start).after.decode().count('\\"host') == 0
 
 
-def test_a_launcher_that_no_signal_would_pass_by_gets_no_recipe() -> None:
-    assert (
-        b"trap"
-        not in mend(FIRST.format(nodes=1, tasks=1, more="") + "uv run torchrun --nproc-per-node=4 train.py\n").after
-    )
+@pytest.mark.parametrize(
+    ("start", "is_told"),
+    [
+        ("uv run torchrun --nproc-per-node=4 train.py", True),
+        ("A=1 time deepspeed --num_gpus 4 train.py", True),
+        ("time A=1 deepspeed --num_gpus 4 train.py", False),
+        ("apptainer run --nv a.sif llamafactory-cli train a.yaml", True),
+        ("docker run --gpus all a torchrun --nproc-per-node=4 train.py", False),
+        ("srun -K1 docker run --gpus all a python train.py", False),
+        ("eval torchrun --nproc-per-node=4 train.py", False),
+    ],
+)
+def test_ranks_that_are_no_children_are_told_of_the_limit_or_are_left_to_the_author(start: str, is_told: bool) -> None:
+    after = mend(FIRST.format(nodes=1, tasks=1, more="") + start + "\n").after
+    first, time, program = start.rpartition("time ")
+    assert (f'\n{first}{time}sh -c "$pass_on_usr1" - {program} &\n'.encode() in after) == is_told
+    assert (b"trap 'asked=yes; kill -USR1 \"$training\"' USR1" in after) == is_told
 
 
 def test_a_signal_that_reaches_the_ranks_is_left_to_them() -> None:
@@ -392,11 +404,6 @@ def test_a_training_in_a_function_goes_into_the_background_for_the_files_own_tra
     one = mend(text)
     assert "signal-never-arrives" in one.mended
     assert '  python train.py "$1" &\ntraining=$!\n' in one.after.decode()
-
-
-def test_a_deepspeed_on_one_node_passes_the_signal_to_the_ranks_of_its_child() -> None:
-    text = FIRST.format(nodes=1, tasks=1, more="") + "deepspeed --num_gpus 4 train.py\n"
-    assert 'pkill -USR1 -P "$(pgrep -d, -P "$training")"' in mend(text).after.decode()
 
 
 @pytest.mark.parametrize(
@@ -873,7 +880,7 @@ def test_one_launcher_a_node_has_the_cpus_of_all_tasks() -> None:
 def test_a_port_that_the_environment_may_give_stays_one() -> None:
     text = FIRST.format(nodes=2, tasks=1, more="") + 'export MASTER_PORT="${MASTER_PORT:-29500}"\n'
     text += "srun -K1 torchrun --nnodes=2 --nproc-per-node=4 --master-port=$MASTER_PORT t.py\n"
-    assert 'MASTER_PORT="${MASTER_PORT:-$((20000' in mend(text, unsafe=False).after.decode()
+    assert 'MASTER_PORT="${MASTER_PORT:-$((40000' in mend(text, unsafe=False).after.decode()
 
 
 def test_every_training_of_several_gives_the_job_its_code() -> None:
@@ -905,3 +912,70 @@ def test_the_place_to_meet_is_written_behind_the_commands_own_variables() -> Non
     after = mend(text)
     assert b"torchrun --rdzv-backend=c10d --rdzv-endpoint=" in after.after
     assert "addr-localhost" not in codes(after.after)
+
+
+def test_of_two_variables_in_a_line_only_the_faults_gets_another_value() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "export MASTER_ADDR=localhost MASTER_PORT=29500  # both\n"
+    after = mend(text + "srun -K1 python train.py --ddp\n", unsafe=False).after.decode()
+    host = '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)'
+    assert f"export MASTER_ADDR={host} MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))  # both\n" in after
+
+
+def test_two_ports_of_a_file_stay_two() -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + "export URI=http://$(hostname):5000 MASTER_PORT=29500\n"
+    text += "mlflow server --port 5000 &\nsrun -K1 python train.py --ddp\n"
+    after = mend(text, unsafe=False).after.decode()
+    assert "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))" in after
+    assert after.count("$((40000 + SLURM_JOB_ID % 20000))") == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "stays"),
+    [
+        ("vllm serve m --port 8000 &", True),
+        ("P=8000\nvllm serve m --port $P &", True),
+        ("P=8000\nvllm serve m --port $P &\ncurl localhost:$P", False),
+        ("export P=8000\nvllm serve m --port $P &", False),
+    ],
+)
+def test_a_servers_port_that_the_file_tells_nobody_is_left(start: str, stays: bool) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="").replace(" --exclusive", "") + f"{start}\npython train.py\n"
+    assert (b"8000" in mend(text).after) == stays
+    assert "port-fixed" in codes(text.encode())
+
+
+@pytest.mark.parametrize(("own", "process"), [("code=7\n", "$pid"), ("echo $code\n", "$!"), ("training=1\n", "$!")])
+def test_a_repeated_wait_stays_off_the_files_own_variables(own: str, process: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=B:USR1@60").replace("set -eo", "set -o")
+    text += f"{own}trap 'touch save' USR1\npython train.py &\npid=$!\nwait {process}\n"
+    after = mend(text, unsafe=False).after.decode()
+    assert after.count("code") == text.count("code") or "training=1" in own
+    assert after.count("training=") == text.count("training=") + (process == "$!" and "code" in own)
+    assert "kill -0" in after
+
+
+@pytest.mark.parametrize("more", ["#SBATCh -w gpu01", "#SBATCH --gpus-per-task=1", "#SBATCH --output=a"])
+def test_unsafe_fixes_add_to_the_safe_ones(more: str) -> None:
+    text = FIRST.format(nodes=2, tasks=4, more=more) + "srun python prepare.py\nsrun python train.py\n"
+    assert mend(mend(text, unsafe=False).after).after == mend(text).after
+
+
+def test_an_option_inside_of_quotes_brings_none() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --cpus-per-task=8") + 'RUN="srun nice"\n$RUN python train.py\n'
+    assert 'RUN="srun --cpus-per-task=$SLURM_CPUS_PER_TASK nice"\n' in mend(text, unsafe=False).after.decode()
+
+
+def test_a_choice_of_gpus_beside_a_server_is_left() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + "vllm serve m &\nCUDA_VISIBLE_DEVICES=1,2,3 python train.py\n"
+    assert b"CUDA_VISIBLE_DEVICES" in mend(text).after
+
+
+def test_a_log_keeps_the_number_that_its_folder_had() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="#SBATCH --output=~/logs/%j/out") + "python train.py\n"
+    assert "#SBATCH --output=%j-out\n" in mend(text).after.decode()
+
+
+def test_directives_that_are_misspelt_alike_are_mended_together() -> None:
+    text = "#!/bin/bash\n# SBATCH --time=1:00:00\n# SBATCH --gres=gpu:[0-7]\n#  SBATCH is read by sbatch\npython train.py\n"
+    head = "#!/bin/bash\n#SBATCH --time=1:00:00\n#SBATCH --gres=gpu:8\n#  SBATCH is read"
+    assert mend(text, unsafe=False).after.decode().startswith(head)

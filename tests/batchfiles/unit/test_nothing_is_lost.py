@@ -29,7 +29,9 @@ def test_a_mount_with_two_variables_is_one_word(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + text, tmp_path)
     assert command(adoption) == ["python", "train.py", "3"]
     assert container(adoption) == {"image": "/i/torch.sif", "mounts": ["/opt"], "options": []}
-    assert lost(adoption) == {"/scratch/…/in:/mnt/…/in": "this mount is known only when it runs"}
+    assert lost(adoption) == {
+        "/scratch/$SLURM_JOB_ID/in:/mnt/$SLURM_JOB_ID/in": "this mount is known only when it runs"
+    }
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_figures_of_the_command_line_are_asked_for(tmp_path: Path) -> None:
     [
         ("python train.py 2>&1 | tee o/log", "| tee o/log"),
         ("srun python train.py > o/log 2>&1", "> o/log"),
-        ("timeout 3600 srun python train.py", "timeout"),
+        ("timeout 3600 srun python train.py", "timeout 3600"),
         ("python train.py < words.txt", "< words.txt"),
         ("python train.py | python -m mine.report", "| python -m mine.report"),
     ],
@@ -378,7 +380,7 @@ def test_where_a_run_can_not_resume_from_is_named(tmp_path: Path) -> None:
 
 
 def test_a_role_is_named(tmp_path: Path) -> None:
-    assert "--role=trainer" in lost(
+    assert "--role trainer" in lost(
         adopted(ONE_GPU + "torchrun --role trainer --nproc-per-node 1 train.py\n", tmp_path)
     )
 
@@ -594,7 +596,7 @@ def test_a_launcher_behind_a_program_gets_its_options(tmp_path: Path) -> None:
 
 def test_a_program_between_srun_and_the_container_is_named(tmp_path: Path) -> None:
     text = "srun numactl --localalloc apptainer exec /i.sif python train.py\n"
-    assert list(lost(adopted(ONE_GPU + text, tmp_path))) == ["numactl"]
+    assert list(lost(adopted(ONE_GPU + text, tmp_path))) == ["numactl --localalloc"]
 
 
 @pytest.mark.parametrize(
@@ -704,7 +706,7 @@ def test_a_shell_behind_a_script_that_only_the_cluster_has_is_read(tmp_path: Pat
 
 def test_a_resource_of_the_step_beside_its_gpus_is_named(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun --gres=gpu:1,gpumem:20G python train.py\n", tmp_path)
-    assert lost(adoption) == {"srun --gres=gpumem:20G": "ranks are started without it"}
+    assert lost(adoption) == {"srun --gres=gpu:1,gpumem:20G": "ranks are started without gpumem:20G"}
 
 
 def test_worlds_that_are_told_apart_by_their_node_are_refused(tmp_path: Path) -> None:
@@ -760,3 +762,87 @@ def test_what_runs_outside_of_the_image_that_is_around_the_file_is_named(tmp_pat
 def test_a_virtualenv_below_the_submission_is_that_of_the_original(folder: str, tmp_path: Path) -> None:
     adoption = adopted(f"{ONE_GPU}HERE=$SLURM_SUBMIT_DIR\n{folder}env/bin/python train.py\n", tmp_path)
     assert command(adoption)[0] == "/home/me/project/env/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("setup", "line", "first"),
+    [
+        ("", "srun bash -ec './look; python train.py'", "set -e"),
+        ("", "srun bash -c './look; python train.py'", "./look"),
+        ("set -e\ncd sub\n", "srun python train.py $USER", 'cd "$TRAINJOB_RUN_DIR/code/project/sub" || exit'),
+        ("cd sub\n", "srun python train.py $USER", 'cd "$TRAINJOB_RUN_DIR/code/project/sub"'),
+    ],
+)
+def test_a_failure_before_the_training_ends_a_rank_where_it_ends_the_file(
+    setup: str, line: str, first: str, tmp_path: Path
+) -> None:
+    assert command(adopted(f"{ONE_GPU}{setup}{line}\n", tmp_path))[2].split("\n")[0] == first
+
+
+def test_a_variable_is_where_the_word_is_that_it_stands_in(tmp_path: Path) -> None:
+    setup = "N=4\nIMAGE=/i.sif\nLR=1\nMOUNT=/data\nif [ -f ~/.netrc ]; then MOUNT=/data,/root; fi\n"
+    line = "apptainer exec -B $MOUNT $IMAGE torchrun --nproc_per_node=$N train.py --lr $LR --run $run\n"
+    adoption = adopted(ONE_GPU.replace(":1", ":4") + setup + line, tmp_path)
+    where = {one.text: (one.where, one.what) for one in adoption.account.entries}
+    assert where["N=4"] == (Where.TRAINJOB, "in options that trainjob decides")
+    assert where["IMAGE=/i.sif"] == (Where.CLUSTER, "container")
+    assert where["LR=1"] == (Where.JOB, "in the words of command")
+    assert lost(adoption) == {
+        "$MOUNT": "this mount is known only when it runs",
+        "$run": "nothing in the file sets it, and jobs get no variables of the shell that submits them",
+    }
+
+
+def test_a_variable_keeps_its_braces_where_its_name_would_go_on(tmp_path: Path) -> None:
+    text = 'TAG=$(hostname)\nNAME="x_${TAG}_end"\nOUT="/x/$NAME"\npython train.py --out "$OUT" --log "$OUT" --name a${TAG}_b\n'
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert "TAG_" not in command(adoption)[2].replace("${TAG}_", "")
+
+
+def test_an_array_of_a_branch_that_only_a_run_knows_is_filled_there(tmp_path: Path) -> None:
+    text = "T=$(hostname)\ncase $T in\n  a) A=(--x 1) ;;\n  *) A=(--x 2) ;;\nesac\npython train.py ${A[@]}\n"
+    assert "case $T in" in command(adopted(ONE_GPU + text, tmp_path))[2]
+
+
+def test_a_name_of_places_may_be_the_programs_own(tmp_path: Path) -> None:
+    assert command(adopted(ONE_GPU + "RANK=32\npython train.py --rank $RANK\n", tmp_path))[-1] == "32"
+    with pytest.raises(AdoptionError, match="reads RANK of line 4"):
+        adopted(ONE_GPU + "RANK=32\n[ -f x ] && RANK=64\npython train.py --rank $RANK\n", tmp_path)
+
+
+def test_directives_that_add_up_are_all_there(tmp_path: Path) -> None:
+    text = "#SBATCH --mail-type=END\n#SBATCH --mail-type=FAIL\n#SBATCH --qos=a\n#SBATCH --qos=b\npython train.py\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").directives == {"mail-type": "END,FAIL"}
+    assert [one.where for one in adoption.account.entries if one.line in (6, 7)] == [Where.NOWHERE, Where.CLUSTER]
+
+
+def test_an_environment_that_the_file_makes_is_that_of_the_copy(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "python -m venv .venv\nsource .venv/bin/activate\npython train.py\n", tmp_path)
+    assert prologue(adoption)[-1] == "source .venv/bin/activate"
+    assert list(lost(adoption)) == ["python -m venv .venv"]
+
+
+def test_what_a_job_has_in_another_way_is_told(tmp_path: Path) -> None:
+    adoption = adopted(
+        ONE_GPU + "ln -sf $SLURM_JOB_ID.out logs/latest.out\nsrun --gres=gpu:4 python train.py\n", tmp_path
+    )
+    assert "a job's log has another name" in str(lost(adoption))
+    assert "srun wants 4 GPUs on each node, and the directives ask for 1" in adoption.account.changes[0]
+
+
+def test_a_branch_without_a_job_is_never_reached(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'if [ -z "$SLURM_JOB_ID" ]; then sbatch "$0"; exit; fi\npython train.py\n', tmp_path)
+    (entry,) = (one for one in adoption.account.entries if one.line == 4)
+    assert (entry.where, entry.what) == (Where.NOWHERE, "never reached in this job")
+
+
+def test_an_image_that_starts_its_own_program_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match="leaves it to the image what it starts"):
+        adopted(ONE_GPU + "singularity run --nv /i.sif --config-name=$USER module=4\n", tmp_path)
+
+
+def test_variables_reach_a_container_under_the_name_that_its_program_reads(tmp_path: Path) -> None:
+    for program, prefix in (("singularity", "SINGULARITYENV"), ("apptainer", "APPTAINERENV")):
+        text = f"export A=$(hostname)\nsrun {program} exec /i.sif python train.py\n"
+        assert prologue(adopted(ONE_GPU + text, tmp_path))[-1] == f'export {prefix}_A="$A"'

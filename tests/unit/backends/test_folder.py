@@ -33,7 +33,7 @@ def test_a_run_directory_is_whole(tmp_path: Path) -> None:
 def test_every_run_carries_the_code_it_runs_and_nothing_else_of_ours(tmp_path: Path) -> None:
     paths = create(tmp_path / "run", RENDERED, None, None)
     packages = {path.name for path in (paths.code / "trainjob").iterdir()}
-    assert packages == {"__init__.py", "contract", "data", "launch", "records", "train"}
+    assert packages - {"__pycache__"} == {"__init__.py", "contract", "data", "launch", "records", "train"}
     assert (paths.code / "trainjob/data/digits/manifest.json").is_file()
 
 
@@ -41,8 +41,8 @@ def test_ranks_compile_nothing_of_it_again(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     code = create(tmp_path / "run", RENDERED, None, None).code
     compiled = [code / name for name in everything_below(code) if name.endswith(".pyc")]
-    ours = [path for name in ("contract", "records", "launch") for path in (code / "trainjob" / name).rglob("*.py")]
-    assert {Path(source_from_cache(path)) for path in compiled} == set(ours)
+    ours = {path for name in ("contract", "records", "launch") for path in (code / "trainjob" / name).rglob("*.py")}
+    assert {Path(source_from_cache(path)) for path in compiled} == {code / "trainjob/__init__.py", *ours}
     for path in compiled:
         source = Path(source_from_cache(path)).stat()
         # By these, Python knows for what it was compiled.
@@ -66,6 +66,22 @@ def test_bytecode_that_python_would_not_read_is_made_anew_or_left_out(
     made = create(tmp_path / "run", RENDERED, None, None).code / "trainjob/contract/__pycache__" / kept.name
     assert made.is_file() == is_stale
     assert not is_stale or made.read_bytes().startswith(MAGIC_NUMBER)
+
+
+def test_what_another_run_has_of_the_same_runtime_is_linked_and_nobody_writes_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    first = create(tmp_path / "first", RENDERED, None, None).code / "trainjob"
+    os.utime(first / "contract/clock.py", (0, 0))  # of another release
+    (first / "contract/paths.py").chmod(0o666)  # anybody can have put something into it
+    second = create(tmp_path / "second", RENDERED, None, None, like=tmp_path / "first").code / "trainjob"
+    assert everything_below(second) == everything_below(first)
+    files = [name for name in everything_below(second) if (second / name).is_file()]
+    copied = {name for name in files if not (second / name).samefile(first / name)}
+    bytecode = {f"contract/{cache_from_source(name)}" for name in ("clock.py", "paths.py")}
+    assert copied == {"contract/clock.py", "contract/paths.py"} | bytecode
+    assert not any((second / name).stat().st_mode & 0o222 for name in files if name.endswith((".py", ".sh")))
 
 
 def test_an_empty_folder_can_be_taken(tmp_path: Path) -> None:

@@ -112,6 +112,23 @@ def test_a_file_that_went_away_is_named_and_a_target_that_is_no_folder_is_an_err
         copy_file(tmp_path / "a.py", tmp_path / "missing/x")
 
 
+def test_a_link_that_takes_a_file_s_place_meanwhile_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "a.py", "secret")
+
+    def swap(path: Path) -> os.stat_result:
+        status = os.lstat(path)
+        path.unlink()
+        path.symlink_to(tmp_path / "secret")
+        return status
+
+    monkeypatch.setattr(Path, "lstat", swap)
+    with pytest.raises(UserError, match=r"project file .*a\.py can't be read \(Too many levels of symbolic links\)"):
+        copy_file(tmp_path / "a.py", tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_project_is_the_folder_that_was_asked_for_or_the_working_folder(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "file").touch()

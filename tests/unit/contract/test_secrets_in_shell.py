@@ -100,4 +100,4 @@ def test_a_written_secret_is_found(text: str, secret: str) -> None:
 )
 def test_a_hostile_text_takes_a_time_that_grows_with_its_length(text: str) -> None:
     """Hung for minutes on half of this."""
-    assert len(secrets_in(text * 10_000)) < 10_000
+    assert len(secrets_in(text * 4_000)) < 4_000

@@ -226,8 +226,8 @@ def twice(levels: int, make: Any) -> Any:
 @pytest.mark.parametrize(
     "pickled",
     [
-        pickle.dumps(twice(40, lambda a, b: [a, b])),
-        pickle.dumps(twice(40, lambda a, b: (a, b))),
+        pytest.param(pickle.dumps(twice(40, lambda a, b: [a, b])), marks=pytest.mark.full),
+        pytest.param(pickle.dumps(twice(40, lambda a, b: (a, b))), marks=pytest.mark.full),
         pickle.dumps(twice(40, lambda a, b: {"a": a, "b": b})),
         # A key whose hash takes 2^50 steps: {((…,…),(…,…)): 1}
         b"}" + b"K\x00" + b"".join(b"q%c" % n + b"h%c" % n + b"\x86" for n in range(50)) + b"K\x01s.",

@@ -26,41 +26,13 @@ virtualenv vllm wandb watch wget xargs yes
 PRINTERS = frozenset(_PRINTS.split())
 HELPERS = frozenset((*_OF_BASH.split(), *PRINTERS, *_HELPS.split()))
 # Commands of the shell or of files that leave no trace in a job: where adopted, they are not needed.
-LEAVES_NOTHING = frozenset(
-    (
-        *(
-            *PRINTERS,
-            "echo",
-            "printf",
-            "pwd",
-            "type",
-            "true",
-            "false",
-            ":",
-            "test",
-            "[",
-            "[[",
-            "exit",
-            "return",
-            "wait",
-        ),
-        *("jobs", "trap", "kill", "shift", "local", "break", "continue", "python", "python3", "git"),
-    )
-)
+_LEAVES_NOTHING = """
+echo printf pwd type true false : test [ [[ exit return wait jobs trap kill shift local break continue
+python python3 git
+"""
+LEAVES_NOTHING = frozenset((*PRINTERS, *_LEAVES_NOTHING.split()))
 # What people put around the training of each rank, for the log.
-FOR_THE_LOG = (
-    "echo",
-    "printf",
-    "hostname",
-    "date",
-    "nvidia-smi",
-    "rocm-smi",
-    "pwd",
-    "env",
-    "set",
-    "sleep",
-    "",
-)
+FOR_THE_LOG = (*["echo", "printf", "hostname", "date", "nvidia-smi", "rocm-smi", "pwd", "env", "set", "sleep"], "")
 # They show what a machine does.
 WATCHES = frozenset(
     ("nvidia-smi", "rocm-smi", "amd-smi", "dcgmi", "nvtop", "gpustat", "top", "htop", "vmstat", "iostat")
@@ -77,24 +49,11 @@ ENVIRONMENTS = (
 )
 COPIES = ("rsync", "cp", "tar", "unzip", "unsquashfs")
 # Names that a misspelt one probably means: no other command resembles them, as gunzip resembles unzip.
-OFTEN_MISSPELT = frozenset(
-    (
-        *(
-            "module",
-            "source",
-            "export",
-            "srun",
-            "sbatch",
-            "torchrun",
-            "python",
-            "python3",
-            "conda",
-            "mkdir",
-            "scontrol",
-        ),
-        *("accelerate", "deepspeed", "nvidia-smi", "apptainer", "singularity", "hostname", "activate", "echo"),
-    )
-)
+_OFTEN_MISSPELT = """
+module source export srun sbatch torchrun python python3 conda mkdir scontrol
+accelerate deepspeed nvidia-smi apptainer singularity hostname activate echo
+"""
+OFTEN_MISSPELT = frozenset(_OFTEN_MISSPELT.split())
 
 
 def is_typing_error(word: str, known: str) -> bool:

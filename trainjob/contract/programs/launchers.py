@@ -146,51 +146,19 @@ _OTHERS = (
     ),
 )
 # All options of torchrun (2.13) and of its predecessor, with underscores.
-TORCHRUN_OPTIONS = frozenset(
-    (
-        *("nnodes", "nproc_per_node", "standalone", "max_restarts", "monitor_interval", "start_method", "module", "m"),
-        *(
-            "event_log_handler",
-            "no_python",
-            "run_path",
-            "log_dir",
-            "redirects",
-            "tee",
-            "local_ranks_filter",
-            "logs_specs",
-        ),
-        *(
-            "duplicate_stdout_filters",
-            "duplicate_stderr_filters",
-            "numa_binding",
-            "signals_to_handle",
-            "use_env",
-            "help",
-        ),
-        *("virtual_local_rank", "shutdown_timeout", *(option.lstrip("-") for option in _TORCHRUN_PLACE)),
-    )
-)
+_TORCHRUN = """
+nnodes nproc_per_node standalone max_restarts monitor_interval start_method module m event_log_handler no_python
+run_path log_dir redirects tee local_ranks_filter logs_specs duplicate_stdout_filters duplicate_stderr_filters
+numa_binding signals_to_handle use_env help virtual_local_rank shutdown_timeout
+"""
+TORCHRUN_OPTIONS = frozenset((*_TORCHRUN.split(), *(option.lstrip("-") for option in _TORCHRUN_PLACE)))
 # Options of launchers without a value; every other takes the next word.
-FLAGS = frozenset(
-    (
-        *(
-            "standalone",
-            "no_python",
-            "multi_gpu",
-            "use_deepspeed",
-            "use_fsdp",
-            "cpu",
-            "debug",
-            "module",
-            "m",
-            "run_path",
-        ),
-        *("use_env", "no_ssh", "save_pid", "autotuning", "dynamo_use_fullgraph", "dynamo_use_dynamic", "tpu", "mps"),
-        *("quiet", "verbose", "v", "same_network", "use_megatron_lm", "use_mps_device", "oversubscribe"),
-        *("allow_run_as_root", "signals_to_handle_default", "no_local_rank", "force_multi", "enable_each_rank_log"),
-        *("no_ssh_check", "q"),
-    )
-)
+_FLAGS = """
+standalone no_python multi_gpu use_deepspeed use_fsdp cpu debug module m run_path use_env no_ssh save_pid autotuning
+dynamo_use_fullgraph dynamo_use_dynamic tpu mps quiet verbose v same_network use_megatron_lm use_mps_device
+oversubscribe allow_run_as_root signals_to_handle_default no_local_rank force_multi enable_each_rank_log no_ssh_check q
+"""
+FLAGS = frozenset(_FLAGS.split())
 # Programs that start a program on several nodes, and what stands for one in a batch file's words.
 MPI_STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "horovodrun")
 STARTS_ON_NODES = re.compile(

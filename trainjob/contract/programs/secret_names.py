@@ -13,18 +13,9 @@ from typing import List
 _FILES = (
     # environments and tokens
     *(".env", ".env.*", "*.env", ".envrc", ".secrets", ".secrets.*", "secret.*", "secrets.*", "token$", "token.txt"),
-    *(
-        ".token",
-        "*.token",
-        "*_token",
-        "*-token",
-        "*access_token*",
-        "*api_token*",
-        "*auth_token*",
-        "hf_token*",
-        "*apikey*",
-    ),
-    *("*api_key*", "*api-key*", "*.apikey", "*password.txt", "*passwords.txt", "passwd$", ".htpasswd", "*.secret"),
+    *(".token", "*.token", "*_token", "*-token", "*access_token*", "*api_token*", "*auth_token*", "hf_token*"),
+    *("*apikey*", "*api_key*", "*api-key*", "*.apikey", "*password.txt", "*passwords.txt", "passwd$"),
+    *(".htpasswd", "*.secret"),
     # accounts of cloud services
     *("credentials$", "credentials.*", "*_credentials.json", "*-credentials.json", "client_secret*.json"),
     *("*service-account*.json", "*service_account*.json", "gcp-key*.json", "kaggle.json", ".aws", ".azure", ".gcloud"),

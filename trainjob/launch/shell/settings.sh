@@ -56,7 +56,8 @@ use_python() {
     (
       cd -- "$TRAINJOB_RUN_DIR" && note_event launch
       # For judge, where this host has no Python of its own.
-      TRAINJOB_FILE=$(command -v "$TRAINJOB_PYTHON") || TRAINJOB_FILE=''
+      TRAINJOB_FILE=$TRAINJOB_PYTHON
+      if [[ "$TRAINJOB_FILE" != /* || ! -x "$TRAINJOB_FILE" ]]; then TRAINJOB_FILE=$(command -v "$TRAINJOB_FILE") || true; fi
       keep_word .python "$TRAINJOB_FILE"
     )
   fi

@@ -79,10 +79,12 @@ begin_run() {
   share_token
   meet_on_first_node
   if is_group; then prepare_mpirun; fi
-  TRAINJOB_ON_EACH_NODE=$(<"$TRAINJOB_SUBMITTED_IN/$TRAINJOB_SHELL/on_each_node.sh")
-  step_printed=$(size_of_output)
+  # Neither this nor the next starts a process. `read` fails at the end of a file, and has read it all the same.
+  IFS= read -r -d '' TRAINJOB_ON_EACH_NODE <"$TRAINJOB_SUBMITTED_IN/$TRAINJOB_SHELL/on_each_node.sh" || true
   # Found before the job sets a PATH of its own.
-  TRAINJOB_SRUN=$(command -v srun) || TRAINJOB_SRUN=srun
+  hash srun 2>/dev/null || true
+  TRAINJOB_SRUN=${BASH_CMDS[srun]:-srun}
+  step_printed=$(size_of_output)
 }
 
 refuse_without_slurm() {

@@ -52,19 +52,17 @@ def of_run(series: Series) -> list[Drawing]:
     """Return the drawings of one run; those that nothing was measured for are left out."""
     training, held_out = series.training, series.held_out
     parts = (
-        ("loss", "Loss", [Curve("training", training.curve("loss")), Curve("held out", held_out.curve("loss"))]),
+        ("loss", "Loss", [_curve("training", training, "loss"), _curve("held out", held_out, "loss")]),
         (
             "accuracy",
             "Accuracy (%)",
-            [Curve("training", _percent(training, "accuracy")), Curve("held out", _percent(held_out, "accuracy"))],
+            [_curve("training", training, "accuracy"), _curve("held out", held_out, "accuracy")],
         ),
-        ("rate", "Learning rate", [Curve("learning rate", training.curve("learning_rate"))]),
-        ("speed", "Speed (samples/s)", [Curve("samples/s", training.curve("samples_per_s"))]),
+        ("rate", "Learning rate", [_curve("learning rate", training, "learning_rate")]),
+        ("speed", "Speed (samples/s)", [_curve("samples/s", training, "samples_per_s")]),
     )
     starts = [update for attempt, update in series.attempts.items() if attempt > 1]
-    drawn = [
-        Drawing(title, draw(name, lines, starts)) for name, title, lines in parts if any(line.points for line in lines)
-    ]
+    drawn = _drawings(parts, starts=starts)
     phases = list(training.shares(PHASES))
     # The parts of a command's update are not timed.
     if any(sum(shares) for _, shares in phases):
@@ -79,8 +77,16 @@ def of_run(series: Series) -> list[Drawing]:
     return drawn
 
 
-def _percent(columns: Columns, name: str) -> list[Point]:
-    return [(x, 100 * y) for x, y in columns.curve(name)]
+def _curve(label: str, columns: Columns, name: str) -> Curve:
+    points = columns.curve(name)
+    return Curve(label, [(x, 100 * y) for x, y in points] if name == "accuracy" else points)
+
+
+def _drawings(parts: Iterable[tuple[str, str, list[Curve]]], **how: Any) -> list[Drawing]:
+    """Return a drawing for each name, title and curves, but for those that nothing was measured for."""
+    return [
+        Drawing(title, draw(name, lines, **how)) for name, title, lines in parts if any(one.points for one in lines)
+    ]
 
 
 def of_runs(runs: Mapping[str, Series]) -> list[Drawing]:
@@ -91,30 +97,29 @@ def of_runs(runs: Mapping[str, Series]) -> list[Drawing]:
         ("held-out-accuracy", "Held-out accuracy (%)", "held_out", "accuracy"),
         ("speed", "Speed (samples/s)", "training", "samples_per_s"),
     )
-    drawn = []
-    for name, title, part, figure in parts:
-        curve = _percent if figure == "accuracy" else Columns.curve
-        lines = [Curve(label, curve(getattr(series, part), figure)) for label, series in runs.items()]
-        if any(line.points for line in lines):
-            drawn.append(Drawing(title, draw(name, lines)))
-    return drawn
+    return _drawings(
+        (name, title, [_curve(label, getattr(series, part), figure) for label, series in runs.items()])
+        for name, title, part, figure in parts
+    )
 
 
 def of_usage(samples: Mapping[int, Iterable[UsageRecord]]) -> list[Drawing]:
     """Return the drawings of what ranks used, by rank; those that nothing was sampled for are left out."""
-    ranks = {rank: _usage(records) for rank, records in samples.items()}
+    ranks = {f"rank {rank}": _usage(records) for rank, records in samples.items()}
     parts = (
         ("cpus", "CPUs used (% of those that a rank may use)"),
         ("devices", "Devices used (%, mean of a rank's)"),
         ("memory", "Memory (GB)"),
         ("device-memory", "Memory of the devices (GB)"),
     )
-    drawn = []
-    for name, title in parts:
-        lines = [Curve(f"rank {rank}", columns.curve(name, MOST_POINTS // 4)) for rank, columns in ranks.items()]
-        if any(line.points for line in lines):
-            drawn.append(Drawing(title, draw(f"usage-{name}", lines, across="minutes", from_zero=True)))
-    return drawn
+    return _drawings(
+        (
+            (f"usage-{name}", title, [Curve(rank, one.curve(name, MOST_POINTS // 4)) for rank, one in ranks.items()])
+            for name, title in parts
+        ),
+        across="minutes",
+        from_zero=True,
+    )
 
 
 def of_ranks(listed: Sequence[RankFigures], most: int) -> list[Drawing]:

@@ -13,6 +13,16 @@ from trainjob.records.events import Attempt
 
 LEAST_SHOWN_S = 0.005
 _LEAST_WAIT_S = 2.0  # a submission is recorded in whole seconds, and itself takes one
+# The parts of Goodput that add up, in words.
+_PARTS = {
+    "final_weights_s": "training in the final weights",
+    "lost_updates_s": "updates lost",
+    "start_up_s": "start-up",
+    "checkpoints_s": "checkpoints",
+    "evaluation_s": "evaluation",
+    "ending_s": "ending",
+    "unrecorded_s": "without recorded updates",
+}
 
 
 @dataclass(frozen=True)
@@ -37,16 +47,8 @@ class Goodput:
     @property
     def parts(self) -> list[tuple[str, float]]:
         """The parts of the allocated time in words, with the seconds of each that took any."""
-        named = (
-            ("training in the final weights", self.final_weights_s),
-            ("updates lost", self.lost_updates_s),
-            ("start-up", self.start_up_s),
-            ("checkpoints", self.checkpoints_s),
-            ("evaluation", self.evaluation_s),
-            ("ending", self.ending_s),
-            ("without recorded updates", self.unrecorded_s),
-        )
-        return [(name, seconds) for name, seconds in named if seconds >= LEAST_SHOWN_S]
+        named = ((words, getattr(self, name)) for name, words in _PARTS.items())
+        return [(words, seconds) for words, seconds in named if seconds >= LEAST_SHOWN_S]
 
     @property
     def waits(self) -> list[tuple[str, float]]:
@@ -88,50 +90,35 @@ class GoodputFacts:
         return max(attempt.began_at, min([self.heartbeat or attempt.began_at, *after]))
 
 
-@dataclass
-class _Parts:
-    """The parts of Goodput, while they are added up."""
-
-    final_weights_s: float = 0.0
-    lost_updates_s: float = 0.0
-    checkpoints_s: float = 0.0
-    evaluation_s: float = 0.0
-    start_up_s: float = 0.0
-    ending_s: float = 0.0
-    unrecorded_s: float = 0.0
-
-    def add(self, attempt: Attempt, trained: Trained, kept_until: float, facts: GoodputFacts) -> None:
-        """Add the time of one attempt; of its updates, those after `kept_until` are not in the final weights."""
-        allocated = facts.end_of(attempt) - attempt.began_at
-        start_up = min(allocated, max(0.0, trained.began_at - attempt.began_at))
-        kept, lost = _kept_and_lost(trained, kept_until)
-        evaluation = facts.evaluation_s.get(attempt.number, 0.0)
-        checkpoints = trained.checkpoint_s
-        if attempt.state == states.COMPLETED and facts.end_s is not None:
-            # The last checkpoint is written after the last interval has been recorded.
-            checkpoints += max(0.0, facts.end_s - kept - lost - checkpoints)
-        rest = allocated - start_up - kept - lost - evaluation - checkpoints
-        if rest < 0:  # the clock was set, or seconds were rounded: what the intervals measured counts
-            start_up, rest = max(0.0, start_up + rest), 0.0
-        has_saved_all = attempt.state == states.CANCELLED and not lost
-        if attempt.ended_at is None:  # at work
-            kept += rest
-        elif has_saved_all or attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED):
-            self.ending_s += rest
-        else:
-            lost += rest
-        self.final_weights_s += kept
-        self.lost_updates_s += lost
-        self.checkpoints_s += checkpoints
-        self.evaluation_s += evaluation
-        self.start_up_s += start_up
+def _parts_of(attempt: Attempt, trained: Trained, kept_until: float, facts: GoodputFacts) -> dict[str, float]:
+    """Return the parts of one attempt; of its updates, those after `kept_until` are not in the final weights."""
+    allocated = facts.end_of(attempt) - attempt.began_at
+    start_up = min(allocated, max(0.0, trained.began_at - attempt.began_at))
+    kept, lost = _kept_and_lost(trained, kept_until)
+    evaluation = facts.evaluation_s.get(attempt.number, 0.0)
+    checkpoints = trained.checkpoint_s
+    if attempt.state == states.COMPLETED and facts.end_s is not None:
+        # The last checkpoint is written after the last interval has been recorded.
+        checkpoints += max(0.0, facts.end_s - kept - lost - checkpoints)
+    rest = allocated - start_up - kept - lost - evaluation - checkpoints
+    if rest < 0:  # the clock was set, or seconds were rounded: what the intervals measured counts
+        start_up, rest = max(0.0, start_up + rest), 0.0
+    has_saved_all = attempt.state == states.CANCELLED and not lost
+    ending = 0.0
+    if attempt.ended_at is None:  # at work
+        kept += rest
+    elif has_saved_all or attempt.state in (states.COMPLETED, states.STOPPED, states.REQUEUED):
+        ending = rest
+    else:
+        lost += rest
+    return dict(zip(_PARTS, (kept, lost, start_up, checkpoints, evaluation, ending), strict=False))
 
 
 def goodput(facts: GoodputFacts, state: str | None) -> Goodput | None:
     """Return where the time went; None before the first attempt, and for a run whose job script noted no times."""
     if not facts.attempts:
         return None
-    parts, trained = _Parts(), {one.attempt: one for one in facts.trained}
+    parts, trained = dict.fromkeys(_PARTS, 0.0), {one.attempt: one for one in facts.trained}
     starts = [one.first_update for one in facts.trained]
     # Until a run ends, it may still save every update. A completed run has saved them all.
     has_lost = state in states.ENDED and state != states.COMPLETED
@@ -139,18 +126,19 @@ def goodput(facts: GoodputFacts, state: str | None) -> Goodput | None:
     for attempt in facts.attempts:
         mine = trained.get(attempt.number)
         if mine is None:
-            parts.unrecorded_s += facts.end_of(attempt) - attempt.began_at
+            parts["unrecorded_s"] += facts.end_of(attempt) - attempt.began_at
             continue
         later = starts[facts.trained.index(mine) + 1 :]
-        parts.add(attempt, mine, min([*later, saved]), facts)
-    allocated = sum(vars(parts).values())
+        for name, seconds in _parts_of(attempt, mine, min([*later, saved]), facts).items():
+            parts[name] += seconds
+    allocated = sum(parts.values())
     queue, stopped = _between(facts)
     if not all(map(math.isfinite, (allocated, queue or 0.0, stopped))):
         return None
     # A short command's updates may all be seen at once, so that none of them took any time.
-    is_timed = parts.final_weights_s + parts.lost_updates_s > 0
-    share = parts.final_weights_s / allocated if allocated and is_timed else None
-    return Goodput(share, allocated, **vars(parts), queue_s=queue, stopped_s=stopped)
+    is_timed = parts["final_weights_s"] + parts["lost_updates_s"] > 0
+    share = parts["final_weights_s"] / allocated if allocated and is_timed else None
+    return Goodput(share, allocated, **parts, queue_s=queue, stopped_s=stopped)
 
 
 def _kept_and_lost(trained: Trained, kept_until: float) -> tuple[float, float]:

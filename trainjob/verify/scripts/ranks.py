@@ -128,10 +128,9 @@ def verify_ranks(workbench: Workbench, *, instances: int, alone: Sequence[str]) 
     Raises UserError when a run fails.
     """
     several = workbench.run(recorded(workbench, instances=instances))
-    verdict = partial(RanksVerdict, instances=instances, updates=0, runs=[several])
     ranks = [attempts[0] for attempts in update_log.read(several) if attempts and attempts[0].updates]
-    padded = [update_log.pads(event) for log in ranks[:1] for event in log.named(updates.PADS)]
-    verdict = partial(verdict, notes=padded)
+    notes = update_log.padded(ranks[:1])
+    verdict = partial(RanksVerdict, instances=instances, updates=0, runs=[several], notes=notes)
     if len(ranks) < instances:
         seen = f"{len(ranks)} of {instances} ranks made a step of a torch optimizer"
         return verdict(findings=[_finding(UNSEEN, seen)])
@@ -151,8 +150,7 @@ _finding = partial(LikelyCause.of, _CAUSES)
 
 def notes_of_run(paths: RunPaths) -> list[str]:
     """Return what the ranks of one run show that is no mistake, and that its user should know."""
-    logs = update_log.read(paths)
-    return [update_log.pads(event) for log in logs[:1] for one in log for event in one.named(updates.PADS)]
+    return update_log.padded(one for log in update_log.read(paths)[:1] for one in log)
 
 
 def of_run(paths: RunPaths) -> list[LikelyCause]:

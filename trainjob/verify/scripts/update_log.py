@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,13 +177,14 @@ class Resumption:
     is_lost: bool = False  # its weights are none that any attempt before it had
 
 
-def pads(event: ScriptEvent) -> str:
-    """Return the words for held-out samples that are counted twice."""
-    taken, samples = event.fields["taken"], event.fields["samples"]
-    return (
-        f"{samples} held-out samples are evaluated as {taken}: the sampler gives some to two ranks, to fill up their "
-        "shares"
-    )
+def padded(logs: Iterable[AttemptLog]) -> list[str]:
+    """Return in words which held-out samples are counted twice."""
+    events = (event.fields for log in logs for event in log.named(updates.PADS))
+    return [
+        f"{one['samples']} held-out samples are evaluated as {one['taken']}: the sampler gives some to two ranks, to "
+        "fill up their shares"
+        for one in events
+    ]
 
 
 def resumptions(attempts: Sequence[AttemptLog]) -> Iterator[Resumption]:

@@ -213,10 +213,11 @@ def _samples(evidence: TraceEvidence) -> Iterator[LikelyCause]:
 
 
 def _not_reduced(evidence: TraceEvidence) -> Iterator[LikelyCause]:
-    first = evidence.several.update(evidence.first.update)
-    if not first.ranks_agree:
-        averaged = any(evidence.several.ranks_end_equal(number) for number in evidence.several.updates)
-        different = len(set(first.gradient_digests))
+    several = evidence.several
+    first = several.update(evidence.first.update)
+    different = len(set(first.gradient_digests))
+    if different > 1:
+        averaged = any(len(set(several.parameter_digests(number))) == 1 for number in several.updates)
         yield _finding(
             "parameter-averaging" if averaged else "not-synchronised",
             f"update {first.number}: {different} different gradients on {evidence.instances} instances",

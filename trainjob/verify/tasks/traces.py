@@ -39,11 +39,6 @@ class Update:
     gradient_digests: tuple[str, ...]  # by rank
     parameter_digests: tuple[str, ...]  # by rank
 
-    @property
-    def ranks_agree(self) -> bool:
-        """Whether every rank took the same gradients into its step."""
-        return len(set(self.gradient_digests)) <= 1
-
 
 @dataclass(frozen=True)
 class TraceLine:
@@ -92,10 +87,6 @@ class RunTrace:
     def parameter_digests(self, number: int) -> tuple[str, ...]:
         """Return the digest of the weights after update `number`, by rank."""
         return tuple(line[number].parameters for line in self.lines if number in line)
-
-    def ranks_end_equal(self, number: int) -> bool:
-        """Return whether every rank has the same weights after update `number`."""
-        return len(set(self.parameter_digests(number))) == 1
 
     def samples(self, number: int) -> tuple[tuple[str, ...], ...]:
         """Return the digests of one update's samples by micro batch, without reading its tensors."""
