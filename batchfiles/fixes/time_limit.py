@@ -105,7 +105,7 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
 def _never_hears(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether no process below the one that is started is the training, or several are, one after the other."""
     mpi, container = launch.layer("mpirun"), launch.layer("container")
-    if launch.name == "wandb":
+    if launch.name == "wandb" and not re.search(r"--count[= ]1(?![0-9])", launch.command.text):
         return True  # an agent that starts the next run where one ends
     if (mpi is not None and mpi.program == "horovodrun") or (container is not None and container.program in _DAEMONS):
         return True
@@ -126,9 +126,9 @@ def _has_deaf_parent(launch: LaunchedProgram) -> bool:
     ):
         return False
     step = launch.step
-    may_be_shell = step.name in SHELLS or step.name.endswith((".sh", ".bash")) or HOLE in step.name
-    unknown = step.layer("container") is not None and not step.is_python
-    return launch.launcher is not None or may_be_shell or unknown or (launch.srun is not None and _has_parent(step))
+    is_shell = step.name in SHELLS or step.name.endswith((".sh", ".bash"))
+    unknown = not step.is_python and (step.layer("container") is not None or HOLE in step.name)
+    return launch.launcher is not None or is_shell or unknown or (launch.srun is not None and _has_parent(step))
 
 
 def _start_of_deaf(script: BatchScript, launch: LaunchedProgram) -> int | None:
@@ -223,7 +223,7 @@ def _passes_on(launch: LaunchedProgram, own: str) -> str:
     if launch.srun is not None:
         return f"scancel --signal=USR1 {own}"  # to all steps, and not to the batch shell
     passes_it_on = _has_deaf_parent(launch) or (launch.layers and launch.layers[0].name == "mpirun")
-    if not passes_it_on and (launch.launcher is not None or _has_parent(launch)):
+    if not passes_it_on and (launch.launcher is not None or _has_parent(launch) or launch.name == "wandb"):
         return 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
     return 'kill -USR1 "$training"'
 

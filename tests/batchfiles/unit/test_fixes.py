@@ -771,6 +771,7 @@ def test_a_shebang_keeps_its_options_and_has_one_line() -> None:
     ("start", "line"),
     [
         ("python train.py;", "python train.py &"),
+        ("wandb agent --count 1 a/b/c", 'pkill -USR1 -P "$training"'),
         ('RUN="mpirun -n 4 python train.py"\neval "$RUN"', ""),
     ],
 )
