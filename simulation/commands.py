@@ -6,6 +6,7 @@ hooks tell. One that is killed there changes nothing any more, whatever its `fin
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import errno
 import os
@@ -23,8 +24,6 @@ import platformdirs
 from simulation.storage import Storage
 from simulation.world import World
 from trainjob.backends import folder as run_folder
-from trainjob.backends import mirror
-from trainjob.backends.slurm import asking
 from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.machines import process
@@ -191,8 +190,7 @@ class Clients:
             (os, "symlink", self._symlink),
             (socket, "gethostname", _gethostname),
             (process, "run", _run_program),
-            (asking, "ThreadPoolExecutor", lambda **_: _OneAfterTheOther()),
-            (mirror, "ThreadPoolExecutor", lambda **_: _OneAfterTheOther()),
+            (concurrent.futures, "ThreadPoolExecutor", lambda **_: _OneAfterTheOther()),
             (run_folder, "_copy_runtime", _copy_shell_library),
             (secrets, "choice", self.world.random("names").choice),
             (secrets, "token_hex", _tokens(self.world)),

@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal as signals
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,6 +23,7 @@ from trainjob.machines import process, processes
 from trainjob.machines.access import HERE, machine_at
 from trainjob.machines.machine import Machine
 from trainjob.machines.processes import StartedScript
+from trainjob.machines.side_by_side import side_by_side
 from trainjob.machines.ssh import onward
 from trainjob.records import attempts
 from trainjob.records import job as jobs
@@ -234,10 +234,8 @@ def _kill_on(
             return f"{host or machine.name}: {error}"
         return None
 
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        # A single host needs no thread, which a limit may refuse.
-        answers = zip(hosts, (map if len(hosts) == 1 else pool.map)(why_some_are_left, hosts), strict=True)
-        return {host or machine.name: why for host, why in answers if why is not None}
+    answers = zip(hosts, side_by_side(why_some_are_left, hosts), strict=True)
+    return {host or machine.name: why for host, why in answers if why is not None}
 
 
 def hosts_of(paths: RunPaths) -> tuple[str, ...]:

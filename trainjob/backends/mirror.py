@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-import tarfile
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from trainjob.backends.base import machine_of, place_of
@@ -16,6 +14,7 @@ from trainjob.contract.paths import RunPaths
 from trainjob.machines import remote_files
 from trainjob.machines.access import HERE
 from trainjob.machines.machine import Machine
+from trainjob.machines.side_by_side import side_by_side
 from trainjob.records import job as jobs
 from trainjob.records import roles as role_records
 from trainjob.records.files import for_owner, only_owner_writes, remove_if_there, write_atomically
@@ -35,6 +34,8 @@ def _there(submission: Submission | None) -> tuple[Machine, str] | None:
 
 def place(paths: RunPaths, remote: Remote) -> None:
     """Send the run directory, or only the job's files if the rest is already there. Raises UserError."""
+    import tarfile
+
     machine, stream = machine_of(remote), io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted(paths.folder.glob("job*")):
@@ -60,9 +61,8 @@ def refresh(runs: Iterable[tuple[RunPaths, Submission]]) -> dict[str, str]:
         there = _there(submission)
         if there is not None:
             remote.setdefault(there[0], []).append((paths, there[1]))
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        failures = pool.map(lambda item: _refresh_on(*item), remote.items())
-        return {folder: why for failed in failures for folder, why in failed.items()}
+    failures = side_by_side(lambda item: _refresh_on(*item), remote.items())
+    return {folder: why for failed in failures for folder, why in failed.items()}
 
 
 def _refresh_on(machine: Machine, runs: Sequence[tuple[RunPaths, str]]) -> dict[str, str]:

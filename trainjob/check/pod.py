@@ -32,8 +32,7 @@ def sdk(context: Context) -> Iterator[Problem]:
         if named is not None and releases.release(named[1]) != releases.release(stated.version):
             text = f"the SDK in {stated.path} on {hosts} is {folder}, and sdk.version is {stated.version}"
             yield Problem("sdk-version", text, "Correct the wrong one: the release decides poprun's options")
-    where = context.where(lambda facts: facts.get("poprun") == "no" and ("sdk" in facts or not stated.path))
-    if where:
+    if where := context.where(lambda facts: facts.get("poprun") == "no" and ("sdk" in facts or not stated.path)):
         text = f"there is no poprun on the PATH of {where}, even with the SDK enabled"
         yield Problem("poprun", text, "Set sdk.path to a complete SDK: poprun is a part of poplar")
 
@@ -43,8 +42,7 @@ def poptorch(context: Context) -> Iterator[Problem]:
     stated = IpuCluster.of(context.request.cluster).sdk
     if stated is None or not stated.venv or context.request.job.command:
         return
-    where = context.where(lambda facts: "torch" in facts and "poptorch" not in facts)
-    if where:
+    if where := context.where(lambda facts: "torch" in facts and "poptorch" not in facts):
         text = f"the virtualenv {stated.venv} of {where} has no poptorch"
         yield Problem("poptorch", text, "Install the SDK's own wheel there: trainjob provision")
     for answer in context.answers:

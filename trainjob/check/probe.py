@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -112,6 +110,8 @@ def ask_hosts(
     # Only the first host imports the task. The other hosts' virtualenvs are compared with its versions.
     others = requirements.of_interpreter(request, imports_task=False) if has_interpreter else {}
     stdin = _packed(first, project, selection)
+    from concurrent.futures import ThreadPoolExecutor  # takes a while to load
+
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         pending = [pool.submit(_ask, hosts[0], {**facts, **first}, stdin, logins)]
         pending += [pool.submit(_ask, target, {**facts, **others}, logins=logins) for target in hosts[1:]]
@@ -141,6 +141,8 @@ def _packed(questions: Mapping[str, str], project: Project, selection: Selection
     """
     if questions.get("unpack") != "yes":
         return b""
+
+    import tarfile
 
     def source(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if "__pycache__" in member.name or member.name.endswith(".bin") else member

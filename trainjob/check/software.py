@@ -73,8 +73,7 @@ def container(context: Context) -> Iterator[Problem]:
 
 def image_file(context: Context) -> Iterator[Problem]:
     """Yield an image file that does not exist."""
-    where = context.where(lambda facts: facts.get("image") == "no")
-    if where:
+    if where := context.where(lambda facts: facts.get("image") == "no"):
         image = requirements.image_file(context.request)
         yield Problem(
             "image", f"container.image {image} is not on {where}", "Copy it there, or correct container.image"
@@ -84,11 +83,10 @@ def image_file(context: Context) -> Iterator[Problem]:
 def interpreter(context: Context) -> Iterator[Problem]:
     """Yield machines without the interpreter that would train."""
     python = requirements.interpreter_of(context.request)
-    where = context.where(
+    if where := context.where(
         lambda facts: facts.get("interpreter") == "no" or ("interpreter-exit" in facts and "python" not in facts),
         interpreter=True,
-    )
-    if where:
+    ):
         yield Problem(
             "interpreter",
             f"{python} is not an interpreter that can be started on {where}",
@@ -145,15 +143,13 @@ def torch(context: Context) -> Iterator[Problem]:
         _of_callers_shell(context, "interpreter")
         or f"Install it there ({install}), or name another interpreter ({context.interpreter_key})"
     )
-    where = context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True)
-    if where:
+    if where := context.where(lambda facts: "python" in facts and "torch" not in facts, interpreter=True):
         yield Problem("torch", f"{python} on {where} has no torch, which a task needs", cure)
     if context.request.plan.engine == "fsdp":
         yield from _too_old(context, python, "engine fsdp", OLDEST_FOR_FSDP, "use --engine ddp")
     if context.request.job.compile:
         yield from _too_old(context, python, "--compile", OLDEST_FOR_COMPILE, "leave out --compile")
-        lacking = context.where(lambda facts: facts.get("compiler") == "no", interpreter=True)
-        if lacking:
+        if lacking := context.where(lambda facts: facts.get("compiler") == "no", interpreter=True):
             variable, *usual = requirements.compilers(context.request)
             yield Problem(
                 "compiler",
@@ -162,8 +158,7 @@ def torch(context: Context) -> Iterator[Problem]:
             )
     if context.request.plan.topology.device != "GPU":
         return
-    where = context.where(lambda facts: facts.get("torch-built-for") == "cpu", interpreter=True)
-    if where:
+    if where := context.where(lambda facts: facts.get("torch-built-for") == "cpu", interpreter=True):
         key = context.interpreter_key
         yield Problem(
             "torch-without-gpu",
@@ -233,8 +228,7 @@ def module(context: Context) -> Iterator[Problem]:
     folder = context.project.top / context.project.start
     if (folder / f"{name}.py").is_file() or (folder / name).is_dir():
         return
-    where = context.where(lambda facts: facts.get("module") == "no" and facts.get("program") == "yes")
-    if where:
+    if where := context.where(lambda facts: facts.get("module") == "no" and facts.get("program") == "yes"):
         yield Problem(
             "module",
             f"{command[0]} on {where} has no module {name}, and neither has the folder in which the command starts",
@@ -244,8 +238,7 @@ def module(context: Context) -> Iterator[Problem]:
 
 def program(context: Context) -> Iterator[Problem]:
     """Yield machines without the command's program."""
-    where = context.where(lambda facts: facts.get("program") == "no")
-    if where:
+    if where := context.where(lambda facts: facts.get("program") == "no"):
         name = requirements.program(context.request)
         text = f"command {name!r} is not a program that can be started on {where}"
         yield Problem("command", text, _of_callers_shell(context, "program") or _COMMAND_CURE)
@@ -253,8 +246,7 @@ def program(context: Context) -> Iterator[Problem]:
 
 def mpirun(context: Context) -> Iterator[Problem]:
     """Yield machines without Open MPI's mpirun."""
-    where = context.where(lambda facts: "mpirun" in facts and "Open MPI" not in facts["mpirun"])
-    if where:
+    if where := context.where(lambda facts: "mpirun" in facts and "Open MPI" not in facts["mpirun"]):
         is_engines = requirements.needs_horovod(context.request)
         why = (
             f"engine {context.request.plan.engine}" if is_engines else f"a cluster of kind {context.request.plan.kind}"
@@ -266,8 +258,7 @@ def mpirun(context: Context) -> Iterator[Problem]:
 
 def horovod(context: Context) -> Iterator[Problem]:
     """Yield interpreters without a Horovod that was built for torch."""
-    where = context.where(lambda facts: facts.get("horovod") == "no", interpreter=True)
-    if where:
+    if where := context.where(lambda facts: facts.get("horovod") == "no", interpreter=True):
         python, engine = requirements.interpreter_of(context.request), context.request.plan.engine
         yield Problem(
             "horovod",
@@ -279,8 +270,7 @@ def horovod(context: Context) -> Iterator[Problem]:
 
 def limits(context: Context) -> Iterator[Problem]:
     """Yield hosts whose limits on processes may break a training."""
-    where = context.where(lambda facts: facts.get("memlock") != "unlimited" and facts.get("infiniband") == "yes")
-    if where:
+    if where := context.where(lambda facts: facts.get("memlock") != "unlimited" and facts.get("infiniband") == "yes"):
         text = (
             f"a process may not lock all of its memory on {where}, and InfiniBand locks all memory that it sends from"
         )

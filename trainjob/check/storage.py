@@ -98,8 +98,7 @@ def free_space(context: Context) -> Iterator[Problem]:
         free_mb = facts.get("runs-mb", "")
         return free_mb.isdigit() and int(free_mb) < needed_mb
 
-    where = context.where(is_short)
-    if where:
+    if where := context.where(is_short):
         free = min(int(mb) for mb, _ in context.by_value("runs-mb") if mb.isdigit())
         text = f"runs_dir {request.cluster.runs_folder} on {where} has {free:,} MB free, and {why} need "
         text += f"{needed_mb:,.0f} MB"
@@ -165,16 +164,14 @@ def staging_disk(context: Context) -> Iterator[Problem]:
 
 def first_weights(context: Context) -> Iterator[Problem]:
     """Yield machines without the file of initial weights."""
-    where = context.where(lambda facts: facts.get("init-from") == "no")
-    if where:
+    if where := context.where(lambda facts: facts.get("init-from") == "no"):
         text = f"init_from: {context.request.job.init_from} is not on {where}"
         yield Problem("init-from", text, "Give a safetensors file: trainjob export RUN -o FILE writes one")
 
 
 def network(context: Context) -> Iterator[Problem]:
     """Yield machines without the network on which ranks meet."""
-    where = context.where(lambda facts: facts.get("network") == "")
-    if where:
+    if where := context.where(lambda facts: facts.get("network") == ""):
         text = f"there is no network {context.request.cluster.network.interface} on {where}"
         yield Problem("network", text, "Set network.interface to one that all hosts have, by name or as a CIDR")
 

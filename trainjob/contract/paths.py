@@ -94,6 +94,7 @@ class RunPaths:
     request = _Below(".request")
     step_gone = _Below("step_gone")  # under Slurm: all ranks have ended, and their srun has not
     token = _Below(".token")
+    allocation = _Below(".allocation")  # what the submission saw of the job that the run is a step of
     job_id = _Below("job_id")  # the scheduler's, of the job that runs or comes next
     events = _Below("events")  # time, attempt, what, detail: a line each
     excluded_nodes = _Below("excluded_nodes")  # node, attempt, why: what the next attempt avoids

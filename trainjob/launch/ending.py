@@ -27,7 +27,11 @@ MORE_MEM, MORE_TIME = "more mem", "more time"  # the script submits a job that a
 FORGET = "forget"  # the script cancels a start of which the run has no need
 # A rank that saves when it is asked, and then lets the signal end it: 128 + TERM or USR1, or the launcher's word.
 _BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
-_ENDED_BY_SIGNAL = (137, 143)
+_KILLED = 137
+_ENDED_BY_SIGNAL = (_KILLED, 143)
+_LAUNCHER_KILLED = (
+    "KILL has ended the launcher (python -m trainjob.launch) before any rank failed, as kill -9 and a lack of memory do"
+)
 _PREEMPTED = "preempted by Slurm"
 _NOT_SAVED = "nothing was written after the request"
 _BY_LIMIT = "the time limit has ended this attempt"
@@ -268,6 +272,9 @@ def _starts_are_used_up(facts: AttemptFacts) -> bool:
 
 
 def _by_code(facts: AttemptFacts) -> Ending:
+    # Launchers record what else ends a rank or a server.
+    if facts.code == _KILLED and not facts.failed and not _was_asked(facts):
+        return Ending(states.FAILED, why="%s: %s" % (_LAUNCHER_KILLED, _how_to_go_on(facts)))
     if facts.code != 0:
         return _explained(facts, states.FAILED, "failed: %s" % _how_to_go_on(facts))
     return _explained(facts, states.COMPLETED, "complete")

@@ -29,13 +29,14 @@ from trainjob.lifecycle.lock import locked
 from trainjob.machines.process import NotStartedError
 from trainjob.machines.ssh.failures import SshError
 from trainjob.observe import index
-from trainjob.records import attempts, checkpoints
+from trainjob.records import attempts
 from trainjob.records import job as jobs
 from trainjob.records import submission as submissions
 from trainjob.records.submission import Remote, Submission
 from trainjob.render.rendered import File, Rendered
 
 if TYPE_CHECKING:
+    from trainjob.machines.slurm.allocations import Allocation
     from trainjob.observe.status import Snapshot
 
 _SAME_JOB_WITHIN_S = 60
@@ -59,7 +60,7 @@ class Handover:
     remote: Remote | None = None  # where run directories lie on another machine; None: in runs_dir
     after: tuple[RunPaths, ...] = ()  # the runs that this one waits for
     share: str = "none"  # who else may read the run directory: none, group or all
-    inside: str | None = None  # the job that holds its nodes, in which it is a step
+    inside: Allocation | None = None  # the job that holds its nodes, in which it is a step
     is_listed: bool = True  # by `trainjob list`; a run that another command needs for itself is not
     charge: Charge | None = None  # what it may cost, and the budgets that must hold it; None: nothing
     holds_nodes: bool = False  # for runs that begin in its job
@@ -88,13 +89,13 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     digest = _digest(handover, project)
     if not again:
         refuse_the_same(digest)
-    backend, paths = registry.get(handover.backend), _new_place(handover)
+    backend, paths, inside = registry.get(handover.backend), _new_place(handover), handover.inside
     handover.before(paths)
     submission = Submission(
         backend=handover.backend,
         cluster=handover.cluster,
         native=None,
-        argv=backend.argv(paths, handover.rendered.script, handover.after, handover.inside),
+        argv=backend.argv(paths, handover.rendered.script, handover.after, inside and inside.job_id),
         script=handover.rendered.script,
         submitted_at=datetime.fromtimestamp(clock.time(), UTC).isoformat(timespec="seconds"),
         attempt=1,
@@ -107,16 +108,18 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
         },
         remote=_remote(handover, paths),
         after=tuple(one.id for one in handover.after),
-        inside=handover.inside,
+        inside=inside and inside.job_id,
         holds_nodes=handover.holds_nodes,
     )
-    record = File(submission.to_json(paths), 0o644)
+    files = {**handover.rendered.files, paths.submission.name: File(submission.to_json(paths), 0o644)}
+    if inside is not None:  # its first attempt need not ask again
+        files[paths.allocation.name] = File(f"{inside.shown}\n".encode(), 0o600)
     like = next((one.folder for one in index.newest(1)), None)
-    files = handover.rendered._replace(files={**handover.rendered.files, paths.submission.name: record})
+    rendered = handover.rendered._replace(files=files)
     _begin(
         paths,
         submission,
-        lambda: folder.create(paths.folder, files, handover.project, handover.selection, handover.share, like),
+        lambda: folder.create(paths.folder, rendered, handover.project, handover.selection, handover.share, like),
         charge=handover.charge,
         is_listed=handover.is_listed,
     )
@@ -158,6 +161,8 @@ def go_on(now: Snapshot, handover: Handover, say: Callable[[str], None]) -> RunP
             folder.move_in(paths, handover.rendered, handover.share)
             submission.write(paths)
             last.replace(continued_as=paths.id).write(now.paths)  # before anything can begin
+            from trainjob.records import checkpoints
+
             for line in checkpoints.passed_over(paths.checkpoints):
                 say(line)
         except BaseException as error:

@@ -16,7 +16,6 @@ from trainjob.contract.paths import with_home
 from trainjob.machines import process
 from trainjob.machines.machine import ANSWER_S, Machine
 from trainjob.machines.process import Completed
-from trainjob.machines.ssh.machine import SshMachine
 
 
 class ThisMachine:
@@ -95,7 +94,11 @@ HERE: Machine = ThisMachine()
 @functools.cache
 def machine_at(host: str | None, user: str | None = None) -> Machine:
     """Return the machine that ssh knows as `host`; None is this one. All callers share one connection to it."""
-    return HERE if host is None else SshMachine(host, user)
+    if host is None:
+        return HERE
+    from trainjob.machines.ssh.machine import SshMachine
+
+    return SshMachine(host, user)
 
 
 def machine_of(cluster: Cluster) -> Machine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,6 +46,8 @@ def present(machine: Machine, paths: Sequence[str]) -> dict[str, bytes]:
             break
     else:
         process.refuse_failure(ended)
+    import tarfile
+
     with tarfile.open(fileobj=io.BytesIO(ended.stdout), mode="r:") as archive:
         members = [(member, archive.extractfile(member)) for member in archive]
         return {member.name: b"" if stream is None else stream.read() for member, stream in members}

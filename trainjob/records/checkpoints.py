@@ -11,7 +11,6 @@ checkpoints/run-id has the id of the run that writes here. It stays with a run d
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import re
@@ -262,6 +261,8 @@ def set_aside(checkpoints: Path) -> None:
 def write_durably(path: Path, chunks: Iterable[Union[bytes, memoryview]]) -> StoredFile:
     """Write `chunks` to `path` and fsync the file, but not its folder. Return what an index says of it."""
     # Hashed while writing: reading it again would take CPU time from the training.
+    import hashlib  # loads OpenSSL, which a launcher has no use for
+
     digest = hashlib.sha256()
     with open(str(path), "wb") as stream:
         for chunk in chunks:
@@ -279,6 +280,8 @@ def sha256_of(path: Path) -> str:
 
 
 def _sha256(stream: BinaryIO) -> str:
+    import hashlib
+
     digest = hashlib.sha256()
     for chunk in iter(lambda: stream.read(_CHUNK), b""):
         digest.update(chunk)

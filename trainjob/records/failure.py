@@ -175,19 +175,8 @@ class Evidence:
 
 def evidence_of_failure(failed: Failure, more_lines: Sequence[str] = ()) -> Evidence:
     """Return what the launcher recorded of a failure; `more_lines` were printed by others than the rank."""
-    return Evidence(
-        exit_code=failed.exit_code,
-        signal=failed.signal,
-        rank=failed.rank,
-        host=failed.host,
-        lines=[*more_lines, *failed.tail],
-        kernel=failed.kernel,
-        memory=failed.memory,
-        script_has_ended=failed.script_has_ended,
-        step=failed.step,
-        timeout_s=failed.timeout_s,
-        why=failed.why,
-    )
+    known = {one.name: getattr(failed, one.name) for one in dataclasses.fields(Evidence) if one.name != "lines"}
+    return Evidence(**known, lines=[*more_lines, *failed.tail])
 
 
 def evidence_of_run(paths: RunPaths, note: Optional[str] = None, printed: Optional[Sequence[str]] = None) -> Evidence:

@@ -41,13 +41,10 @@ class Owner(NamedTuple):
 class Lock:
     """The lock in `folder`. `pause` waits for a moment, and raises what ends the wait."""
 
-    def __init__(
-        self, folder: Path, owner: Owner, pause: Callable[[float], None], lost_after_s: float = LOST_AFTER_S
-    ) -> None:
+    def __init__(self, folder: Path, owner: Owner, pause: Callable[[float], None]) -> None:
         self._folder = folder
         self._owner = owner
         self._pause = pause
-        self._lost_after_s = lost_after_s
         self._number = 0
         self._beaten_at = 0.0
 
@@ -69,7 +66,7 @@ class Lock:
                 continue  # another process was quicker
             if (number, touched) != seen:
                 seen, since = (number, touched), clock.monotonic()
-            is_lost = self._is_of_an_older_attempt(word) or clock.monotonic() - since > self._lost_after_s
+            is_lost = self._is_of_an_older_attempt(word) or clock.monotonic() - since > LOST_AFTER_S
             if is_lost and self._create(number + 1):
                 return None
             if not has_reported:

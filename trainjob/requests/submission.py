@@ -110,7 +110,7 @@ def submit(
         selection=prepared.selection,
         remote=remote,
         after=wait_for,
-        inside=prepared.inside and prepared.inside.allocation.job_id,
+        inside=prepared.inside and prepared.inside.allocation,
         charge=charge,
         holds_nodes=named.cluster.holds_nodes,
         before=before,

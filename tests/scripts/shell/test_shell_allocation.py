@@ -46,6 +46,20 @@ def test_a_run_takes_the_first_nodes_and_no_more_cpus_than_they_have(bash: Bash)
     assert bash.word("took") == "n1,n2 2 as planned"
 
 
+def test_the_first_attempt_takes_what_its_submission_has_seen_of_this_job(bash: Bash) -> None:
+    (bash.folder / ".allocation").write_text(SHOWN.replace("n[1-3]", "m[4-6]") + "\n")
+    ran(bash, f"{BOTH}; exit 0", "hosts=3 ranks_per_host=2 cpus_per_rank=1")
+    assert bash.word(".nodes") == "m[4-6]"
+    ran(bash, f"{BOTH}; exit 0", "hosts=3 ranks_per_host=2 cpus_per_rank=1")  # the second one asks
+    assert bash.word(".nodes") == "n[1-3]"
+
+
+def test_what_was_seen_of_another_job_is_not_taken(bash: Bash) -> None:
+    (bash.folder / ".allocation").write_text(SHOWN.replace("JobId=7", "JobId=8").replace("n[1-3]", "m[4-6]") + "\n")
+    ran(bash, f"{BOTH}; exit 0", "hosts=3 ranks_per_host=2 cpus_per_rank=1")
+    assert bash.word(".nodes") == "n[1-3]"
+
+
 def test_without_a_step_the_script_says_how_it_is_called(bash: Bash) -> None:
     ended = ran(bash, "exit 0", SLURM_STEP_ID="")
     assert ended.code == 1

@@ -65,6 +65,10 @@ def test_a_kill_leaves_nothing_and_the_run_resumes(here: Here, killed: str) -> N
     until(lambda: run.status()["state"] == state, state)
     if killed == "launcher":
         assert "SIGKILL ended the process that supervised the ranks" in here.run("status", run.id).stdout
+    if killed in ("guard", "launcher", "both launchers"):
+        named = "KILL has ended the launcher (python -m trainjob.launch) before any rank failed"
+        assert named in here.run("status", run.id).stdout
+        assert named in here.run("report", run.id).stdout
     if killed != "both launchers":
         run.wait_until_nothing_is_left()
     here.run("resume", run.id)

@@ -16,6 +16,11 @@ FIRST = Owner("run-a", 1, "n1")
 LOST_AFTER_S = 0.4
 
 
+@pytest.fixture(autouse=True)
+def _lost_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LOST_AFTER_S", LOST_AFTER_S)
+
+
 class WaitedError(Exception):
     """A waiter would wait on."""
 
@@ -25,7 +30,7 @@ def never_waits(_seconds: float) -> None:
 
 
 def lock(folder: Path, owner: Owner, pause: object = never_waits) -> Lock:
-    return Lock(folder, owner, pause, LOST_AFTER_S)  # type: ignore[arg-type]
+    return Lock(folder, owner, pause)  # type: ignore[arg-type]
 
 
 def acquire(one: Lock, done: str = "nothing") -> str | None:

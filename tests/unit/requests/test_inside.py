@@ -31,15 +31,15 @@ SLURM: dict[str, Any] = {
 
 
 def test_an_allocation_as_slurm_shows_it() -> None:
-    assert parse(SHOWN, "7") == HELD
+    assert parse(SHOWN, "7") == HELD._replace(shown=SHOWN)
     without_accounting = SHOWN.replace(",gres/gpu=8", "")
-    assert parse(without_accounting, "7") == HELD
+    assert parse(without_accounting, "7") == HELD._replace(shown=without_accounting)
     assert parse(SHOWN.replace("TimeLimit=02:00:00", "TimeLimit=UNLIMITED"), "7").left_s is None
     typed = without_accounting.replace("gres:gpu:4", "gres/gpu:a100:4")
     assert parse(typed, "7").gpus_per_node == 4
     assert parse(SHOWN.replace("gres/gpu=8", "gres/gpu:a100=8"), "7").gpus_per_node == 4
     other_element = SHOWN.replace("JobId=7 ", "JobId=8 ArrayJobId=7 ").replace("NumNodes=2", "NumNodes=1")
-    assert parse(f"{other_element}\n{SHOWN}\n", "7") == HELD
+    assert parse(f"{other_element}\n{SHOWN}\n", "7") == HELD._replace(shown=SHOWN)
 
 
 @pytest.mark.parametrize("asked", ["TresPerJob=gres:gpu:8", "TresPerTask=gres/gpu:1", "TresPerSocket=gres:gpu:1"])

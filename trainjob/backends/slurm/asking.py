@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import ELEMENTS, RunPaths, user_data
 from trainjob.machines.access import ThisMachine, machine_at
 from trainjob.machines.machine import Machine
+from trainjob.machines.side_by_side import side_by_side
 from trainjob.machines.slurm import commands
 from trainjob.records import job as job_records
 from trainjob.records.files import write_atomically
@@ -105,9 +105,8 @@ def by_place(
     """Return the answer about each native id, which `ask_one_place` gives for all of one Slurm; all side by side."""
     jobs = [JobOfRun.of(native) for native in natives]
     places = list(dict.fromkeys(job.place for job in jobs))
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        grouped = ([job for job in jobs if job.place == place] for place in places)
-        answers = dict(pair for pairs in pool.map(ask_one_place, grouped) for pair in pairs)
+    grouped = ([job for job in jobs if job.place == place] for place in places)
+    answers = dict(pair for pairs in side_by_side(ask_one_place, grouped) for pair in pairs)
     return [answers[job] for job in jobs]
 
 
@@ -126,6 +125,8 @@ def _ask_one_place(jobs: Sequence[JobOfRun]) -> Iterable[tuple[JobOfRun, Answer]
     accounted: dict[str, str] = {}
     second: dict[str, SecondAnswer] = {}
     if missing:
+        from concurrent.futures import ThreadPoolExecutor  # takes a while to load
+
         with ThreadPoolExecutor(max_workers=2) as pool:
             in_accounting = pool.submit(queue.accounted_states, machine, missing, timeout_s)
             of_controller = pool.submit(second_answers, machine, missing, timeout_s)
@@ -194,9 +195,8 @@ def _as_last_seen(jobs: Sequence[JobOfRun], kept: Path, error: UserError) -> Ite
 def second_answers(machine: Machine, job_ids: Sequence[str], timeout_s: float) -> dict[str, SecondAnswer]:
     """Return what the controller says of each job that squeue does not list."""
     if len(job_ids) <= _MOST_SINGLE_QUESTIONS:
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            answers = pool.map(lambda job_id: _second_answer(machine, job_id, timeout_s), job_ids)
-            return dict(zip(job_ids, answers, strict=True))
+        answers = side_by_side(lambda job_id: _second_answer(machine, job_id, timeout_s), job_ids, at_once=4)
+        return dict(zip(job_ids, answers, strict=True))
     try:
         jobs = shown_jobs(machine, timeout_s)
     except UserError as error:

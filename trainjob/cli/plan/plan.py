@@ -66,7 +66,8 @@ def plan(
         if earlier is not None:
             record["earlier_runs"] = to_json(earlier)
         if prepared.inside is not None:
-            record["inside"] = prepared.inside.allocation._asdict()
+            held_job = prepared.inside.allocation._asdict()
+            record["inside"] = {name: value for name, value in held_job.items() if name != "shown"}
         if charge.devices:
             record["cost"] = budget.as_json(charge, budgets)
         if proof is not None:

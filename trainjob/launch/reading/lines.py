@@ -87,8 +87,6 @@ _HELD_OUT = re.compile(
 _HELD_OUT_FIRST = re.compile(
     r"(?:[\W\d]|(?:info|debug|root|main|rank|cuda)\b){0,80}(?:val|valid|validation|eval|test)\b|\s{0,8}\*\s{1,8}acc"
 )
-# In the name of a loss: elsewhere it may be what a logger puts before each line.
-_TRAINING = re.compile(r"(?:\A|[^a-z])train(?:ing)?(?![a-z])")
 # Bars that count something else than training.
 _ASIDE = re.compile(
     r"\b(?:sanity|predict|infer|download|load|fetch|map|token|filter|sav|writ|copy|upload|generat|process|preprocess|"

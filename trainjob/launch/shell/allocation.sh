@@ -17,13 +17,16 @@ allocation_margin_s=30
 told_by='TERM INT HUP URG'
 
 begin_job() {
-  local shown
+  local shown word=''
   if [[ -z "$own_step" ]]; then
     say "this script is for a step of an allocation; in its folder: srun --jobid=JOB --overlap --nodes=1 --ntasks=1 --mem=0 bash job.sh"
     exit 1
   fi
   job=$SLURM_JOB_ID
-  shown=$(shown_allocation)
+  # What its submission has seen is a moment old for the first attempt.
+  if [[ ! -e attempt ]]; then read_word .allocation; fi
+  shown=$word
+  if [[ "$shown" != "JobId=$job "*' NodeList='[!\ \(]* ]]; then shown=$(shown_allocation); fi
   take_nodes "$shown"
   begin_attempt
   write_word job_id "$job"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -39,6 +38,17 @@ _MOST_NOTED = 1 << 20
 _NOTES = r"(?m)^(?:ended|imported|met|read|compiled|torch|other|counts) \d[\d. ]*\n"
 
 
+def _nameless() -> IO[bytes]:
+    """Return a new file that has no name, open for as long as the ranks run. Raises OSError."""
+    try:
+        folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - it has no name there
+        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o600), "w+b")
+    except OSError:
+        import tempfile  # takes a while to load
+
+        return tempfile.TemporaryFile()
+
+
 class Stacks:
     """The file to which the Python processes of this launcher's ranks write."""
 
@@ -46,8 +56,8 @@ class Stacks:
         self._file: Optional[IO[bytes]] = None
         self._counts = Counts(None)
         try:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the ranks run
-            self._counts = Counts(tempfile.TemporaryFile())  # noqa: SIM115 - as well
+            self._file = _nameless()
+            self._counts = Counts(_nameless())
         except OSError:
             return  # no folder for temporary files: ranks run, but their stacks can't be shown
 

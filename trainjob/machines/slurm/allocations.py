@@ -25,7 +25,8 @@ class NotRunningError(UserError):
 class Allocation(NamedTuple):
     """A job that runs: its nodes, what each of them gives it, and the seconds it has left (None: without end).
 
-    Of GPUs, None: the site does not account for them, and they were not asked for by node.
+    Of GPUs, None: the site does not account for them, and they were not asked for by node. `shown` is Slurm's line
+    about it, with times in UTC.
     """
 
     job_id: str
@@ -35,12 +36,14 @@ class Allocation(NamedTuple):
     cpus_per_node: int
     gpus_per_node: int | None
     left_s: int | None
+    shown: str = ""
 
 
 def look(machine: Machine, job_id: str) -> Allocation:
     """Return the allocation of a job that runs. Raises UserError for any other, and where Slurm can't be asked."""
     try:
-        shown = commands.call(machine, ["scontrol", "show", "job", "-o", job_id], timeout_s=ANSWER_S).text
+        words = ["env", "TZ=UTC0", "scontrol", "show", "job", "-o", job_id]
+        shown = commands.call(machine, words, program="scontrol", timeout_s=ANSWER_S).text
     except commands.SlurmRefusedError as error:
         if not _UNKNOWN.search(error.reply):
             raise
@@ -77,4 +80,5 @@ def parse(shown: str, job_id: str) -> Allocation:
         cpus_per_node=int(words.get("NumCPUs", "1").partition("-")[0]) // nodes,
         gpus_per_node=gpus_per_node,
         left_s=None if limit_s is None else max(0, limit_s - (seconds(words.get("RunTime", "00:00:00")) or 0)),
+        shown=own,
     )

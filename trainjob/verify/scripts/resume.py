@@ -111,9 +111,7 @@ def verify_script(
     theirs = update_log.read(broken.paths)
     evidence = ResumeEvidence(whole, broken, logs, theirs)
     are_here = workbench.remote is None  # the files that the ranks have written
-    compared = final_states.compare(whole, broken.paths) if are_here and not broken.crashed else None
-    found = list(evidence.findings())
-    found += by_states(compared, evidence, found)
+    compared, found = evidence.judged(are_here=are_here)
     runs, judged_by = [whole, broken.paths], "an uninterrupted run"
     if any(one.code not in _OF_SIGNALS for one in found):
         first = first_apart(logs[0][0], theirs[0][:1]) if theirs else None  # before anything has interrupted it
@@ -125,7 +123,7 @@ def verify_script(
             noise = _noise(whole, control, logs, update_log.read(control), are_here=are_here)
         if noise is not None:
             evidence = ResumeEvidence(whole, broken, logs, theirs, tolerance=PROFILES[profile])
-            found, compared = list(evidence.findings()), None
+            compared, found = evidence.judged()
             judged_by = (
                 f"itself, because {noise.evidence}: {evidence.overlap} updates that it had made before an interruption "
                 f"and made again after it (profile {profile}: losses within {PROFILES[profile]:g})"
@@ -143,9 +141,7 @@ def verify_script(
             once = interrupted(workbench, request, fewer)
             runs.append(once.paths)
             again = ResumeEvidence(whole, once, logs, update_log.read(once.paths), tolerance=evidence.tolerance)
-            compared = None if once.crashed or again.tolerance is not None else final_states.compare(whole, once.paths)
-            findings = list(again.findings())
-            return found[0].code in [one.code for one in (*findings, *by_states(compared, again, findings))]
+            return found[0].code in [one.code for one in again.judged()[1]]
 
         workbench.say("  looking for the fewest interruptions that show it …")
         before = asked[: evidence.stops_before_it()]
@@ -221,6 +217,7 @@ class ResumeEvidence:
         self._whole = expected[0][0]
         self._all, self._found = expected, found
         self._attempts = found[0] if found else []
+        self._by_number = {one.number: one for one in self._attempts}
         self.tolerance, self._is_alone = tolerance, tolerance is not None
         self._resumed = list(resumptions(self._attempts))
         self.overlap = sum(min(len(one.attempt.updates), len(one.expected)) for one in self._resumed)
@@ -243,6 +240,14 @@ class ResumeEvidence:
     def _continued_after(self, attempt: int) -> int | None:
         later = (one.number for one in self._attempts if one.number > attempt and one.updates)
         return self._starts.get(next(later, 0))
+
+    def judged(self, *, are_here: bool = True) -> tuple[Compared | None, list[LikelyCause]]:
+        """Return how the final states differ, where they `are_here` and of use, and all that was lost."""
+        compared = None
+        if are_here and not self._is_alone and not self._broken.crashed:
+            compared = final_states.compare(self._whole_run, self._broken.paths)
+        found = list(self.findings())
+        return compared, [*found, *by_states(compared, self, found)]
 
     def findings(self) -> Iterator[LikelyCause]:
         """Yield what was lost, the most telling first."""
@@ -306,9 +311,9 @@ class ResumeEvidence:
         yield from (one for one in apart if not counts or one.code != "step-counter")
 
     def _complete_too_early(self) -> Iterator[LikelyCause]:
-        total, by_number = len(self._whole.updates), {one.number: one for one in self._attempts}
+        total = len(self._whole.updates)
         for one in self._broken.interruptions:
-            attempt, start = by_number.get(one.attempt), self._starts.get(one.attempt)
+            attempt, start = self._by_number.get(one.attempt), self._starts.get(one.attempt)
             if one.state != states.COMPLETED or attempt is None or start is None:
                 continue
             if (made := start + len(attempt.updates)) < total:
@@ -435,9 +440,8 @@ class ResumeEvidence:
 
     def _of_signals(self) -> Iterator[LikelyCause]:
         """Look at what the script did between each signal and its end."""
-        logs = {one.number: one for one in self._attempts}
         for one in self._broken.interruptions:
-            log = logs.get(one.attempt)
+            log = self._by_number.get(one.attempt)
             if one.way == KILL or log is None or not log.updates or not one.handles:
                 continue
             saved = log.after_wait(updates.SAVED)
@@ -497,10 +501,10 @@ class ResumeEvidence:
                     f"were written after update {saved}"
                 )
             saved = max([saved, *((start or 0) + event.update for event in attempt.named(updates.SAVED))])
-        logs = {one.number: one for one in self._attempts}
         for one in self._broken.interruptions:
             if one.way == TIME_LIMIT and "USR1" not in one.handles and one.moment != updates.AT_START:
-                in_time = one.attempt in logs and logs[one.attempt].after_wait(updates.SAVED)
+                log = self._by_number.get(one.attempt)
+                in_time = log is not None and log.after_wait(updates.SAVED)
                 late = "saves at TERM, after which Slurm waits for KillWait, often 30 s"
                 what = late if in_time else "saves nothing before the limit"
                 yield f"attempt {one.attempt}: the script does not handle USR1, and {what}"
