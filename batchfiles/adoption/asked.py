@@ -32,6 +32,7 @@ _INSTEAD = {
     "gpus-per-socket": "each rank is given its GPU",
     "accel-bind": "each rank is bound to the CPUs beside its GPU",
 }
+_ADDED_UP = ("mail-type",)  # of these, sbatch takes each that a file states
 _MARGIN_S = 120  # between the signal and the time limit, where a cluster file states none
 _UNITS = {"": 1 / 1024, "M": 1 / 1024, "G": 1, "T": 1024, "MB": 1 / 1024, "GB": 1, "TB": 1024}
 _PLACEHOLDER = re.compile(r"[<{\[].*[>}\]]|.*\bx{3,}.*|YOUR.*", re.IGNORECASE)
@@ -80,9 +81,13 @@ def read_directives(
         keys.cluster["request"] = "gpus-per-node"
     elif start.gpus and not asks:
         keys.cluster["request"] = "none"
+    last = {one.name: one for one in script.header.directives}
     for one in script.header.directives:
         written = one.value if one.written is None else one.written
         text = f"{'#SBATCH' if one.line else 'sbatch'} --{one.name}{'' if written is None else f'={written}'}"
+        if one is not last[one.name] and one.name not in _ADDED_UP:
+            account.note(Where.NOWHERE, one.line, text, f"sbatch takes the last --{one.name}")
+            continue
         where, what = _became(one, start, keys)
         account.note(where, one.line, text, what)
         if one.written is not None:
@@ -212,7 +217,8 @@ def _counted(one: Directive, start: AdoptedStart) -> tuple[Where, str]:
 def _to(keys: Keys, one: Directive, *, job: bool) -> tuple[Where, str]:
     value: object = True if one.value is None else int(one.value) if _is_number(one.value) else one.value
     directives = keys.of_job("directives") if job else keys.under("directives")
-    directives[one.name] = value
+    before = directives.get(one.name) if one.name in _ADDED_UP else None
+    directives[one.name] = value if before is None else f"{before},{value}"
     if one.value is not None and _PLACEHOLDER.fullmatch(one.value) and not job:
         keys.comments["directives", one.name] = "a placeholder: fill it in"
     return (Where.JOB if job else Where.CLUSTER), f"directives: {one.name}"

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.asked import exported_to_ranks
-from batchfiles.adoption.decisions import decided_by_slurm
+from batchfiles.adoption.decisions import RANKS_OWN, decided_by_slurm
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.rest import IN_LOGS, note_redirect
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
-from batchfiles.bash.values import HOLE, Value
+from batchfiles.bash.values import HOLE, Value, braced
 from batchfiles.slurm.launches import LaunchedProgram, shell_among
 from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -97,7 +97,19 @@ def run_of(
     if around:
         text = _shell_words(script, launch, around)
         body, names = f"exec {text} bash -c {shlex.quote(body)}", names | names_in(text)
+    _refuse_other_places(script, launch, names)
     return AdoptedCommand(["bash", "-c", body], names, env)
+
+
+def _refuse_other_places(script: BatchScript, launch: LaunchedProgram, names: set[str]) -> None:
+    """Raise AdoptionError for a variable of the file's own that has the name by which ranks are told their places."""
+    for one in script.assignments:
+        is_own = not (one.exported or one.dead or one.source or one.value.origins) and one.value.known
+        if one.name in names.intersection(RANKS_OWN) and is_own:
+            raise AdoptionError(
+                f"{script.path}:{launch.line} reads {one.name} of line {one.line}, which is also a rank's place",
+                "give that variable another name",
+            )
 
 
 _OF_VIRTUALENV = re.compile(r'"?(?:(?:\./)|\$\{?SLURM_SUBMIT_DIR\}?"?/)?([\w.][\w./-]*/bin/\w[\w.]*)"?')
@@ -430,4 +442,4 @@ def _shell_word(value: Value, source: str) -> str:
         return HOLE
     first, *others = [shlex.quote(piece) if piece else "" for piece in value.text.split(HOLE)]
     holes = (f'"{name}"' if source[:1] == '"' and name[:1] == "$" else name for name in value.sources)
-    return first + "".join(hole + piece for hole, piece in zip(holes, others, strict=True))
+    return first + "".join(braced(hole, piece) + piece for hole, piece in zip(holes, others, strict=True))

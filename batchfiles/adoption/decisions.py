@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from batchfiles.adoption.account import HOLDS_SECRET, IN_COMMAND, SECRETS_FILE, Where
 from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
-from batchfiles.adoption.places import PathOrigin
+from batchfiles.adoption.places import PathOrigin, makes_environment
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.shell import parse
@@ -48,6 +48,7 @@ _NEVER_FAIL = frozenset(
     )
 )
 _GIVES_STATUS = re.compile(r"(?<!\$)\(\(|\blet\s|\w+\s+-\w*f\s")  # of a result of 0, or of no such function
+RANKS_OWN = ("RANK", "LOCAL_RANK")  # another figure of these names is something else
 _PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
@@ -91,6 +92,7 @@ class Surroundings:
     place: PathOrigin
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     container: str | None  # the runtime
+    prefix: str  # of variables that Apptainer takes into a clean environment, or Singularity
     has_shell: bool  # the command is run by a shell
     is_decided: bool  # the file itself tells that its training starts
     consumed: Mapping[str, tuple[Where, str]]  # the variables that the training's line is made of, and what has them
@@ -253,7 +255,8 @@ def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
 def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs: Needs) -> Decision | None:
     """Return what becomes of a variable; None if the prologue has to keep its statement."""
     name, value = given.name, given.value
-    if name in PLACE_VARIABLES:
+    is_own = not (given.exported or value.origins) and value.known and around.consumed.get(name) == IN_COMMAND
+    if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN):
         return Decision(Where.TRAINJOB, _PLACE)
     if decided_by_slurm(name, value):
         return Decision(Where.TRAINJOB, _OF_SLURM[name])
@@ -341,12 +344,24 @@ def _reads_secrets(around: Surroundings, one: Statement, _needs: Needs) -> Decis
 
 
 def _submitted(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    commands = [two for two in around.expanded(one) if two.name != "trap"]
+    commands = [two for two in around.expanded(one) if two.name != "trap" and not two.dead]
     if around.runs_again(commands):
         return Decision(Where.TRAINJOB, _REQUEUED)
     if any(two.name == "sbatch" for two in commands):
         return Decision(Where.LOST, "a job submits no other: submit it with --after this one's id")
     return None
+
+
+def _linked_log(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Leave out what names or moves the log that sbatch writes: that of a job has another name and folder."""
+    commands = _own(one)
+    is_log = any(_SLURMS_LOG.search(word.source) for two in commands for word in two.words[1:])
+    if not is_log or not all(two.name in ("ln", "mv", "cp", "tail", "cat") for two in commands):
+        return None
+    return Decision(Where.LOST, "a job's log has another name and folder: trainjob logs prints it")
+
+
+_SLURMS_LOG = re.compile(r"\$\{?SLURM_(?:ARRAY_)?JOB_?ID\}?[\w.${}-]*\.(?:out|err|log)|slurm-\$")
 
 
 def _trained(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
@@ -537,9 +552,12 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     inside = [name for name in names if not re.match(r"(?:APPTAINER|SINGULARITY)|(?:LD_LIBRARY_)?PATH$", name)]
     if around.container == "apptainer" and inside:
         # The environment is clean inside: only these names get there.
-        after.append("export " + " ".join(f'APPTAINERENV_{name}="${name}"' for name in inside))
+        after.append("export " + " ".join(f'{around.prefix}_{name}="${name}"' for name in inside))
     elif around.container in ("docker", "podman") and names:
         what = f"{', '.join(names)}: a container gets only what env of the job states"
+        return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
+    if any(map(makes_environment, one.commands)):
+        what = "kept, but each run has a copy of the project, and makes this environment anew: make it once, elsewhere"
         return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
     per_node = around.script.request.tasks_per_node or 1
     if per_node > 1 and any(two.name == "srun" and not _STATES_TASKS.search(two.text) for two in one.commands):
@@ -598,6 +616,7 @@ _BEFORE: tuple[Rule, ...] = (
     _declared,
     _trapped,
     _submitted,
+    _linked_log,
     _shell_set,
     _updated,
     _moved,

@@ -68,17 +68,22 @@ def names_in(text: str) -> set[str]:
         for match in re.finditer(calculates, text)
         for word in re.findall(r"[A-Za-z_]\w*", "".join(filter(None, match.groups())))
     }
-    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", _OTHER_TONGUES.sub(r"\1", text))) | in_arithmetic
+    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", _own_text(text))) | in_arithmetic
 
 
 # A program in quotes: its $ are no variables of the shell's.
 _OTHER_TONGUES = re.compile(r"(\b(?:awk|perl|sed)\b[^'\"|;\n]*)'[^']*'")
+_QUOTED_TEXT = re.compile(r"<<-?\s*['\"\\](\w+).*?\n\s*\1\b", re.DOTALL)
+
+
+def _own_text(text: str) -> str:
+    """Return a text of shell without programs and here-documents in quotes."""
+    return _OTHER_TONGUES.sub(r"\1", _QUOTED_TEXT.sub("", text))
 
 
 def takes_arguments(text: str) -> bool:
     """Return whether a text of shell reads an argument of the file, and not of a program that it writes."""
-    text = re.sub(r"<<-?\s*['\"\\](\w+).*?\n\s*\1\b", "", text, flags=re.DOTALL)
-    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})|\bgetopts\s", _OTHER_TONGUES.sub(r"\1", text)) is not None
+    return re.search(r"\$(?:\{?[1-9@*]|#(?!\w)|\{#\})|\bgetopts\s", _own_text(text)) is not None
 
 
 @dataclass(frozen=True)

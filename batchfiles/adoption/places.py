@@ -42,6 +42,7 @@ class PathOrigin:
     # The folders inside of that one, or on the node's own disk, to which statements move, by the bytes of these.
     moves: dict[tuple[int, int], str] = field(default_factory=dict)
     depth: int = 0  # of that folder in its project
+    made: tuple[str, ...] = ()  # virtualenvs that the file itself makes, in its project
 
     @property
     def training_folder(self) -> str:
@@ -80,7 +81,8 @@ class PathOrigin:
         inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
         if not _is_on_node(inside):  # the copy of a project has no virtualenv
             base = self._in_job(inside, self.base)
-            text = re.sub(r"((?:source|\.)\s+)(?:\./)?([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
+            made = "".join(rf"(?!{re.escape(name)}/)" for name in self.made)
+            text = re.sub(rf"((?:source|\.)\s+)(?:\./)?{made}([\w.][\w./-]*/activate)\b", rf"\1{base}/\2", text)
             text = re.sub(r"\b((?:conda|mamba|micromamba)\s+activate\s+)\./", rf"\1{base}/", text)
         known = {"SLURM_SUBMIT_DIR": self.copy, "0": f"{self.of_file}/{self.name}", **self.slurm}
         root = parse(text)
@@ -115,7 +117,18 @@ def place_of(script: BatchScript, parts: Parts, folder: Path, start: str) -> Pat
     given |= {name: value for name, value in script.request.slurm_variables.items() if _OTHERS_OF_SLURM.fullmatch(name)}
     known = {name: value for name, value in given.items() if value}
     of_file = copy if below.startswith(".") else f"{copy}/{below}"
-    return PathOrigin(base, copy, of_file, script.path.name, known, moves, depth)
+    made = tuple({re.sub(r"^\./|/$", "", one.words[-1].text) for one in script.commands if makes_environment(one)})
+    return PathOrigin(base, copy, of_file, script.path.name, known, moves, depth, made)
+
+
+def makes_environment(one: ShellCommand) -> bool:
+    """Return whether a command makes a virtualenv in the folder in which it runs, or below it."""
+    return _MAKES_ENVIRONMENT.search(one.text) is not None and re.match(r"[\w.]", one.words[-1].source) is not None
+
+
+_MAKES_ENVIRONMENT = re.compile(
+    r"-m venv\s|^(?:\S*/)?virtualenv\s|^uv venv\b|\b(?:conda|mamba) create\b.*\s(?:-p|--prefix)\s"
+)
 
 
 _HERE = re.compile(r'"?(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`)"?((?:/[\w.-]+)*)/?"?')

@@ -59,7 +59,7 @@ def read_setup(
     place: PathOrigin,
 ) -> None:
     """Fill in environment and prologue, and say what became of each statement around the training."""
-    container = keys.cluster.get("container")
+    container, layer = keys.cluster.get("container"), launch.layer("container")
     has_shell = run.words[:2] == ["bash", "-c"]
     if has_shell:
         run.words[2] = place.in_copy(run.words[2], launch.command.at)
@@ -71,6 +71,7 @@ def read_setup(
         place,
         threads=max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None,
         container=str(container["runtime"]) if isinstance(container, dict) else None,
+        prefix="SINGULARITYENV" if layer is not None and layer.program == "singularity" else "APPTAINERENV",
         has_shell=has_shell,
         is_decided=_is_decided(script, launch),
         consumed=_consumed(script, parts, account),
@@ -128,11 +129,11 @@ def _decided(around: Surroundings, needs: Needs) -> tuple[list[tuple[Statement, 
         needs = _with_needs_of(one, decision, needs)
         decided.insert(0, (one, decision))
     if around.container not in ("docker", "podman"):  # those get only what env states
-        decided = list(_in_order(decided, around.container))
+        decided = list(_in_order(decided, around))
     return [*decided, *((one, after_training(around, one)) for one in around.parts.after)], needs
 
 
-def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) -> Iterator[tuple[Statement, Decision]]:
+def _in_order(decided: list[tuple[Statement, Decision]], around: Surroundings) -> Iterator[tuple[Statement, Decision]]:
     """Yield the decisions; what follows a kept statement for the same variable is kept too: env comes before all."""
     kept: set[str] = set()
     given: dict[str, str] = {}
@@ -147,8 +148,8 @@ def _in_order(decided: list[tuple[Statement, Decision]], container: str | None) 
         }
         if later:
             lines = [f"export {name}={shlex.quote(value)}" for name, value in later.items()]
-            if container == "apptainer":
-                lines += [f'export APPTAINERENV_{name}="${name}"' for name in later]
+            if around.container == "apptainer":
+                lines += [f'export {around.prefix}_{name}="${name}"' for name in later]
             what = "; ".join(["prologue", *(f"env: {name}" for name in env)])
             decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
         if found.prologue:
@@ -296,7 +297,7 @@ def _note_unset(script: BatchScript, account: Account) -> None:
             found.setdefault(names[0] or names[1], at)
     names = [name for name in found if name not in given and may_be_unset(name)]
     if names:
-        what = f"{_NOT_GIVEN}: state in env what they should have"
+        what = f"{_NOT_GIVEN}: each is taken for unset, or has its default; write another value into the file"
         account.note(Where.LOST, found[names[0]], ", ".join(f"${name}" for name in names), what)
 
 

@@ -96,6 +96,11 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"{script.path}:{unread[0].line} starts {unread[0].program[1].text}, which is not here",
             "adopt it where that script is: only it tells what trains",
         )
+    if not launches and (image := next(filter(starts_runscript, script.launches), None)) is not None:
+        raise AdoptionError(
+            f"{script.path}:{image.line} leaves it to the image what it starts (run), and a job names its program",
+            "write exec in place of run, and the program behind the image",
+        )
     if not launches:
         raise AdoptionError(
             f"{script.path} starts nothing that trains: no torchrun, accelerate, srun or python was found",
@@ -182,6 +187,13 @@ def _submits_as_array(script: BatchScript, command: ShellCommand) -> bool:
     text = " ".join(word.source for word in command.words)
     own = rf"\$\{{?0|BASH_SOURCE|\b{re.escape(script.path.name)}"
     return command.name == "sbatch" and bool(re.search(r"\s(?:--array|-a)\b", text)) and bool(re.search(own, text))
+
+
+def starts_runscript(launch: LaunchedProgram) -> bool:
+    """Return whether an image's own program is started, with nothing but options behind the image."""
+    layer = launch.layer("container")
+    is_run = layer is not None and any(word.text == "run" for word in layer.words[1 : len(layer.words) - layer.left])
+    return is_run and not launch.command.dead and all(word.text.startswith("-") for word in launch.program[:1])
 
 
 def _is_named_by_argument(script: BatchScript, launch: LaunchedProgram) -> bool:
@@ -325,7 +337,14 @@ def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, 
     per_task = (number_of(srun, "gpus-per-task") if srun is not None else None) or request.gpus_per_task
     if per_task is not None and srun is not None:
         return per_task * tasks
-    return script.gpus_of(launch) or request.gpus_of_node(nodes)
+    of_node = request.gpus_of_node(nodes)
+    started = script.gpus_of(launch) or of_node
+    if 0 < of_node < started:
+        account.changes.append(
+            f"line {launch.line}: srun wants {started} GPUs on each node, and the directives ask for {of_node}; "
+            f"the job asks for {started}"
+        )
+    return started
 
 
 def _of_launcher(

@@ -107,6 +107,9 @@ def _negated(shell: ShellReader, node: Node) -> None:
         shell.inside("not", child)
 
 
+_IN_EACH_JOB = frozenset(("SLURM_JOB_ID", "SLURM_JOBID", "SLURM_SUBMIT_DIR", "SLURM_JOB_NODELIST", "SLURM_NODELIST"))
+
+
 class _Truth(NamedTuple):
     """The truth of a condition for the file as it is; None if only a run can tell."""
 
@@ -130,6 +133,8 @@ def _holds(node: Node, expander: Expander) -> _Truth:
         return found if found.holds is None else _Truth(not found.holds, found.always)
     if node.type == "unary_expression" and len(inner) == 2 and text_of(inner[0]) in ("-n", "-z"):
         value = expander.value(inner[1])
+        if value.text == HOLE and value.origins and value.origins <= _IN_EACH_JOB:
+            return _Truth(text_of(inner[0]) == "-n", always=True)
         if value.text == HOLE and value.origins and value.origins <= expander.variables.absent:
             value = value.with_text("")
         is_empty = not value.text
@@ -255,11 +260,12 @@ def _loop(shell: ShellReader, node: Node) -> None:
 
 
 def _case(shell: ShellReader, node: Node) -> None:
-    before = dict(shell.variables.values)
+    before, arrays = dict(shell.variables.values), dict(shell.variables.arrays)
     ends = []
     for item in node.named_children:
         if item.type == "case_item":
             shell.inside("if", item)
+            _leave_arrays_open(shell, arrays)
             ends.append((dict(shell.variables.values), True))
             shell.variables.values = dict(before)
     _merge(shell, before, ends, undecided=True)

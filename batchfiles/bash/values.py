@@ -54,8 +54,9 @@ class Value:
     @property
     def written(self) -> str:
         """The text with the variables of its holes in it, as far as they are known."""
-        sources = iter(self.sources)
-        return re.sub(HOLE, lambda _: next(sources) or HOLE, self.text)
+        first, *pieces = self.text.split(HOLE)
+        filled = zip(self.sources, pieces, strict=True)
+        return first + "".join(braced(source, piece) + piece for source, piece in filled)
 
     def comes_from(self, *names: str) -> bool:
         """Return whether one of the variables `names` is part of it."""
@@ -64,6 +65,12 @@ class Value:
     def commands(self) -> str:
         """Return the commands whose output is part of it, as one text."""
         return " ".join(sorted(origin for origin in self.origins if origin.startswith("$(")))
+
+
+def braced(source: str, piece: str) -> str:
+    """Return what stands for a hole before `piece`: a variable in braces, where its name would go on there."""
+    is_name = re.fullmatch(r"\$[A-Za-z_]\w*", source) is not None and re.match(r"[\w\[]", piece) is not None
+    return f"${{{source[1:]}}}" if is_name else source or HOLE
 
 
 def unknown(*origins: str) -> Value:

@@ -178,7 +178,7 @@ def _container(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     image = name == "shifter"  # by --image, or by sbatch's
     while at < len(words):
         text = words[at].text
-        if text.startswith("-"):
+        if text.startswith("-") and (not image or name == "shifter"):  # behind the image, they are the program's
             at += 2 if takes_next_word(name, text) else 1
         elif not verb:
             if text not in ("exec", "run", "shell", "start"):

@@ -124,9 +124,9 @@ class Cluster(Strict):
         return tuple(path for path, value in self.needs.items() if not value)
 
     @property
-    def draft_option(self) -> str:
-        """The option of `cluster init` that drafts a file like this one."""
-        return f"--kind {self.kind}"
+    def draft(self) -> str:
+        """The catalog's file from which `cluster init` drafts one like this."""
+        raise NotImplementedError
 
     @property
     def runs_folder(self) -> str:

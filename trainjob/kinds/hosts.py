@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from trainjob.render.request import Request
     from trainjob.render.sourced import Sourced
 
-DRAFT = "hosts-gpu"
 TEMPLATE, SCRIPT = "jobs/hosts.sh.j2", "job.sh"
 
 
@@ -29,6 +28,8 @@ class HostsCluster(NamedHosts):
     python: Line | None = key(
         None, "Interpreter that has torch, at the same path on every host. Absent: python3 of the PATH."
     )
+
+    draft = "hosts-gpu"
 
     def enforce_rules(self) -> None:
         """Raise BreachError for hosts that are neither named nor counted, and for IPUs."""

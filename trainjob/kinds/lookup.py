@@ -185,13 +185,6 @@ def refuse_name(name: str) -> None:
         )
 
 
-def source_of_kind(kind: str) -> str:
-    """Return the name of the catalog's file for `kind`. Raises ClusterError, which lists the kinds."""
-    if kind not in KINDS:
-        raise ClusterError(f'read --kind "{kind}", expected one of {", ".join(KINDS)}', _meant(kind, KINDS))
-    return KINDS[kind].DRAFT
-
-
 def places_to_fill_in(text: str) -> tuple[tuple[int, str], ...]:
     """Return the line (from 1) and the key of every place in `text` that the site must fill in."""
     return tuple((text.count("\n", 0, match.start()) + 1, match[1]) for match in _MARKED.finditer(text))
@@ -207,7 +200,7 @@ def refuse_missing_facts(name: str, cluster: Cluster, path: Path | None = None) 
         return
     problem = f"cluster {name} can be planned; to submit to it, its file lacks {', '.join(missing)}"
     if path is None or path.parent == CATALOG:
-        cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME {cluster.draft_option}"
+        cure = f"add them, or draft a file that shows where they go: trainjob cluster init NAME --from {cluster.draft}"
     elif path.parent == SITES:
         cure = f"draft a file of your own, which shows where they go: trainjob cluster init --site {name}"
     else:

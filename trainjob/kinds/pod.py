@@ -15,7 +15,6 @@ from trainjob.contract.quoting import Shell
 if TYPE_CHECKING:
     from trainjob.render.request import Request
 
-DRAFT = "pod64"
 TEMPLATE, SCRIPT = "jobs/poprun.sh.j2", "job.sh"
 # The name of the run's own partition: the run id, with underscores for all but letters and digits.
 _OWN_PARTITION = Shell('"trainjob_${TRAINJOB_RUN_ID//[!A-Za-z0-9]/_}"')
@@ -27,6 +26,8 @@ class PodCluster(NamedHosts, IpuCluster):
     kind: Literal["ipu-pod"] = required("ipu-pod: hosts that share IPUs, launched by poprun.")
     ipus: Count = required("IPUs of the partition; a power of two.")
     ilds: Count | None = key(None, "IPU-Link domains. Absent: one per 64 IPUs.")
+
+    draft = "pod64"
 
     @property
     def capacity(self) -> Capacity:

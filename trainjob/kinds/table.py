@@ -22,7 +22,6 @@ class Kind(Protocol):
     """One kind of cluster. What stands in the table fits this Protocol, and load `render` with the first rendering."""
 
     MODEL: type[Cluster]  # the keys of its cluster file, and its facts
-    DRAFT: str  # the catalog's file from which `cluster init --kind` drafts
     TEMPLATE: str
     SCRIPT: str  # the name of the rendered file
 

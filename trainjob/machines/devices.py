@@ -14,7 +14,7 @@ from trainjob.contract import package
 from trainjob.contract.device_tools import MIB, gc_monitor_rows, nvidia_query, nvidia_rows, rocm_cards
 from trainjob.contract.environment import STANDIN_VIPU
 from trainjob.contract.errors import UserError
-from trainjob.machines.access import HERE, machine_at
+from trainjob.machines.access import HERE, machine_of
 from trainjob.machines.machine import Machine
 from trainjob.machines.process import Completed
 from trainjob.machines.slurm import commands, partitions
@@ -54,8 +54,7 @@ class Device:
 def devices(name: str, cluster: Cluster) -> list[Device]:
     """Return the cluster's devices as their tool lists them. Raises UserError if there is no tool, or it fails."""
     # A rehearsed pod is on this machine, wherever the real one is.
-    is_rehearsed = STANDIN_VIPU in os.environ
-    machine = machine_at(cluster.ssh.host, cluster.ssh.user) if cluster.ssh and not is_rehearsed else HERE
+    machine = HERE if STANDIN_VIPU in os.environ else machine_of(cluster)
     if cluster.ipu_keys is not None:
         return _ipus(name, cluster.ipu_keys, machine)
     if cluster.accelerators_per_host == 0:

@@ -6,7 +6,6 @@ What the CPU has instead is made of many operators, among them a mask that is no
 from __future__ import annotations
 
 import math
-import sys
 from functools import wraps
 from typing import Any, Optional, Tuple
 
@@ -15,10 +14,10 @@ import torch
 Tensor = torch.Tensor
 
 
-def shard_like_gpus() -> None:
+def shard_like_gpus(tensor: Any) -> None:
     """Have scaled_dot_product_attention of DTensors on GPUs use the fused kernel, as on real ones."""
     functional: Any = torch.nn.functional
-    distributed: Any = sys.modules["torch.distributed.tensor"].DTensor
+    distributed: Any = tensor.DTensor
     plain = functional.scaled_dot_product_attention
 
     @wraps(plain)

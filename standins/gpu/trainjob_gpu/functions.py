@@ -8,6 +8,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Tuple
 from uuid import UUID
 
+from trainjob_gpu import device as devices
 from trainjob_gpu import specification
 from trainjob_gpu.device import Device
 
@@ -23,10 +24,29 @@ _ERRORS = {
     700: "an illegal memory access was encountered",
     710: "device-side assert triggered",
 }
-# Switches of CUDA's libraries, which are not here: scripts read back what they have set.
+# Switches of CUDA and its libraries, which are not here: scripts read back what they have set.
 _SWITCHES = {
     "cudnn_benchmark_limit": 10,
     "conv_benchmark_empty_cache": True,
+    "sync_debug_mode": 0,
+}
+# The CPU has computed everything by the time that anyone asks, memory goes back at once, and none is shared.
+_NOTHING = (
+    "synchronize",
+    "ipc_collect",
+    "emptyCache",
+    "clearCublasWorkspaces",
+    "resetPeakHostMemoryStats",
+    "resetAccumulatedHostMemoryStats",
+)
+_ANSWERS: Dict[str, Any] = {
+    "getCompiledVersion": _VERSION,
+    "getDriverVersion": _VERSION,
+    "isCurrentStreamCapturing": False,
+    "hostMemoryStats": {},  # pinned memory is not counted
+    "isHistoryEnabled": False,
+    "cudaCachingAllocator_is_enabled": True,
+    "getAllocatorBackend": "native",
 }
 
 
@@ -72,7 +92,6 @@ class Functions:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._core = device.core
-        self._sync_debug_mode = 0
         self._is_settled = False
         self._has_forked = False
         os.register_at_fork(after_in_child=self._forked)
@@ -125,9 +144,7 @@ class Functions:
         self.setDevice(index)
         return before
 
-    def maybeExchangeDevice(self, index: int) -> int:
-        """Make `index` the current GPU; return the one before."""
-        return self.exchangeDevice(index)
+    maybeExchangeDevice = exchangeDevice
 
     def canDeviceAccessPeer(self, index: int, peer: int) -> bool:
         """Return whether one GPU could read the other's memory: all of a node can."""
@@ -149,29 +166,15 @@ class Functions:
         """Return whether the GPU is in use: every one that is seen is."""
         return 0 <= index < self._device.visible
 
-    # ---- time and order: the CPU has computed everything by the time that anyone asks
-
-    def synchronize(self) -> None:
-        """Do nothing: nothing is ever under way."""
+    # ---- time and order
 
     def sleep(self, cycles: int) -> None:
         """Wait as long as `cycles` of a GPU of 1 GHz take."""
         time.sleep(cycles / 1e9)
 
-    def ipc_collect(self) -> None:
-        """Do nothing: no memory is shared between processes."""
-
     def isInBadFork(self) -> bool:
         """Return whether this process was forked from one that used its GPUs: CUDA can't be used in it."""
         return self._has_forked
-
-    def set_sync_debug_mode(self, mode: int) -> None:
-        """Keep the mode; nothing synchronises here."""
-        self._sync_debug_mode = mode
-
-    def get_sync_debug_mode(self) -> int:
-        """Return the mode that was set."""
-        return self._sync_debug_mode
 
     def getCurrentStream(self, index: int) -> Tuple[int, int, int]:
         """Return the current stream's id, GPU and type."""
@@ -196,30 +199,6 @@ class Functions:
         figures = (ctypes.c_int64 * 5)()
         self._core.trainjob_gpu_memory(self._checked(index), figures)
         return list(figures)
-
-    def emptyCache(self) -> None:
-        """Do nothing: memory goes back at once."""
-
-    def hostMemoryStats(self) -> Dict[str, Any]:
-        """Return no figures: pinned memory is not counted."""
-        return {}
-
-    def resetPeakHostMemoryStats(self) -> None:
-        """Do nothing."""
-
-    def resetAccumulatedHostMemoryStats(self) -> None:
-        """Do nothing."""
-
-    def isHistoryEnabled(self) -> bool:
-        """Return False: there is no history of the memory."""
-        return False
-
-    def clearCublasWorkspaces(self) -> None:
-        """Do nothing: there are none."""
-
-    def cudaCachingAllocator_is_enabled(self) -> bool:
-        """Return True, as torch does by default."""
-        return True
 
     def memoryStats(self, index: int) -> Dict[str, Any]:
         """Return torch's table of figures; what is reserved is what is allocated."""
@@ -257,10 +236,6 @@ class Functions:
     def jiterator_compile_and_launch_kernel(self, *_: Any) -> Any:
         """Refuse: it compiles CUDA's C++."""
         raise NotImplementedError("torch.cuda.jiterator compiles kernels for a GPU, which stand-in GPUs can't run")
-
-    def getAllocatorBackend(self) -> str:
-        """Return the name of torch's own allocator."""
-        return "native"
 
     def cudaCachingAllocator_raw_alloc(self, size: int, stream: int) -> int:
         """Refuse: raw memory of a GPU is of no use to the CPU's kernels."""
@@ -303,9 +278,7 @@ class Runtime:
         """Do nothing."""
         return 0
 
-    def cudaProfilerStop(self) -> int:
-        """Do nothing."""
-        return 0
+    cudaProfilerStop = cudaProfilerStart
 
     def cudaHostRegister(self, pointer: int, size: int, flags: int) -> int:  # noqa: ARG002
         """Count this memory of the host as pinned."""
@@ -357,19 +330,22 @@ _REFUSED = [
 ]
 
 
-def put_into_torch(device: Device) -> None:
+def put_into_torch() -> None:
     """Give torch._C what `torch.cuda` asks of it."""
     import torch
 
-    functions = Functions(device)
+    from trainjob_gpu import streams
+
+    streams.put_into_torch()
+    functions = Functions(devices.loaded())
     native: Any = torch._C
     for name in dir(functions):
-        if not name.startswith("_") and name not in ("get_device_properties", "memory_of", "highest", "pin"):
+        if not name.startswith("_") and name not in ("memory_of", "highest", "pin"):
             setattr(native, "_cuda_" + name, getattr(functions, name))
-    native._cuda_getCompiledVersion = lambda: _VERSION
-    native._cuda_getDriverVersion = lambda: _VERSION
-    native._cuda_isCurrentStreamCapturing = lambda: False
-    native._cuda_get_device_properties = functions.get_device_properties
+    for name in _NOTHING:
+        setattr(native, "_cuda_" + name, lambda *_: None)
+    for name, answer in _ANSWERS.items():
+        setattr(native, "_cuda_" + name, lambda answer=answer: answer)
     native._CudaDeviceProperties = Properties
     for name, value in _SWITCHES.items():
         _keep(native, name, value)

@@ -9,10 +9,8 @@ from typing import Any, Callable
 from trainjob_gpu import legacy, mistakes, notes, summary
 
 
-def apply() -> None:
+def apply(torch: Any) -> None:
     """Let torch.cuda, torch.load and storages find the stand-in GPUs."""
-    import torch
-
     from trainjob_gpu import kernels
 
     kernels.put_into_torch()
@@ -76,11 +74,10 @@ def _unmeasured(call: str) -> Callable[..., Any]:
     return refuse
 
 
-def refuse_nvml() -> None:
+def refuse_nvml(pynvml: Any) -> None:
     """Let pynvml fail as it does where there is no NVML, in words that name the stand-in."""
-    pynvml = sys.modules["pynvml"]
 
-    class NoNvml(pynvml.NVMLError_LibraryNotFound):  # type: ignore[name-defined,misc]
+    class NoNvml(pynvml.NVMLError_LibraryNotFound):  # type: ignore[misc]
         def __str__(self) -> str:
             return "stand-in GPUs have no NVML, which pynvml asks: nothing is measured in a rehearsal"
 
@@ -92,9 +89,8 @@ def refuse_nvml() -> None:
             setattr(pynvml, name, init)
 
 
-def bind_to_no_node() -> None:
+def bind_to_no_node(binding: Any) -> None:
     """Let torchrun's --numa-binding start the ranks where they are: this machine's CPUs are near no GPU."""
-    binding: Any = sys.modules["torch.numa.binding"]
     bound = binding._maybe_wrap_command_args_with_numa_binding
 
     def started(command: Any, *, gpu_index: int, numa_options: Any) -> Any:

@@ -31,39 +31,21 @@ def finalizeBackend() -> None:
     _backend["initialized"] = False
 
 
-def getInstanceIndex() -> int:
-    """Return this instance's number, 0 outside poprun."""
-    return here().instance
+def _of_place(field: str, what: str) -> Callable[[], int]:
+    def get() -> int:
+        return int(getattr(here(), field))
+
+    get.__doc__ = "Return %s." % what
+    return get
 
 
-def getLocalInstanceIndex() -> int:
-    """Return this instance's number on its host, 0 outside poprun."""
-    return here().local_instance
-
-
-def getNumInstances() -> int:
-    """Return the number of instances."""
-    return here().instances
-
-
-def getNumTotalReplicas() -> int:
-    """Return the number of replicas over all instances."""
-    return here().total_replicas
-
-
-def getNumLocalReplicas() -> int:
-    """Return the number of replicas of this instance."""
-    return here().local_replicas
-
-
-def getReplicaIndexOffset() -> int:
-    """Return the number of this instance's first replica among all."""
-    return here().first_replica
-
-
-def getNumIpusPerReplica() -> int:
-    """Return the IPUs that one replica uses."""
-    return here().ipus_per_replica
+getInstanceIndex = _of_place("instance", "this instance's number, 0 outside poprun")
+getLocalInstanceIndex = _of_place("local_instance", "this instance's number on its host, 0 outside poprun")
+getNumInstances = _of_place("instances", "the number of instances")
+getNumTotalReplicas = _of_place("total_replicas", "the number of replicas over all instances")
+getNumLocalReplicas = _of_place("local_replicas", "the number of replicas of this instance")
+getReplicaIndexOffset = _of_place("first_replica", "the number of this instance's first replica among all")
+getNumIpusPerReplica = _of_place("ipus_per_replica", "the IPUs that one replica uses")
 
 
 def checkNumIpusPerReplica(n: int) -> bool:

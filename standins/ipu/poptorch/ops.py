@@ -216,15 +216,21 @@ class CPU:
             return self._layer_to_call(*input, **kwargs)
 
 
+def _recorded(name: str, kind: Any) -> Any:
+    """Return a method that records a setting of convolutions, one for all or one each, of this kind."""
+    return lambda convolutions, value: convolutions._set(name, value, kind)
+
+
 class MultiConv:
     """Convolutions inside this context are one to an IPU. Its settings are recorded."""
 
     def __init__(self) -> None:
         self._settings: Dict[str, Any] = {}
 
-    def availableMemoryProportions(self, value: object) -> MultiConv:
-        """Record the share of memory, one for all or one each."""
-        return self._set("available memory proportion", value, float)
+    availableMemoryProportions = _recorded("available memory proportion", float)
+    planType = _recorded("plan type", MultiConvPlanType)
+    perConvReservedTiles = _recorded("reserved tiles", int)
+    cycleBackOff = _recorded("cycle back off", float)
 
     def partialsTypes(self, value: object) -> MultiConv:
         """Record the types of partial results."""
@@ -238,19 +244,6 @@ class MultiConv:
         if not all(isinstance(one, bool) for one in (value if isinstance(value, (list, tuple)) else (value,))):
             raise ValueError("value must be bool or list of bools")
         return self._set("dithering", value, bool)
-
-    def planType(self, value: MultiConvPlanType) -> MultiConv:
-        """Record whether convolutions run at the same time."""
-        assert isinstance(value, MultiConvPlanType), "Invalid plan type!"  # noqa: S101 - poptorch's own
-        return self._set("plan type", value, MultiConvPlanType)
-
-    def perConvReservedTiles(self, value: int) -> MultiConv:
-        """Record it."""
-        return self._set("reserved tiles", value, int)
-
-    def cycleBackOff(self, value: float) -> MultiConv:
-        """Record it."""
-        return self._set("cycle back off", value, float)
 
     def _set(self, name: str, value: object, kind: Any) -> MultiConv:
         several = value if isinstance(value, (list, tuple)) and value else (value,)

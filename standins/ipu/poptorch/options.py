@@ -130,6 +130,7 @@ class Options(Settings):
     enableExecutableCaching = setter("executable_cache", "path", as_it_is)  # None: nowhere
     showCompilationProgressBar = setter("compilation_progress_bar", "show", default=True)
     connectionType = setter("connection_type", "connection_type", partial(member, ConnectionType))
+    setExecutionStrategy = setter("execution_strategy", "strategy", partial(member, Strategy))
     autoRoundNumIPUs = setter("auto_round_num_ipus", "auto_round_num_ipus", default=True)
     # A stand-in runs on the CPU either way. The simulator has no replicas, and nor has this then.
     useIpuModel = setter("ipu_model", "use_model")
@@ -143,11 +144,6 @@ class Options(Settings):
         """Record which device to use."""
         assert isinstance(ipu_id, int), "useIpuId takes an int, and not %r" % (ipu_id,)  # noqa: S101 - as above
         return self._set("ipu_id", ipu_id)
-
-    def setExecutionStrategy(self, strategy: Strategy) -> Options:
-        """Set how blocks of several IPUs run."""
-        assert isinstance(strategy, Strategy)  # noqa: S101 - as above
-        return self._set("execution_strategy", strategy)
 
     def loadFromFile(self, filepath: str) -> Options:
         """Call every setter that the file names, one a line: `deviceIterations(4)`."""

@@ -530,7 +530,7 @@ def test_variables_reach_the_ranks_in_a_clean_container(tmp_path: Path) -> None:
         ONE_GPU + "export CACHE=/tmp/$USER\nsrun singularity exec images/a.sif python train.py\n", tmp_path
     )
     cluster = cluster_from_text(adoption.cluster or "", "c.yaml")
-    assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export APPTAINERENV_CACHE="$CACHE"']
+    assert cluster.prologue == ["export CACHE=/tmp/$USER", 'export SINGULARITYENV_CACHE="$CACHE"']
     assert cluster.container.image == "/home/me/project/images/a.sif"
 
 

@@ -791,3 +791,58 @@ def test_a_variable_is_where_the_word_is_that_it_stands_in(tmp_path: Path) -> No
         "$MOUNT": "this mount is known only when it runs",
         "$run": "nothing in the file sets it, and jobs get no variables of the shell that submits them",
     }
+
+
+def test_a_variable_keeps_its_braces_where_its_name_would_go_on(tmp_path: Path) -> None:
+    text = 'TAG=$(hostname)\nNAME="x_${TAG}_end"\nOUT="/x/$NAME"\npython train.py --out "$OUT" --log "$OUT" --name a${TAG}_b\n'
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert "TAG_" not in command(adoption)[2].replace("${TAG}_", "")
+
+
+def test_an_array_of_a_branch_that_only_a_run_knows_is_filled_there(tmp_path: Path) -> None:
+    text = "T=$(hostname)\ncase $T in\n  a) A=(--x 1) ;;\n  *) A=(--x 2) ;;\nesac\npython train.py ${A[@]}\n"
+    assert "case $T in" in command(adopted(ONE_GPU + text, tmp_path))[2]
+
+
+def test_a_name_of_places_may_be_the_programs_own(tmp_path: Path) -> None:
+    assert command(adopted(ONE_GPU + "RANK=32\npython train.py --rank $RANK\n", tmp_path))[-1] == "32"
+    with pytest.raises(AdoptionError, match="reads RANK of line 4"):
+        adopted(ONE_GPU + "RANK=32\n[ -f x ] && RANK=64\npython train.py --rank $RANK\n", tmp_path)
+
+
+def test_directives_that_add_up_are_all_there(tmp_path: Path) -> None:
+    text = "#SBATCH --mail-type=END\n#SBATCH --mail-type=FAIL\n#SBATCH --qos=a\n#SBATCH --qos=b\npython train.py\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert job_from_text(adoption.job, "job.yaml").directives == {"mail-type": "END,FAIL"}
+    assert [one.where for one in adoption.account.entries if one.line in (6, 7)] == [Where.NOWHERE, Where.CLUSTER]
+
+
+def test_an_environment_that_the_file_makes_is_that_of_the_copy(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "python -m venv .venv\nsource .venv/bin/activate\npython train.py\n", tmp_path)
+    assert prologue(adoption)[-1] == "source .venv/bin/activate"
+    assert list(lost(adoption)) == ["python -m venv .venv"]
+
+
+def test_what_a_job_has_in_another_way_is_told(tmp_path: Path) -> None:
+    adoption = adopted(
+        ONE_GPU + "ln -sf $SLURM_JOB_ID.out logs/latest.out\nsrun --gres=gpu:4 python train.py\n", tmp_path
+    )
+    assert "a job's log has another name" in str(lost(adoption))
+    assert "srun wants 4 GPUs on each node, and the directives ask for 1" in adoption.account.changes[0]
+
+
+def test_a_branch_without_a_job_is_never_reached(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + 'if [ -z "$SLURM_JOB_ID" ]; then sbatch "$0"; exit; fi\npython train.py\n', tmp_path)
+    (entry,) = (one for one in adoption.account.entries if one.line == 4)
+    assert (entry.where, entry.what) == (Where.NOWHERE, "never reached in this job")
+
+
+def test_an_image_that_starts_its_own_program_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(AdoptionError, match="leaves it to the image what it starts"):
+        adopted(ONE_GPU + "singularity run --nv /i.sif --config-name=$USER module=4\n", tmp_path)
+
+
+def test_variables_reach_a_container_under_the_name_that_its_program_reads(tmp_path: Path) -> None:
+    for program, prefix in (("singularity", "SINGULARITYENV"), ("apptainer", "APPTAINERENV")):
+        text = f"export A=$(hostname)\nsrun {program} exec /i.sif python train.py\n"
+        assert prologue(adopted(ONE_GPU + text, tmp_path))[-1] == f'export {prefix}_A="$A"'

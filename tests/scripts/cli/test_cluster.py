@@ -115,6 +115,6 @@ def test_a_draft_from_slurm_asks_on_a_terminal_which_interpreter_jobs_have(
     monkeypatch.setattr("trainjob.machines.slurm.drafted.active_python", lambda _: "/home/me/venv/bin/python3")
     monkeypatch.setattr("trainjob.machines.slurm.drafted.text", drafted_text)
     monkeypatch.setattr("trainjob.check.slurm.test_only", lambda *_: None)
-    init("hpc", site=None, kind="slurm", source=None, from_slurm=True, ssh=None, partition=None, python=None)
+    init("hpc", site=None, source=None, from_slurm=True, ssh=None, partition=None, python=None)
     assert asked == [("Interpreter of the jobs, at the same path on every node", "/home/me/venv/bin/python3")]
     assert "python: /shared/venv/bin/python\n" in (folder / "clusters/hpc.yaml").read_text()

@@ -61,7 +61,7 @@ WITHOUT_A_RUN = [
     ("cluster", "show", "pod16"),
     ("cluster", "check", "local"),
     ("cluster", "schema"),
-    ("cluster", "init", "mine", "--kind", "slurm"),
+    ("cluster", "init", "mine", "--from", "slurm-gpu"),
 ]
 
 

@@ -113,7 +113,7 @@ def test_a_step_starts_at_once_on_the_first_node_and_has_two_minutes_for_it(
     with pytest.raises(UserError, match="a run inside an allocation starts at once"):
         steps.argv(paths, "job.sh", after=[paths], inside="7")
     with pytest.raises(UserError, match="is an array, whose elements are jobs of their own"):
-        steps.start_elements(paths, None, None, {})  # type: ignore[arg-type]
+        steps.start_elements(paths, None, None, {})
 
 
 @pytest.mark.parametrize("name", ["TERM", "USR1"])

@@ -63,7 +63,7 @@ class Controller(ThisMachine):
 
 
 def test_gpus_that_others_hold_under_slurm_are_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "HERE", Controller())
+    monkeypatch.setattr(devices, "machine_of", lambda _cluster: Controller())
     cluster = cluster_of({"kind": "slurm", "nodes": {"count": 5, "accelerator": "gpu", "accelerators": 2, "cpus": 8}})
     listed = devices.devices("hpc", cluster)
     held = [(one.where.partition(" ")[0], one.device, one.user, one.process) for one in listed if one.process]

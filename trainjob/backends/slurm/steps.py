@@ -6,12 +6,11 @@ The job script is the step on the first node, and the ranks that it starts are a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError, UnknownOutcomeError
 from trainjob.backends.slurm import asking, backend, queue
 from trainjob.backends.slurm.asking import JobOfRun, SecondAnswer, slurm_of
-from trainjob.cluster.slurm_text import Array
 from trainjob.contract import clock, package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
@@ -30,7 +29,7 @@ KILL_S = 60.0
 _URG = "23"
 _APPENDS = 'exec bash "$0" >>logs/scheduler.out 2>&1'
 
-refuse_folder, next_to = backend.refuse_folder, backend.next_to
+refuse_folder, next_to, identify = backend.refuse_folder, backend.next_to, backend.identify
 
 
 def argv(paths: RunPaths, script: str, after: Sequence[RunPaths] = (), inside: str | None = None) -> list[str]:
@@ -78,12 +77,7 @@ def start(paths: RunPaths, submission: Submission) -> Native:
     return native
 
 
-def start_elements(
-    paths: RunPaths,
-    submission: Submission | None,  # noqa: ARG001 - see BackEnd
-    elements: Array,  # noqa: ARG001 - see BackEnd
-    recorded: Mapping[int, Submission],  # noqa: ARG001 - see BackEnd
-) -> dict[int, Native]:
+def start_elements(paths: RunPaths, *_: object) -> dict[int, Native]:
     """Raise UserError: an array is jobs of its own."""
     raise UserError(f"run {paths.id} is an array, whose elements are jobs of their own", "submit it with --in none")
 
@@ -155,11 +149,6 @@ def look_for(paths: RunPaths, submission: Submission) -> Native | None:
     native = backend.native(paths, submission, submission.inside)
     has_begun = attempts.current(paths) >= submission.attempt
     return native if has_begun or steps_of(JobOfRun.of(native)) else None
-
-
-def identify(native: Native) -> dict[str, str]:
-    """Return the id of the job that the run is inside of."""
-    return {"job_id": JobOfRun.of(native).id}
 
 
 def send(run: JobOfRun, steps: Iterable[str], signal: str) -> None:

@@ -81,10 +81,13 @@ def init(
     site: Annotated[
         str | None, typer.Option(help="Start from this public machine.", autocompletion=complete.sites)
     ] = None,
-    kind: Annotated[str, typer.Option(help="ipu-pod | slurm | hosts | local.")] = "slurm",
     source: Annotated[
         str | None,
-        typer.Option("--from", help="Start from this file of the catalog.", autocompletion=complete.clusters),
+        typer.Option(
+            "--from",
+            help="Start from this file of the catalog (slurm-gpu, hosts-gpu, pod64, local). Default: slurm-gpu.",
+            autocompletion=complete.clusters,
+        ),
     ] = None,
     from_slurm: Annotated[
         bool, typer.Option("--from-slurm", help="Start from what sinfo and scontrol report of the live cluster.")
@@ -141,7 +144,7 @@ def init(
                 error.code,
             ) from None
     else:
-        text = lookup.draft(name, site or source or lookup.source_of_kind(kind), is_site=site is not None)
+        text = lookup.draft(name, site or source or "slurm-gpu", is_site=site is not None)
     lookup.write_draft(path, text)
     places = lookup.places_to_fill_in(text)
     refused = _why_refused(path) if from_slurm else None

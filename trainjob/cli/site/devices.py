@@ -8,18 +8,14 @@ from typing import Annotated
 import typer
 
 from trainjob.cli.command import AsJson, cluster_option, command, commands
-from trainjob.contract import clock
 from trainjob.watch import show
 
 app = commands()
-
-_EVERY_S = 5.0
 
 
 @command(app, "trainjob devices --cluster pod64", "trainjob devices --cluster hpc --json")
 def devices(
     cluster: Annotated[str | None, cluster_option()] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Ask again every few seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a cluster's devices and who uses them; under Slurm, which job holds each GPU of the partition."""
@@ -28,15 +24,10 @@ def devices(
     from trainjob.machines.devices import devices as listing
 
     found = find(choose(cluster).value)
-    while True:
-        listed = listing(found.name, found.cluster)
-        if as_json:
-            show.as_json([asdict(device) for device in listed])
-        else:
-            head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
-            show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
-            typer.echo(f"{sum(one.is_free for one in listed)} of {len(listed)} free")
-        if not watch:
-            return
-        clock.sleep(_EVERY_S)
-        typer.echo()
+    listed = listing(found.name, found.cluster)
+    if as_json:
+        show.as_json([asdict(device) for device in listed])
+    else:
+        head = ("DEVICE", "WHERE", "DETAIL", "USER", "PROCESS")
+        show.table(head, ([one.device, one.where, one.detail, one.user, one.process] for one in listed))
+        typer.echo(f"{sum(one.is_free for one in listed)} of {len(listed)} free")

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from trainjob.render.request import Request
 
 MODEL: type[Cluster] = SlurmCluster
-DRAFT = "slurm-gpu"
 TEMPLATE, SCRIPT = "jobs/sbatch.sh.j2", "job.sbatch"
 
 

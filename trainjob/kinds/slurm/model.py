@@ -210,9 +210,9 @@ class SlurmCluster(IpuCluster):
         return {**needed, "runs_dir": self.runs_dir}
 
     @property
-    def draft_option(self) -> str:
-        """The option of `cluster init` that drafts a file like this one."""
-        return "--kind slurm" if self.ipu_keys is None else "--from slurm-ipu"
+    def draft(self) -> str:
+        """The catalog's file from which `cluster init` drafts one like this."""
+        return "slurm-gpu" if self.ipu_keys is None else "slurm-ipu"
 
     @property
     def ipu_keys(self) -> IpuCluster | None:

@@ -75,7 +75,6 @@ class AllocationKind:
     """Nodes that a job of the user's holds already, in which a run is a step."""
 
     MODEL: type[Cluster] = AllocationCluster
-    DRAFT = "slurm-gpu"
     TEMPLATE, SCRIPT = "jobs/step.sh.j2", "job.sh"
 
     @staticmethod
@@ -106,7 +105,6 @@ class ReservationKind:
     """Jobs that hold nodes for runs, which begin in them as steps."""
 
     MODEL: type[Cluster] = ReservationCluster
-    DRAFT = "slurm-gpu"
     TEMPLATE, SCRIPT = "jobs/hold.sbatch.j2", "job.sbatch"
 
     @staticmethod
@@ -124,7 +122,6 @@ class PackKind:
     """Whole nodes that the elements of an array share, as steps of one job."""
 
     MODEL: type[Cluster] = PackCluster
-    DRAFT = "slurm-gpu"
     TEMPLATE, SCRIPT = "jobs/pack.sbatch.j2", "job.sbatch"
 
     @staticmethod

@@ -101,7 +101,8 @@ class PrivateSlurm:
 
     def logs(self) -> str:
         """Return the last lines of all daemons' logs."""
-        logs = ["find", str(self.folder / configuration.PRIVATE), "-name", "*.log"]
+        # Below are the nodes' disks, with copies of homes and projects.
+        logs = ["find", str(self.folder / configuration.PRIVATE), "-maxdepth", "1", "-name", "*.log"]
         return self.run_as_root([*logs, "-exec", "tail", "--verbose", "--lines=25", "{}", "+"], check=False).text
 
 

@@ -51,50 +51,8 @@ from horovod.torch.world import (
     size,
 )
 
-__all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
-    "Max",
-    "Min",
-    "Product",
-    "Sum",
-    "allgather",
-    "allgather_async",
-    "allgather_object",
-    "allreduce",
-    "allreduce_",
-    "allreduce_async",
-    "allreduce_async_",
-    "barrier",
-    "broadcast",
-    "broadcast_",
-    "broadcast_async",
-    "broadcast_async_",
-    "broadcast_object",
-    "broadcast_optimizer_state",
-    "broadcast_parameters",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "grouped_allreduce",
-    "grouped_allreduce_",
-    "grouped_allreduce_async",
-    "grouped_allreduce_async_",
-    "init",
-    "is_initialized",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "poll",
-    "rank",
-    "shutdown",
-    "size",
-    "synchronize",
-]
+__all__ = ["global_process_set"]
+__all__ += [name for name, value in globals().items() if str(getattr(value, "__module__", "")).startswith("horovod")]
 
 
 def __getattr__(name: str) -> Any:
