@@ -36,7 +36,7 @@ class EngineAbilities(NamedTuple):
     precisions: tuple[str, ...]  # input.model bits
     one_instance: bool = False
     mpirun: bool = False  # its ranks meet through MPI
-    same_bits: bool = True  # the same job gives the same weights to the last bit
+    same_bits: bool = True  # the same job gives the same weights to the last bit: Horovod's fusion depends on timing
     fixed_order: bool = False  # takes --sum-order fixed
     shards: bool = False  # takes --shard-group and --offload
     averages: bool = True  # takes --average-decay
@@ -75,11 +75,6 @@ def engine(job: Job, counts: Topology) -> str:
 def needs_mpirun(name: str) -> bool:
     """Return whether mpirun starts the ranks of engine `name` on one machine; launch.py starts all others."""
     return name in ENGINES and ENGINES[name].mpirun
-
-
-def gives_same_bits(name: str) -> bool:
-    """Return whether engine `name` sums in the same order every time: Horovod's fusion depends on timing."""
-    return name in ENGINES and ENGINES[name].same_bits
 
 
 def _for_device(device_word: str) -> list[str]:

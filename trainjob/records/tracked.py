@@ -257,11 +257,9 @@ def _scalars(summaries: Sequence[object]) -> Iterator[Tuple[str, float]]:
                     yield tag.decode("utf-8", "replace"), number
 
 
-def _fields(message: object) -> Dict[int, List[object]]:
+def _fields(message: bytes) -> Dict[int, List[object]]:
     """Return the fields of a protocol buffer by number: numbers, and bytes."""
     found: Dict[int, List[object]] = {}
-    if not isinstance(message, bytes):
-        return found
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

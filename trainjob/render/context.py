@@ -19,7 +19,7 @@ from trainjob.render.sourced import Sourced, SourcedShell, naming_its_option
 
 _PYTHON, _RUN_DIR = Shell('"$TRAINJOB_PYTHON"'), Shell('"$TRAINJOB_RUN_DIR"')
 _LONGEST_COMMAND = 160
-_OF_STEPS = ("--working-folder", "--secrets-file")
+OF_STEPS = ("--working-folder", "--secrets-file")
 _MARGIN_S = 120  # between the request to checkpoint and the time limit, as under Slurm
 
 
@@ -78,7 +78,7 @@ def _once_for_job(request: Request, options: list[tuple[Shell, Any]]) -> dict[st
     contained = request.cluster.container.runtime != "none"
     return {
         "python": Shell('"${TRAINJOB_HOST_PYTHON:-python3}"') if contained else _PYTHON,
-        "options": [pair for pair in options if pair[0] in _OF_STEPS],
+        "options": [pair for pair in options if pair[0] in OF_STEPS],
         "origin": request.origin(f"once.{steps.JOB}"),
     }
 

@@ -27,8 +27,8 @@ Options = Mapping[str, float]
 Shape = Callable[[Elapsed, Options], float]
 
 
-def _linear(start: float, end: float, share: float) -> float:
-    return start + (end - start) * share
+def _linear(end: float, share: float) -> float:
+    return 1.0 + (end - 1.0) * share
 
 
 def _cosine(start: float, end: float, share: float) -> float:
@@ -47,11 +47,11 @@ def _one_cycle(elapsed: Elapsed, options: Options) -> float:
 # A new schedule is a row here and one in contract.optimizers, which has its options.
 SHAPES: Dict[str, Shape] = {
     "constant": lambda _elapsed, _options: 1.0,
-    "linear": lambda elapsed, options: _linear(1.0, options["end"], elapsed.share),
+    "linear": lambda elapsed, options: _linear(options["end"], elapsed.share),
     "cosine": lambda elapsed, options: _cosine(1.0, options["end"], elapsed.share),
     "step": lambda elapsed, options: options["factor"] ** int(elapsed.epochs / options["every_epochs"]),
     "warmup-stable-decay": lambda elapsed, options: _linear(
-        1.0, options["end"], max(0.0, elapsed.share - (1.0 - options["decay"])) / options["decay"]
+        options["end"], max(0.0, elapsed.share - (1.0 - options["decay"])) / options["decay"]
     ),
     "one-cycle": _one_cycle,
 }

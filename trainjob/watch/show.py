@@ -36,7 +36,7 @@ _RUN = re.compile(f"{_CONTROL.pattern}+")
 _MARK = f"\ufdd0{os.urandom(8).hex()}:"
 _MARKS = re.compile(f"({_MARK}[0-9;]+m)")
 _PAINTS = {"red": "1;31", "green": "32", "yellow": "1;33", "cyan": "36", "bold": "1"}
-_STATE_PAINTS = {
+STATE_PAINTS = {
     states.COMPLETED: "green",
     states.RUNNING: "cyan",
     **dict.fromkeys((states.FAILED, states.LOST), "red"),
@@ -69,7 +69,7 @@ def painted(text: str, paint: str, stream: TextIO | None = None) -> str:
 
 def state(word: str, width: int = 0) -> str:
     """Return the state of a run in its colour, filled up to `width`."""
-    return painted(f"{word:<{width}}", paint) if (paint := _STATE_PAINTS.get(word)) else f"{word:<{width}}"
+    return painted(f"{word:<{width}}", paint) if (paint := STATE_PAINTS.get(word)) else f"{word:<{width}}"
 
 
 def json_text(value: object, indent: int | None = None) -> str:

@@ -10,14 +10,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trainjob.contract import states
 from trainjob.observe.report.series import Series
 from trainjob.observe.status import Snapshot
 from trainjob.watch import show
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
-_COLORS = {states.RUNNING: "cyan", states.COMPLETED: "green", states.FAILED: "red", states.LOST: "red"}
 KEYS = "↑↓ choose · enter one run · l its log · esc all runs · c cancel · r resume · q quit"
 
 
@@ -29,7 +27,7 @@ def all_runs(listed: Sequence[Snapshot], chosen: int) -> RenderableType:
     for number, now in enumerate(listed):
         table.add_row(
             _plain(now.id),
-            Text(show.visible(now.state), style=_COLORS.get(now.state, "")),
+            Text(show.visible(now.state), style=show.STATE_PAINTS.get(now.state, "")),
             _plain(now.cluster or "by hand"),
             _bar(now),
             _plain(progress(now)),

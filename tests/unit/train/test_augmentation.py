@@ -20,8 +20,8 @@ def draws(count: int, seed: int = 7) -> Draws:
 
 def one_by_one(images: Any, indices: Any, most: int, flip: bool, drawn: Draws) -> Any:
     size = 2 * most + 1
-    down, right = drawn.integers(0, size), drawn.integers(0, size)
-    mirrored = drawn.integers(0, 2) if flip else np.zeros(len(indices))
+    down, right = drawn.below(size), drawn.below(size)
+    mirrored = drawn.below(2) if flip else np.zeros(len(indices))
     height, width = images.shape[2:]
     changed = []
     for place, index in enumerate(indices):

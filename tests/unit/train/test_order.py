@@ -111,13 +111,13 @@ def test_draws_belong_to_the_sample_not_to_the_batch() -> None:
     together = Draws(1, updates, slots)
     apart = Draws(1, updates[9:10], slots[9:10])
     for _ in range(3):
-        assert together.integers(-2, 9)[9] == apart.integers(-2, 9)[0]
+        assert together.below(11)[9] == apart.below(11)[0]
     assert together.floats()[9] == apart.floats()[0]
 
 
 def test_draws_are_even_and_within_bounds() -> None:
     draws = Draws(0, np.zeros(30000, np.int64), np.arange(30000))
-    whole, floats = draws.integers(0, 3), draws.floats()
+    whole, floats = draws.below(3), draws.floats()
     assert (np.bincount(whole) / 30000 - 1 / 3).max() < 0.01
     assert floats.min() >= 0
     assert floats.max() < 1

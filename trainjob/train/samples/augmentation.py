@@ -38,11 +38,11 @@ class ShiftAndFlip:
     def __call__(self, images: Images, indices: Indices, draws: Draws) -> Images:
         """Return images `indices` (n,) of `images` (samples, channels, height, width) uint8, each changed."""
         size = 2 * self.most + 1
-        down, right = draws.integers(0, size), draws.integers(0, size)
+        down, right = draws.below(size), draws.below(size)
         changed = np.empty((len(indices), *images.shape[1:]), np.uint8)
         self._shift(images, indices, down, right, changed)
         if self.flip:
-            mirror(changed, np.flatnonzero(draws.integers(0, 2)))
+            mirror(changed, np.flatnonzero(draws.below(2)))
         return changed
 
     def _shift(self, images: Images, indices: Indices, down: Indices, right: Indices, changed: Images) -> None:

@@ -140,7 +140,7 @@ def draws_of(counts: Arithmetic, instance: int, first: int, updates: int) -> Dra
 def seeded_indices(counts: Arithmetic, instance: int, first: int, updates: int) -> List[Tuple[int, int]]:
     """Return a (seed, index) for each of this instance's samples in `updates` updates, as a SeededDataset takes it."""
     indices = counts.sample_indices(first, updates, instance).reshape(-1)
-    return list(zip(draws_of(counts, instance, first, updates).integers(0, 2**32).tolist(), indices.tolist()))
+    return list(zip(draws_of(counts, instance, first, updates).below(2**32).tolist(), indices.tolist()))
 
 
 def trial_inputs(source: Source, counts: Arithmetic) -> Tuple[Nested, Nested]:

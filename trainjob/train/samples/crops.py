@@ -57,7 +57,7 @@ class ResizedCrop:
             fits = is_open & (across <= widths) & (down <= heights) & (across > 0) & (down > 0)
             boxes[fits] = np.stack([left, top, left + across, top + down], axis=1)[fits]
             is_open &= ~fits
-        mirrored = draws.integers(0, 2).astype(bool) if self.flip else np.zeros(len(heights), bool)
+        mirrored = draws.below(2).astype(bool) if self.flip else np.zeros(len(heights), bool)
         return boxes, mirrored
 
 

@@ -68,12 +68,12 @@ class Draws:
         start = np.uint64(key(seed, AUGMENTATION))
         self._state = mix_array(mix_array(updates.astype(np.uint64) ^ start) ^ slots.astype(np.uint64))
 
-    def integers(self, low: int, high: int) -> Indices:
-        """Return whole numbers in [low, high), one per sample."""
-        # The top 32 bits times the range; the bias is less than range ÷ 2³².
+    def below(self, limit: int) -> Indices:
+        """Return whole numbers in [0, limit), one per sample."""
+        # The top 32 bits times the limit; the bias is less than limit ÷ 2³².
         self._state = mix_array(self._state)
-        scaled = (self._state >> np.uint64(32)) * np.uint64(high - low)
-        drawn: Indices = (scaled >> np.uint64(32)).astype(np.int64) + low
+        scaled = (self._state >> np.uint64(32)) * np.uint64(limit)
+        drawn: Indices = (scaled >> np.uint64(32)).astype(np.int64)
         return drawn
 
     def floats(self) -> NDArray[np.float64]:

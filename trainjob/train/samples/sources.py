@@ -126,10 +126,7 @@ class DatasetSource:
         Without `draws` the seed is the sample's number, so a random Dataset is evaluated on the same values each time.
         """
         numbers: List[int] = indices.tolist()
-        if draws is None:
-            seeds = [key(HELD_OUT, index) >> 32 for index in numbers]
-        else:
-            seeds = draws.integers(0, 2**32).tolist()
+        seeds = [key(HELD_OUT, index) >> 32 for index in numbers] if draws is None else draws.below(2**32).tolist()
         seeded = SeededDataset(self.dataset)
         return collate([seeded[pair] for pair in zip(seeds, numbers)])
 

@@ -11,7 +11,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths
 from trainjob.lifecycle import resume as resuming
 from trainjob.machines import processes
-from trainjob.planning.engines import gives_same_bits
+from trainjob.planning.engines import ENGINES
 from trainjob.records import attempts, checkpoints, typed
 from trainjob.records.checkpoints import Checkpoint
 from trainjob.records.trace import TracePaths
@@ -118,7 +118,7 @@ def verify_resume(workbench: Workbench, job: InterruptedJob, plan: InterruptionP
         interruptions=interruptions,
         requested=plan.count,
         engine=request.plan.engine,
-        bitwise=other is None and gives_same_bits(request.plan.engine),
+        bitwise=other is None and ENGINES[request.plan.engine].same_bits,
         parameters=relative(parameters, others),
         same_bytes=ours.facts["files"] == theirs.facts["files"],
         same_samples=found.has_samples_of(expected),
