@@ -360,7 +360,8 @@ class Expander:
         if sign == "+":
             return unknown(*value.origins)
         # A command may print something, or nothing; and a branch may be taken, or not.
-        is_open = value.commands() or (self.variables.hides_undecided and name in self.variables.undecided)
+        may_be_set = self.variables.open_ended or name in self.variables.undecided
+        is_open = value.commands() or (self.variables.hides_undecided and may_be_set)
         if sign in "-=" and not value.known and is_open:
             return Value(HOLE, value.origins, (text_of_expansion(node),))
         missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))

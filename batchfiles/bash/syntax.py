@@ -20,8 +20,8 @@ class SyntaxFault(NamedTuple):
 
 def syntax_fault(script: bytes) -> SyntaxFault | None:
     """Return why bash can't read a script; None if it can. Raises process.CommandError where there is no bash."""
-    ended = process.run(["bash", "-n"], stdin=script, check=False, timeout_s=20)
-    if ended.code == 0:
+    ended = process.run(["bash", "-n", "/dev/stdin"], stdin=script, check=False, timeout_s=20)
+    if ended.code == 0 and "syntax error" not in ended.stderr:  # of [[ it says so, and ends with 0
         return _not_closed(script, ended.stderr)
     match = next(filter(None, map(_SAYS.search, ended.stderr.splitlines())), None)
     if match is None:

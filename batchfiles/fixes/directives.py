@@ -30,6 +30,10 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if directive.spelled.startswith("-"):
         return with_line(script, one.line, line.replace(directive.spelled, f"-{directive.spelled}", 1))
+    swapped = re.fullmatch(r"([\w-]+):([\w:-]+)", directive.spelled)
+    if swapped is not None and swapped[1] in OPTIONS:
+        right = line.replace(f"{directive.spelled}=", f"{swapped[1]}={swapped[2]}:", 1)
+        return with_line(script, one.line, right)
     refused = refusal(directive.spelled)
     if refused is not None and refused[1]:
         value = directive.spelled.removeprefix(refused[1]) if directive.spelled.startswith(refused[1]) else ""

@@ -184,6 +184,9 @@ def _once(script: BatchScript, one: Finding) -> str | None:
 _CPUS_OF_TASK = re.compile(r"(?<=\s)(?:--cpus-per-task[= ]|-c ?)\"?\$\{?SLURM_CPUS_PER_TASK\}?\"?\s")
 
 
+_NNODES = re.compile(r"(--(?:nnodes|num[-_]machines)[= ])\"?[0-9]+\"?(?=\s|$)")
+
+
 def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
     alone = script.request.nodes == 1  # then so is an mpirun that counts its ranks itself
@@ -201,6 +204,10 @@ def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
         number = re.compile(rf"({SRUN}[^|;&]*?\s)(?:--ntasks[= ]|-n ?)\S+\s")
         if each.srun is not None and "ntasks" in each.srun.options:
             lines[each.step.line - 1] = number.sub(r"\1", lines[each.step.line - 1], count=1)
+        stated_nodes = number_of(each.launcher, "nnodes", "num_machines")
+        if stated_nodes == request.tasks and stated_nodes != request.nodes:  # it counts launchers
+            for at in range(each.line - 1, min(each.line + 11, len(lines))):
+                lines[at] = _NNODES.sub(r"\1$SLURM_NNODES", lines[at])
     if request.cpus_per_task and request.tasks_per_node:  # the one task needs those of all
         option += f" --cpus-per-task=$(({request.tasks_per_node}*SLURM_CPUS_PER_TASK))"
         lines = [_CPUS_OF_TASK.sub("", line) if re.search(SRUN, line) else line for line in lines]

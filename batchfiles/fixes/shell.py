@@ -61,7 +61,8 @@ def _continued(script: BatchScript, one: Finding) -> str | None:
 
 def _command(script: BatchScript, one: Finding) -> str | None:
     if "no blank behind [" in one.text:
-        return replaced(r"(\[\[?)(?=[\"$]|-[a-z]\b)", r"\1 ")(script, one)
+        apart = re.compile(r"(\[\[?)(?=[\"$]|-[a-z]\b)(.*?)(?<! )(\s*\]\]?)(?=\s*(?:;|&&|\|\||$))")
+        return replaced(apart.pattern, lambda found: f"{found[1]} {found[2]} {found[3].lstrip()}")(script, one)
     if (name := re.match(r"\$\((\w+)\) runs a command", one.text)) is not None:
         return replaced(rf"\$\(\s*{name[1]}\s*\)", f"${{{name[1]}}}")(script, one)
     spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
@@ -167,7 +168,7 @@ def _set_e(script: BatchScript, _one: Finding) -> str | None:
 # They answer by their status, or their failure is nothing new: of a sweep, the other trainings go on.
 _ANSWERS = re.compile(
     r"e?grep|ps|pgrep|pidof|pkill|killall|kill|diff|cmp|expr|let|read|which|type|hash|ls|find|lsof|curl|wget|timeout|"
-    r"scancel|squeue|sacct|rm|rmdir|ray|deactivate|git|nvidia-smi|fuser|umount|fusermount"
+    r"scancel|squeue|sacct|rm|rmdir|ray|deactivate|git|nvidia-smi|fuser|umount|fusermount|ulimit"
 )
 
 
@@ -210,7 +211,8 @@ def _set_e_inside(script: BatchScript, one: Finding, launch: LaunchedProgram) ->
 
 def _exit_code(script: BatchScript, one: Finding) -> str | None:
     """Let the script end with the training's code: by set -e, or without what replaces the code."""
-    launch = launch_at(script, one)
+    around = (each.outermost for each in script.training if each.outermost.line == one.line)
+    launch = launch_at(script, one) or next(around, None)
     line = script.lines[one.line - 1]
     if "its shell ends with 0" in one.text:
         return None if launch is None else _set_e_inside(script, one, launch)
@@ -445,8 +447,12 @@ def _with_blanks(script: BatchScript, one: Finding) -> str | None:
     return replaced(pattern, apart)(script, one)
 
 
-def _with_gpus(match: re.Match[str]) -> str:
-    return f"{match[0]} --gpus=all" if match[1] else f"{match[0]} --nv"
+def _container_with_gpus(script: BatchScript, one: Finding) -> str | None:
+    is_amd = any(re.search(r"(?i)rocm|mi[0-9]{3}|miopen|\bhip_", line) for line in script.lines)
+    nvidia, apptainer = r"\b(?:docker|podman) run\b", r"\b(?:apptainer|singularity) (?:exec|run)\b"
+    return replaced(apptainer, rf"\g<0> {'--rocm' if is_amd else '--nv'}")(script, one) or (
+        None if is_amd else replaced(nvidia, r"\g<0> --gpus=all")(script, one)
+    )
 
 
 # The file as it was given to sbatch.
@@ -505,7 +511,7 @@ UNSAFE: dict[str, Edit] = {
     "mpirun-beyond-tasks": _slots,
     "sets-visible-devices": _unless_not_asked,
     "device-beyond-gpus": _unset,
-    "container-without-gpus": replaced(r"\b(docker|podman) run\b|\b(apptainer|singularity) (exec|run)\b", _with_gpus),
+    "container-without-gpus": _container_with_gpus,
     "conda-without-hook": replaced(
         r"^(\s*)(?=(?:conda|mamba|micromamba) activate\b)", r'\1eval "$(conda shell.bash hook)"\n\1'
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
+from batchfiles.bash.values import HOLE
 from batchfiles.fixes.lines import (
     behind_directives,
     behind_srun,
@@ -54,7 +55,7 @@ exit "$code"
 '"""
 _NAMES = ("code", "training", "asked", "pass_on_usr1")
 _RESUMES = re.compile(
-    r"(?im)^[^#\n]*(?<![a-z])(?:resum|restart|restor)"
+    r"(?im)^[^#\n]*(?<![a-z])(?<!max[_-])(?:resum|restart|restor)"
 )  # most programs that save do not begin from it
 _DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
@@ -69,6 +70,9 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
+    signal = script.header.value("signal") or "USR1"
+    if directive_named(script, "no-requeue") or not re.search(r"(?i)(?:^|:|SIG)(?:USR1|10)(?:@|$)", signal):
+        return None  # the author's own signal may be that for which the training saves
     deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) else None
     if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
         return None
@@ -86,7 +90,7 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     if deaf is not None:
         lines.insert(first - 1, _PASSES_ON)
     at, added = behind_directives(script) - 1, []
-    before = re.search(r"@[0-9]+$", script.header.value("signal") or "")
+    before = re.search(r"@[0-9]+$", signal)
     for name, usual in _DIRECTIVES.items():
         option = usual.replace("@120", before[0]) if before is not None else usual
         stated = directive_named(script, name)
@@ -99,8 +103,10 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
 
 
 def _never_hears(script: BatchScript, launch: LaunchedProgram) -> bool:
-    """Return whether no process below the one that is started is the training: a daemon starts it, or another node."""
+    """Return whether no process below the one that is started is the training, or several are, one after the other."""
     mpi, container = launch.layer("mpirun"), launch.layer("container")
+    if launch.name == "wandb" and not re.search(r"--count[= ]1(?![0-9])", launch.command.text):
+        return True  # an agent that starts the next run where one ends
     if (mpi is not None and mpi.program == "horovodrun") or (container is not None and container.program in _DAEMONS):
         return True
     is_eval = script.lines[launch.line - 1].lstrip().startswith("eval ")
@@ -120,12 +126,9 @@ def _has_deaf_parent(launch: LaunchedProgram) -> bool:
     ):
         return False
     step = launch.step
-    return (
-        launch.launcher is not None
-        or (step.layer("container") is not None and not step.is_python)
-        or step.name.endswith((".sh", ".bash"))
-        or any(word.text.rpartition("/")[2] in SHELLS for word in step.program[:1])
-    )
+    is_shell = step.name in SHELLS or step.name.endswith((".sh", ".bash"))
+    unknown = not step.is_python and (step.layer("container") is not None or HOLE in step.name)
+    return launch.launcher is not None or is_shell or unknown or (launch.srun is not None and _has_parent(step))
 
 
 def _start_of_deaf(script: BatchScript, launch: LaunchedProgram) -> int | None:
@@ -202,8 +205,9 @@ _BECOMES_ITS_PROGRAM = ("env", "exec", "nohup", "numactl", "taskset", "nice", "i
 
 def _has_parent(launch: LaunchedProgram) -> bool:
     """Return whether a program in front stays the training's parent, as `time` and `uv run` do."""
-    own = ("python", "old-launcher", *_BECOMES_ITS_PROGRAM, *launchers.NAMES)
-    return any(layer.name not in own for layer in launch.layers)
+    own = ("python", "old-launcher", "srun", "mpirun", *_BECOMES_ITS_PROGRAM, *launchers.NAMES)
+    in_step = ("container",) if launch.srun is not None else ()  # it passes signals on
+    return any(layer.name not in (*own, *in_step) for layer in launch.layers)
 
 
 def _in_background(last: str) -> str:

@@ -303,3 +303,9 @@ def test_a_bare_wait_hears_of_each_that_was_started(tmp_path: Path, pipe: str) -
     for number in range(3):
         (tmp_path / f"train-{number}.sh").write_text(f"exit {number % 2 * 7}\n")
     ran(["bash", "job"], folder=tmp_path, code=7)
+
+
+def test_a_test_that_bash_can_not_read_is_a_fault_though_bash_ends_with_0() -> None:
+    fault = syntax_fault(b'x=1\nif [[ $x == *" "*]]; then echo; fi\n')
+    assert fault is not None
+    assert fault.line == 2

@@ -229,7 +229,7 @@ def test_a_word_in_a_line_that_continues_the_faults_is_mended() -> None:
 
 def test_a_monitor_beside_the_training_is_not_what_the_recipe_waits_for() -> None:
     start = "python monitor.py --interval 5 &\nMONITOR=$!\npython train.py\nkill $MONITOR || true\necho done\n"
-    after = mend(FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=B:TERM@60") + start).after
+    after = mend(FIRST.format(nodes=1, tasks=1, more="#SBATCH --signal=B:USR1@60") + start).after
     assert "time-limit-unhandled" not in codes(after)
     assert not errors(after)
     assert b"python train.py &\ntraining=$!" in after
@@ -771,7 +771,7 @@ def test_a_shebang_keeps_its_options_and_has_one_line() -> None:
     ("start", "line"),
     [
         ("python train.py;", "python train.py &"),
-        ("wandb agent a/b/c", 'pkill -USR1 -P "$training"'),
+        ("wandb agent --count 1 a/b/c", 'pkill -USR1 -P "$training"'),
         ('RUN="mpirun -n 4 python train.py"\neval "$RUN"', ""),
     ],
 )
@@ -973,3 +973,50 @@ def test_directives_that_are_misspelt_alike_are_mended_together() -> None:
     text = "#!/bin/bash\n# SBATCH --time=1:00:00\n# SBATCH --gres=gpu:[0-7]\n#  SBATCH is read by sbatch\npython train.py\n"
     head = "#!/bin/bash\n#SBATCH --time=1:00:00\n#SBATCH --gres=gpu:8\n#  SBATCH is read"
     assert mend(text, unsafe=False).after.decode().startswith(head)
+
+
+def test_blanks_are_put_on_both_sides_of_a_test() -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + 'x=1\nif [[$x == *" "*]]; then echo; fi\npython train.py\n'
+    assert b'if [[ $x == *" "* ]]; then' in mend(text, unsafe=False).after
+
+
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        ("#SBATCH --signal=B:SIGTERM@120", "python train.py"),
+        ("#SBATCH --no-requeue", "python train.py"),
+        ("", "wandb agent --count 3 me/project/abc"),
+    ],
+)
+def test_the_authors_own_signal_no_requeue_and_agents_get_no_recipe(more: str, start: str) -> None:
+    assert b"trap" not in mend(FIRST.format(nodes=1, tasks=1, more=more) + start + "\n").after
+
+
+@pytest.mark.parametrize(("more", "times"), [("--max-restarts=3", 1), ("--resume", 20)])
+def test_a_launchers_restarts_are_no_resuming(more: str, times: int) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + f"torchrun --nproc-per-node=4 {more} train.py\n"
+    assert f"-ge {times} ]".encode() in mend(text).after
+
+
+@pytest.mark.parametrize("start", ["uv run python train.py", "$(realpath run.sh)", "singularity exec --nv a.sif ./go"])
+def test_a_task_that_may_be_no_rank_passes_the_signal_on(start: str) -> None:
+    text = FIRST.format(nodes=1, tasks=2, more="") + f"srun -K1 {start}\ndate\n"
+    after = mend(text).after.decode()
+    assert f'srun -K1 sh -c "$pass_on_usr1" - {start} &\n' in after
+    assert "exit-code-lost" not in codes(after.encode())
+
+
+def test_a_directive_with_its_signs_changed_over_is_put_right() -> None:
+    assert b"#SBATCH --gres=gpu:4\n" in mend("#!/bin/bash\n#SBATCH --gres:gpu=4\npython train.py\n", unsafe=False).after
+
+
+def test_one_launcher_a_node_counts_nodes() -> None:
+    start = "srun -K1 torchrun --nnodes 4 --nproc-per-node 2 --rdzv-backend=c10d --rdzv-endpoint=$A:$B t.py\n"
+    text = FIRST.format(nodes=2, tasks=2, more="") + "A=$(cat a)\nB=$(cat b)\n" + start
+    assert "torchrun --nnodes $SLURM_NNODES --nproc-per-node 2" in mend(text, unsafe=False).after.decode()
+
+
+@pytest.mark.parametrize(("more", "option"), [("module load rocm", "--rocm"), ("module load cuda", "--nv")])
+def test_a_container_gets_the_makers_gpus(more: str, option: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + f"{more}\napptainer exec a.sif python train.py\n"
+    assert f"apptainer exec {option} a.sif" in mend(text).after.decode()
