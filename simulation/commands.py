@@ -278,7 +278,7 @@ def _tokens(world: World) -> Callable[[int], str]:
     return lambda size: stream.randbytes(size).hex()
 
 
-def _copy_shell_library(target: Path, _like: Path | None = None) -> None:
+def _copy_shell_library(target: Path) -> None:
     """Copy what job scripts source: the ranks of this world need no runtime."""
     for below in (target, target / "launch", target / "launch/shell"):
         below.mkdir(mode=0o755)

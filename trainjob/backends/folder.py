@@ -45,16 +45,11 @@ class FolderError(UserError):
 
 @only_owner_writes()
 def create(
-    target: Path,
-    rendered: Rendered,
-    project: Project | None,
-    selection: Selection | None,
-    share: str = "none",
-    like: Path | None = None,
+    target: Path, rendered: Rendered, project: Project | None, selection: Selection | None, share: str = "none"
 ) -> RunPaths:
     """Return the new run directory `target`, filled under another name and then moved into place.
 
-    `share` is the cluster file's: who else may read it. What run directory `like` has of the same runtime is linked.
+    `share` is the cluster file's: who else may read it.
 
     Raises FolderError (not writable, disk full, name taken) and leaves nothing behind.
     """
@@ -68,7 +63,7 @@ def create(
             folder.mkdir()
         # Slurm would create it with the modes of the user's umask.
         paths.scheduler_log.touch()
-        _copy_runtime(paths.code / "trainjob", like and RunPaths(like).code / "trainjob")
+        _copy_runtime(paths.code / "trainjob")
         if project is not None and selection is not None:
             projects.copy(project, selection, paths.project)
         write_rendered(paths, rendered)
@@ -130,55 +125,35 @@ def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
         write_atomically(paths.folder / name, file.content, file.mode)
 
 
-def _copy_runtime(target: Path, like: Path | None = None) -> None:
+def _copy_runtime(target: Path) -> None:
     target.mkdir()
-    _copy_module(package.folder() / "__init__.py", target, like, compiled=True)
+    _copy_module(package.folder() / "__init__.py", target, compiled=True)
     for name in package.RUNTIME_PACKAGES:
         # Compiled are what the launcher of every rank imports. A task imports torch, which takes much longer.
-        compiled = name in ("contract", "records", "launch")
-        _copy_package(package.folder() / name, target / name, like and like / name, compiled=compiled)
+        _copy_package(package.folder() / name, target / name, compiled=name in ("contract", "records", "launch"))
 
 
-def _copy_package(source: Path, target: Path, like: Path | None, *, compiled: bool) -> None:
+def _copy_package(source: Path, target: Path, *, compiled: bool) -> None:
     # shutil.copytree would merge the errors into one that no longer says "disk full".
     target.mkdir()
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         if entry.is_dir() and entry.name != "__pycache__":
-            _copy_package(Path(entry), target / entry.name, like and like / entry.name, compiled=compiled)
+            _copy_package(Path(entry), target / entry.name, compiled=compiled)
         elif entry.is_file():
-            _copy_module(Path(entry), target, like, compiled=compiled)
+            _copy_module(Path(entry), target, compiled=compiled)
 
 
-def _copy_module(source: Path, target: Path, like: Path | None, *, compiled: bool) -> None:
-    """Put a file of the runtime into `target`, with its bytecode: other names of the same in `like`, else copies."""
-    name, status = source.name, source.lstat()
-    is_linked = like is not None and _link(f"{like}/{name}", f"{target}/{name}", (status.st_mtime_ns, status.st_size))
-    if not is_linked:
-        projects.copy_file(source, target / name)
-        if stat.S_ISREG(status.st_mode):
-            (target / name).chmod(status.st_mode & 0o555)  # nobody edits what other runs have, too
-    if not compiled or source.suffix != ".py" or sys.implementation.cache_tag is None:
-        return
-    (target / "__pycache__").mkdir(exist_ok=True)
-    name = f"__pycache__/{os.path.basename(cache_from_source(name, optimization=''))}"
-    if not is_linked or not _link(f"{like}/{name}", f"{target}/{name}"):
-        content = _bytecode(source)
-        if content is not None:
-            (target / name).write_bytes(content)
+def _copy_module(source: Path, target: Path, *, compiled: bool) -> None:
+    """Copy a file of the runtime into `target`, with its bytecode.
 
-
-def _link(theirs: str, ours: str, facts: tuple[int, int] | None = None) -> bool:
-    """Return whether `ours` is now another name of the file `theirs`, of this time and size, which only we can write.
-
-    A run takes some three hundred files of ours, and to make one takes twenty times as long as to name it.
+    Linking it from another run would save a third of the time, and let that run's folder decide what runs in this one.
     """
-    with contextlib.suppress(OSError):
-        found = os.lstat(theirs)
-        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-        if is_ours and facts in (None, (found.st_mtime_ns, found.st_size)):
-            os.link(theirs, ours)
-            return True
-    return False
+    projects.copy_file(source, target / source.name)
+    content = _bytecode(source) if compiled and source.suffix == ".py" else None
+    if content is not None:
+        kept = Path(cache_from_source(target / source.name, optimization=""))
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(content)
 
 
 def _bytecode(module: Path) -> bytes | None:
@@ -187,7 +162,7 @@ def _bytecode(module: Path) -> bytes | None:
     Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from:
     the first sixteen bytes say so. Without it a rank compiles the module, so nothing here is an error.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, NotImplementedError):
         status = module.stat()
         begins = MAGIC_NUMBER + struct.pack("<3I", 0, int(status.st_mtime) & _32_BITS, status.st_size & _32_BITS)
         kept = Path(cache_from_source(module, optimization=""))

@@ -114,12 +114,11 @@ def submit(handover: Handover, *, again: bool = False) -> RunPaths:
     files = {**handover.rendered.files, paths.submission.name: File(submission.to_json(paths), 0o644)}
     if inside is not None:  # its first attempt need not ask again
         files[paths.allocation.name] = File(f"{inside.shown}\n".encode(), 0o600)
-    like = next((one.folder for one in index.newest(1)), None)
     rendered = handover.rendered._replace(files=files)
     _begin(
         paths,
         submission,
-        lambda: folder.create(paths.folder, rendered, handover.project, handover.selection, handover.share, like),
+        lambda: folder.create(paths.folder, rendered, handover.project, handover.selection, handover.share),
         charge=handover.charge,
         is_listed=handover.is_listed,
     )

@@ -68,22 +68,6 @@ def test_bytecode_that_python_would_not_read_is_made_anew_or_left_out(
     assert not is_stale or made.read_bytes().startswith(MAGIC_NUMBER)
 
 
-def test_what_another_run_has_of_the_same_runtime_is_linked_and_nobody_writes_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    first = create(tmp_path / "first", RENDERED, None, None).code / "trainjob"
-    os.utime(first / "contract/clock.py", (0, 0))  # of another release
-    (first / "contract/paths.py").chmod(0o666)  # anybody can have put something into it
-    second = create(tmp_path / "second", RENDERED, None, None, like=tmp_path / "first").code / "trainjob"
-    assert everything_below(second) == everything_below(first)
-    files = [name for name in everything_below(second) if (second / name).is_file()]
-    copied = {name for name in files if not (second / name).samefile(first / name)}
-    bytecode = {f"contract/{cache_from_source(name)}" for name in ("clock.py", "paths.py")}
-    assert copied == {"contract/clock.py", "contract/paths.py"} | bytecode
-    assert not any((second / name).stat().st_mode & 0o222 for name in files if name.endswith((".py", ".sh")))
-
-
 def test_an_empty_folder_can_be_taken(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     assert create(tmp_path / "run", RENDERED, None, None).job.is_file()
