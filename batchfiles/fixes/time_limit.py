@@ -11,6 +11,7 @@ from batchfiles.fixes.lines import (
     behind_srun,
     directive_named,
     names_are_free,
+    replaced,
     spliced,
     stands_alone,
 )
@@ -172,6 +173,12 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
     lines = list(script.lines)
     lines[at] = lines[at].replace(stated, f"B:{stated}", 1)
     return "\n".join(lines)
+
+
+def to_steps(script: BatchScript, one: Finding) -> str | None:
+    """Return the text with the recipe; with --signal=… for the steps alone, if the author's own signal has to stay."""
+    in_steps = script.living and all(launch.srun is not None for launch in script.living)
+    return with_recipe(script, one) or (replaced(r"(--signal[= ])B:", r"\1")(script, one) if in_steps else None)
 
 
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
