@@ -185,7 +185,7 @@ def _only_one(script: BatchScript) -> LaunchedProgram | None:
     """Return the training, if it is the only one, and the file itself has no variable of the recipe's names."""
     if not names_are_free(script, *_NAMES):
         return None
-    every = script.living
+    every = script.living or script.work
     living = [launch for launch in every if not launch.is_beside] or every
     outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
@@ -218,8 +218,8 @@ def _has_parent(launch: LaunchedProgram) -> bool:
 
 
 def _in_background(last: str) -> str:
-    """Return the last line of a command with & behind it, without a semicolon or a backslash in front of that."""
-    return re.sub(r"[\s;]*\\?\s*$", "", last, count=1) + " &"
+    """Return the last line of a command with & behind it, and before a comment, without a semicolon or a backslash."""
+    return re.sub(r"[\s;]*\\?\s*(\s#[^'\"]*)?$", r" &\1", last, count=1)
 
 
 # The job's id of one element is that of the whole array, and would mean all of them.
