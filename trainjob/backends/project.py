@@ -14,7 +14,6 @@ from typing import NamedTuple
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import home, with_home
 from trainjob.contract.programs.secret_names import is_code, is_secret_file
-from trainjob.contract.programs.secrets_in_shell import holds_written_secret, secrets_in
 from trainjob.machines import process
 from trainjob.machines.process import Completed
 
@@ -65,6 +64,8 @@ class Project(NamedTuple):
             return f"larger than {DATA_FILE_MB} MB, so it is not kept"
         if answer.code != 0:
             return None
+        from trainjob.contract.programs.secrets_in_shell import secrets_in  # compiles twenty patterns
+
         # A line that was removed may show one that the file no longer has. All but source code is read, as written in
         # shell: a hunk need not hold the first line, by which a script without a suffix is known.
         return "".join(
@@ -120,6 +121,8 @@ class Project(NamedTuple):
         path = self.top / name
         if is_code(name) or path.is_symlink() or not path.is_file() or path.stat().st_size > DATA_FILE_MB * _MB:
             return False
+        from trainjob.contract.programs.secrets_in_shell import holds_written_secret
+
         return holds_written_secret(path)
 
     def reason_to_leave_out(self, name: str) -> str | None:

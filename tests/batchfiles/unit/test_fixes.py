@@ -161,10 +161,16 @@ def test_only_chosen_codes_are_mended() -> None:
 # Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
 # program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
 ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 3)]
+# Or the tasks of a step, devices and nodes, a file written too early.
+ONLY_THE_AUTHOR += [
+    ("step-beyond-job", 0),
+    ("rank-expanded-early", 0),
+    *(("step-waits", at) for at in range(3)),
+]
 ONLY_THE_AUTHOR += [
     ("directive-refused", 0),
-    ("job-never-ends", 1),
-    ("nodes-disagree", 2),
+    ("job-never-ends", 2),
+    *(("nodes-disagree", at) for at in (0, 3, 6)),
     ("time-too-short", 0),
     ("time-too-short", 1),
 ]

@@ -18,6 +18,7 @@ _NEVER = {
     "importlib.metadata",
     "logging",
     "concurrent.futures",
+    "trainjob.contract.programs.secrets_in_shell",
 }
 
 
