@@ -1026,3 +1026,20 @@ def test_one_launcher_a_node_counts_nodes() -> None:
 def test_a_container_gets_the_makers_gpus(more: str, option: str) -> None:
     text = FIRST.format(nodes=1, tasks=1, more="") + f"{more}\napptainer exec a.sif python train.py\n"
     assert f"apptainer exec {option} a.sif" in mend(text).after.decode()
+
+
+def test_the_authors_own_signal_goes_to_the_steps() -> None:
+    text = FIRST.format(nodes=2, tasks=4, more="#SBATCH --signal=B:TERM@60") + "srun -K1 python train.py\n"
+    assert b"#SBATCH --signal=TERM@60\n" in mend(text).after
+    assert "signal-kills-batch" in codes(text.encode()) - codes(mend(text).after)
+
+
+@pytest.mark.parametrize(
+    "start", ["bash scripts/run.sh", "srun -K1 bash run.sh # the whole", "apptainer exec --nv a.sif bash r.sh"]
+)
+def test_a_script_that_may_train_hears_of_the_limit(start: str) -> None:
+    after = mend(FIRST.format(nodes=1, tasks=1, more="") + start + "\n").after.decode()
+    srun, _, comment = start.partition("# ")
+    first, _, program = srun.strip().rpartition("-K1 ")
+    behind = f" & # {comment}" if comment else " &"
+    assert f'\n{first}{"-K1 " if first else ""}sh -c "$pass_on_usr1" - {program}{behind}\n' in after
