@@ -228,9 +228,13 @@ class MultiConv:
         self._settings: Dict[str, Any] = {}
 
     availableMemoryProportions = _recorded("available memory proportion", float)
-    planType = _recorded("plan type", MultiConvPlanType)
     perConvReservedTiles = _recorded("reserved tiles", int)
     cycleBackOff = _recorded("cycle back off", float)
+
+    def planType(self, value: MultiConvPlanType) -> MultiConv:
+        """Record whether convolutions run at the same time."""
+        assert isinstance(value, MultiConvPlanType), "Invalid plan type!"  # noqa: S101 - poptorch's own
+        return self._set("plan type", value, MultiConvPlanType)
 
     def partialsTypes(self, value: object) -> MultiConv:
         """Record the types of partial results."""

@@ -78,6 +78,8 @@ def begun(cluster: Site, job: str, *words: str, seconds: str = "600") -> str:
 def test_a_run_is_a_step_and_every_command_knows_it(cluster: Site, held: str) -> None:
     run = begun(cluster, held, *FOUR[2:])
     assert len(steps(cluster, run)) == 2
+    seen = RunPaths(cluster.runs / run).allocation
+    assert seen.read_text().startswith(f"JobId={held} ")
     shown = cluster.json("status", run)
     assert (shown["state"], shown["scheduler"]["job_id"]) == ("RUNNING", held)
     assert all(f"rank {rank} of 4 in {held}" in logs(cluster, run) for rank in range(4))
@@ -93,6 +95,7 @@ def test_a_run_is_a_step_and_every_command_knows_it(cluster: Site, held: str) ->
 
     # The same allocation takes it once more, and then others.
     assert cluster.trainjob("resume", run).code == 0
+    assert not seen.exists()  # hours may have passed
     until(lambda: logs(cluster, run).count(f"in {held}") == 8, "the second attempt")
     assert cluster.trainjob("cancel", run).code == 0
     again = cluster.trainjob("submit", *FOUR, "--in", held, "--follow", "--", sys.executable, "go.py", "0")

@@ -66,7 +66,7 @@ def test_a_kill_leaves_nothing_and_the_run_resumes(here: Here, killed: str) -> N
     if killed == "launcher":
         assert "SIGKILL ended the process that supervised the ranks" in here.run("status", run.id).stdout
     if killed in ("guard", "launcher", "both launchers"):
-        named = "KILL has ended the launcher (python -m trainjob.launch) before any rank failed"
+        named = "KILL may have ended the launcher (python -m trainjob.launch)"
         assert named in here.run("status", run.id).stdout
         assert named in here.run("report", run.id).stdout
     if killed != "both launchers":

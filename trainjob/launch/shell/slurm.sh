@@ -80,7 +80,7 @@ begin_run() {
   meet_on_first_node
   if is_group; then prepare_mpirun; fi
   # Neither this nor the next starts a process. `read` fails at the end of a file, and has read it all the same.
-  IFS= read -r -d '' TRAINJOB_ON_EACH_NODE <"$TRAINJOB_SUBMITTED_IN/$TRAINJOB_SHELL/on_each_node.sh" || true
+  IFS= read -r -d '' TRAINJOB_ON_EACH_NODE <"$TRAINJOB_SUBMITTED_IN/$TRAINJOB_SHELL/on_each_node.sh" || [[ -n "${TRAINJOB_ON_EACH_NODE:-}" ]]
   # Found before the job sets a PATH of its own.
   hash srun 2>/dev/null || true
   TRAINJOB_SRUN=${BASH_CMDS[srun]:-srun}

@@ -43,7 +43,7 @@ def _nameless() -> IO[bytes]:
     try:
         folder = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - it has no name there
         return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_EXCL, 0o600), "w+b")
-    except OSError:
+    except (OSError, AttributeError):  # Python has the flag only where it was built with a C library that has it
         import tempfile  # takes a while to load
 
         return tempfile.TemporaryFile()
