@@ -21,6 +21,8 @@ _FROM_OUTSIDE = re.compile(
     r"CUDA\w*|ROCR?_\w+|HIP_\w+|CONDA\w*|VIRTUAL_ENV|MODULE\w*|EBROOT\w*|XDG_\w+|OPTARG|"
     r"OPTIND|REPLY|PIPESTATUS|FUNCNAME|GROUPS|OSTYPE|_"
 )
+# Set by srun, and not in the batch shell (asked, Slurm 22.05).
+_OF_STEPS = re.compile("SLURM_(?:LAUNCH_NODE_IPADDR|STEP_(?:NODELIST|NUM_NODES|NUM_TASKS|TASKS_PER_NODE))")
 _MOST_DEPTH = 60
 # Elements of arrays that are looked at in one file: each statement could double them.
 _MOST_SPREAD = 200_000
@@ -89,7 +91,8 @@ class Variables:
             return Value(value.text, value.origins | {name}, value.holes) if name.startswith("SLURM") else value
         if name in self.arrays:
             return self.arrays[name][0].value if self.arrays[name] else Value()
-        if _FROM_OUTSIDE.fullmatch(name) or name.isdigit() or not name.isidentifier():
+        is_missing = not self.in_step and _OF_STEPS.fullmatch(name)
+        if (_FROM_OUTSIDE.fullmatch(name) and not is_missing) or name.isdigit() or not name.isidentifier():
             return unknown(name)
         return unknown(name, f"{'kept back' if name in self.kept_back else 'unset'} {name}")
 

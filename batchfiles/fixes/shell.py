@@ -51,18 +51,9 @@ def _shebang(script: BatchScript, _one: Finding) -> str | None:
     return with_line(script, 1, first)
 
 
-def _elements(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"=\(\s*\"(\$[^\"]*(?:\"[^\"]*\"[^\"]*)*)\"\s*\)", r"=(\1)")(script, one)
-
-
-def _continued(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"\\[ \t]+(?:#.*)?$", r"\\")(script, one)
-
-
 def _command(script: BatchScript, one: Finding) -> str | None:
     if "no blank behind [" in one.text:
-        apart = re.compile(r"(\[\[?)(?=[\"$]|-[a-z]\b)(.*?)(?<! )(\s*\]\]?)(?=\s*(?:;|&&|\|\||$))")
-        return replaced(apart.pattern, lambda found: f"{found[1]} {found[2]} {found[3].lstrip()}")(script, one)
+        return replaced(r"(\[\[?)(?=[\"$]|-[a-z]\b)(.*?)\s*(\]\]?)(?=\s*(?:[;#]|&&|\|\||$))", r"\1 \2 \3")(script, one)
     if (name := re.match(r"\$\((\w+)\) runs a command", one.text)) is not None:
         return replaced(rf"\$\(\s*{name[1]}\s*\)", f"${{{name[1]}}}")(script, one)
     spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
@@ -429,10 +420,6 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
 
 
-def _on_each_node(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ")(script, one)
-
-
 def _ended_above(script: BatchScript, one: Finding) -> str | None:
     above = script.lines[one.line - 2]
     return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
@@ -484,6 +471,9 @@ def _until_ray_answers(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}")(script, one)
 
 
+_ON_EACH_NODE = r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 "
+
+
 SAFE: dict[str, Edit] = {
     "argument-swallowed": _ended_above,
     "test-always-true": _with_blanks,
@@ -495,13 +485,13 @@ SAFE: dict[str, Edit] = {
     ),
     "hostfile-name-shared": _own_hostfile,
     "option-before-script": _behind_script,
-    "array-quoted": _elements,
-    "broken-continuation": _continued,
+    "array-quoted": replaced(r"=\(\s*\"(\$[^\"]*(?:\"[^\"]*\"[^\"]*)*)\"\s*\)", r"=(\1)"),
+    "broken-continuation": replaced(r"\\[ \t]+(?:#.*)?$", r"\\"),
     "command-not-found": _command,
     "unset-variable": _variable,
     "wait-interrupted": _waited,
     "nothing-waits": lambda script, _one: "\n".join([*script.lines, 'wait "$!"', ""]),
-    "temp-dir-on-first-node-only": _on_each_node,
+    "temp-dir-on-first-node-only": replaced(r"^(\s*)(?=mkdir\b)", _ON_EACH_NODE),
 }
 UNSAFE: dict[str, Edit] = {
     "sbatch-of-a-program": replaced(r"\bsbatch(?=\s)", "srun"),
@@ -518,8 +508,7 @@ UNSAFE: dict[str, Edit] = {
     "nccl-slow-path": _unless_explained,
     "debug-left-on": _unless_explained,
     "workdir-on-first-node-only": replaced(
-        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
-        r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",
+        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", _ON_EACH_NODE
     ),
     "ray-sleep-ready": _until_ray_answers,
     "no-srun": _with_srun,

@@ -11,6 +11,7 @@ from batchfiles.fixes.lines import (
     behind_srun,
     directive_named,
     names_are_free,
+    replaced,
     spliced,
     stands_alone,
 )
@@ -174,11 +175,17 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
     return "\n".join(lines)
 
 
+def to_steps(script: BatchScript, one: Finding) -> str | None:
+    """Return the text with the recipe; with --signal=… for the steps alone, if the author's own signal has to stay."""
+    in_steps = script.living and all(launch.srun is not None for launch in script.living)
+    return with_recipe(script, one) or (replaced(r"(--signal[= ])B:", r"\1")(script, one) if in_steps else None)
+
+
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
     """Return the training, if it is the only one, and the file itself has no variable of the recipe's names."""
     if not names_are_free(script, *_NAMES):
         return None
-    every = script.living
+    every = script.living or script.work
     living = [launch for launch in every if not launch.is_beside] or every
     outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
@@ -211,8 +218,8 @@ def _has_parent(launch: LaunchedProgram) -> bool:
 
 
 def _in_background(last: str) -> str:
-    """Return the last line of a command with & behind it, without a semicolon or a backslash in front of that."""
-    return re.sub(r"[\s;]*\\?\s*$", "", last, count=1) + " &"
+    """Return the last line of a command with & behind it, and before a comment, without a semicolon or a backslash."""
+    return re.sub(r"[\s;]*\\?\s*(\s#[^'\"]*)?$", r" &\1", last, count=1)
 
 
 # The job's id of one element is that of the whole array, and would mean all of them.
