@@ -334,7 +334,6 @@ def laws(sources: Sequence[Source]) -> list[Law]:
                 "batchfiles/commands/rehearse.py": "looks whether a file that the user names has directives",
                 "batchfiles/commands/trust.py": "reads batch files that others wrote, and notes which may run",
                 "batchfiles/slurm/script.py": "reads batch files that others wrote",
-                "batchfiles/rules/ending.py": "reads the program that a batch file starts",
                 "batchfiles/commands/settings.py": "reads the settings of doctor in a project",
                 "batchfiles/rehearsal/proof.py": "compares files that programs of a rehearsal wrote",
                 "trainjob/check/script_problems.py": "reads the user's script",

@@ -90,7 +90,7 @@ class Account:
         self.set_apart(IN_DECIDED, words)
         if words:
             names = [word.text.partition("=")[0] for word in words if word.text.startswith("-")]
-            shown = " ".join([program, *(names or [words[0].source])])
+            shown = " ".join([program, *(dict.fromkeys(names) or [words[0].source])])
             self.note(Where.TRAINJOB, line, shown, what)
 
     @property

@@ -64,8 +64,8 @@ def run_of(
     else:
         words = _own_words(launch, account)
         inner = _around(script, launch, account)
-    ends = " || exit" if "e" in launch.outermost.command.options else ""  # as the file does, where it can't move
-    inner = "".join(f"{line}\n" for line in [*(f"{one}{ends}" for one in place.move_of_command), *set_there]) + inner
+    moves = place.move_of_command(ends="e" in launch.outermost.command.options)
+    inner = "".join(f"{line}\n" for line in [*moves, *set_there]) + inner
     words = _program_alone(words)
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
@@ -208,7 +208,6 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
 
 # A relative path from which a program resumes.
 _RESUMES = re.compile(r"(?i)(?<!\S)(--?[\w.-]*(?:resume|restore|load|ckpt|checkpoint)[\w.-]*)[= ](?![/~-])(\S*[/.]\S*)")
-_UPWARDS = re.compile(r"(?:\A|=)(\.\./[^\s,:]*)")
 _STARTED_BY_US = ("srun", "container")
 _FILTERS = ("tee", "cat", "ts", "grep", "sed", "awk", "tail", "head", "tr", "sort")
 
@@ -224,8 +223,8 @@ def note_left_out(
     for name, path in _RESUMES.findall(" ".join(word.text for word in launch.program)):
         what = "each run has a copy of the project of its own, and finds there what its own attempts have left"
         account.note(Where.LOST, training.line, f"{name} {path}", what)
-    for path in (path for word in launch.program for path in _UPWARDS.findall(word.text) if place.is_outside(path)):
-        account.note(Where.LOST, training.line, path, "it is outside of the project: no copy has it")
+    for word in launch.program:
+        place.note_outside(word.text, training.line, training.span[0], account)
     own = ("command_substitution", "process_substitution")  # what these pipe and write is theirs
     for node in nodes_of(parse(training.text), "pipeline", outside=own):
         for one in node.named_children[1:]:
@@ -417,7 +416,8 @@ def _refuse(script: BatchScript, launch: LaunchedProgram, word: Word) -> None:
     where = f"{script.path}:{launch.line}: "
     # Inside `bash -c "…"` only the file's own lines still show what a piece was.
     texts = script.lines if HOLE in word.source else (word.source, *word.value.sources)
-    if _is_argument(word.value) or any(takes_arguments(text) and not text.lstrip().startswith("#") for text in texts):
+    read = (re.sub(r"\$\{[1-9]:?-[^}]*\}|\A\s*#.*", "", text) for text in texts)  # without those that have a default
+    if _is_argument(word.value) or any(map(takes_arguments, read)):
         raise AdoptionError(
             f"{where}{word.source.replace(HOLE, '…')} is an argument of the file",
             f"give its arguments as for sbatch: trainjob adopt {script.path} -o DIR -- ARGUMENT…",

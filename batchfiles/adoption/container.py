@@ -54,6 +54,8 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         account.note(Where.LOST, launch.line, f"{runtime} {image}"[:60], what)
         for mount in mounts:
             account.note(Where.LOST, launch.line, mount, "a mount of that container")
+        for words in others:
+            account.note(Where.LOST, launch.line, " ".join(words), "an option of that container")
         return
     for mount in [mount for mount in mounts if _is_open(mount)]:
         mounts.remove(mount)

@@ -244,7 +244,7 @@ class _Statements:
         """Yield the statement of a node; of a chain that only sets, each part."""
         if node.type == "list" and _only_sets(node):
             yield from self._chain(node)
-        elif not (node.type == "comment" or self._is_leading(node)):
+        elif text_of(node).strip(" \\\n") and not (node.type == "comment" or self._is_leading(node)):
             yield self.part(node)
 
     def _is_leading(self, node: Node) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from batchfiles.adoption.account import Account, Where
 from batchfiles.adoption.parts import Parts, Role
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word, text_of_expansion
@@ -49,15 +50,26 @@ class PathOrigin:
         """The folder, relative to `base`, in which the file starts its training."""
         return next(reversed(self.moves.values()), "") or "."
 
-    def is_outside(self, path: str) -> bool:
-        """Return whether a path leads out of the project, from where the training starts; no absolute one does."""
-        inside = os.path.normpath(os.path.join(self.training_folder, path))
+    def is_outside(self, path: str, at: int) -> bool:
+        """Return whether a path leads out of the project, from where the file is at this byte; no absolute one does."""
+        inside = os.path.normpath(os.path.join(self._folder_at(at), path))
         return not _is_on_node(inside) and inside.split("/").count("..") > self.depth
 
-    @property
-    def move_of_command(self) -> list[str]:
-        """The move that leads to where the file starts its training; none if that is where ranks start."""
-        return [] if self.training_folder == "." else [self.move(self.training_folder)]
+    def _folder_at(self, at: int) -> str:
+        return next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), "") or "."
+
+    def note_outside(self, text: str, line: int, at: int, account: Account) -> None:
+        """Say which paths of a text at this byte of the file are outside of its project."""
+        for path in (path for path in _UPWARDS.findall(text) if self.is_outside(path, at)):
+            account.note(Where.LOST, line, path, "it is outside of the project: no copy has it")
+
+    def move_of_command(self, *, ends: bool) -> list[str]:
+        """Return the move that leads to where the file starts its training; none if that is where ranks start.
+
+        `ends`: the file ends where it can't move. What was to run on a node's disk never runs in the project.
+        """
+        inside = self.training_folder
+        return [] if inside == "." else [self.move(inside) + (" || exit" if ends or _is_on_node(inside) else "")]
 
     def move(self, inside: str) -> str:
         """Return what moves a shell of the job to a folder of the copy, or of the node's own disk."""
@@ -69,8 +81,8 @@ class PathOrigin:
 
     def from_folder(self, words: list[str], at: int) -> list[str]:
         """Return a command that runs in the folder in which the file starts it, at this byte."""
-        inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
-        return words if inside in ("", ".") else with_lines(words, [self.move(inside)])
+        inside = self._folder_at(at)
+        return words if inside == "." else with_lines(words, [self.move(inside)])
 
     def in_copy(self, text: str, at: int = 0) -> str:
         """Return a text of shell for the job: paths below the folder of the submission are in the copy.
@@ -78,7 +90,7 @@ class PathOrigin:
         `at` is the byte of the file at which it stands, which may be behind a move.
         """
         text = _OWN_FOLDER.sub(lambda _match: self.of_file, text)
-        inside = next((inside for span, inside in reversed(self.moves.items()) if span[0] < at), ".")
+        inside = self._folder_at(at)
         if not _is_on_node(inside):  # the copy of a project has no virtualenv
             base = self._in_job(inside, self.base)
             made = "".join(rf"(?!{re.escape(name)}/)" for name in self.made)
@@ -131,6 +143,7 @@ _MAKES_ENVIRONMENT = re.compile(
 )
 
 
+_UPWARDS = re.compile(r"(?:\A|[=:\s\"'])(?:\$\{?(?:PWD|SLURM_SUBMIT_DIR)\}?[\"']?/|\$\(pwd\)/|\./)?(\.\./[^\s,:;\"']*)")
 _HERE = re.compile(r'"?(?:\$\{?PWD\}?|\$\(pwd\)|`pwd`)"?((?:/[\w.-]+)*)/?"?')
 # Folders on the disk of a node, which a job has as well.
 _ON_NODE = r"(?:\w*TMP_?DIR|TMP|\w*JOBFS|L(?:OCAL_?)?SCRATCH\w*|SLURM_\w*(?:TMP|SCRATCH)\w*)"

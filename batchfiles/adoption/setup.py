@@ -99,6 +99,8 @@ def read_setup(
                 keys.comments["env", name] = comment
         if one.span not in place.moves or at < last_relative:
             lines += [(text, comment if not number else "") for number, text in enumerate(decision.prologue)]
+        if (decision.prologue or decision.env) and one.span not in place.moves:
+            place.note_outside(one.text, one.line, one.span[0], account)
         account.note(decision.where, one.line, _without_secret(one, decision), decision.what, one.last, one.span)
     inner = [decision.in_command for _, decision in decided if decision.in_command]
     if inner:

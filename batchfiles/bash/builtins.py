@@ -196,7 +196,8 @@ def _run_file(shell: ShellReader, command: ShellCommand, word: Word) -> None:
     shell.variables = kept.copy()
     shell.variables.values |= {str(at): argument.value for at, argument in enumerate(command.words[1:])}
     source, text = found
-    shell.run_text(text.text, command.line, shell_of_its_own=True, source=source, holes=text.sources)
+    ranks = text.origins & frozenset(SLURM_PLACE)  # expanded where the file was written
+    shell.run_text(text.text, command.line, shell_of_its_own=True, source=source, holes=text.sources, ranks=ranks)
     shell.variables = kept
 
 

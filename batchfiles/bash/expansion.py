@@ -21,6 +21,8 @@ _FROM_OUTSIDE = re.compile(
     r"CUDA\w*|ROCR?_\w+|HIP_\w+|CONDA\w*|VIRTUAL_ENV|MODULE\w*|EBROOT\w*|XDG_\w+|OPTARG|"
     r"OPTIND|REPLY|PIPESTATUS|FUNCNAME|GROUPS|OSTYPE|_"
 )
+# Set by srun, and not in the batch shell (asked, Slurm 22.05).
+_OF_STEPS = re.compile("SLURM_(?:LAUNCH_NODE_IPADDR|STEP_(?:NODELIST|NUM_NODES|NUM_TASKS|TASKS_PER_NODE))")
 _MOST_DEPTH = 60
 # Elements of arrays that are looked at in one file: each statement could double them.
 _MOST_SPREAD = 200_000
@@ -89,7 +91,8 @@ class Variables:
             return Value(value.text, value.origins | {name}, value.holes) if name.startswith("SLURM") else value
         if name in self.arrays:
             return self.arrays[name][0].value if self.arrays[name] else Value()
-        if _FROM_OUTSIDE.fullmatch(name) or name.isdigit() or not name.isidentifier():
+        is_missing = not self.in_step and _OF_STEPS.fullmatch(name)
+        if (_FROM_OUTSIDE.fullmatch(name) and not is_missing) or name.isdigit() or not name.isidentifier():
             return unknown(name)
         return unknown(name, f"{'kept back' if name in self.kept_back else 'unset'} {name}")
 
@@ -360,7 +363,8 @@ class Expander:
         if sign == "+":
             return unknown(*value.origins)
         # A command may print something, or nothing; and a branch may be taken, or not.
-        is_open = value.commands() or (self.variables.hides_undecided and name in self.variables.undecided)
+        may_be_set = self.variables.open_ended or name in self.variables.undecided
+        is_open = value.commands() or (self.variables.hides_undecided and may_be_set)
         if sign in "-=" and not value.known and is_open:
             return Value(HOLE, value.origins, (text_of_expansion(node),))
         missing = "unset " + name in value.origins or (not value.known and not name.startswith("SLURM"))

@@ -367,7 +367,8 @@ def _if(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_St
 
 
 def _loop(walk: _Walk, node: Node, states: list[_State], tested: bool) -> list[_State]:
-    condition = node.children_by_field_name("condition")
+    # What for (( … )) tests is no command.
+    condition = node.children_by_field_name("condition") if node.type != "c_style_for_statement" else []
     bodies = [child for child in node.children if child.type == "do_group"]
     until = any(child.type == "until" for child in node.children)
     # A loop that tries again ends with the try that succeeds; one over cases continues with the next.

@@ -213,5 +213,6 @@ def _tell(adoption: Adoption, file: Path) -> None:
 
 
 def _short(one: Entry) -> str:
-    """Return the text of an entry: all of it, unless it is a whole statement, which stands in the file."""
-    return one.text if one.span is None or len(one.text) <= 60 else f"{one.text[:59]}…"
+    """Return the text of an entry: all of it, unless it is a whole statement or directive, which the file has."""
+    is_part = one.span is None and not one.text.startswith("#SBATCH")
+    return one.text if is_part or len(one.text) <= 60 else f"{one.text[:59]}…"

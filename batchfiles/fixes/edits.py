@@ -16,7 +16,7 @@ UNSAFE: dict[str, Edit] = {
     **meeting.UNSAFE,
     **worlds.UNSAFE,
     "time-limit-unhandled": time_limit.with_recipe,
-    "signal-kills-batch": time_limit.with_recipe,
+    "signal-kills-batch": time_limit.to_steps,
     "signal-never-arrives": time_limit.to_batch_shell,
     "requeue-without-signal": time_limit.with_recipe,
     "trap-deferred": time_limit.in_background,

@@ -187,8 +187,12 @@ _CPUS_OF_TASK = re.compile(r"(?<=\s)(?:--cpus-per-task[= ]|-c ?)\"?\$\{?SLURM_CP
 _NNODES = re.compile(r"(--(?:nnodes|num[-_]machines)[= ])\"?[0-9]+\"?(?=\s|$)")
 
 
-def _one_launcher_a_node(script: BatchScript, _one: Finding) -> str | None:
+def _one_launcher_a_node(script: BatchScript, one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
+    if "lets deepspeed start" in one.text and "accelerate" in one.text:
+        return replaced(r"(--use_deepspeed)(?=\s)", r"\1 --deepspeed_multinode_launcher=standard")(script, one)
+    if "lets deepspeed start" in one.text:
+        return replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1")(script, one)
     alone = script.request.nodes == 1  # then so is an mpirun that counts its ranks itself
     launching = [each for each in script.training if each.srun and (each.launcher or (alone and each.layer("mpirun")))]
     stated = [each for each in launching if each.srun is not None and "ntasks-per-node" in each.srun.options]

@@ -114,6 +114,8 @@ def has_a_line_a_node(script: BatchScript) -> bool:
 
 
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
+    if "--network=host" in one.text:
+        return replaced(r"\b(docker|podman) run\b", r"\1 run --network=host")(script, one)
     endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{own_port(script)}"'
     if "without --master-addr" in one.text:
         if has_a_line_a_node(script):

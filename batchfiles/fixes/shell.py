@@ -51,18 +51,9 @@ def _shebang(script: BatchScript, _one: Finding) -> str | None:
     return with_line(script, 1, first)
 
 
-def _elements(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"=\(\s*\"(\$[^\"]*(?:\"[^\"]*\"[^\"]*)*)\"\s*\)", r"=(\1)")(script, one)
-
-
-def _continued(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"\\[ \t]+(?:#.*)?$", r"\\")(script, one)
-
-
 def _command(script: BatchScript, one: Finding) -> str | None:
     if "no blank behind [" in one.text:
-        apart = re.compile(r"(\[\[?)(?=[\"$]|-[a-z]\b)(.*?)(?<! )(\s*\]\]?)(?=\s*(?:;|&&|\|\||$))")
-        return replaced(apart.pattern, lambda found: f"{found[1]} {found[2]} {found[3].lstrip()}")(script, one)
+        return replaced(r"(\[\[?)(?=[\"$]|-[a-z]\b)(.*?)\s*(\]\]?)(?=\s*(?:[;#]|&&|\|\||$))", r"\1 \2 \3")(script, one)
     if (name := re.match(r"\$\((\w+)\) runs a command", one.text)) is not None:
         return replaced(rf"\$\(\s*{name[1]}\s*\)", f"${{{name[1]}}}")(script, one)
     spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
@@ -172,15 +163,20 @@ _ANSWERS = re.compile(
 )
 
 
-# They fail the second time, as when the job is requeued.
-_IS_ONCE = re.compile(r"(?:mkdir(?!.*\s(?:-\w*p|--parents))|ln(?!.*\s(?:-\w*f|--force))|mv)\s")
+_ONCE = re.compile(r"(?:mkdir(?!.*\s(?:-\w*p|--parents))|ln(?!.*\s(?:-\w*f|--force))|mv|git clone)\s")
+_GUARDED = frozenset(("condition", "or", "and", "not", "called", "handler"))
+
+
+def fails_again(command: ShellCommand) -> bool:
+    """Return whether a command fails the second time, as when the job is requeued, and nothing catches that."""
+    return bool(_ONCE.match(command.text)) and not _GUARDED & set(command.within) and not command.source
 
 
 def _may_fail(command: ShellCommand) -> bool:
     """Return whether a command may fail in a file that is right."""
-    if command.name in (":", "true") or {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
+    if command.name in (":", "true") or _GUARDED & set(command.within):
         return False
-    return "loop" in command.within or bool(_ANSWERS.fullmatch(command.name) or _IS_ONCE.match(command.text))
+    return "loop" in command.within or _ANSWERS.fullmatch(command.name) is not None or fails_again(command)
 
 
 _SETS_UP = re.compile(r"(?:source|\.|module|ml|conda|mamba|micromamba|spack|eval)\s")
@@ -429,10 +425,6 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
 
 
-def _on_each_node(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"^(\s*)(?=mkdir\b)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ")(script, one)
-
-
 def _ended_above(script: BatchScript, one: Finding) -> str | None:
     above = script.lines[one.line - 2]
     return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
@@ -484,6 +476,9 @@ def _until_ray_answers(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"^(\s*)sleep \S+", rf"\1{_UNTIL_RAY_ANSWERS}")(script, one)
 
 
+_ON_EACH_NODE = r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 "
+
+
 SAFE: dict[str, Edit] = {
     "argument-swallowed": _ended_above,
     "test-always-true": _with_blanks,
@@ -495,13 +490,13 @@ SAFE: dict[str, Edit] = {
     ),
     "hostfile-name-shared": _own_hostfile,
     "option-before-script": _behind_script,
-    "array-quoted": _elements,
-    "broken-continuation": _continued,
+    "array-quoted": replaced(r"=\(\s*\"(\$[^\"]*(?:\"[^\"]*\"[^\"]*)*)\"\s*\)", r"=(\1)"),
+    "broken-continuation": replaced(r"\\[ \t]+(?:#.*)?$", r"\\"),
     "command-not-found": _command,
     "unset-variable": _variable,
     "wait-interrupted": _waited,
     "nothing-waits": lambda script, _one: "\n".join([*script.lines, 'wait "$!"', ""]),
-    "temp-dir-on-first-node-only": _on_each_node,
+    "temp-dir-on-first-node-only": replaced(r"^(\s*)(?=mkdir\b)", _ON_EACH_NODE),
 }
 UNSAFE: dict[str, Edit] = {
     "sbatch-of-a-program": replaced(r"\bsbatch(?=\s)", "srun"),
@@ -518,8 +513,7 @@ UNSAFE: dict[str, Edit] = {
     "nccl-slow-path": _unless_explained,
     "debug-left-on": _unless_explained,
     "workdir-on-first-node-only": replaced(
-        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)",
-        r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 ",
+        r"^(\s*)(?=(?:cp|rsync|tar|unzip|git|mkdir|virtualenv|python\S* -m venv)\b)", _ON_EACH_NODE
     ),
     "ray-sleep-ready": _until_ray_answers,
     "no-srun": _with_srun,

@@ -11,9 +11,11 @@ from batchfiles.fixes.lines import (
     behind_srun,
     directive_named,
     names_are_free,
+    replaced,
     spliced,
     stands_alone,
 )
+from batchfiles.fixes.shell import fails_again
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -73,6 +75,8 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     signal = script.header.value("signal") or "USR1"
     if directive_named(script, "no-requeue") or not re.search(r"(?i)(?:^|:|SIG)(?:USR1|10)(?:@|$)", signal):
         return None  # the author's own signal may be that for which the training saves
+    if "e" in launch.command.options and any(fails_again(one) for one in script.commands if one.line < launch.line):
+        return None  # the job would end there when it starts again
     deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) else None
     if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
         return None
@@ -174,11 +178,17 @@ def to_batch_shell(script: BatchScript, one: Finding) -> str | None:
     return "\n".join(lines)
 
 
+def to_steps(script: BatchScript, one: Finding) -> str | None:
+    """Return the text with the recipe; with --signal=… for the steps alone, if the author's own signal has to stay."""
+    in_steps = script.living and all(launch.srun is not None for launch in script.living)
+    return with_recipe(script, one) or (replaced(r"(--signal[= ])B:", r"\1")(script, one) if in_steps else None)
+
+
 def _only_one(script: BatchScript) -> LaunchedProgram | None:
     """Return the training, if it is the only one, and the file itself has no variable of the recipe's names."""
     if not names_are_free(script, *_NAMES):
         return None
-    every = script.living
+    every = script.living or script.work
     living = [launch for launch in every if not launch.is_beside] or every
     outermost = {(launch.outermost.source, launch.outermost.line): launch.outermost for launch in living}
     return next(iter(outermost.values())) if len(outermost) == 1 else None
@@ -211,8 +221,8 @@ def _has_parent(launch: LaunchedProgram) -> bool:
 
 
 def _in_background(last: str) -> str:
-    """Return the last line of a command with & behind it, without a semicolon or a backslash in front of that."""
-    return re.sub(r"[\s;]*\\?\s*$", "", last, count=1) + " &"
+    """Return the last line of a command with & behind it, and before a comment, without a semicolon or a backslash."""
+    return re.sub(r"[\s;]*\\?\s*(\s#[^'\"]*)?$", r" &\1", last, count=1)
 
 
 # The job's id of one element is that of the whole array, and would mean all of them.

@@ -29,8 +29,12 @@ def _node_rank(script: BatchScript, one: Finding) -> str | None:
 
 def _nnodes(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
+    if "no srun starts them" in one.text:
+        return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
     if launch is None or launch.srun is None:
         return None
+    if "ranks" in one.text:
+        return replaced(r"(--(?:distributed[-_])?world[-_]size[= ])[0-9]+", r"\1$SLURM_NTASKS")(script, one)
     if number_of(launch.srun, "ntasks") == 1:
         return replaced(
             r"(\bsrun\b.*?\s)(?:--ntasks[= ]|-n ?)1(?=\s)", r"\1--ntasks=$SLURM_NNODES --ntasks-per-node=1"
@@ -79,8 +83,9 @@ def _own_hosts(script: BatchScript, one: Finding) -> str | None:
 
 def _overlap(script: BatchScript, one: Finding) -> str | None:
     both = re.search(r"of line ([0-9]+) holds", one.text)
-    lines = (one.line, int(both[1]) if both else 0)
-    steps = [launch for launch in script.launches if launch.srun is not None and launch.step.line in lines]
+    if both is None:  # steps that are to have a part each
+        return None
+    steps = [each for each in script.launches if each.srun is not None and each.step.line in (one.line, int(both[1]))]
     return with_srun_option(script, "--overlap", steps)
 
 
@@ -104,6 +109,7 @@ def with_hostfile(script: BatchScript, one: Finding) -> str | None:
 
 
 SAFE: dict[str, Edit] = {
+    "count-with-type": replaced(r"(?<=[={(\s\"])\$?\{?(SLURM_GPUS(?:_PER_NODE)?)\}?(?=[\s*)\";]|$)", r"${\1##*:}"),
     "node-rank-same": _node_rank,
     "addr-differs": _same_for_all,
     "hosts-by-name": _own_hosts,

@@ -15,9 +15,8 @@ from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import EndedJob, Recording, calls_in, processes_in
 from batchfiles.slurm.layers import starts_program
 from batchfiles.slurm.script import BatchScript
-from trainjob.cluster.slurm_text import parse_array
 from trainjob.contract import package
-from trainjob.contract.errors import RuleError, UserError
+from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import COPIES, ENVIRONMENTS
@@ -348,8 +347,11 @@ def _names_of_here(run: BatchRun, slurm: PrivateSlurm) -> list[str]:
 
 def _first_elements(array: str) -> str | None:
     """Return the first elements of --array, where it has more."""
-    try:
-        numbers = parse_array(array).numbers
-    except RuleError:
-        return None
+    numbers: list[int] = []
+    for part in array.partition("%")[0].split(","):
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            return None
+        numbers += range(int(first), int(last or first) + 1, int(step) if step.isdigit() and int(step) else 1)
     return ",".join(map(str, numbers[:_ELEMENTS])) if len(numbers) > _ELEMENTS else None

@@ -183,8 +183,8 @@ def servers(script: BatchScript) -> Iterator[Finding]:
 
 _LOCAL_DISK = re.compile(
     r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|"
-    r"/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/lscratch(?:/|"
-    r"$)|/var/tmp(?:/|$)"
+    r"/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/l_?scratch(?:/|$)|/var/tmp(?:/|$)|"
+    r"/mnt/(?:bb|local\w*|resource)(?:/|$)|/(?:l|node|job)_?tmp(?:/|$)"
 )
 _LOCAL_VARIABLES = (
     "SLURM_TMPDIR",
@@ -196,6 +196,9 @@ _LOCAL_VARIABLES = (
     "SLURM_JOB_TMP",
     "BB_JOB_DIR",
     "SLURM_SCRATCH",
+    "SNIC_TMP",
+    "L_SCRATCH",
+    "LSCRATCH",
 )
 _FILLS = ("cp", "rsync", "tar", "unzip", "git", "unsquashfs", "wget", "curl", "scp", "mv", "virtualenv")
 
@@ -285,7 +288,7 @@ def containers(script: BatchScript) -> Iterator[Finding]:
         option_of = {"apptainer": "--nv", "singularity": "--nv", "docker": "--gpus", "podman": "--gpus"}
         if layer is None or layer.program not in option_of:
             continue
-        own, for_gpus = " ".join(word.text for word in layer.words[: -layer.left or None]), option_of[layer.program]
+        own, for_gpus = layer.own, option_of[layer.program]
         is_started = "instance://" not in own and not (for_gpus == "--gpus" and " exec " in own)
         if is_started and HOLE + " " not in own and not _GIVES_GPUS.search(own):
             yield found("container-without-gpus", launch, f"{layer.program} without {for_gpus}")

@@ -74,7 +74,7 @@ _ERRORS = {
         "Set it: MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1).",
     ),
     "addr-localhost": (
-        "The ranks of several nodes meet at localhost, which is another machine on each node.",
+        "The ranks of several nodes meet at localhost, or in a container's own network, which is another one on each node.",
         "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1).",
     ),
     "no-such-option": (
@@ -133,6 +133,10 @@ _ERRORS = {
         "The time limit ends before a training has begun, or before the signal of --signal could be sent.",
         "#SBATCH --time=HH:MM:SS: two numbers are minutes and seconds, and the last of three is seconds.",
     ),
+    "count-with-type": (
+        "SLURM_GPUS_PER_NODE and SLURM_GPUS hold what the directive says, the type included (a100:4), and a number is needed: the launcher refuses it, and bash can't calculate with it.",
+        "${SLURM_GPUS_PER_NODE##*:}, or $SLURM_GPUS_ON_NODE.",
+    ),
     "not-a-batch-file": (
         "sbatch refuses it, or reads none of its options: it is empty, a program of Python without #!, or a file for another scheduler.",
         "Give doctor a batch file for Slurm: #!/bin/bash, then #SBATCH lines, then commands.",
@@ -170,7 +174,7 @@ _ERRORS = {
         "Ask for as many tasks as nodes (--ntasks-per-node=1), or for one node.",
     ),
     "nodes-disagree": (
-        "What is started counts on another number of nodes than it runs on: ranks wait for others that never come, until the rendezvous gives up or the time limit ends the job.",
+        "What is started counts on another number of nodes or ranks than there are: ranks wait for others that never come, until the rendezvous gives up or the time limit ends the job.",
         "--nnodes=$SLURM_NNODES, and one task of srun on each node.",
     ),
     "node-rank-same": (
@@ -190,7 +194,7 @@ _ERRORS = {
         "Ask for them in the directives, or leave out srun's option.",
     ),
     "step-waits": (
-        "From Slurm 20.11 a step has the CPUs of its nodes to itself: this one waits for a step that never ends, until the time limit.",
+        "From Slurm 20.11 a step has the CPUs of its nodes, and the job's GPUs and memory, to itself: this one waits until another has ended, or the time limit.",
         "srun --overlap, for both steps.",
     ),
     "argument-swallowed": (
@@ -385,7 +389,7 @@ _WARNINGS = {
         'source …/etc/profile.d/conda.sh, or eval "$(conda shell.bash hook)", before it.',
     ),
     "exports-kept-back": (
-        "srun inherits the --export of sbatch (SLURM_EXPORT_ENV): the ranks get Slurm's variables and those that it names, and nothing that the file exports, PATH included.",
+        "srun inherits the --export of sbatch (SLURM_EXPORT_ENV), and a container may keep the environment out: the ranks get those variables that it names, and nothing else that the file exports.",
         "export SLURM_EXPORT_ENV=ALL above the first srun, or srun --export=ALL.",
     ),
     "kills-by-name": (

@@ -14,11 +14,10 @@ from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.written import commands as not_commands
 from batchfiles.slurm.launches import LaunchedProgram
-from batchfiles.slurm.script import LARGEST_BYTES, BatchScript, nodes_of
+from batchfiles.slurm.script import BatchScript, nodes_of
 from batchfiles.slurm.servers import never_ends as runs_on
 from trainjob.contract.programs.helpers import PRINTERS, helps
 from trainjob.contract.programs.launchers import ignores_requests, may_hang_when_asked
-from trainjob.records.files import read_first
 
 _NUMBERS = {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP", "18": "CONT"}
 
@@ -72,11 +71,7 @@ def _traps(script: BatchScript) -> dict[str, ShellCommand]:
 def unsaved(script: BatchScript) -> Iterator[Finding]:
     """Find trainings that the job asks to save, and that don't, or may hang then."""
     for launch in script.training if script.header.value("signal") is not None else ():
-        name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
-        try:
-            source = read_first(script.path.parent / (name or "."), LARGEST_BYTES).decode(errors="replace")
-        except (OSError, ValueError):
-            continue
+        source, name = script.source_of(launch), " ".join(word.text for word in launch.program[:1])
         if launch.launcher is not None and ignores_requests(launch.launcher.name, source):
             yield found("lightning-under-torchrun", launch.command, f"{name} uses Lightning, and torchrun starts it")
         ranks = (script.nodes_of(launch) or 1) * (script.tasks_per_node_of(launch) or 1)
@@ -138,7 +133,7 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
     main = [launch for launch in work if not launch.is_beside] or work
     main = [launch for launch in main if not launch.outermost.command.background] or main
     unknown = {one.line for one in not_commands(script)}  # which end with 127
-    for launch in main:
+    for launch in main[:_MOST_FOLLOWED]:
         piped = next((one for one in _called(launch) if one.piped_into and "pipefail" not in one.options), None)
         if piped is not None:
             yield found("exit-code-lost", piped, f"| {piped.piped_into}, without pipefail")
@@ -152,6 +147,9 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
         if endings and all(one.status == ZERO and one.line not in unknown for one in endings):
             yield found("exit-code-lost", command, _lost_by(min(endings, key=lambda one: (one.line, one.text)), line))
             return
+
+
+_MOST_FOLLOWED = 40  # through all of the file, each
 
 
 def _starts_elsewhere(launch: LaunchedProgram) -> bool:
@@ -202,7 +200,9 @@ def early_ends(script: BatchScript) -> Iterator[Finding]:
     started = [launch.outermost.command for launch in script.living]
     if not started or not all(one.background for one in started) or script.shell.not_here:
         return
-    behind = list(dropwhile(lambda one: one is not started[-1], script.commands))[1:]
+    behind = [
+        one for one in dropwhile(lambda one: one is not started[-1], script.commands) if not one.inside("called")
+    ][1:]
     if not any(one.name in ("wait", "sleep", "tail", "fg", "jobs", "kill") or one.inside("loop") for one in behind):
         yield found("nothing-waits", started[-1], f"{started[-1].name} … &, and no wait behind it")
 
@@ -294,7 +294,13 @@ def cleanup(script: BatchScript) -> Iterator[Finding]:
         return
     for command in dropwhile(lambda one: one is not main, script.commands):
         cleans = command.name in _CLEANS_UP or (command.name == "ray" and "stop" in command.text)
-        if command is not main and cleans and _follows(command, main) and "e" in command.options:
+        if (
+            command is not main
+            and cleans
+            and not command.inside("or")
+            and _follows(command, main)
+            and "e" in command.options
+        ):
             text = f"{command.text[:60]} is skipped when line {main.line} fails"
             yield found("cleanup-skipped-by-set-e", command, text)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from batchfiles.bash.commands import Assignment
@@ -49,7 +49,8 @@ def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
     assigned = [one for one in script.assigned(ADDRESS_NAMES) if not one.dead]
     is_open = script.shell.variables.open_ended
     for at, one in enumerate(assigned):
-        if not any(_replaces(script, later, one) for later in assigned[at + 1 :]):
+        later = next((each for each in islice(assigned, at + 1, None) if _may_replace(each, one)), None)
+        if later is None or not _is_unread(script, one, later):
             yield StatedEndpoint(one.name, one.value, one.line, source=one.source, open_ended=is_open)
     for launch in script.launches:
         for name in _ADDRESS_OPTIONS:
@@ -60,10 +61,12 @@ def addresses(script: BatchScript) -> Iterator[StatedEndpoint]:
                 yield StatedEndpoint(f"--{name}", host, launch.line, launch, launch.source, is_open)
 
 
-def _replaces(script: BatchScript, later: Assignment, one: Assignment) -> bool:
-    """Return whether a variable has another value before anything reads the one that it was given."""
-    if later.name != one.name or later.conditions or later.within or later.source or one.source:
-        return False
+def _may_replace(later: Assignment, one: Assignment) -> bool:
+    return later.name == one.name and not (later.conditions or later.within or later.source or one.source)
+
+
+def _is_unread(script: BatchScript, one: Assignment, later: Assignment) -> bool:
+    """Return whether a variable has its later value before anything reads the one that it was given."""
     between = "\n".join(script.lines[one.line : later.line])
     return one.line < later.line and re.search(rf"\$\{{?{one.name}\b|\bexport\s+{one.name}\b", between) is None
 
@@ -88,8 +91,10 @@ def address(script: BatchScript) -> Iterator[Finding]:
             yield found("addr-guessed-from-name", place, f"{place.name} is {text}")
         if _HOSTNAME.fullmatch(origins) and place.launch is None:
             yield found("addr-batch-host", place, f"{place.name}={origins}")
+        if not _LOCALHOST.fullmatch(text):
+            continue
         users = [place.launch] if place.launch else [one for one in script.living if _uses_address(one, place.name)]
-        if _LOCALHOST.fullmatch(text) and any(spans_nodes(script, one) for one in users):
+        if any(spans_nodes(script, one) for one in users):
             yield found("addr-localhost", place, f"{place.name} is {text}")
 
 
@@ -126,6 +131,19 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
             yield found("addr-localhost", launch, text)
 
 
+def container_networks(script: BatchScript) -> Iterator[Finding]:
+    """Find ranks of several nodes in containers with a network of their own."""
+    for launch in script.living:
+        layer = launch.layer("container")
+        if layer is None or layer.program not in ("docker", "podman") or " run " not in f"{layer.own} ":
+            continue
+        is_open = HOLE + " " in layer.own or re.search(r"\s--net(?:work)?[= ]", layer.own)
+        if spans_nodes(script, launch) and not is_open:
+            text = f"{layer.program} run without --network=host: other nodes know no address in its network"
+            yield found("addr-localhost", launch.step, text, cure=f"{layer.program} run --network=host")
+            return
+
+
 def spans_nodes(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether a launch has ranks on several nodes, or says that it has."""
     return script.spans_nodes(launch) or (number_of(launch.launcher, "nnodes", "num_machines") or 1) > 1
@@ -151,10 +169,27 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
             reported.add(name)
             why = "never set" if missing.startswith("unset") else "not exported"
             yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
+    yield from _kept_to_itself(script)
     for launch in script.living:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
         if value is not None and re.fullmatch(r"\s*(?::.*)?", value.text):
             yield found("addr-undefined", launch, "the address of the rendezvous is empty")
+
+
+def _kept_to_itself(script: BatchScript) -> Iterator[Finding]:
+    """Find an address that only ranks could read, and that they don't get."""
+    ranks = [
+        one for one in script.living if one.srun is not None and one.launcher is None and script.starts_several(one)
+    ]
+    for one in script.assigned("MASTER_ADDR") if ranks and not script.shell.not_here else ():
+        is_read = re.search(
+            r"^(?!\s*(?:#|echo|printf)).*(?:\$\{?MASTER_ADDR|\bexport\s.*\bMASTER_ADDR)\b",
+            "\n".join(script.lines),
+            re.MULTILINE,
+        )
+        if not one.exported and not is_read and one.value.text and ranks[0].environment("MASTER_ADDR") == one.value:
+            yield found("addr-undefined", one, "the ranks' MASTER_ADDR comes from $MASTER_ADDR, which is not exported")
+            return
 
 
 def _is_parameter(script: BatchScript, name: str) -> bool:
@@ -275,9 +310,10 @@ def _exported_ranks(script: BatchScript) -> Iterator[Finding]:
     """Find RANK=$SLURM_PROCID in the batch shell, which every rank inherits."""
     steps = [one for one in script.training if one.srun is not None and script.starts_several(one)]
     for one in script.assigned("RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK"):
-        if not (one.exported and one.value.known and one.value.comes_from(*SLURM_PLACE)) or "called" in one.within:
+        if not (one.exported and one.value.text == "0" and one.value.comes_from(*SLURM_PLACE)):
             continue
-        inherits = (step for step in steps if step.line > one.line and step.environment(one.name) == one.value)
+        inherits = (step for step in steps if step.place > one.line or one.source)
+        inherits = (step for step in inherits if step.environment(one.name) == one.value)
         first = next(inherits, None)
         if first and first.launcher_name in ("", *(["composer"] if one.name == "NODE_RANK" else [])):
             yield found("rank-expanded-early", one, f"{one.text[:60]}: 0 for every rank")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript
+from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript, nodes_of
+from batchfiles.slurm.servers import SERVES_MODEL
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
 
 
@@ -40,6 +42,12 @@ def _world_a_node(script: BatchScript, launch: LaunchedProgram) -> Iterator[Find
         if nodes > 1 if nodes else meets_elsewhere:
             lighter = None if meets_elsewhere or certain is not None else Severity.WARNING
             yield found("nnodes-missing", launch, f"{nodes or 'several'} nodes, and torchrun has {why}", lighter)
+    elif (certain or 1) > 1 and _starts_on_nodes(launch):
+        cure = "Start it once: without srun, or by srun --nodes=1 --ntasks=1."
+        if launch.launcher_name == "accelerate":
+            cure = "--deepspeed_multinode_launcher=standard, for one launcher on each node."
+        text = f"srun starts {launch.launcher_name} on {certain} nodes, and each lets deepspeed start on all nodes"
+        yield found("tasks-times-torchrun", launch, text, cure=cure)
     elif (certain or 1) > 1 and launch.launcher_name == "accelerate" and not launch.has_unknown_options:
         if launch.options.keys() & _SEVERAL_OF_ACCELERATE and not launch.options.keys() & _NODES_OF_ACCELERATE:
             cure = "Add --num_machines=$SLURM_NNODES, --main_process_ip and --rdzv_backend=c10d."
@@ -64,6 +72,17 @@ def _world_a_task(script: BatchScript, launch: LaunchedProgram, per_node: int) -
         yield found("tasks-times-torchrun", launch, text, cure=cure)
 
 
+def _starts_on_nodes(launch: LaunchedProgram) -> bool:
+    """Return whether deepspeed starts on all nodes by ssh, and not as one of several."""
+    stated, launcher = launch.options.keys(), launch.options.get("deepspeed_multinode_launcher")
+    if launch.launcher_name == "accelerate":  # which takes pdsh where nothing else is stated
+        several = "use_deepspeed" in stated and number_of(launch.launcher, "num_machines") != 1
+        is_one = launcher is not None and launcher.text in ("standard", "nossh")
+        return several and "num_machines" in stated and not is_one and "config_file" not in stated
+    hostfile = option(launch.launcher, "hostfile", "H")
+    return launch.launcher_name == "deepspeed" and hostfile is not None and not {"no_ssh", "node_rank"} & stated
+
+
 def _knows_no_other_node(launch: LaunchedProgram) -> bool:
     """Return whether each deepspeed takes its own node for all."""
     states = bool(launch.options.keys() & _NODES_OF_DEEPSPEED) or launch.has_unknown_options
@@ -75,8 +94,7 @@ def _each_trains_its_own(script: BatchScript, launch: LaunchedProgram) -> bool:
     differs = any(word.value.comes_from("SLURM_NODEID", "SLURM_PROCID") for word in launch.program)
     meets = {"rdzv_endpoint", "rdzv_backend", "master_addr", "node_rank", "main_process_ip"}
     counts = number_of(launch.launcher, "nnodes") != 1 if "nnodes" in launch.options else False
-    meets_others = counts or launch.options.keys() & meets or any(script.assigned("MASTER_ADDR"))
-    return differs and not meets_others
+    return differs and not (counts or launch.options.keys() & meets or any(script.assigned("MASTER_ADDR")))
 
 
 def _alone(launch: LaunchedProgram) -> str:
@@ -120,8 +138,9 @@ def processes_of(launch: LaunchedProgram) -> int | None:
 def gpus(script: BatchScript) -> Iterator[Finding]:
     """Find processes and GPUs that disagree in number."""
     living = script.living
-    at_once = sum(launch.command.background for launch in living) > 1
     choices = len({one.value.text for one in script.assigned("CUDA_VISIBLE_DEVICES")})
+    others = [one for one in script.launches if one.command.background and _takes_gpus(one)]
+    at_once = sum(launch.command.background for launch in living) > 1
     for launch in living:
         available, local = script.gpus_of(launch), processes_of(launch)
         per_node = script.tasks_per_node_of(launch) or 1
@@ -141,13 +160,20 @@ def gpus(script: BatchScript) -> Iterator[Finding]:
             text = f"{local} processes a node, and {usable} GPU{'s' * (usable != 1)}"
             yield found("more-processes-than-gpus", launch, text)
         elif local < available and not at_once and not (len(living) > 1 and launch.is_beside):
-            text = f"{local} process{'es' * (local != 1)} a node, and {available} GPUs"
-            yield found("gpus-unused", launch, text)
+            taken = [_visible(one) or available for one in others if one is not launch]
+            if local < (left := available - sum(taken)):
+                text = f"{local} process{'es' * (local != 1)} a node, and {left} GPUs"
+                yield found("gpus-unused", launch, text)
+
+
+def _takes_gpus(launch: LaunchedProgram) -> bool:
+    """Return whether a program beside the training has GPUs of its own, or may take any."""
+    return "CUDA_VISIBLE_DEVICES" in launch.settings or SERVES_MODEL.search(launch.command.text) is not None
 
 
 def _visible(launch: LaunchedProgram) -> int | None:
     """Return the number of GPUs to which CUDA_VISIBLE_DEVICES confines a launch."""
-    value = launch.environment("CUDA_VISIBLE_DEVICES")
+    value = option(launch.launcher, "gpu_ids") or launch.environment("CUDA_VISIBLE_DEVICES")
     is_list = value is not None and value.fixed and re.fullmatch(r"[0-9]+(?:,[0-9]+)*", value.text)
     return value.text.count(",") + 1 if value is not None and is_list else None
 
@@ -215,6 +241,26 @@ def mpi_slots(script: BatchScript) -> Iterator[Finding]:
             yield found("mpirun-beyond-tasks", launch, text)
 
 
+_TYPED = re.compile(r"[A-Za-z][\w.-]*:[0-9]+")
+
+
+def typed_counts(script: BatchScript) -> Iterator[Finding]:
+    """Find numbers of GPUs that are given with the type of the directive."""
+    names = ("SLURM_GPUS_PER_NODE", "SLURM_GPUS")
+    given = [one for one in script.assignments if one.value.comes_from(*names) and _TYPED.fullmatch(one.value.text)]
+    counted = " ".join(text_of(node) for node in nodes_of(script.root, "arithmetic_expansion"))
+    for launch in script.living:
+        for name in option_names("ranks", "world", of=launch.launcher_name) if launch.launcher else ():
+            value = launch.options.get(name)
+            if value is not None and value.comes_from(*names) and _TYPED.fullmatch(value.text):
+                place = next((one for one in given if one.value.text == value.text), launch)
+                yield found("count-with-type", place, f"--{name.replace('_', '-')} is {value.text}")
+                return
+    used = next((one for one in given if re.search(rf"\b{one.name}\b", counted)), None)
+    if used is not None:
+        yield found("count-with-type", used, f"{used.name} is {used.value.text}, and bash calculates with it")
+
+
 def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
     """Find options of the training that stand before its script."""
     for launch in script.living:
@@ -231,7 +277,9 @@ def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
                 return
 
 
-_FOR_GPUS = re.compile(r"(?i)\bcuda\b|nvidia-smi|\bnccl\b|NCCL_|CUDA_|--gpus?\b|\bgpus?\b|apptainer exec --nv|--nv\b")
+_FOR_GPUS = re.compile(
+    r"(?i)\bcuda\b|\bdeepspeed\b|nvidia-smi|\bnccl\b|NCCL_|CUDA_|--gpus?\b|\bgpus?\b|apptainer exec --nv|--nv\b"
+)
 
 
 _GPU_NODES = re.compile(r"(?i)gpu|a100|h100|v100|cuda|dgx|gh200|mi[0-9]")
@@ -250,13 +298,24 @@ def unasked_gpus(script: BatchScript) -> Iterator[Finding]:
     for launch in (*script.living, *held):
         processes, container = processes_of(launch), launch.layer("container")
         several = processes > 1 if processes is not None else _counts_gpus(launch)
-        own = container.words[: -container.left or None] if container is not None else []
-        has_gpus = any(word.text in ("--nv", "--rocm", "--gpus=all") for word in own)
-        if (several or has_gpus or _visible(launch) or _own_gpus(launch)) and "cpu" not in launch.options:
+        has_gpus = container is not None and not {"--nv", "--rocm", "--gpus=all"}.isdisjoint(container.own.split())
+        wants = several or has_gpus or _visible(launch) or _own_gpus(launch) or _wants_gpus(launch)
+        if wants and "cpu" not in launch.options:
             what = f"{processes or 'several'} processes a node" if several else "the training uses GPUs"
             what = "srun asks for GPUs" if _own_gpus(launch) else what
             yield found("no-gpus", launch, f"{what}, and no directive asks for GPUs")
             return
+
+
+def _wants_gpus(launch: LaunchedProgram) -> bool:
+    """Return whether a launch says that it uses GPUs."""
+    words = " ".join(word.text for word in launch.program)
+    says = {"multi_gpu", "use_deepspeed", "use_fsdp", "gpu_ids"} & launch.options.keys()
+    return (
+        launch.launcher_name == "deepspeed"
+        or bool(says)
+        or re.search(r" --(?:num[-_])?n?gpus[= ][1-9]", words) is not None
+    )
 
 
 def _counts_gpus(launch: LaunchedProgram) -> bool:
@@ -318,7 +377,8 @@ def _may_hang(script: BatchScript, launch: LaunchedProgram) -> bool:
         by_task = launch.launcher is None
         return nodes > 1 or (by_task and (script.tasks_per_node_of(launch) or 1) > 1)
     ignored = any("nodes" in one.meant for one in header.ignored)
-    tasks = header.value("ntasks") is not None and (script.request.tasks or 2) > 1 and launch.launcher is None
+    several = (script.request.tasks or script.request.tasks_per_node or 2) > 1
+    tasks = several and launch.launcher is None and header.last("ntasks", "ntasks-per-node") is not None
     states = launch.srun is not None and "nodes" in launch.srun.options
     return ignored or states or tasks or header.value("nodes") not in (None, "1")
 
@@ -396,5 +456,10 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
-    if (tasks := tasks_without_starter(script)) and any(not one.command.dead for one in script.work):
+    tasks = tasks_without_starter(script)
+    waiting = (one for one in script.living if one.launcher is None and script.is_of_lightning(one))
+    if tasks and not script.request.several_nodes and (first := next(waiting, None)) is not None:
+        text = f"Lightning counts on the job's {tasks} tasks, and no srun starts them"
+        yield found("nodes-disagree", first, text, cure="Start it with srun, with as many tasks on a node as devices.")
+    elif tasks and any(not one.command.dead for one in script.work):
         yield Finding("tasks-unused", script.header.line("ntasks-per-node", "ntasks"), f"{tasks} tasks, and no srun")

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.values import number
-from batchfiles.rules.codes import Finding, found
+from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.meeting import ADDRESS_NAMES, PORT_NAMES, StatedEndpoint, addresses, spans_nodes
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.request import GPU_NAMES, gres_entries
@@ -21,7 +21,7 @@ _NODE_RANKS = ("node_rank", "machine_rank")
 
 def expected_nodes(script: BatchScript) -> Iterator[Finding]:
     """Find launchers that wait for more nodes than anything starts them on."""
-    yield from _told_nodes(script)
+    yield from _told(script)
     launching = [launch for launch in script.living if launch.launcher is not None]
     if len(launching) > 1 and any(launch.outermost.command.background for launch in launching):
         return  # several together may be the nodes that each of them waits for
@@ -34,28 +34,45 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
         meets_elsewhere = any(value is not None and is_host(value.text.partition(":")[0]) for value in options.values())
         if launch.srun is None and (script.request.nodes != 1 or number_is_given or meets_elsewhere):
             continue  # no-srun says so, or another job is the other node
-        if wanted is not None and started is not None and wanted > started:
+        if wanted is not None and started is not None and wanted > started * (script.tasks_per_node_of(launch) or 1):
             text = f"{name} waits for {wanted} nodes, and is started on {started} node{'s' * (started != 1)}"
             yield found("nodes-disagree", launch, text)
             return
 
 
-_TOLD = re.compile(r"(?:--|\+*(?:trainer\.)?)(?:num|n)[-_]nodes(?:=([0-9]+))?")
+_TOLD = {
+    "nodes": re.compile(r"(?:--|\+*)(?:trainer\.)?(?:num|n)[-_]nodes"),
+    "devices": re.compile(r"(?:--|\+*)trainer\.(?:devices|gpus)"),
+    "ranks": re.compile(r"--(?:distributed[-_])?world[-_]size"),
+}
 
 
-def _told_nodes(script: BatchScript) -> Iterator[Finding]:
-    """Find programs of which srun starts the ranks, and whose words count other nodes: Lightning's compares them."""
+def _told(script: BatchScript) -> Iterator[Finding]:
+    """Find programs of which srun starts the ranks, and whose words count others: Lightning's compares them."""
     for launch in script.living:
-        started = script.nodes_of(launch)
-        if launch.launcher is not None or launch.srun is None or not launch.is_python or started is None:
+        nodes, tasks = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
+        if launch.launcher is not None or launch.srun is None or nodes is None or _is_one_of_several(launch):
             continue
+        started = {"nodes": nodes, "devices": tasks, "ranks": nodes * tasks}
+        per_node = "ntasks-per-node"
+        if (
+            tasks > 1
+            and script.header.value(per_node) is None
+            and per_node not in launch.srun.options
+            and script.is_of_lightning(launch)
+        ):
+            text = f"Lightning refuses --ntasks={nodes * tasks} without --ntasks-per-node"
+            yield found("nodes-disagree", launch, text, cure=f"#SBATCH --ntasks-per-node={tasks}")
+            return
         for text, after in pairwise([*(word.text for word in launch.program), ""]):
-            match = _TOLD.fullmatch(text)
-            told = number(match[1] or after) if match is not None else None
-            is_of_trainer = started > 1 or "trainer" in text  # else they may be those of a graph
-            if told is not None and told != started and is_of_trainer and not _is_one_of_several(launch):
-                what = f"the program is told of {told} nodes, and srun starts it on {started}"
-                yield found("nodes-disagree", launch, what)
+            what = next((name for name, pattern in _TOLD.items() if pattern.fullmatch(text.partition("=")[0])), None)
+            told = number(text.partition("=")[2] or after) if what else None
+            # Nodes may be those of a graph, and one task on a node may start the ranks.
+            is_graph = what == "nodes" and "trainer" not in text and (nodes == 1 or not launch.is_python)
+            is_other = is_graph or (what == "ranks" and tasks == 1)
+            if what and told and told != started[what] and not is_other:
+                starts = f"{tasks} task{'s' * (tasks != 1)} on each of {nodes} node{'s' * (nodes != 1)}"
+                yield found("nodes-disagree", launch, f"it is told of {told} {what}, and srun starts {starts}")
                 return
 
 
@@ -132,6 +149,9 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
                 return
     for place in addresses(script):
         is_default = re.search(":[-=]", script.line(place.line)) is not None  # taken only where none is given
+        if place.value.comes_from("SLURM_SUBMIT_HOST"):
+            yield found("hosts-by-name", place, f"{place.name} is $SLURM_SUBMIT_HOST")
+            return
         if is_host(place.value.text) and not place.value.commands() and not is_default:
             users = [place.launch] if place.launch else [one for one in script.living if _reads(one, place)]
             if any(spans_nodes(script, one) for one in users):
@@ -145,12 +165,27 @@ def _reads(launch: LaunchedProgram, place: StatedEndpoint) -> bool:
 
 
 def beyond_job(script: BatchScript) -> Iterator[Finding]:
-    """Find steps that ask for more nodes or GPUs than the job has."""
-    nodes, gpus = number(script.header.value("nodes")), script.request.gpus_per_node
-    for launch in script.living if script.second_part is None else ():
-        asked = number_of(launch.srun, "nodes")
+    """Find steps that ask for more nodes, CPUs or GPUs than the job has (asked, Slurm 22.05)."""
+    header, request = script.header, script.request
+    nodes, gpus = number(header.value("nodes")), request.gpus_per_node
+    counts = not request.exclusive and not any(
+        header.value(one) for one in ("cpus-per-gpu", "mincpus", "ntasks-per-gpu")
+    )
+    cpus = (request.tasks or (1 if nodes == 1 else 0)) * (request.cpus_per_task or 1) if counts else 0
+    for launch in script.living if script.second_part is None and script.is_batch_file else ():
+        asked, tasks = number_of(launch.srun, "nodes"), number_of(launch.srun, "ntasks")
         if asked and nodes and asked > nodes:
             yield found("step-beyond-job", launch.step, f"srun --nodes={asked}, and the job has {nodes}")
+        # A CPU of Slurm's may be one of a core's two threads.
+        if (
+            tasks
+            and cpus
+            and tasks > 2 * cpus
+            and launch.srun
+            and not {"overcommit", "jobid"} & launch.srun.options.keys()
+        ):
+            text = f"srun --ntasks={tasks}, and the job has {cpus} CPU{'s' * (cpus != 1)}"
+            yield found("step-beyond-job", launch.step, text)
         for name in ("gres", "gpus-per-node"):
             stated = option(launch.srun, name)
             entry = gres_entries(stated.text)[:1] if stated is not None and stated.known else []
@@ -165,15 +200,61 @@ def waiting_steps(script: BatchScript) -> Iterator[Finding]:
     if any(one.name == "SLURM_OVERLAP" for one in script.assignments):
         return
     steps = [one for one in script.launches if one.srun is not None and not one.command.dead]
+    waiting = [one for one in steps if not one.command.background]
     for holder in filter(lambda one: _holds_node(script, one), steps):
-        for launch in steps:
-            if launch.place <= holder.place or launch.command.background or not _meet(holder, launch):
+        for launch in waiting:
+            if launch.place <= holder.place or not _meet(holder, launch):
                 continue
             between = (one for one in script.commands if holder.step.command.at < one.at < launch.step.command.at)
             if not any(one.name in ("kill", "pkill", "killall", "scancel") for one in between):
                 text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
                 yield found("step-waits", launch.step, text)
                 return
+
+
+_ELSEWHERE = {"overlap", "jobid", "het-group", "nodelist", "relative", "exclude"}
+_OWN_CPUS = {"exact", "exclusive", "cpus-per-task"}
+_OWN_GPUS = {"gres", "gpus", "gpus-per-task", "gpus-per-node", "tres-per-task"}
+_OWN_MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
+
+
+def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
+    """Find steps that are started side by side on one node, and wait for each other (asked, 22.05 to 26.05)."""
+    request, header = script.request, script.header
+    if any(re.fullmatch("SLURM_(?:OVERLAP|EXACT)|SRUN_CPUS_PER_TASK", one.name) for one in script.assignments):
+        return
+    for launch in script.living:
+        options = [layer.options.keys() for layer in launch.layers if layer.name == "srun"]
+        outer = launch.outer.srun if launch.outer and options else None
+        if outer and launch.outer and not (_ELSEWHERE | _OWN_CPUS) & (options[0] | outer.options.keys()):
+            text = f"it is started by the step of line {launch.outer.step.line}, and waits for its CPUs"
+            yield found("step-waits", launch, text, cure="Leave out one of the two srun.")
+            return
+    if request.several_nodes or script.second_part is not None or (request.nodes is None and header.value("nodes")):
+        return
+    may_spread = request.nodes is None and (request.tasks or 1) > 1 and request.gpus != 1
+    before, waits = None, [one for one in script.named("wait") if not one.dead]
+    for launch in script.work:
+        command, own = launch.outermost.command, launch.srun.options.keys() if launch.srun else set()
+        if launch.srun is None or not command.background or never_ends(command) or own & _ELSEWHERE:
+            continue
+        shared = {
+            "CPUs": own & _OWN_CPUS,
+            "GPUs": own & _OWN_GPUS or request.gpus_per_task or not request.gpus_per_node,
+        }
+        shared["memory"] = own & _OWN_MEMORY or header.value("mem") in (None, "0")
+        whole = next((name for name, is_shared in shared.items() if not is_shared), None)
+        if whole is None or command is before:
+            continue
+        is_first = before is None or any(before.at < one.at < command.at for one in waits)
+        repeats = command.inside("loop") and not any(one.inside("loop") for one in waits)
+        if repeats or not is_first:
+            text = f"it has all {whole} of the job on its node, and waits for the step before it"
+            lighter = Severity.WARNING if may_spread or whole == "memory" else None
+            cure = "srun --exact with --mem and --gpus of its own for each step; or --overlap, where they may share."
+            yield found("step-waits", launch.step, text, lighter, cure)
+            return
+        before = command
 
 
 def _holds_node(script: BatchScript, launch: LaunchedProgram) -> bool:

@@ -181,20 +181,16 @@ def never_set(script: BatchScript) -> Iterator[Finding]:
     if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:
         return
     text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
+    given = {name for setting in _SETS.findall(text) for name in re.findall(r"\w+", " ".join(setting))}
     for name, line, _ in _expansions(script):
-        if re.fullmatch("[a-z][a-z0-9_]*", name) and not _FROM_OUTSIDE.fullmatch(name) and not _is_set(name, text):
+        if re.fullmatch("[a-z][a-z0-9_]*", name) and not _FROM_OUTSIDE.fullmatch(name) and name not in given:
             yield Finding("unset-variable", line, f"${name} is never set")
 
 
-def _is_set(name: str, text: str) -> bool:
-    return (
-        re.search(
-            rf"\b{name}(?:\[[^\]]*\])?\+?=|\b(?:for|select)\s+{name}\b|\b(?:read|mapfile|readarray|getopts|local|declare|typeset|export|unset|"
-            rf"printf\s+-v)\b[^;|&\n]*\b{name}\b|\(\([^)]*\b{name}\b|--export\S*\b{name}\b|-v\s+{name}\b",
-            text,
-        )
-        is not None
-    )
+_SETS = re.compile(
+    r"\b(\w+)(?:\[[^\]]*\])?\+?=|\b(?:for|select)\s+(\w+)|\b(?:read|mapfile|readarray|getopts|local|declare|typeset|export|"
+    r"unset|printf\s+-v)\b([^;|&\n]*)|\(\(([^)]*)|--export(\S*)|-v\s+(\w+)"
+)
 
 
 # What Slurm sets only for an option that the job states.
@@ -218,12 +214,12 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
     header = script.header
     if not header.directives:
         return
-    comments = " ".join(comment for _, comment in script.comments if "sbatch" in comment)
+    comments, in_steps = " ".join(comment for _, comment in script.comments if "sbatch" in comment), _in_steps(script)
     dealt_with = {name for names in _DEALT_WITH.findall(text_of(script.root)) for name in names}
     for name, line, has_subscript in _expansions(script):
         options = _OF_OPTIONS.get(name, ())
         has_one = any(header.value(one) is not None or f"--{one}" in comments for one in options)
-        if has_subscript or has_one or name in dealt_with or _in_step(script, line):
+        if has_subscript or has_one or name in dealt_with or line in in_steps:
             continue
         if options:
             in_launch = name.startswith("SLURM_GPUS") or any(one.line == line for one in script.training)
@@ -236,11 +232,11 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
 _OF_STEPS = {"ntasks-per-node", "cpus-per-task", "gpus-per-task", "gpus-per-node", "gpus"}
 
 
-def _in_step(script: BatchScript, line: int) -> bool:
-    """Return whether a line is part of what srun starts, whose options count there."""
+def _in_steps(script: BatchScript) -> set[int]:
+    """Return the lines that are part of what srun starts, whose options count there."""
     steps = (one for one in script.launches if one.srun is not None and _OF_STEPS & one.srun.options.keys())
-    inner = (one for one in script.commands if "called" in one.within)
-    return any(one.line <= line <= one.line + 20 for one in steps) or any(one.line == line for one in inner)
+    inner = {one.line for one in script.commands if "called" in one.within}
+    return inner | {line for one in steps for line in range(one.line, one.line + 21)}
 
 
 def arrays(script: BatchScript) -> Iterator[Finding]:

@@ -134,8 +134,10 @@ class LaunchedProgram:
 
     @property
     def is_script(self) -> bool:
-        """True if a shell is given a script, or a text: of a script that is not here only its name is known."""
-        return self.name in SHELLS and bool(self.program[1:])
+        """True if a shell is given a script, or a text, or an image is run: what that starts is not here."""
+        container = self.layer("container")
+        runs_image = container is not None and " run " in container.own and self.name[:1] in ("", "-")
+        return (self.name in SHELLS and bool(self.program[1:])) or runs_image
 
     @property
     def is_beside(self) -> bool:

@@ -53,6 +53,11 @@ class Layer:
         """The name of its program, without its folder."""
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
+    @property
+    def own(self) -> str:
+        """Its own words: those before the next program."""
+        return " ".join(word.text for word in self.words[: -self.left or None])
+
 
 def taken_apart(command: ShellCommand) -> tuple[list[Layer], list[Word], dict[str, Value]]:
     """Return the layers of a command, the program at its end with its arguments, and what is set for it alone."""

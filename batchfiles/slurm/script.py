@@ -19,6 +19,7 @@ from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Directive, Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.contract.programs.launchers import uses_lightning
 from trainjob.contract.programs.slurm_options import read_options
 from trainjob.records.files import read_first
 
@@ -37,6 +38,9 @@ ASKS_FOR_GPUS = frozenset(
     )
 )
 LARGEST_BYTES = 4_000_000
+_OF_TRAINER = re.compile(
+    r"(?:--|\+*)trainer\.(?:devices|gpus|num_nodes|strategy|accelerator|precision|max_epochs)(?:=.*)?"
+)
 
 
 @dataclass
@@ -126,6 +130,20 @@ class BatchScript:
                     yield Assignment(
                         name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
                     )
+
+    def source_of(self, launch: LaunchedProgram) -> str:
+        """Return the Python source of a launch, where it is beside the file; else an empty text."""
+        name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
+        try:
+            return read_first(self.path.parent / (name or "."), LARGEST_BYTES).decode(errors="replace")
+        except (OSError, ValueError):
+            return ""
+
+    def is_of_lightning(self, launch: LaunchedProgram) -> bool:
+        """Return whether a program is one of Lightning's, by its words or its source; a session is none of its jobs."""
+        told = any(_OF_TRAINER.fullmatch(word.text) for word in launch.program)
+        is_job = self.header.value("job-name") not in ("bash", "interactive")
+        return is_job and (told or uses_lightning(self.source_of(launch)))
 
     def nodes_of(self, launch: LaunchedProgram) -> int | None:
         """Return the number of nodes on which a launch starts processes; None if the file does not tell."""

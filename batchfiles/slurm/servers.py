@@ -9,12 +9,16 @@ from batchfiles.bash.commands import ShellCommand
 from batchfiles.slurm.script import BatchScript
 
 # Programs that answer others until they are ended, by their whole line.
-_KNOWN = (
+_OF_MODELS = (
     r"\bvllm serve\b|\bvllm\.entrypoints|\bvllm-serve\b|\bsglang\.launch_server|\btext-generation-launcher\b|"
-    r"\btritonserver\b|\bollama serve\b|\bmlflow (?:ui|server)\b|\bredis-server\b|\bhttp\.server\b|\buvicorn\b|"
+    r"\btritonserver\b|\bollama serve\b"
+)
+_KNOWN = (
+    rf"{_OF_MODELS}|\bmlflow (?:ui|server)\b|\bredis-server\b|\bhttp\.server\b|\buvicorn\b|"
     r"\bgunicorn\b|\bjupyter\b|\btensorboard\b|\bstreamlit run\b"
 )
 NEVER_ENDS = re.compile(f"(?i){_KNOWN}")
+SERVES_MODEL = re.compile(f"(?i){_OF_MODELS}")
 _STAYS = re.compile(
     rf"(?i:{_KNOWN})|ray start .*--block|nvidia-smi .*(?:-l\b|--loop|-lms)|nvidia-smi dmon|dcgmi dmon|"
     r"sleep (?:infinity|inf)\b|tail -[fF]|^watch "
@@ -32,9 +36,15 @@ _BESIDE = re.compile(
 )
 
 
+# Files and packages may have a server's name.
+_HANDLES = re.compile(
+    r"mkdir|rm|cp|mv|ln|ls|cd|touch|rsync|chmod|chown|find|export|echo|printf|pip3?|module|git|kill|pkill|curl"
+)
+
+
 def never_ends(command: ShellCommand) -> bool:
     """Return whether a command runs until it is ended."""
-    return _STAYS.search(command.text) is not None
+    return _STAYS.search(command.text) is not None and _HANDLES.fullmatch(command.name) is None
 
 
 def awaited_by_sleep(script: BatchScript) -> Iterator[ShellCommand]:

@@ -13,14 +13,7 @@ from typing import NamedTuple, Optional
 
 from trainjob.contract import clock
 from trainjob.contract.paths import RunPaths
-from trainjob.records.files import (
-    DamagedError,
-    load_number,
-    load_word,
-    read_number,
-    read_word,
-    write_atomically,
-)
+from trainjob.records.files import DamagedError, load_number, load_word, read_number, read_word, write_atomically
 
 # More than a signal's name and a time.
 _REQUEST_BYTES = 40

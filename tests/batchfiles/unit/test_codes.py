@@ -101,14 +101,21 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 torchrun --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:0 train.py\n"), RIGHT_JOB),
         (job("srun -K1 python -m torch.distributed.run --nnodes 1 --nproc_per_node 4 train.py\n"), job("export PET_NNODES=2\nsrun -K1 torchrun --nproc-per-node=4 train.py\n")),
     ],
-    "rank-expanded-early": [
+    "rank-expanded-early": [(job("cat > r.sh <<EOF\nexport RANK=$SLURM_PROCID\npython train.py\nEOF\nsrun -K1 bash r.sh\n", tasks=4), job("cat > r.sh <<'EOF'\nexport RANK=$SLURM_PROCID\npython train.py\nEOF\nsrun -K1 bash r.sh\n", tasks=4)),
         (job("export ERROR_FILE=errors/$SLURM_NODEID.json\n" + RIGHT), job("export ERROR_FILE=errors/$SLURM_JOB_ID.json\n" + RIGHT)),
         (job(RIGHT.replace("c10d", "static").replace("--nnodes", "--node-rank=$SLURM_NODEID --nnodes")), RIGHT_JOB),
         (job(PER_RANK.replace("'", '"'), tasks=4), job(PER_RANK, tasks=4)),
         (job("export RANK=$SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4), job("echo $SLURM_PROCID\nsrun -K1 python train.py\n", tasks=4)),
     ],
+    "count-with-type": [
+        (job("torchrun --standalone --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1).replace("node=4", "node=a100:4"), job("torchrun --standalone --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1)),
+        (job("G=$SLURM_GPUS_PER_NODE\nN=$((G * 2))\n" + RIGHT).replace("node=4\n#SBATCH --ex", "node=a100:4\n#SBATCH --ex"), job("G=${SLURM_GPUS_PER_NODE##*:}\nN=$((G * 2))\n" + RIGHT).replace("node=4\n#SBATCH --ex", "node=a100:4\n#SBATCH --ex")),
+    ],
     "nodes-not-given": [(job(RIGHT, "#SBATCH --ntasks=1"), job(RIGHT, "#SBATCH --ntasks=2"))],
-    "nodes-disagree": [
+    "nodes-disagree": [(without(job("srun -K1 python train.py trainer.devices=4\n", "#SBATCH --ntasks=4", nodes=1), "ntasks-per-node"), job("srun -K1 python train.py trainer.devices=4\n", nodes=1, tasks=4)),
+        (job("python train.py trainer.devices=4\n", nodes=1, tasks=4), job("python train.py trainer.n_gpus_per_node=4\n", nodes=1, tasks=4)),
+        (job("srun -K1 train --distributed-world-size 2\n", tasks=4), job("srun -K1 train --distributed-world-size 8\n", tasks=4)),
+        (job("srun -K1 python train.py trainer.devices=4\n"), job("srun -K1 python train.py trainer.devices=4\n", tasks=4)),
         (job(RIGHT.replace("$SLURM_NNODES", "4")), RIGHT_JOB),
         (job(RIGHT.replace("srun", "srun --ntasks=1")), job(RIGHT.replace("srun", "srun --ntasks=1").replace(".py\n", ".py &\n") + RIGHT)),
         (job(ALONE.replace("--standalone", "--nnodes=2"), nodes=1), job(ALONE.replace("--standalone", "--nnodes=2 --master-addr=gpu01"), nodes=1)),
@@ -123,16 +130,18 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 bash -c 'export MASTER_PORT=$((9000 + RANDOM % 99)); python train.py'\n", tasks=4), job("srun -K1 bash -c 'export MASTER_PORT=$((9000 + SLURM_JOB_ID % 99)); python train.py'\n", tasks=4)),
         (job("srun -K1 bash -c '" + TORCHRUN.replace("$MASTER_ADDR", "$(hostname)") + "'\n"), job("srun -N1 -n1 bash -c '" + TORCHRUN.replace("$MASTER_ADDR", "$(hostname)") + "'\n")),
     ],
-    "hosts-by-name": [
+    "hosts-by-name": [(job(RIGHT.replace("$MASTER_ADDR", "$SLURM_SUBMIT_HOST")), job(RIGHT.replace("$MASTER_ADDR", "$HEAD"))),
         (job("horovodrun -np 8 -H gpu01:4,gpu02:4 python train.py\n"), job("horovodrun -np 8 -H $HOSTS python train.py\n")),
         (job(RIGHT.replace("$MASTER_ADDR", "10.0.0.7")), job(RIGHT.replace("$MASTER_ADDR", "10.0.0.7"), "#SBATCH --nodelist=gpu[1-2]")),
         (job("export MASTER_ADDR=gpu01\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=${HEAD:-gpu01}\nsrun -K1 python train.py\n", tasks=4)),
     ],
-    "step-beyond-job": [
+    "step-beyond-job": [(without(job("srun -K1 -n8 python train.py\n", nodes=1), "exclusive"), without(job("srun -K1 -n8 python train.py\n", "#SBATCH --cpus-per-task=8", nodes=1), "exclusive")),
         (job(RIGHT.replace("srun", "srun --nodes=4")), job(RIGHT.replace("srun", "srun --nodes=2"))),
         (job(RIGHT.replace("srun", "srun --gres=gpu:8")), job(RIGHT.replace("srun", "srun --gres=gpu:4"))),
     ],
-    "step-waits": [
+    "step-waits": [(job("srun -K1 bash -c 'srun python train.py'\n"), job("srun -K1 bash -c 'srun --overlap python train.py'\n")),
+        (job("for s in 1 2; do srun -n1 python train.py $s & done\nwait\n", nodes=1, tasks=2), job("for s in 1 2; do srun -n1 --exact --gpus=1 python train.py $s & done\nwait\n", nodes=1, tasks=2)),
+        (job("srun -n1 -c4 --gpus=1 python a.py &\nsrun -n1 -c4 --gpus=1 python b.py &\nwait\n", "#SBATCH --mem=8G", nodes=1, tasks=2), job("srun -n1 -c4 --gpus=1 python a.py &\nwait\nsrun -n1 -c4 --gpus=1 python b.py &\nwait\n", "#SBATCH --mem=8G", nodes=1, tasks=2)),
         (job("srun -N1 -n1 nvidia-smi -l 5 &\n" + RIGHT), job("srun -N1 -n1 --overlap nvidia-smi -l 5 &\n" + RIGHT)),
         (job("srun -N1 -n1 ray start --head --block &\nsrun -K1 python train.py\n"), job("srun -N1 -n1 ray start --head --block &\npython train.py\n")),
     ],
@@ -143,7 +152,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "device-beyond-gpus": [(without(job("export CUDA_VISIBLE_DEVICES=4,5,6,7\n" + ALONE, nodes=1), "exclusive"), without(job("export CUDA_VISIBLE_DEVICES=0,1,2,3\n" + ALONE, nodes=1), "exclusive"))],
     "container-without-gpus": [(job("apptainer exec -B /data a.sif python train.py\n", nodes=1), job("apptainer exec --nv a.sif python train.py\n", nodes=1)), (job("docker run --rm a python train.py\n", nodes=1), job("docker run --gpus all --rm a python train.py\ndocker exec a python train.py\napptainer exec instance://a python train.py\n", nodes=1))],
     "conda-without-hook": [(job("module purge\nmodule load cuda/12.1 gcc\nconda activate a\npython train.py\n", nodes=1), job("module load ml-tools\nconda activate a\npython train.py\n", nodes=1)), (job("conda activate a\npython train.py\n", nodes=1), job('eval "$(conda shell.bash hook)"\nconda activate a\npython train.py\n', nodes=1))],
-    "tasks-times-torchrun": [(job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4), job(RIGHT.replace("srun", "srun --nodes=2 --ntasks-per-node=1"), tasks=4))],
+    "tasks-times-torchrun": [(job("srun -K1 accelerate launch --use_deepspeed --num_machines 2 --num_processes 8 --machine_rank $1 --main_process_ip $MASTER_ADDR train.py\n"), job("srun -K1 accelerate launch --use_deepspeed --deepspeed_multinode_launcher standard --num_machines 2 --num_processes 8 --machine_rank $1 --main_process_ip $MASTER_ADDR train.py\n")), (job("srun -K1 deepspeed --hostfile hosts train.py\n"), job("srun -K1 deepspeed --hostfile hosts --no_ssh --node_rank=$1 train.py\n")), (job(RIGHT, tasks=4), job(RIGHT)), (job(RIGHT.replace("srun", "srun --ntasks-per-node=1"), tasks=4), job(RIGHT.replace("srun", "srun --nodes=2 --ntasks-per-node=1"), tasks=4))],
     "script-dir-is-spool": [
         (
             job('HERE=$(dirname "$0")\nif [ -n "$SLURM_JOB_ID" ]; then TOP=.; fi\ncd "$HERE"\n' + RIGHT),
@@ -159,12 +168,13 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("trap 'echo save' USR1\n" + RIGHT, BATCH_SIGNAL), job("trap 'echo save' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))
     ],
     "more-processes-than-gpus": [(without(job("srun -K1 python train.py\n", tasks=96, nodes=1), "MASTER"), without(job("srun -K1 python train.py\n", tasks=4, nodes=1), "MASTER")), (job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
-    "gpus-unused": [(job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=0,1 python train.py'\n", tasks=2), job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$((2*SLURM_LOCALID)),$((2*SLURM_LOCALID+1)) python train.py'\n", tasks=2)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
-    "addr-undefined": [
+    "gpus-unused": [(job("CUDA_VISIBLE_DEVICES=0 vllm serve m &\n" + ALONE.replace("4", "2"), nodes=1), job("CUDA_VISIBLE_DEVICES=0 vllm serve m &\n" + ALONE.replace("4", "3"), nodes=1)), (job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=0,1 python train.py'\n", tasks=2), job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$((2*SLURM_LOCALID)),$((2*SLURM_LOCALID+1)) python train.py'\n", tasks=2)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
+    "addr-undefined": [(job("export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR\nsrun -K1 python train.py\n", tasks=4), job("srun -K1 bash -c 'export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR; python train.py'\n", tasks=4)), (job("srun -K1 python train.py\n", tasks=4).replace("export MASTER_ADDR", "MASTER_ADDR"), job("srun -K1 python train.py --addr $MASTER_ADDR\n", tasks=4).replace("export MASTER_ADDR", "MASTER_ADDR")),
         (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
         (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
     ],
     "addr-localhost": [
+        (job(RIGHT.replace("torchrun", "docker run --gpus all -e OMP_NUM_THREADS a torchrun")), job(RIGHT.replace("torchrun", "docker run --gpus all --network host -e OMP_NUM_THREADS a torchrun"))),
         (job("export MASTER_ADDR=localhost\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=localhost\npython train.py\n", nodes=1)),
         (job(RIGHT.replace("$MASTER_ADDR", "127.0.0.1")), RIGHT_JOB),
         (job(RIGHT.replace("--rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT", "--master-addr=$MASTER_ADDR")), RIGHT_JOB),
@@ -194,7 +204,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job('list=($(scontrol show hostnames))\nrest=("$(scontrol show hostnames)")\n' + RIGHT), job('list=($(scontrol show hostnames))\nrest=("${list[@]:1}")\n' + RIGHT)),
         (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
     ],
-    "job-never-ends": [
+    "job-never-ends": [(job("tensorboard --logdir $LOGS\n" + ALONE, nodes=1), job("mkdir -p $HOME/logs/tensorboard\n" + ALONE, nodes=1)),
         (job("tensorboard --logdir .\n" + RIGHT), job("pip install torch tensorboard\n" + RIGHT)),
         (job("ray start --head --block &\nray job submit --no-wait -- python train.py\nwait\n"), job("ray start --head --block &\nray job submit -- python train.py\n")),
         (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
@@ -241,7 +251,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("PORT=${PORT:-29500}\n" + RIGHT.replace("$MASTER_PORT", "$PORT")), job(RIGHT.replace("$MASTER_PORT", "0"))),
         (job("export MASTER_PORT=$((29000 + 500))\n" + RIGHT), job("export MASTER_PORT=1${SLURM_JOB_ID:0-4}\n" + RIGHT)),
     ],
-    "no-kill-on-bad-exit": [(job("if ! srun python train.py; then exit 1; fi\n", tasks=4), job("if ! srun python check_env.py; then exit 1; fi\n" + RIGHT)), (job("until srun python train.py; do sleep 1; done\n", tasks=4), job("srun -N1 -n1 python train.py\n")), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), RIGHT_JOB), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), job("export SLURM_KILL_BAD_EXIT=1\n" + RIGHT.replace(" --kill-on-bad-exit=1", "")))],
+    "no-kill-on-bad-exit": [(without(job("srun python train.py\n", tasks=4), "nodes=2"), without(job("srun python train.py\n"), "nodes=2", "exclusive")), (job("if ! srun python train.py; then exit 1; fi\n", tasks=4), job("if ! srun python check_env.py; then exit 1; fi\n" + RIGHT)), (job("until srun python train.py; do sleep 1; done\n", tasks=4), job("srun -N1 -n1 python train.py\n")), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), RIGHT_JOB), (job(RIGHT.replace(" --kill-on-bad-exit=1", "")), job("export SLURM_KILL_BAD_EXIT=1\n" + RIGHT.replace(" --kill-on-bad-exit=1", "")))],
     "kill-on-bad-exit-0": [(job(RIGHT.replace("exit=1", "exit=0")), RIGHT_JOB)],
     "no-mem": [(without(RIGHT_JOB, "exclusive"), RIGHT_JOB), (without(RIGHT_JOB, "exclusive"), without(job(RIGHT, "#SBATCH --mem-per-cpu=4G"), "exclusive"))],
     "no-time": [(without(RIGHT_JOB, "time="), without(job(RIGHT, "#SBATCH -t 5"), "time="))],
@@ -252,7 +262,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT, "#SBATCH --cpus-per-task=8"), job(RIGHT.replace("srun", "srun -c 8"), "#SBATCH --cpus-per-task=8")),
         (job(RIGHT, "#SBATCH -c8"), job("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK\n" + RIGHT, "#SBATCH -c8")),
     ],
-    "exit-code-lost": [
+    "exit-code-lost": [(job("for ((i = 1; i <= N; i++)); do sleep 1; done\npython train.py | tee log\n", nodes=1).replace("set -eo pipefail\n", ""), job("for ((i = 1; i <= N; i++)); do sleep 1; done\npython train.py\n", nodes=1).replace("set -eo pipefail\n", "")), (job("singularity run --nv a.sif --config=a\ndate\n", nodes=1).replace("set -eo pipefail\n", ""), job("date\nsingularity run --nv a.sif --config=a\n", nodes=1).replace("set -eo pipefail\n", "")),
         (job("srun -K1 bash -c 'python train.py; apt-get clean'\n", nodes=1), job("srun -K1 bash -c 'apt-get install -y git; python train.py'\n", nodes=1)),
         (without(job("python train.py\necho done\nexit $status\n", nodes=1), "set -e"), without(job("python train.py\nstatus=$?\necho done\nexit $status\n", nodes=1), "set -e")),
         (job("srun -K1 bash -c 'python train.py; echo done'\n", nodes=1), job("srun -K1 bash -e -c 'python train.py; echo done'\n", nodes=1)),
@@ -343,7 +353,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("trap 'kill -USR1 $PID' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job(REPEATED, BATCH_SIGNAL)),
         (job("forward() {\n  kill -USR1 $PID\n}\ntrap forward USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL), job("trap 'kill -USR1 $PID; wait $PID; exit' USR1\nsrun -K1 python train.py &\nPID=$!\nwait $PID\n", BATCH_SIGNAL)),
     ],
-    "nothing-waits": [(job("ray start --head\nray job submit --no-wait -- python train.py\n"), job("ray start --head\nray job submit --no-wait -- python train.py\nwhile ray job status 1; do sleep 9; done\n")), (job("srun -K1 python train.py &\n"), job("srun -K1 python train.py &\nwait $!\n")), (job("python train.py > log 2>&1 &\n", nodes=1), job("python serve.py &\npython train.py\n", nodes=1))],
+    "nothing-waits": [(job("for n in 0 1; do srun -N1 -n1 --exact bash -c \"python train.py $n\" & done\n"), job("for n in 0 1; do srun -N1 -n1 --exact bash -c \"python train.py $n\" & done\nwait\n")), (job("ray start --head\nray job submit --no-wait -- python train.py\n"), job("ray start --head\nray job submit --no-wait -- python train.py\nwhile ray job status 1; do sleep 9; done\n")), (job("srun -K1 python train.py &\n"), job("srun -K1 python train.py &\nwait $!\n")), (job("python train.py > log 2>&1 &\n", nodes=1), job("python serve.py &\npython train.py\n", nodes=1))],
     "mpirun-beyond-tasks": [(job("mpirun -n 8 python train.py\n"), job("mpirun -n 8 python train.py\n", tasks=4)), (job("mpirun -np 4 python train.py\n"), job("mpirun -np 4 --oversubscribe python train.py\n"))],
     "variable-in-quotes": [
         (job(RIGHT.replace("train.py", "train.py --run '$SLURM_JOB_ID'")), job(RIGHT.replace("train.py", 'train.py --run "$SLURM_JOB_ID"'))),
@@ -352,13 +362,13 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "option-before-script": [
         (job("torchrun --standalone --nproc-per-node=4 python train.py\n", nodes=1), job("torchrun --standalone --no-python --nproc-per-node=4 python train.py\n", nodes=1)),(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
-    "no-gpus": [(
+    "no-gpus": [(without(job("deepspeed train.py\n", nodes=1), "gpus-per-node", "exclusive"), without(job("python train.py\n", nodes=1), "gpus-per-node", "exclusive")), (
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", nodes=1), "exclusive", "gpus-per"),
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", "#SBATCH --gpus-per-nodes=2", nodes=1), "exclusive", "gpus-per-node="),
     ), (without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "exclusive", "gpus-per"), without(job("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), "gpus-per")), (without(job("module load cuda\n" + RIGHT), "exclusive", "gpus-per"), without(job("module load cuda\n" + RIGHT, "#SBATCH --gres=gpu:4"), "exclusive", "gpus-per"))],
     "mem-in-megabytes": [(job(RIGHT, "#SBATCH --mem=500 # memory"), job(RIGHT, "#SBATCH --mem=500 # in MB")), (job(RIGHT, "#SBATCH --mem=64"), job(RIGHT, "#SBATCH --mem=64G")), (job(RIGHT, "#SBATCH --mem-per-cpu=8"), job(RIGHT, "#SBATCH --mem=0"))],
     "install-races": [(job("srun -K1 bash -c '[ $SLURM_LOCALID = 0 ] && pip install einops; python train.py'\n", tasks=4), job("srun -N2 pip install einops\nsrun -K1 bash -c 'python train.py'\n", tasks=4)), (job("srun -K1 bash -c 'if [ $SLURM_PROCID = 0 ]; then pip install x; fi; python train.py'\n", tasks=4), job("srun -K1 bash -c 'pip install x; python train.py'\n", tasks=4))],
-    "exports-kept-back": [(job("export SEED=1\n" + RIGHT, "#SBATCH --export=NONE"), job("export SLURM_EXPORT_ENV=ALL SEED=1\n" + RIGHT, "#SBATCH --export=NONE")), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=HOME"), job("export SEED=1\n" + RIGHT.replace("srun", "srun --export=ALL"), "#SBATCH --export=HOME"))],
+    "exports-kept-back": [(job("srun -K1 docker run --gpus all --net=host a python train.py\n", tasks=4), job("srun -K1 docker run --gpus all --net=host -e MASTER_ADDR -e MASTER_PORT -e OMP_NUM_THREADS a python train.py\n", tasks=4)), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=NONE"), job("export SLURM_EXPORT_ENV=ALL SEED=1\n" + RIGHT, "#SBATCH --export=NONE")), (job("export SEED=1\n" + RIGHT, "#SBATCH --export=HOME"), job("export SEED=1\n" + RIGHT.replace("srun", "srun --export=ALL"), "#SBATCH --export=HOME"))],
     "kills-by-name": [(without(job("pkill -f serve\n" + RIGHT), "exclusive"), without(job("pkill -P $$\n" + RIGHT), "exclusive"))],
     "time-too-short": [(without(job(RIGHT, "#SBATCH -t 00:00:02"), "time="), without(job(RIGHT, "#SBATCH -t 00:02:30"), "time=")), (without(job(RIGHT, "#SBATCH -t 1"), "time="), without(job(RIGHT, "#SBATCH -t 3"), "time="))],
     "time-in-minutes": [(without(job(RIGHT, "#SBATCH -t 24:00"), "time="), without(job(RIGHT, "#SBATCH -t 24:00:00"), "time="))],

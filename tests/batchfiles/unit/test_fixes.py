@@ -161,10 +161,16 @@ def test_only_chosen_codes_are_mended() -> None:
 # Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
 # program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
 ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 3)]
+# Or the tasks of a step, devices and nodes, a file written too early.
+ONLY_THE_AUTHOR += [
+    ("step-beyond-job", 0),
+    ("rank-expanded-early", 0),
+    *(("step-waits", at) for at in range(3)),
+]
 ONLY_THE_AUTHOR += [
     ("directive-refused", 0),
-    ("job-never-ends", 1),
-    ("nodes-disagree", 2),
+    ("job-never-ends", 2),
+    *(("nodes-disagree", at) for at in (0, 3, 6)),
     ("time-too-short", 0),
     ("time-too-short", 1),
 ]
@@ -1020,3 +1026,28 @@ def test_one_launcher_a_node_counts_nodes() -> None:
 def test_a_container_gets_the_makers_gpus(more: str, option: str) -> None:
     text = FIRST.format(nodes=1, tasks=1, more="") + f"{more}\napptainer exec a.sif python train.py\n"
     assert f"apptainer exec {option} a.sif" in mend(text).after.decode()
+
+
+def test_the_authors_own_signal_goes_to_the_steps() -> None:
+    text = FIRST.format(nodes=2, tasks=4, more="#SBATCH --signal=B:TERM@60") + "srun -K1 python train.py\n"
+    assert b"#SBATCH --signal=TERM@60\n" in mend(text).after
+    assert "signal-kills-batch" in codes(text.encode()) - codes(mend(text).after)
+
+
+@pytest.mark.parametrize(
+    "start", ["bash scripts/run.sh", "srun -K1 bash run.sh # the whole", "apptainer exec --nv a.sif bash r.sh"]
+)
+def test_a_script_that_may_train_hears_of_the_limit(start: str) -> None:
+    after = mend(FIRST.format(nodes=1, tasks=1, more="") + start + "\n").after.decode()
+    srun, _, comment = start.partition("# ")
+    first, _, program = srun.strip().rpartition("-K1 ")
+    behind = f" & # {comment}" if comment else " &"
+    assert f'\n{first}{"-K1 " if first else ""}sh -c "$pass_on_usr1" - {program}{behind}\n' in after
+
+
+@pytest.mark.parametrize(
+    ("line", "is_left"), [("mkdir out", True), ("git clone a b", True), ("mkdir out || true", False)]
+)
+def test_a_job_that_would_end_early_the_second_time_is_not_started_again(line: str, is_left: bool) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + f"{line}\npython train.py\n"
+    assert (b"scontrol requeue" not in mend(text).after) == is_left

@@ -846,3 +846,32 @@ def test_variables_reach_a_container_under_the_name_that_its_program_reads(tmp_p
     for program, prefix in (("singularity", "SINGULARITYENV"), ("apptainer", "APPTAINERENV")):
         text = f"export A=$(hostname)\nsrun {program} exec /i.sif python train.py\n"
         assert prologue(adopted(ONE_GPU + text, tmp_path))[-1] == f'export {prefix}_A="$A"'
+
+
+def test_what_a_sourced_file_may_set_is_left_to_the_run(tmp_path: Path) -> None:
+    text = "source ./site.sh\nN=${N:-8}\npython train.py --n $N\n"
+    adoption = adopted(ONE_GPU + text, tmp_path)
+    assert command(adoption)[-1].strip().endswith("exec python train.py --n $N")
+    assert prologue(adoption)[-1] == "export N=${N:-8}"
+
+
+@pytest.mark.parametrize("line", ["export PYTHONPATH=$PWD/../lib:$PYTHONPATH", "source ../lib/env.sh", "cp ../lib/x ."])
+def test_what_is_outside_of_the_project_is_told(line: str, tmp_path: Path) -> None:
+    told = lost(adopted(f"{ONE_GPU}{line}\npython train.py\n", tmp_path))
+    assert [text.startswith("../lib") for text in told] == [True]
+
+
+def test_all_of_a_container_that_only_a_run_knows_is_told(tmp_path: Path) -> None:
+    text = "source ./site.sh\nsingularity exec --pwd /a -B /b $IMAGE python train.py\n"
+    assert set(lost(adopted(ONE_GPU + text, tmp_path))) == {"apptainer $IMAGE", "/b", "--pwd /a"}
+
+
+def test_an_argument_with_a_default_is_not_asked_for(tmp_path: Path) -> None:
+    text = "C=${1:-a.conf}\nsource $C\nX=$(a)$(b)\nsrun bash -c 'python '\"$X\"' train.py'\n"
+    with pytest.raises(AdoptionError, match="known only when the file runs"):
+        adopted(ONE_GPU + text, tmp_path)
+
+
+def test_a_training_on_the_nodes_disk_starts_nowhere_else(tmp_path: Path) -> None:
+    text = "cp -r code $TMPDIR\ncd $TMPDIR/code\npython train.py $USER\n"
+    assert command(adopted(ONE_GPU + text, tmp_path))[2].split("\n")[0] == 'cd "$TMPDIR/code" || exit'

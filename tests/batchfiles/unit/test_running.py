@@ -60,6 +60,31 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
 
 
 @pytest.mark.parametrize(
+    ("array", "first"),
+    [
+        ("0-9", "0,1"),
+        ("5-9:2%4", "5,7"),
+        ("7,1-3", "7,1"),
+        ("0-100000", "0,1"),
+        ("1,2", None),
+        ("3", None),
+        ("$N", None),
+    ],
+)
+def test_the_first_elements_of_an_array_are_rehearsed_however_many_it_has(
+    array: str, first: str | None, tmp_path: Path
+) -> None:
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n#SBATCH -a {array}\npython a.py\n".encode(), SiteFacts())
+    sent: list[list[str]] = []
+    slurm: Any = SimpleNamespace(
+        run=lambda words, **_: sent.append(words) or SimpleNamespace(code=1),
+        description=SimpleNamespace(node_names=["node1"]),
+    )
+    running.submit_held(running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script)), slurm, {})
+    assert [word for word in sent[0] if "array" in word] == ([f"--array={first}"] if first else [])
+
+
+@pytest.mark.parametrize(
     ("text", "missing"),
     [
         ("#!/bin/bash\n. /nowhere/a.sh\ncd /nowhere/b\n", ([], [])),

@@ -223,7 +223,7 @@ def ignores_requests(launcher: str, script: str) -> bool:
 
     They do by themselves where srun starts each rank, and not where torchrun does; `script` is the Python source.
     """
-    return launcher == "torchrun" and _uses_lightning(script) and _SAVES.search(script) is None
+    return launcher == "torchrun" and uses_lightning(script) and _SAVES.search(script) is None
 
 
 def may_hang_when_asked(script: str, words: Sequence[str] = ()) -> bool:
@@ -234,10 +234,11 @@ def may_hang_when_asked(script: str, words: Sequence[str] = ()) -> bool:
     """
     if any(_CONTINUES_BY_WORD.fullmatch(word) for word in words):
         return False
-    return _uses_lightning(script) and _CONTINUES.search(_COMMENT.sub("", script)) is None
+    return uses_lightning(script) and _CONTINUES.search(_COMMENT.sub("", script)) is None
 
 
-def _uses_lightning(script: str) -> bool:
+def uses_lightning(script: str) -> bool:
+    """Return whether a Python source trains with Lightning."""
     return _LIGHTNING.search(script) is not None and "Trainer(" in script
 
 

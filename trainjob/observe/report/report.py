@@ -16,16 +16,7 @@ from trainjob.observe.report.goodput import Goodput, GoodputFacts, Trained, good
 from trainjob.observe.report.ranks import Slowest, ranks, slowest
 from trainjob.observe.report.series import Series
 from trainjob.observe.report.startup import StartupFigures, startups
-from trainjob.records import (
-    attempts,
-    causes,
-    checkpoints,
-    events,
-    metrics,
-    profile,
-    progress,
-    software,
-)
+from trainjob.records import attempts, causes, checkpoints, events, metrics, profile, progress, software
 from trainjob.records import job as jobs
 from trainjob.records.events import Event
 from trainjob.records.measures import PHASES
