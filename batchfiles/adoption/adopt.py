@@ -11,12 +11,12 @@ from typing import Any
 from batchfiles.adoption import files
 from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
-from batchfiles.adoption.command import in_reading, note_left_out, run_of
+from batchfiles.adoption.command import AdoptedCommand, in_reading, note_left_out, run_of
 from batchfiles.adoption.container import read_container
 from batchfiles.adoption.explanations import CURED, explained
 from batchfiles.adoption.hidden import take_out
-from batchfiles.adoption.parts import parts_of
-from batchfiles.adoption.places import place_of
+from batchfiles.adoption.parts import Parts, Statement, parts_of
+from batchfiles.adoption.places import PathOrigin, place_of
 from batchfiles.adoption.rest import note_rest
 from batchfiles.adoption.roles import roles_of
 from batchfiles.adoption.setup import read_setup
@@ -106,35 +106,51 @@ def adoption_of(script: BatchScript, folder: Path, known: Any = None, below_top:
 
 
 def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> Adoption:
-    path = script.path
-    _refuse_carriage_returns(script)
+    _refuse_uncheckable(script)
     faults = diagnosis_of(script).findings
-    if len(script.commands) + len(script.assignments) > _MOST_STATEMENTS:
-        raise AdoptionError(
-            f"{path} runs more than {_MOST_STATEMENTS:,} commands and assignments, which nobody can check one by one",
-            "keep what starts the training in the file, and call the rest from it",
-        )
     original, found = script, roles_of(script)
     if found is not None:
         script = found.script
-    launch = main_launch(script)
-    # What only a run decides is no value of a variable, and no word of the command.
-    undecided = script_of(path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
-    parts = parts_of(undecided, launch)
-    if "loop" in parts.enclosing and not is_once_per_node(launch):
-        raise AdoptionError(
-            f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
-            "adopt the file with one turn of the loop, and give the others as a sweep",
-        )
     account, keys = Account(), Keys()
+    launch = main_launch(script)
     note_from_outside(script, launch, account)
     start = start_of(script, launch, account) if found is None else found.start_of(launch, account)
-    opened, shown = in_reading(undecided, script, launch)
-    read_directives(script, shown, start, keys, account)
+    # From here on, what only a run decides is no value of a variable, and no word of the command.
+    hidden = script_of(script.path, script.raw, script.site, script.arguments, script.options, hides_undecided=True)
+    parts = parts_of(hidden, launch)
+    opened, shown = in_reading(hidden, script, launch)
+    _refuse_loop(parts, shown, script.path)
     place = place_of(script, parts, folder, below_top)
+    read_directives(script, shown, start, keys, account)
     run = run_of(opened, shown, start, account, place)
     read_container(script, shown, keys, account, place.base)
-    keys.job.setdefault("name", path.name)  # as sbatch names it
+    _fill_command(script, run, start, place, keys)
+    read_setup(script, shown, start, parts, run, keys, account, place)
+    if parts.launch is not None:
+        note_left_out(script, parts.launch, shown, account, place)
+        _fill_training(parts.launch, keys, account)
+    note_rest(script, shown, account)
+    # A node has a slot for each CPU or GPU, or as many GPUs as the cluster file of --cluster says.
+    no_slots = not start.gpus or start.gpus_beyond_ranks if known is None else known.accelerators_per_host != start.gpus
+    if start.nodes > 1 and no_slots and (known is None or found is None):
+        keys.job["hosts"] = start.nodes
+    if found is not None:
+        found.fill(start, keys, account, place)
+    take_out(original, keys, account)
+    cluster = None
+    if known is None:
+        cluster = files.cluster_text(keys, script.path.name)
+        cluster_from_text(cluster, CLUSTER_FILE)
+    else:
+        _leave_to(known, keys, account)
+    job = files.job_text(keys, script.path.name)
+    job_from_text(job, JOB_FILE)
+    cured = _cured(faults, launch, " ".join(run.words), keys)
+    return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
+
+
+def _fill_command(script: BatchScript, run: AdoptedCommand, start: AdoptedStart, place: PathOrigin, keys: Keys) -> None:
+    keys.job.setdefault("name", script.path.name)  # as sbatch names it
     keys.job["command"] = run.words
     keys.job["instances"] = start.instances
     starter = launchers.find(run.words)
@@ -144,32 +160,14 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     if run.words[:2] == ["uv", "run"]:
         run.env.setdefault("UV_PROJECT_ENVIRONMENT", f"{place.base}/.venv")
         keys.comments["env", "UV_PROJECT_ENVIRONMENT"] = "else uv makes one in the copy of the project"
-    read_setup(script, launch, start, parts, run, keys, account, place)
-    training = parts.launch
-    if training is not None:
-        note_left_out(script, training, shown, account, place)
-        account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
-        # What explains how ranks start is no longer true.
-        above = "\n".join(training.above)
-        if above and not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", above):
-            keys.comments["command",] = above
-    if known is None and start.nodes > 1 and (not start.gpus or start.gpus_beyond_ranks):
-        keys.job["hosts"] = start.nodes  # a node has a slot for each CPU or GPU
-    note_rest(script, shown, account)
-    if found is not None:
-        found.fill(start, keys, account, place)
-    take_out(original, keys, account)
-    cluster = None if known is not None else files.cluster_text(keys, path.name)
-    if known is not None:
-        _leave_to(known, keys, account)
-        if known.accelerators_per_host != start.gpus and start.nodes > 1 and found is None:
-            keys.job["hosts"] = start.nodes
-    job = files.job_text(keys, path.name)
-    job_from_text(job, JOB_FILE)
-    if cluster is not None:
-        cluster_from_text(cluster, CLUSTER_FILE)
-    cured = _cured(faults, launch, " ".join(run.words), keys)
-    return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
+
+
+def _fill_training(training: Statement, keys: Keys, account: Account) -> None:
+    account.note(Where.JOB, training.line, training.text.split("\n")[0], "command", training.last, training.span)
+    # What explains how ranks start is no longer true.
+    above = "\n".join(training.above)
+    if above and not re.search(r"(?i)srun|bash|launch|slurm|gpu|debug|rank", above):
+        keys.comments["command",] = above
 
 
 def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
@@ -188,14 +186,27 @@ def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, key
     return tuple(cured)
 
 
-def _refuse_carriage_returns(script: BatchScript) -> None:
-    """Raise AdoptionError where bash and YAML would not agree on what a line is."""
+def _refuse_uncheckable(script: BatchScript) -> None:
+    """Raise AdoptionError where bash and YAML would not agree on what a line is, and for more than anybody reads."""
     found = _LONE_CR.search(script.raw)
     if found is not None:
         line = script.raw.count(b"\n", 0, found.start()) + 1
         raise AdoptionError(
             f"{script.path}:{line} has a carriage return within a line, which bash takes for a part of the word there",
             "take it out, or end each line with a line feed",
+        )
+    if len(script.commands) + len(script.assignments) > _MOST_STATEMENTS:
+        raise AdoptionError(
+            f"{script.path} runs more than {_MOST_STATEMENTS:,} commands and assignments: nobody checks each of them",
+            "keep what starts the training in the file, and call the rest from it",
+        )
+
+
+def _refuse_loop(parts: Parts, launch: LaunchedProgram, path: Path) -> None:
+    if "loop" in parts.enclosing and not is_once_per_node(launch):
+        raise AdoptionError(
+            f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
+            "adopt the file with one turn of the loop, and give the others as a sweep",
         )
 
 

@@ -64,8 +64,8 @@ def run_of(
     else:
         words = _own_words(launch, account)
         inner = _around(script, launch, account)
-    ends = " || exit" if "e" in launch.outermost.command.options else ""  # as the file does, where it can't move
-    inner = "".join(f"{line}\n" for line in [*(f"{one}{ends}" for one in place.move_of_command), *set_there]) + inner
+    moves = place.move_of_command(ends="e" in launch.outermost.command.options)
+    inner = "".join(f"{line}\n" for line in [*moves, *set_there]) + inner
     words = _program_alone(words)
     if not words:
         raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")

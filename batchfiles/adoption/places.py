@@ -63,10 +63,13 @@ class PathOrigin:
         for path in (path for path in _UPWARDS.findall(text) if self.is_outside(path, at)):
             account.note(Where.LOST, line, path, "it is outside of the project: no copy has it")
 
-    @property
-    def move_of_command(self) -> list[str]:
-        """The move that leads to where the file starts its training; none if that is where ranks start."""
-        return [] if self.training_folder == "." else [self.move(self.training_folder)]
+    def move_of_command(self, *, ends: bool) -> list[str]:
+        """Return the move that leads to where the file starts its training; none if that is where ranks start.
+
+        `ends`: the file ends where it can't move. What was to run on a node's disk never runs in the project.
+        """
+        inside = self.training_folder
+        return [] if inside == "." else [self.move(inside) + (" || exit" if ends or _is_on_node(inside) else "")]
 
     def move(self, inside: str) -> str:
         """Return what moves a shell of the job to a folder of the copy, or of the node's own disk."""

@@ -63,9 +63,7 @@ def _note_pieces(script: BatchScript, launch: LaunchedProgram, account: Account)
         if is_once_per_node(launch):
             account.note(Where.TRAINJOB, line, text, "a launcher starts on each node")
         else:
-            account.note(
-                Where.LOST, line, text, "the job starts its training once, in any case, and ends with its code"
-            )
+            account.note(Where.LOST, line, text, "a job starts its training once, in any case, and ends with its code")
 
 
 def note_redirect(node: Node, line: int, account: Account) -> None:
@@ -82,7 +80,7 @@ def _pieces(node: Node) -> Iterator[Node]:
     if node.type in _WHOLE or not node.children:
         holders = [one.type for one in (node.parent, node.parent and node.parent.parent) if one is not None]
         is_grammar = holders[:1] == ["function_definition"] or (node.type == "!" and "if_statement" in holders)
-        if not is_grammar and node.type != "comment" and text_of(node).strip() not in ("", *_GRAMMAR):
+        if not is_grammar and node.type != "comment" and text_of(node).strip(" \\\n") not in ("", *_GRAMMAR):
             yield node
         return
     for child in node.children:

@@ -163,15 +163,20 @@ _ANSWERS = re.compile(
 )
 
 
-# They fail the second time, as when the job is requeued.
-_IS_ONCE = re.compile(r"(?:mkdir(?!.*\s(?:-\w*p|--parents))|ln(?!.*\s(?:-\w*f|--force))|mv)\s")
+_ONCE = re.compile(r"(?:mkdir(?!.*\s(?:-\w*p|--parents))|ln(?!.*\s(?:-\w*f|--force))|mv|git clone)\s")
+_GUARDED = frozenset(("condition", "or", "and", "not", "called", "handler"))
+
+
+def fails_again(command: ShellCommand) -> bool:
+    """Return whether a command fails the second time, as when the job is requeued, and nothing catches that."""
+    return bool(_ONCE.match(command.text)) and not _GUARDED & set(command.within) and not command.source
 
 
 def _may_fail(command: ShellCommand) -> bool:
     """Return whether a command may fail in a file that is right."""
-    if command.name in (":", "true") or {"condition", "or", "and", "not", "called", "handler"} & set(command.within):
+    if command.name in (":", "true") or _GUARDED & set(command.within):
         return False
-    return "loop" in command.within or bool(_ANSWERS.fullmatch(command.name) or _IS_ONCE.match(command.text))
+    return "loop" in command.within or _ANSWERS.fullmatch(command.name) is not None or fails_again(command)
 
 
 _SETS_UP = re.compile(r"(?:source|\.|module|ml|conda|mamba|micromamba|spack|eval)\s")

@@ -15,6 +15,7 @@ from batchfiles.fixes.lines import (
     spliced,
     stands_alone,
 )
+from batchfiles.fixes.shell import fails_again
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -74,6 +75,8 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     signal = script.header.value("signal") or "USR1"
     if directive_named(script, "no-requeue") or not re.search(r"(?i)(?:^|:|SIG)(?:USR1|10)(?:@|$)", signal):
         return None  # the author's own signal may be that for which the training saves
+    if "e" in launch.command.options and any(fails_again(one) for one in script.commands if one.line < launch.line):
+        return None  # the job would end there when it starts again
     deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) else None
     if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
         return None

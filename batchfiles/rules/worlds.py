@@ -219,7 +219,7 @@ _OWN_MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
 
 
 def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
-    """Find steps that are started side by side on one node, and wait for each other (asked, Slurm 22.05)."""
+    """Find steps that are started side by side on one node, and wait for each other (asked, 22.05 to 26.05)."""
     request, header = script.request, script.header
     if any(re.fullmatch("SLURM_(?:OVERLAP|EXACT)|SRUN_CPUS_PER_TASK", one.name) for one in script.assignments):
         return

@@ -581,7 +581,7 @@ def test_a_name_that_the_file_uses_is_the_one_that_sbatch_gives(directive: str, 
 def test_a_job_moves_to_the_same_folder_of_its_node(folder: str, tmp_path: Path) -> None:
     text = f'{ONE_GPU}cd "{folder}"\nsrun python $SLURM_SUBMIT_DIR/train.py\n'
     command = job_from_text(adopted(text, tmp_path).job, "job.yaml").command
-    assert command[2].startswith(f'cd "{folder}"\n')
+    assert command[2].startswith(f'cd "{folder}" || exit\n')
 
 
 def test_what_may_fail_in_the_file_may_fail_in_the_job(tmp_path: Path) -> None:

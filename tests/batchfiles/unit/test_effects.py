@@ -200,7 +200,7 @@ def test_a_virtualenv_is_found_from_where_the_file_has_moved(tmp_path: Path) -> 
 def test_ranks_start_on_the_nodes_own_disk_where_the_file_does(disk: str, tmp_path: Path) -> None:
     text = f"cd {disk}\ncp -r ~/code .\ncd code\nsource venv/bin/activate\nmkdir out\npython train.py\n"
     adoption, place = adopted(ONE_GPU + text, tmp_path), re.sub('["{}]', "", disk)
-    assert command(adoption) == ["bash", "-c", f'cd "{place}/code"\nexec python train.py\n']
+    assert command(adoption) == ["bash", "-c", f'cd "{place}/code" || exit\nexec python train.py\n']
     assert prologue(adoption)[1:4] == [f'cd "{place}"', "cp -r ~/code .", f'cd "{place}/code"']
     assert "source venv/bin/activate" in prologue(adoption)
     assert lost(adoption) == {}

@@ -1043,3 +1043,11 @@ def test_a_script_that_may_train_hears_of_the_limit(start: str) -> None:
     first, _, program = srun.strip().rpartition("-K1 ")
     behind = f" & # {comment}" if comment else " &"
     assert f'\n{first}{"-K1 " if first else ""}sh -c "$pass_on_usr1" - {program}{behind}\n' in after
+
+
+@pytest.mark.parametrize(
+    ("line", "is_left"), [("mkdir out", True), ("git clone a b", True), ("mkdir out || true", False)]
+)
+def test_a_job_that_would_end_early_the_second_time_is_not_started_again(line: str, is_left: bool) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + f"{line}\npython train.py\n"
+    assert (b"scontrol requeue" not in mend(text).after) == is_left

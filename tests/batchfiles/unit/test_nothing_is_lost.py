@@ -870,3 +870,8 @@ def test_an_argument_with_a_default_is_not_asked_for(tmp_path: Path) -> None:
     text = "C=${1:-a.conf}\nsource $C\nX=$(a)$(b)\nsrun bash -c 'python '\"$X\"' train.py'\n"
     with pytest.raises(AdoptionError, match="known only when the file runs"):
         adopted(ONE_GPU + text, tmp_path)
+
+
+def test_a_training_on_the_nodes_disk_starts_nowhere_else(tmp_path: Path) -> None:
+    text = "cp -r code $TMPDIR\ncd $TMPDIR/code\npython train.py $USER\n"
+    assert command(adopted(ONE_GPU + text, tmp_path))[2].split("\n")[0] == 'cd "$TMPDIR/code" || exit'
