@@ -30,8 +30,8 @@ _BY_REQUEST = (143, 138, exits.CHECKPOINTED, exits.UNRECORDED_REQUEST)
 _KILLED = 137
 _ENDED_BY_SIGNAL = (_KILLED, 143)
 _LAUNCHER_KILLED = (
-    "no rank's failure is recorded: KILL may have ended the launcher (python -m trainjob.launch) or a command before it, "
-    "as kill -9 and a lack of memory do"
+    "no rank's failure is recorded: KILL may have ended the launcher (python -m trainjob.launch) or a command "
+    "before it, as kill -9 and a lack of memory do"
 )
 _PREEMPTED = "preempted by Slurm"
 _NOT_SAVED = "nothing was written after the request"
