@@ -112,6 +112,7 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     if found is not None:
         script = found.script
     account, keys = Account(), Keys()
+    _note_shell(script, account)
     launch = main_launch(script)
     note_from_outside(script, launch, account)
     start = start_of(script, launch, account) if found is None else found.start_of(launch, account)
@@ -147,6 +148,22 @@ def _adopted(script: BatchScript, folder: Path, known: Any, below_top: str) -> A
     job_from_text(job, JOB_FILE)
     cured = _cured(faults, launch, " ".join(run.words), keys)
     return Adoption(job, cluster, account, start, cured, explained(cured, account.changes))
+
+
+_SHELL = re.compile(r"#!\s*(?:\S*/)?(?:env\s+(?:-\S+\s+)*)?([\w.-]+)")
+
+
+def _note_shell(script: BatchScript, account: Account) -> None:
+    """Say that a job's lines run in bash. Raises AdoptionError for a shell with another grammar."""
+    shell = _SHELL.match(script.line(1))
+    if shell is None or shell[1] in ("bash", "sh", "dash"):
+        return
+    if shell[1] in ("csh", "tcsh", "fish"):
+        raise AdoptionError(
+            f"{script.path}:1 names {shell[1]}, and a job's prologue and command run in bash, whose grammar is another",
+            "write the file for bash",
+        )
+    account.note(Where.LOST, 1, script.line(1), f"a job's prologue and command run in bash, not in {shell[1]}")
 
 
 def _fill_command(script: BatchScript, run: AdoptedCommand, start: AdoptedStart, place: PathOrigin, keys: Keys) -> None:

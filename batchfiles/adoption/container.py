@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 
 from batchfiles.adoption.account import IN_CONTAINER, Account, Where
@@ -48,7 +49,7 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         what = "this file runs in the image, and a job's prologue outside of it: the lines above the training"
         account.note(Where.LOST, around, "--container-image, around the whole file", what)
     if runtime != "pyxis":
-        others = _without_environment(others, launch, keys, account)
+        others = _without_environment(others, launch, runtime, keys, account)
     if _is_open(image):
         what = "the container's image is known only when it runs"
         account.note(Where.LOST, launch.line, f"{runtime} {image}"[:60], what)
@@ -141,17 +142,27 @@ def _fill(
         account.note(Where.LOST, launch.line, image, what)
 
 
+_OF_ENV_ALONE = ("docker", "podman")
+
+
+def _of_home(value: str) -> bool:
+    return re.match(r"~(?:/|$)", value) is not None
+
+
 def _without_environment(
-    others: list[list[str]], launch: LaunchedProgram, keys: Keys, account: Account
+    others: list[list[str]], launch: LaunchedProgram, runtime: str, keys: Keys, account: Account
 ) -> list[list[str]]:
-    """Put variables that are set for the container into the job's env, and return the other options."""
+    """Put variables that are set for the container into env, or a home into the prologue; return the other options."""
     left = []
     for words in others:
         name, equals, value = words[-1].removeprefix("--env=").partition("=")
         if words[0].partition("=")[0] not in ("--env", "-e"):
             left.append(words)
-        elif not equals or _is_open(value) or not can_be_stated(name):
+        elif not equals or _is_open(value) or not can_be_stated(name) or (_of_home(value) and runtime in _OF_ENV_ALONE):
             account.note(Where.LOST, launch.line, " ".join(words), "state it in env of the job")
+        elif _of_home(value):
+            keys.exports[name] = f'"$HOME"{shlex.quote(value[1:])}'
+            account.note(Where.CLUSTER, launch.line, " ".join(words), "prologue")
         else:
             keys.of_job("env")[name] = value
             account.note(Where.JOB, launch.line, " ".join(words), f"env: {name}")

@@ -371,13 +371,16 @@ def _trained(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
 
 
 def _ended(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
-    """Leave out what ends the file, and what only prints at its end."""
+    """Leave out what ends the file, and what only prints or waits at its end."""
     commands = around.expanded(one)
     if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
         is_end = commands or not any(two.exported for two in one.assignments)
         return Decision(Where.TRAINJOB, "the job ends with the code of its ranks") if is_end else None
     prints = _writes_nothing(commands) and all(_prints(two) or two.name in ("set", "exit", "wait") for two in commands)
-    return Decision(Where.NOWHERE, "it only prints") if prints else None
+    return Decision(Where.NOWHERE, _ONLY_PRINTS) if prints else None
+
+
+_ONLY_PRINTS = "it only prints, checks or waits"
 
 
 def _shell_set(_around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
@@ -459,7 +462,7 @@ def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | N
     ends = any(two.name == "exit" for two in commands) or re.search(r"\breturn\b|\$\{\w+:?\?", one.text)
     if ends and not takes_arguments(one.text):
         return None
-    return Decision(Where.NOWHERE, "it only prints or checks")
+    return Decision(Where.NOWHERE, _ONLY_PRINTS)
 
 
 def _exports(one: Statement) -> bool:

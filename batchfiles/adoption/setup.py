@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from batchfiles.adoption.account import IN_COMMAND, Account, Where
@@ -81,7 +81,7 @@ def read_setup(
     goes_on = any(may_fail(around, *one) for one in decided)
     if goes_on:
         decided = [(one, _with_own_options(one, decision)) for one, decision in decided]
-    lines: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = [(text, "") for text in _exporting(keys.exports, around)]
     # No move is needed behind the last statement with a relative path.
     last_relative = max(
         (
@@ -149,9 +149,7 @@ def _in_order(decided: list[tuple[Statement, Decision]], around: Surroundings) -
             if name in kept or has_run or given.setdefault(name, env[name]) != env[name]
         }
         if later:
-            lines = [f"export {name}={shlex.quote(value)}" for name, value in later.items()]
-            if around.container == "apptainer":
-                lines += [f'export {around.prefix}_{name}="${name}"' for name in later]
+            lines = _exporting({name: shlex.quote(value) for name, value in later.items()}, around)
             what = "; ".join(["prologue", *(f"env: {name}" for name in env)])
             decision = replace(decision, where=Where.CLUSTER, what=what, env=env, prologue=[*decision.prologue, *lines])
         if found.prologue:
@@ -159,6 +157,11 @@ def _in_order(decided: list[tuple[Statement, Decision]], around: Surroundings) -
             kept |= one.declared if one.kind == "unset_command" else set()
             has_run = has_run or any(_runs_program(two) for two in one.commands)
         yield one, decision
+
+
+def _exporting(values: Mapping[str, str], around: Surroundings) -> list[str]:
+    inside = [f'export {around.prefix}_{name}="${name}"' for name in values] if around.container == "apptainer" else []
+    return [*(f"export {name}={value}" for name, value in values.items()), *inside]
 
 
 def _runs_program(one: ShellCommand) -> bool:

@@ -198,9 +198,10 @@ class Expander:
             found = _ansi_c(text[2:-1])
             # Bytes that are no text are left to the shell that runs it.
             return Value(HOLE, holes=(text,)) if found is None else self._literal(found, node.start_byte)
-        if self.variables.hides_undecided and _is_below_home(node):
-            rest = self._literal(_unescaped(text_of(node)[1:]), node.start_byte + 1)
-            return joined([Value(HOLE, frozenset({"HOME"}), ('"$HOME"',)), rest])
+        if self.variables.hides_undecided and (home := _home_in(node)) is not None:
+            name = self._literal(home[0][:-1], node.start_byte)
+            rest = self._literal(_unescaped(text_of(node)[home.end() :]), node.start_byte + home.end())
+            return joined([name, Value(HOLE, frozenset({"HOME"}), ('"$HOME"',)), rest])
         if self.variables.hides_undecided and node.type == "word" and is_pattern(text_of(node)):
             return Value(HOLE, holes=(text_of(node),))  # the shell that runs it finds the files
         literal = _LITERALS.get(node.type)
@@ -422,10 +423,10 @@ def is_pattern(text: str) -> bool:
     return re.search(r"(?<!\\)(?:[*?]|(?<!=)\[[^\]]+\])", text) is not None
 
 
-def _is_below_home(node: Node) -> bool:
-    """Return whether a word begins with a ~ that bash puts the home in place of."""
+def _home_in(node: Node) -> re.Match[str] | None:
+    """Return the beginning of a word, or of NAME=…, with a ~ that bash puts the home in place of."""
     is_first = node.prev_sibling is None or node.parent is None or node.parent.type != "concatenation"
-    return node.type == "word" and is_first and re.match(r"~(?:/|$)", text_of(node)) is not None
+    return re.match(r"(?:[A-Za-z_]\w*=)?~(?=/|$)", text_of(node)) if node.type == "word" and is_first else None
 
 
 def _plain(text: bytes, quote: int = 1) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from batchfiles.bash.expansion import text_of
@@ -47,6 +47,14 @@ def spliced(script: BatchScript, start: int, end: int, new: str) -> str | None:
     """Return the text with other bytes from `start` to `end` of the tree; None if the tree is of other bytes."""
     raw = "\n".join(script.lines).encode()
     return (raw[:start] + new.encode() + raw[end:]).decode() if raw == script.root.text else None
+
+
+def inserted(script: BatchScript, places: Mapping[int, str]) -> str | None:
+    """Return the text with more at these bytes of the tree; None if the tree is of other bytes."""
+    raw = script.root.text or b""
+    for place in sorted(places, reverse=True):
+        raw = raw[:place] + places[place].encode() + raw[place:]
+    return spliced(script, 0, script.root.end_byte, raw.decode())
 
 
 def replaced(pattern: str, new: str | Callable[[re.Match[str]], str], flags: int = 0) -> Edit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,14 +141,21 @@ _AS_WRITTEN = re.compile(r"\S*(?:\"|\$\{?[A-Z])\S*")
 
 
 def _loses(before: BatchScript, after: BatchScript) -> bool:
-    """Return whether an edit has taken a training away, or put words where bash expands none, or nothing is left."""
+    """Return whether an edit takes a training away, or what is still read, or has words that bash does not expand."""
 
     def odd(script: BatchScript) -> int:
         words = (word.text for one in script.commands if one.name not in ("echo", "printf") for word in one.words)
         bare = sum(len(one.words) == 1 and one.name in ("export", "readonly", "declare") for one in script.commands)
         return bare + sum(_AS_WRITTEN.fullmatch(text) is not None for text in words)
 
-    return len(before.training) > len(after.training) or odd(before) < odd(after)
+    gone = Counter(_set_by(before)) - Counter(_set_by(after))
+    is_read = any(re.search(rf"\$\{{?[#!]?{name}\b", after.code) for name, _ in gone)
+    return len(before.training) > len(after.training) or odd(before) < odd(after) or is_read
+
+
+def _set_by(script: BatchScript) -> Iterator[tuple[str, bool]]:
+    """Yield the variables that the file sets, and whether a shell that it calls has them."""
+    return ((one.name, "called" in one.within) for one in script.assigned(r"\w+") if not one.source)
 
 
 def _first_of(safe: Edit | None, unsafe: Edit) -> Edit:

@@ -12,6 +12,7 @@ from batchfiles.fixes.lines import (
     directive_named,
     exported,
     free_name,
+    inserted,
     launch_at,
     line_like,
     names_are_free,
@@ -245,10 +246,7 @@ def _kept(script: BatchScript, launch: LaunchedProgram) -> str | None:
         or any(text_of(one).startswith("exit") for one in last)
     ):
         return None
-    raw = script.root.text or b""
-    for place in sorted((each for each in places.values() if each is not None), reverse=True):
-        raw = raw[:place] + b" || failed=$?" + raw[place:]
-    kept = spliced(script, 0, script.root.end_byte, raw.decode())
+    kept = inserted(script, {each: " || failed=$?" for each in places.values() if each is not None})
     return None if kept is None else kept.rstrip("\n") + _WITH_FAILURE
 
 
@@ -328,8 +326,6 @@ def _slots(script: BatchScript, one: Finding) -> str | None:
 def _unset(script: BatchScript, one: Finding) -> str | None:
     """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
     name = one.text.partition("=")[0]
-    if any(re.search(rf"^(?!\s*#).*\$\{{?{name}\b", line) for line in script.lines):
-        return None  # what reads it may not do with nothing
     setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
     only = rf"{setting.pattern}(?:;|&&|\|\|)"
     alone = re.compile(rf"\b(?:export|readonly|declare(?: -\w+)*) +(?={only}){setting.pattern}")

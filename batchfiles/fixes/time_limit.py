@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.bash.values import HOLE
+from batchfiles.bash.values import HOLE, number
 from batchfiles.fixes.lines import (
     behind_directives,
     behind_srun,
     directive_named,
+    inserted,
     names_are_free,
     replaced,
-    spliced,
     stands_alone,
 )
 from batchfiles.fixes.shell import fails_again
@@ -59,7 +59,8 @@ _NAMES = ("code", "training", "asked", "pass_on_usr1")
 _RESUMES = re.compile(
     r"(?im)^[^#\n]*(?<![a-z])(?<!max[_-])(?:resum|restart|restor)"
 )  # most programs that save do not begin from it
-_DIRECTIVES = {"signal": "--signal=B:USR1@120", "requeue": "--requeue", "open-mode": "--open-mode=append"}
+_BEFORE_S = 120
+_DIRECTIVES = {"signal": f"--signal=B:USR1@{_BEFORE_S}", "requeue": "--requeue", "open-mode": "--open-mode=append"}
 
 
 def with_recipe(script: BatchScript, _one: Finding) -> str | None:
@@ -72,16 +73,19 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     rows = None if launch is None else _rows(script, launch)
     if launch is None or rows is None or any(one.name == "trap" for one in script.commands):
         return None
-    signal = script.header.value("signal") or "USR1"
-    if directive_named(script, "no-requeue") or not re.search(r"(?i)(?:^|:|SIG)(?:USR1|10)(?:@|$)", signal):
-        return None  # the author's own signal may be that for which the training saves
-    if "e" in launch.command.options and any(fails_again(one) for one in script.commands if one.line < launch.line):
-        return None  # the job would end there when it starts again
+    signal = script.header.value("signal") or f"USR1@{_BEFORE_S}"
+    if _is_left_to_author(script, launch, signal):
+        return None
     deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) else None
     if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
         return None
     first, last = rows
-    text = "\n".join(script.lines) if deaf is None else spliced(script, deaf, deaf, 'sh -c "$pass_on_usr1" - ')
+    places = {} if deaf is None else {deaf: 'sh -c "$pass_on_usr1" - '}
+    for node in nodes_of(script.root, "file_redirect"):  # what is started again goes on in its own logs
+        sign = next(child for child in node.children if child.type != "file_descriptor")
+        if sign.type in (">", "&>") and first <= sign.start_point.row + 1 <= last and "/dev/" not in text_of(node):
+            places[sign.end_byte] = ">"
+    text = inserted(script, places)
     if text is None:
         return None
     lines = text.split("\n")
@@ -96,7 +100,7 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     at, added = behind_directives(script) - 1, []
     before = re.search(r"@[0-9]+$", signal)
     for name, usual in _DIRECTIVES.items():
-        option = usual.replace("@120", before[0]) if before is not None else usual
+        option = usual.replace(f"@{_BEFORE_S}", before[0]) if before is not None else usual
         stated = directive_named(script, name)
         if stated is None:
             added.append(f"#SBATCH {option}")
@@ -104,6 +108,24 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
             comment = re.search(r"\s+#.*", lines[stated.line - 1])
             lines[stated.line - 1] = f"#SBATCH {option}{comment[0] if comment else ''}"
     return "\n".join([*lines[:at], *added, *lines[at:]])
+
+
+_SIGNALS = re.compile(r"\b(?:SIG)?(USR[12])\b|\bSIG(TERM|INT|HUP|CONT|ALRM|XCPU)\b")
+_STARTS_OVER = re.compile(
+    r"(?i)(?:(?<!no[-_])overwrite(?![-_]?cache)|no[-_]resume)(?:[-_]\w+)?+(?!\"?[= ]\"?(?:false|0)\b)"
+)
+
+
+def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str) -> bool:
+    """Return whether the training may save for another signal, or a second start may fail, or erase the first."""
+    told = "\n".join([*(text for _, text in script.comments), script.source_of(launch)])
+    heard = {one[1] or one[2] for one in _SIGNALS.finditer(told)}
+    if (heard and "USR1" not in heard) or not re.search(r"(?i)(?:^|:|SIG)(?:USR1|10)(?:@|$)", signal):
+        return True
+    if script.limit_s and script.limit_s < 5 * (number(signal.partition("@")[2]) or 60):
+        return True  # little of a short job would be left: Slurm may send the signal a minute early
+    fails = "e" in launch.command.options and any(fails_again(one) for one in script.commands if one.line < launch.line)
+    return fails or directive_named(script, "no-requeue") is not None or _STARTS_OVER.search(script.code) is not None
 
 
 def _never_hears(script: BatchScript, launch: LaunchedProgram) -> bool:

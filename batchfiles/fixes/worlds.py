@@ -89,6 +89,12 @@ def _overlap(script: BatchScript, one: Finding) -> str | None:
     return with_srun_option(script, "--overlap", steps)
 
 
+_SRUN_A_NODE = (
+    r"\bsrun(?: --?(?:N|n|c|K|l|u|nodes|ntasks|ntasks-per-node|cpus-per-task|kill-on-bad-exit|label|unbuffered)"
+    r"(?:[= ]?[\d\"$]\S*)?)* "
+)
+
+
 def with_hostfile(script: BatchScript, one: Finding) -> str | None:
     """Tell deepspeed of the job's nodes, on which it starts by itself."""
     launch = launch_at(script, one)
@@ -98,12 +104,15 @@ def with_hostfile(script: BatchScript, one: Finding) -> str | None:
     stated = set(launch.launcher.options)
     if number_of(launch.launcher, "num_nodes") == script.request.nodes:
         stated.discard("num_nodes")
+    if launch.srun is not None and not re.match(rf"\s*{_SRUN_A_NODE}\S*deepspeed\s", line):
+        return None
     if stated & {"include", "exclude", "num_nodes", "hostfile", "H", "force_multi"} or launch.has_unknown_options:
         return None
     slots = script.request.gpus_per_node or "${SLURM_GPUS_ON_NODE:-1}"
     name = "hostfile.$SLURM_JOB_ID"
     made = f'scontrol show hostnames "$SLURM_JOB_NODELIST" | sed "s/$/ slots={slots}/" > {name}'
-    new = re.sub(r"(?<![\w/.-])((?:\S*/)?deepspeed)(?=\s)", rf"\1 --hostfile={name}", line, count=1)
+    # Without srun, which would start it on each node.
+    new = re.sub(rf"(?:{_SRUN_A_NODE})?(?<![\w/.-])((?:\S*/)?deepspeed)(?=\s)", rf"\1 --hostfile={name}", line, count=1)
     space = line[: len(line) - len(line.lstrip())]
     return None if new == line else with_line(script, one.line, f"{space}{made}\n{new}")
 
@@ -116,6 +125,7 @@ SAFE: dict[str, Edit] = {
     "step-waits": _overlap,
 }
 UNSAFE: dict[str, Edit] = {
+    "nnodes-missing": with_hostfile,
     "nodes-disagree": _nnodes,
     "step-beyond-job": replaced(r"\s(?:--(?:nodes|gres|gpus-per-node)[= ]\S+|-N ?[0-9]+)(?=\s)", ""),
 }

@@ -12,7 +12,6 @@ from batchfiles.rules.started import tasks_without_starter
 from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript
 from trainjob.cluster import slurm_text
-from trainjob.contract.errors import UserError
 
 _HOURS = ("12:00", "24:00", "36:00", "48:00", "72:00", "96:00")
 
@@ -22,7 +21,7 @@ def units(script: BatchScript) -> Iterator[Finding]:
     header = script.header
     if header.value("time") in _HOURS:
         yield Finding("time-in-minutes", header.line("time"), f"--time={header.value('time')} is minutes and seconds")
-    limit_s, before_s = _seconds(header.value("time")), number((header.value("signal") or "").partition("@")[2]) or 0
+    limit_s, before_s = script.limit_s, number((header.value("signal") or "").partition("@")[2]) or 0
     if limit_s is not None and 0 < limit_s <= max(59, before_s):
         yield Finding("time-too-short", header.line("time"), f"--time={header.value('time')} is {limit_s} seconds")
     for name in ("mem", "mem-per-cpu", "mem-per-gpu"):
@@ -34,14 +33,6 @@ def units(script: BatchScript) -> Iterator[Finding]:
     output, error = header.value("output") or "", header.value("error") or ""
     if output.endswith(".err") and re.search(r"\.(?:log|out)$", error):
         yield Finding("logs-swapped", header.line("output"), f"--output={output}, --error={error}")
-
-
-def _seconds(limit: str | None) -> int | None:
-    """Return the seconds of a time limit; None for none, and for one that sbatch refuses."""
-    try:
-        return slurm_text.seconds(limit or "0")
-    except (UserError, ValueError):
-        return None
 
 
 def ignored(script: BatchScript) -> Iterator[Finding]:
@@ -253,7 +244,7 @@ def beyond_cluster(script: BatchScript) -> Iterator[Finding]:
     for name in site.required:
         if header.directives and header.value(name) is None:
             yield Finding("beyond-cluster", header.line(), f"this cluster requires --{name}")
-    asked_s = _seconds(header.value("time"))
+    asked_s = script.limit_s
     if site.max_time_s is not None and asked_s is not None and asked_s > site.max_time_s:
         yield Finding(
             "beyond-cluster",

@@ -19,6 +19,8 @@ from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Directive, Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
+from trainjob.cluster import slurm_text
+from trainjob.contract.errors import UserError
 from trainjob.contract.programs.launchers import uses_lightning
 from trainjob.contract.programs.slurm_options import read_options
 from trainjob.records.files import read_first
@@ -107,6 +109,13 @@ class BatchScript:
         return any(
             one.name in ASKS_FOR_GPUS or one.spelled.startswith(("gpu", "gres")) for one in self.header.directives
         )
+
+    @property
+    def limit_s(self) -> int | None:
+        """The seconds of its time limit; None for none, and for one that sbatch refuses."""
+        with suppress(UserError, ValueError):
+            return slurm_text.seconds(self.header.value("time") or "0")
+        return None
 
     def line(self, number: int) -> str:
         """Return the text of a line; empty for one that there is not."""

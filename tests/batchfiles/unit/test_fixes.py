@@ -331,6 +331,13 @@ def test_a_folder_for_each_rank_is_made_of_its_own_number() -> None:
     assert after.endswith('bash -c "export CACHE=/tmp/$USER-\\${SLURM_PROCID}.d; exec python train.py"\n')
 
 
+@pytest.mark.parametrize("reads", ["export LOGS=$CACHE/logs", "mkdir -p ${CACHE}"])
+def test_a_variable_that_the_file_still_reads_is_not_moved_away(reads: str) -> None:
+    start = f"export CACHE=/tmp/$USER-${{SLURM_PROCID}}.d\n{reads}\nsrun --kill-on-bad-exit=1 python train.py\n"
+    text = FIRST.format(nodes=1, tasks=4, more="") + start
+    assert "export CACHE=/tmp/$USER-${SLURM_PROCID}.d\n" in mend(text).after.decode()
+
+
 def test_a_launcher_that_starts_nodes_itself_is_not_put_behind_srun() -> None:
     text = FIRST.format(nodes=2, tasks=4, more="")
     assert b"srun" not in mend(text + "deepspeed train.py --deepspeed zero.json\n").after
@@ -413,6 +420,16 @@ def test_what_starts_on_nodes_by_itself_gets_their_names(start: str) -> None:
     text = mend(FIRST.format(nodes=2, tasks=1, more="") + start + "\n").after.decode()
     assert "scontrol show hostnames" in text
     assert "no-srun" not in errors(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("options", "is_mended"), [("-c 4 --nodes=2", True), ("--nodelist=a,b", False), ("\\\n ", False)]
+)
+def test_deepspeed_that_each_node_would_start_alone_starts_on_them_by_itself(options: str, is_mended: bool) -> None:
+    text = FIRST.format(nodes=2, tasks=1, more="") + f"srun {options} deepspeed train.py\n"
+    assert "nnodes-missing" in errors(text.encode())
+    after = mend(text).after.decode()
+    assert ("\ndeepspeed --hostfile=hostfile.$SLURM_JOB_ID train.py\n" in after) == is_mended
 
 
 def test_steps_of_ray_get_the_cpus_of_the_job() -> None:
@@ -992,10 +1009,46 @@ def test_blanks_are_put_on_both_sides_of_a_test() -> None:
         ("#SBATCH --signal=B:SIGTERM@120", "python train.py"),
         ("#SBATCH --no-requeue", "python train.py"),
         ("", "wandb agent --count 3 me/project/abc"),
+        ("# train.py saves at SIGTERM", "python train.py"),
+        ("#SBATCH --time=9:00", "python train.py"),
+        ("#SBATCH --time=4:00 --signal=B:USR1@60", "python train.py"),
+        ("", "python train.py --resume --overwrite_output_dir"),
+        ("args='model.overwrite=true'", "python train.py $args"),
+        ("", "python train.py --no-resume"),
     ],
 )
-def test_the_authors_own_signal_no_requeue_and_agents_get_no_recipe(more: str, start: str) -> None:
+def test_what_is_left_to_the_author_gets_no_recipe(more: str, start: str) -> None:
     assert b"trap" not in mend(FIRST.format(nodes=1, tasks=1, more=more) + start + "\n").after
+
+
+@pytest.mark.parametrize(
+    ("more", "start"),
+    [
+        ("# SIGUSR1, and not SIGTERM", "python train.py"),
+        ("#SBATCH --time=9:00 --signal=B:USR1@60", "python train.py"),
+        ("", "python train.py --overwrite_output_dir=false --overwrite_cache --no-overwrite"),
+    ],
+)
+def test_what_speaks_of_nothing_else_gets_the_recipe(more: str, start: str) -> None:
+    assert b"trap" in mend(FIRST.format(nodes=1, tasks=1, more=more) + start + "\n").after
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("SIGUSR1", True), ("SIGTERM", False)])
+def test_a_script_that_handles_another_signal_gets_no_recipe(name: str, is_told: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"signal.signal(signal.{name}, save)\n")
+    raw = (FIRST.format(nodes=1, tasks=1, more="") + "python train.py\n").encode()
+    after = mended(tmp_path / "a.sbatch", raw, SiteFacts(), unsafe=True, grammar=lambda _raw: None).after
+    assert (b"trap" in after) == is_told
+
+
+@pytest.mark.parametrize(
+    ("logs", "becomes"), [("&> a.log", "&>> a.log"), ("> a.log 2>&1", ">> a.log 2>&1"), ("> /dev/null", "> /dev/null")]
+)
+def test_a_training_that_starts_again_keeps_its_own_logs(logs: str, becomes: str) -> None:
+    text = FIRST.format(nodes=1, tasks=1, more="") + f"date > a.txt\nuv run python train.py {logs}\n"
+    after = mend(text).after.decode()
+    assert f"uv run python train.py {becomes} &\n" in after
+    assert "date > a.txt\n" in after
 
 
 @pytest.mark.parametrize(("more", "times"), [("--max-restarts=3", 1), ("--resume", 20)])

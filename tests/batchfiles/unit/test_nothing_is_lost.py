@@ -369,6 +369,26 @@ def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
     assert "export CACHE=~/cache" in prologue(adoption)
 
 
+def test_a_home_behind_the_name_of_a_variable_is_put_in_where_the_job_runs(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "env A=~/a python train.py --b=~/b c=~\n", tmp_path)
+    assert command(adoption)[2].split()[-6:] == ["env", 'A="$HOME"/a', "python", "train.py", "'--b=~/b'", 'c="$HOME"']
+    assert "~" not in str(job_from_text(adoption.job, "job.yaml").env)
+    start = "srun {} --env A=~/a {} python train.py\n"
+    adoption = adopted(ONE_GPU + start.format("shifter --image=a", ""), tmp_path)
+    assert prologue(adoption) == ['export A="$HOME"/a']
+    adoption = adopted(ONE_GPU + start.format("singularity exec", "a.sif"), tmp_path)
+    assert prologue(adoption) == ['export A="$HOME"/a', 'export SINGULARITYENV_A="$A"']
+    assert "--env A=~/a" in lost(adopted(ONE_GPU + start.format("podman run", "a"), tmp_path))
+
+
+@pytest.mark.parametrize(("shell", "is_told"), [("/usr/bin/zsh", True), ("/usr/bin/env -S bash -l", False)])
+def test_a_shell_in_which_a_job_does_not_run_is_named(shell: str, is_told: bool, tmp_path: Path) -> None:
+    text = ONE_GPU.replace("/bin/bash", shell) + "python train.py\n"
+    assert (f"#!{shell}" in lost(adopted(text, tmp_path))) == is_told
+    with pytest.raises(AdoptionError, match="names tcsh"):
+        adopted(text.replace(shell, "/bin/tcsh -f"), tmp_path)
+
+
 def test_what_ranks_print_is_named(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "srun bash -c 'nvidia-smi; python train.py'\n", tmp_path)
     assert "nvidia-smi" in [one.text for one in adoption.account.entries]
