@@ -253,6 +253,30 @@ def arrays(script: BatchScript) -> Iterator[Finding]:
 _LISTS = re.compile(r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b")
 
 
+_ELEMENT = re.compile(r"\$\{(\w+)\[\$?\{?(\w+)\}?\]\}")
+_BRANCHES = ("if_statement", "case_statement", "list", "while_statement", "for_statement")
+
+
+def beyond_lists(script: BatchScript) -> Iterator[Finding]:
+    """Find lists that are too short for the last element of the job's array."""
+    spec = re.sub(r"[:%]\d+", "", script.header.value("array") or "")
+    last = max((int(digits[:9]) for digits in re.findall(r"\d+", spec)), default=-1)
+    for node in nodes_of(script.root, "expansion", outside=_BRANCHES) if last > 0 else ():
+        match = _ELEMENT.fullmatch(text_of_expansion(node))
+        if match is None:
+            continue
+        name, index = match.groups()
+        listed = [one for one in script.assignments if one.name == name]
+        words = listed[0].array or [] if len(listed) == 1 and not (listed[0].within or listed[0].source) else []
+        given = [one.text for one in script.assignments if one.name == index][-1:] or [f"{index}=${index}"]
+        is_number = re.fullmatch(r"\w+=\"?\$\{?SLURM_ARRAY_TASK_ID\}?\"?", given[0])
+        is_literal = all(word.value.fixed and not re.search(r"[*?{]", word.text) for word in words)
+        if is_number and is_literal and 0 < len(words) <= last:
+            text = f"${{{name}[{last}]}} is empty: {len(words)} elements, and --array goes to {last}"
+            yield Finding("unset-variable", node.start_point.row + 1, text)
+            return
+
+
 def commands(script: BatchScript) -> Iterator[Finding]:
     """Find words that bash takes for commands, and are none."""
     for command in script.commands:
@@ -281,6 +305,8 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     is_end = name in ("null", "None", "EOF") and not following
     if is_end and not re.search(rf"<<-?\s*['\"]?{name}\b", "\n".join(script.lines)):
         return f"{name} is no program"
+    if name == "SBATCH":
+        return "SBATCH begins a line: a directive without its #"
     if "```" in line:
         return "``` is Markdown"
     is_prose = re.fullmatch(r"[A-Z][a-z]+[:,]?", name) and len(command.words) > 2
