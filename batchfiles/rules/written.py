@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
@@ -254,24 +255,26 @@ _LISTS = re.compile(r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodes
 
 
 _ELEMENT = re.compile(r"\$\{(\w+)\[\$?\{?(\w+)\}?\]\}")
+_OWN_NUMBER = re.compile(r"\w+=\"?\$\{?SLURM_ARRAY_TASK_ID\}?\"?")
 _BRANCHES = ("if_statement", "case_statement", "list", "while_statement", "for_statement")
 
 
 def beyond_lists(script: BatchScript) -> Iterator[Finding]:
     """Find lists that are too short for the last element of the job's array."""
-    spec = re.sub(r"[:%]\d+", "", script.header.value("array") or "")
-    last = max((int(digits[:9]) for digits in re.findall(r"\d+", spec)), default=-1)
+    stated = re.sub(r"[:%]\d+", "", script.header.value("array") or "")
+    last = max((int(digits[:9]) for digits in re.findall(r"\d+", stated)), default=-1)
+    given = {one.name: one for one in script.assignments}
+    counts = Counter(one.name for one in script.assignments)
     for node in nodes_of(script.root, "expansion", outside=_BRANCHES) if last > 0 else ():
-        match = _ELEMENT.fullmatch(text_of_expansion(node))
-        if match is None:
+        element = _ELEMENT.fullmatch(text_of_expansion(node))
+        name, index = element.groups() if element else ("", "")
+        number = given[index].text if index in given else f"{index}=${index}"
+        if counts[name] != 1 or given[name].within or given[name].source or not _OWN_NUMBER.fullmatch(number):
             continue
-        name, index = match.groups()
-        listed = [one for one in script.assignments if one.name == name]
-        words = listed[0].array or [] if len(listed) == 1 and not (listed[0].within or listed[0].source) else []
-        given = [one.text for one in script.assignments if one.name == index][-1:] or [f"{index}=${index}"]
-        is_number = re.fullmatch(r"\w+=\"?\$\{?SLURM_ARRAY_TASK_ID\}?\"?", given[0])
-        is_literal = all(word.value.fixed and not re.search(r"[*?{]", word.text) for word in words)
-        if is_number and is_literal and 0 < len(words) <= last:
+        words = given[name].array or []
+        is_literal = all(word.value.fixed and not re.search(r"[*?{[]", word.text) for word in words)
+        is_looked_at = re.search(rf"#{name}\[|\b(?:mapfile|readarray|read)\b.*\b{name}\b", script.code)
+        if is_literal and 0 < len(words) <= last and not is_looked_at:
             text = f"${{{name}[{last}]}} is empty: {len(words)} elements, and --array goes to {last}"
             yield Finding("unset-variable", node.start_point.row + 1, text)
             return
