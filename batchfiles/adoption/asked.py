@@ -45,9 +45,7 @@ class Keys:
     job: dict[str, object] = field(default_factory=dict)
     cluster: dict[str, object] = field(default_factory=dict)
     comments: dict[tuple[str, ...], str] = field(default_factory=dict)
-    exports: dict[str, str] = field(
-        default_factory=dict
-    )  # words of bash, for the prologue
+    exports: dict[str, str] = field(default_factory=dict)  # words of bash, for the prologue
 
     def under(self, key: str) -> dict[str, object]:
         """Return a mapping of the cluster file, made if need be."""
