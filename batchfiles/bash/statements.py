@@ -179,11 +179,13 @@ def _if(shell: ShellReader, node: Node) -> None:
         for part in condition:
             shell.inside("condition", part)
         never = taken.holds is True or verdict.holds is False
-        shell.dead = outer_dead or (taken.always if taken.holds else never and verdict.always)
+        dies = taken.always if taken.holds else never and verdict.always
+        shell.dead = outer_dead or dies
         shell.within = (*outer_within, "if")
         shell.block(body)
         shell.within = outer_within
-        ends.append((dict(shell.variables.values), not never))
+        if not dies:
+            ends.append((dict(shell.variables.values), not never))
         if never:
             shell.variables.arrays = dict(arrays)
         elif undecided or verdict.holds is None:

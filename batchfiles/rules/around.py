@@ -181,7 +181,7 @@ def servers(script: BatchScript) -> Iterator[Finding]:
         yield found("server-sleep-ready", sleep, sleep.text)
 
 
-_LOCAL_DISK = re.compile(
+LOCAL_DISK = re.compile(
     r"/tmp(?:/|$)|/dev/shm(?:/|$)|/local(?:_?scratch|disk|data|ssd)?(?:/|$)|"
     r"/scratch[_-]?local(?:/|$)|/(?:mnt/)?(?:nvme|ssd)\w*(?:/|$)|/raid(?:/|$)|/l_?scratch(?:/|$)|/var/tmp(?:/|$)|"
     r"/mnt/(?:bb|local\w*|resource)(?:/|$)|/(?:l|node|job)_?tmp(?:/|$)"
@@ -224,7 +224,7 @@ def local_disks(script: BatchScript) -> Iterator[Finding]:
 
 def _is_local(word: Word) -> bool:
     from_variable = word.text.startswith(HOLE) and word.value.comes_from(*_LOCAL_VARIABLES)
-    return not word.source.startswith("-") and bool(_LOCAL_DISK.match(word.text) or from_variable)
+    return not word.source.startswith("-") and bool(LOCAL_DISK.match(word.text) or from_variable)
 
 
 def hostfiles(script: BatchScript) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.values import HOLE, number
+from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.refused import TAKES
 from batchfiles.rules.started import tasks_without_starter
@@ -90,9 +90,10 @@ def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
         yield Finding("no-time", header.line(), "no --time")
     if not request.exclusive and not {"mem", "mem-per-cpu", "mem-per-gpu"} & stated:
         yield Finding("no-mem", header.line(), "no --mem, and not --exclusive")
-    # Tasks that nothing starts are CPUs.
+    # Tasks that nothing starts are CPUs: some for each process where they outnumber the GPUs.
     ranks = [number_of(launch.layer("mpirun"), "n", "np") for launch in script.living]
-    has_spare = tasks_without_starter(script) or any(one and one < (request.tasks or 1) for one in ranks)
+    left = (tasks_without_starter(script) or 0) > (request.gpus_per_node or 1)
+    has_spare = left or any(one and one < (request.tasks or 1) for one in ranks)
     has_cpus = request.exclusive or (has_spare and not request.several_nodes)
     if not has_cpus and not {"cpus-per-task", "cpus-per-gpu", "mincpus"} & stated:
         yield Finding("no-cpus", header.line(), "no --cpus-per-task, and not --exclusive")
@@ -193,35 +194,6 @@ def old_or_loose(script: BatchScript) -> Iterator[Finding]:
     for launch in script.launches:
         if any(layer.name == "old-launcher" for layer in launch.layers):
             yield found("old-launcher", launch, "python -m torch.distributed.launch")
-
-
-_FOR_RANKS = r"OMP_NUM_THREADS|NCCL_\w+|WANDB_(?:API_KEY|MODE|PROJECT)|HF_(?:HUB_OFFLINE|TOKEN)"
-_KEEPS_OUT = re.compile(
-    r"(?:docker|podman) .*\b(?:run|exec)\b|(?:apptainer|singularity) .*\s(?:--cleanenv|--containall|-e|-C)\s"
-)
-
-
-def kept_from_containers(script: BatchScript) -> Iterator[Finding]:
-    """Find exports that don't reach the ranks, as their container has an environment of its own."""
-    for launch in script.living:
-        layer = launch.layer("container")
-        own = layer.own + " " if layer is not None else ""
-        if (
-            layer is None
-            or not _KEEPS_OUT.match(f"{layer.program} {own.partition(' ')[2]}")
-            or HOLE + " " in own
-            or "--env-" in own
-        ):
-            continue
-        wanted = _FOR_RANKS if launch.launcher else f"{_FOR_RANKS}|MASTER_(?:ADDR|PORT)|WORLD_SIZE"
-        given = [one.name for one in script.assignments if one.exported and one.line < launch.line and not one.within]
-        lost = (one for one in given if re.fullmatch(wanted, one) and one not in own)
-        name = next((one for one in lost if not any(other.endswith(f"ENV_{one}") for other in given)), None)
-        if name is not None:
-            text = f"{layer.program} gives its program an environment of its own, without {name}"
-            cure = "docker run -e NAME; apptainer exec --env NAME=$NAME, or export APPTAINERENV_NAME."
-            yield found("exports-kept-back", launch.step, text, cure=cure)
-            return
 
 
 def kept_from_steps(script: BatchScript) -> Iterator[Finding]:

@@ -389,7 +389,7 @@ _WARNINGS = {
         'source …/etc/profile.d/conda.sh, or eval "$(conda shell.bash hook)", before it.',
     ),
     "exports-kept-back": (
-        "srun inherits the --export of sbatch (SLURM_EXPORT_ENV), and a container may keep the environment out: the ranks get those variables that it names, and nothing else that the file exports.",
+        "srun inherits the --export of sbatch (SLURM_EXPORT_ENV): the ranks get those variables that it names, and nothing else that the file exports.",
         "export SLURM_EXPORT_ENV=ALL above the first srun, or srun --export=ALL.",
     ),
     "kills-by-name": (

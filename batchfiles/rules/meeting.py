@@ -10,6 +10,7 @@ from typing import NamedTuple
 from batchfiles.bash.commands import Assignment
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.rules.around import LOCAL_DISK
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
@@ -169,27 +170,10 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
             reported.add(name)
             why = "never set" if missing.startswith("unset") else "not exported"
             yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
-    yield from _kept_to_itself(script)
     for launch in script.living:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
         if value is not None and re.fullmatch(r"\s*(?::.*)?", value.text):
             yield found("addr-undefined", launch, "the address of the rendezvous is empty")
-
-
-def _kept_to_itself(script: BatchScript) -> Iterator[Finding]:
-    """Find an address that only ranks could read, and that they don't get."""
-    ranks = [
-        one for one in script.living if one.srun is not None and one.launcher is None and script.starts_several(one)
-    ]
-    for one in script.assigned("MASTER_ADDR") if ranks and not script.shell.not_here else ():
-        is_read = re.search(
-            r"^(?!\s*(?:#|echo|printf)).*(?:\$\{?MASTER_ADDR|\bexport\s.*\bMASTER_ADDR)\b",
-            "\n".join(script.lines),
-            re.MULTILINE,
-        )
-        if not one.exported and not is_read and one.value.text and ranks[0].environment("MASTER_ADDR") == one.value:
-            yield found("addr-undefined", one, "the ranks' MASTER_ADDR comes from $MASTER_ADDR, which is not exported")
-            return
 
 
 def _is_parameter(script: BatchScript, name: str) -> bool:
@@ -289,7 +273,9 @@ def ranks(script: BatchScript) -> Iterator[Finding]:
     else:
         yield from _exported_ranks(script)
     for at, line in enumerate(script.lines, 1):
-        if _PATH_OF_A_RANK.match(line) and any(one.trains and one.line > at for one in steps):
+        path = _PATH_OF_A_RANK.match(line)
+        on_own_disk = path is not None and path[2] == "SLURM_NODEID" and LOCAL_DISK.match(path[1])
+        if path and not on_own_disk and any(one.trains and one.line > at for one in steps):
             yield Finding("rank-expanded-early", at, f"{line.strip()[:60]}: the same for every rank", Severity.WARNING)
             return
 
@@ -302,7 +288,7 @@ def _is_numbered_early(launch: LaunchedProgram) -> bool:
 
 # export FILE=out-$SLURM_NODEID.json in the batch shell.
 _PATH_OF_A_RANK = re.compile(
-    r"\s*export \w+=\"?(?=[^'\"#\s]*[./-])[^'\"#\s]*\$\{?(?:SLURM_NODEID|SLURM_PROCID|SLURM_LOCALID)\b"
+    r"\s*export \w+=\"?(?=[^'\"#\s]*[./-])([^'\"#\s]*)\$\{?(SLURM_NODEID|SLURM_PROCID|SLURM_LOCALID)\b"
 )
 
 

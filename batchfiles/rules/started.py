@@ -130,6 +130,9 @@ def processes_of(launch: LaunchedProgram) -> int | None:
     stated = number_of(launcher, *option_names("ranks", of=launcher.name))
     if stated is not None:
         return stated
+    chosen = option(launcher, "include", "i") if launcher.name == "deepspeed" else None
+    if chosen is not None and (listed := re.fullmatch(r"[\w.-]+:([0-9]+(?:,[0-9]+)*)", chosen.text)):
+        return listed[1].count(",") + 1
     world, nodes = (option_names(of_what, of=launcher.name) for of_what in ("world", "nodes"))
     ranks, machines = number_of(launcher, *world), number_of(launcher, *nodes) if options.keys() & set(nodes) else 1
     return ranks // machines if ranks and machines and ranks >= machines else None

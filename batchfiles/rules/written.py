@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import NamedTuple
@@ -253,6 +254,32 @@ def arrays(script: BatchScript) -> Iterator[Finding]:
 _LISTS = re.compile(r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b")
 
 
+_ELEMENT = re.compile(r"\$\{(\w+)\[\$?\{?(\w+)\}?\]\}")
+_OWN_NUMBER = re.compile(r"\w+=\"?\$\{?SLURM_ARRAY_TASK_ID\}?\"?")
+_BRANCHES = ("if_statement", "case_statement", "list", "while_statement", "for_statement")
+
+
+def beyond_lists(script: BatchScript) -> Iterator[Finding]:
+    """Find lists that are too short for the last element of the job's array."""
+    stated = re.sub(r"[:%]\d+", "", script.header.value("array") or "")
+    last = max((int(digits[:9]) for digits in re.findall(r"\d+", stated)), default=-1)
+    given = {one.name: one for one in script.assignments}
+    counts = Counter(one.name for one in script.assignments)
+    for node in nodes_of(script.root, "expansion", outside=_BRANCHES) if last > 0 else ():
+        element = _ELEMENT.fullmatch(text_of_expansion(node))
+        name, index = element.groups() if element else ("", "")
+        number = given[index].text if index in given else f"{index}=${index}"
+        if counts[name] != 1 or given[name].within or given[name].source or not _OWN_NUMBER.fullmatch(number):
+            continue
+        words = given[name].array or []
+        is_literal = all(word.value.fixed and not re.search(r"[*?{[]", word.text) for word in words)
+        is_looked_at = re.search(rf"#{name}\[|\b(?:mapfile|readarray|read)\b.*\b{name}\b", script.code)
+        if is_literal and 0 < len(words) <= last and not is_looked_at:
+            text = f"${{{name}[{last}]}} is empty: {len(words)} elements, and --array goes to {last}"
+            yield Finding("unset-variable", node.start_point.row + 1, text)
+            return
+
+
 def commands(script: BatchScript) -> Iterator[Finding]:
     """Find words that bash takes for commands, and are none."""
     for command in script.commands:
@@ -281,6 +308,8 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
     is_end = name in ("null", "None", "EOF") and not following
     if is_end and not re.search(rf"<<-?\s*['\"]?{name}\b", "\n".join(script.lines)):
         return f"{name} is no program"
+    if name == "SBATCH":
+        return "SBATCH begins a line: a directive without its #"
     if "```" in line:
         return "``` is Markdown"
     is_prose = re.fullmatch(r"[A-Z][a-z]+[:,]?", name) and len(command.words) > 2

@@ -144,7 +144,7 @@ class LaunchedProgram:
         """True if its program prepares a training, or looks at its results."""
         own = self.program[1:] if self.name in SHELLS and self.program[1:] else self.program
         program = own[0].text if own else ""
-        return bool(_BESIDE.fullmatch(program)) and "train" not in program
+        return bool(_BESIDE.fullmatch(program)) and "train" not in program.rpartition("/")[2]
 
     @property
     def is_question(self) -> bool:
