@@ -78,8 +78,8 @@ def resume(now: Snapshot, *, completed: bool = False) -> None:
         _resume_elements(paths, parts_to_resume(now, completed=completed))
         return
     submission = _next_attempt(now)
-    for stale in (paths.stop, paths.allocation):
-        stale.unlink(missing_ok=True)
+    paths.stop.unlink(missing_ok=True)
+    paths.allocation.unlink(missing_ok=True)
     for folder in (paths.logs, paths.checkpoints):
         try:
             folder.mkdir(mode=0o755, exist_ok=True)  # a user may have removed it
