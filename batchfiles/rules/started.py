@@ -460,8 +460,8 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
     tasks = tasks_without_starter(script)
-    alone = (one for one in script.living if one.launcher is None and not script.hides_from_lightning(one))
-    waiting = filter(script.is_of_lightning, alone)
+    alone = (one for one in script.living if one.launcher is None and script.is_of_lightning(one))
+    waiting = (one for one in alone if not script.hides_from_lightning(one))
     if tasks and not script.request.several_nodes and (first := next(waiting, None)) is not None:
         text = f"Lightning counts on the job's {tasks} tasks, and no srun starts them"
         yield found("nodes-disagree", first, text, cure="Start it with srun, with as many tasks on a node as devices.")

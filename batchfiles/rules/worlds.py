@@ -63,7 +63,6 @@ def _told(script: BatchScript) -> Iterator[Finding]:
         nodes, tasks = script.nodes_of(launch), _tasks_on_node(script, launch)
         if launch.launcher or not launch.srun or not nodes or not tasks or _is_one_of_several(launch):
             continue
-        hides = script.hides_from_lightning(launch)
         started = {"nodes": nodes, "devices": tasks, "ranks": nodes * tasks}
         per_node = "ntasks-per-node"
         if (
@@ -71,7 +70,7 @@ def _told(script: BatchScript) -> Iterator[Finding]:
             and script.header.value(per_node) is None
             and per_node not in launch.srun.options
             and script.is_of_lightning(launch)
-            and not hides
+            and not script.hides_from_lightning(launch)
         ):
             text = f"Lightning refuses --ntasks={nodes * tasks} without --ntasks-per-node"
             yield found("nodes-disagree", launch, text, cure=f"#SBATCH --ntasks-per-node={tasks}")
@@ -81,9 +80,10 @@ def _told(script: BatchScript) -> Iterator[Finding]:
             told = number(text.partition("=")[2] or after) if what else None
             # Nodes may be those of a graph, and one task on a node may start the ranks.
             is_graph = what == "nodes" and "trainer" not in text and (nodes == 1 or not launch.is_python)
+            if not what or not told or told == started[what] or is_graph:
+                continue
             meets = tasks > 1 and not launch.is_beside and _MEETS_RANKS.search(script.code)
-            is_other = is_graph or (not meets if what == "ranks" else hides)
-            if what and told and told != started[what] and not is_other:
+            if meets if what == "ranks" else not script.hides_from_lightning(launch):
                 starts = f"{tasks} task{'s' * (tasks != 1)} on each of {nodes} node{'s' * (nodes != 1)}"
                 yield found("nodes-disagree", launch, f"it is told of {told} {what}, and srun starts {starts}")
                 return
@@ -201,10 +201,8 @@ def waiting_steps(script: BatchScript) -> Iterator[Finding]:
     waiting = [one for one in steps if not one.command.background]
     for holder in filter(lambda one: _holds_node(script, one), steps):
         for launch in waiting:
-            between = _between(script, holder.step.command, launch.step.command)
-            if between is None or not _meet(holder, launch):
-                continue
-            if not any(one.name in _ENDS for one in between):
+            between = _between(script, holder.step.command, launch.step.command) if _meet(holder, launch) else None
+            if between is not None and not any(one.name in _ENDS for one in between):
                 text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
                 yield found("step-waits", launch.step, text)
                 return
@@ -222,10 +220,10 @@ _LOOKS = ("wait", "jobs", "ps", "pgrep", "squeue", "sacct", *_ENDS)
 
 def _may_wait(one: ShellCommand, start: ShellCommand) -> bool:
     """Return whether a command may wait for what `start` began: a loop around a sleep does so, too."""
+    if one.dead or one.inside("handler"):
+        return False
     inner, outer = (sum(each in ("loop", "endless") for each in command.within) for command in (one, start))
-    return (
-        (one.name in _LOOKS or (one.name == "sleep" and inner > outer)) and not one.dead and "handler" not in one.within
-    )
+    return one.name in _LOOKS or (one.name == "sleep" and inner > outer)
 
 
 _ELSEWHERE = {"overlap", "jobid", "het-group", "nodelist", "relative", "exclude"}
@@ -249,7 +247,8 @@ def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
     may_spread = request.nodes is None and (header.value("nodes") or (request.tasks or 1) > 1)
     if request.several_nodes or script.second_part is not None or may_spread:
         return
-    before, looks = None, [one for one in script.named("sleep", *_LOOKS) if one.inside("loop")]
+    before: ShellCommand | None = None
+    looks = [one for one in script.named("sleep", *_LOOKS) if one.inside("loop")]
     for launch in script.work:
         command, own = launch.outermost.command, launch.srun.options.keys() if launch.srun else set()
         if launch.srun is None or not command.background or never_ends(command) or own & _ELSEWHERE:

@@ -162,7 +162,7 @@ class BatchScript:
     def hides_from_lightning(self, launch: LaunchedProgram) -> bool:
         """Return whether Lightning may not take this for a job: by a session's name, or without the number of tasks."""
         named = [self.header.value("job-name"), *(one.text for one in [option(launch.srun, "job-name", "J")] if one)]
-        hidden = _HIDES_JOB.search(self.code) or re.search("SLURM_(?:NTASKS|JOB_NAME)", self.source_of(launch))
+        hidden = _HIDES_JOB.search(self.code) or re.search(r"SLURM_(?:NTASKS|JOB_NAME)\b", self.source_of(launch))
         return hidden is not None or not {"bash", "interactive"}.isdisjoint(named)
 
     def nodes_of(self, launch: LaunchedProgram) -> int | None:
