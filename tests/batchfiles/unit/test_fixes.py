@@ -598,6 +598,18 @@ def test_options_are_mended_where_they_are_written(body: str) -> None:
     assert (b"--nnodes=4" in after, errors(after)) == (False, set())
 
 
+@pytest.mark.parametrize("before", ["CUDA_DEVICE_MAX_CONNECTIONS=1 ", "cd src && time -p A='1 2' ", "! ( exec "])
+def test_srun_stands_directly_before_the_program(before: str) -> None:
+    behind = " )" if "(" in before else ""
+    for nodes, tasks, program in (
+        (1, 4, "python train.py --trainer.devices 4 --trainer.num_nodes 1"),
+        (2, 1, "torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$PORT train.py"),
+    ):
+        text = FIRST.format(nodes=nodes, tasks=tasks, more="") + f"HOST=$(cat host)\nPORT=$SLURM_JOB_ID\n{before}"
+        assert f"{before}srun --kill-on-bad-exit=1 " in mend(f"{text}{program}{behind}\n").after.decode()
+        assert "srun" not in mend(f"{text}eval {program}{behind}\n").after.decode()
+
+
 def test_arguments_that_a_ranks_shell_gets_stay_several_words() -> None:
     start = 'srun accelerate launch --num_processes 8 --num_machines 2 --machine_rank $SLURM_NODEID --main_process_ip $HOST train.py "$@"'
     after = mend(FIRST.format(nodes=2, tasks=1, more="") + f"HOST=$(cat host)\n{start}\n", unsafe=False).after.decode()
