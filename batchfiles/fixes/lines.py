@@ -175,7 +175,7 @@ def behind_srun(script: BatchScript, launch: LaunchedProgram) -> tuple[Node, int
 
 
 def with_srun(script: BatchScript, one: Finding, options: str = "--kill-on-bad-exit=1") -> str | None:
-    """Return the text with srun before the program of the fault's launch: behind NAME=…, and what only a shell knows."""
+    """Return the text with srun before the program of the fault's launch, behind NAME=… and what only a shell knows."""
     launch = launch_at(script, one)
     at = None if launch is None else launch.outermost.command.at
     node = next((node for node in nodes_of(script.root, "command") if node.start_byte == at), None)

@@ -266,6 +266,7 @@ def test_a_command_with_quotes_inside_a_substitution_is_not_put_into_quotes() ->
         ("apptainer run --nv a.sif llamafactory-cli train a.yaml", True),
         ("docker run --gpus all a torchrun --nproc-per-node=4 train.py", False),
         ("srun -K1 docker run --gpus all a python train.py", False),
+        ("srun -K1 bash -c 'docker run --gpus all a torchrun --nproc-per-node=4 train.py'", False),
         ("eval torchrun --nproc-per-node=4 train.py", False),
     ],
 )
