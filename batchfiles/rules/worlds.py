@@ -220,10 +220,8 @@ _LOOKS = ("wait", "jobs", "ps", "pgrep", "squeue", "sacct", *_ENDS)
 
 def _may_wait(one: ShellCommand, start: ShellCommand) -> bool:
     """Return whether a command may wait for what `start` began: a loop around a sleep does so, too."""
-    if one.dead or one.inside("handler"):
-        return False
     inner, outer = (sum(each in ("loop", "endless") for each in command.within) for command in (one, start))
-    return one.name in _LOOKS or (one.name == "sleep" and inner > outer)
+    return not one.dead and (one.name in _LOOKS or (one.name == "sleep" and inner > outer))
 
 
 _ELSEWHERE = {"overlap", "jobid", "het-group", "nodelist", "relative", "exclude"}
