@@ -275,6 +275,7 @@ def test_ranks_that_are_no_children_are_told_of_the_limit_or_are_left_to_the_aut
     first, time, program = start.rpartition("time ")
     assert (f'\n{first}{time}sh -c "$pass_on_usr1" - {program} &\n'.encode() in after) == is_told
     assert (b"trap 'asked=yes; kill -USR1 \"$training\"' USR1" in after) == is_told
+    assert (b"pass_on_usr1" in after) == is_told
 
 
 def test_a_signal_that_reaches_the_ranks_is_left_to_them() -> None:
