@@ -165,14 +165,13 @@ ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-bat
 ONLY_THE_AUTHOR += [
     ("command-not-found", 1),
     ("unset-variable", 1),
-    ("step-beyond-job", 0),
     ("rank-expanded-early", 0),
-    *(("step-waits", at) for at in range(3)),
+    *(("step-waits", at) for at in (*range(3), *range(7, 17))),
 ]
 ONLY_THE_AUTHOR += [
     ("directive-refused", 0),
     ("job-never-ends", 2),
-    *(("nodes-disagree", at) for at in (0, 3, 6)),
+    *(("nodes-disagree", at) for at in (0, 3, 6, 14, 15, 16)),
     ("time-too-short", 0),
     ("time-too-short", 1),
 ]
