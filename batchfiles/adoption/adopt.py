@@ -222,7 +222,7 @@ def _refuse_uncheckable(script: BatchScript) -> None:
 def _refuse_loop(parts: Parts, launch: LaunchedProgram, path: Path) -> None:
     if "loop" in parts.enclosing and not is_once_per_node(launch):
         raise AdoptionError(
-            f"{path}:{launch.line} starts the training in a loop, and a job runs it once",
+            f"{path}:{launch.place} starts the training in a loop, and a job runs it once",
             "adopt the file with one turn of the loop, and give the others as a sweep",
         )
 

@@ -372,12 +372,12 @@ def _read_srun(script: BatchScript, launch: LaunchedProgram, keys: Keys, account
         became = _of_step(script, launch, keys, name, value)
         if became is not None:
             shown = f"srun --{name}" + (f"={value.text}" if value.text else "")
-            account.note(became[0], launch.line, shown, became[1], words=words)
+            account.note(became[0], launch.step.place, shown, became[1], words=words)
         elif name in _OF_CONTAINER:
             account.set_apart(IN_CONTAINER, words)
         else:
             by_itself += words
-    account.note_decided(launch.line, "srun", by_itself, "a job's own srun starts what it plans")
+    account.note_decided(launch.step.place, "srun", by_itself, "a job's own srun starts what it plans")
     if "hint" in keys.job and "cpu-bind" in keys.of_cluster("srun"):
         del keys.job["hint"]
         account.note(Where.LOST, script.header.line("hint"), "--hint", "srun takes --cpu-bind or --hint")

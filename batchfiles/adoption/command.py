@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
 from batchfiles.adoption.asked import exported_to_ranks
-from batchfiles.adoption.decisions import RANKS_OWN, decided_by_slurm
+from batchfiles.adoption.decisions import DECIDED_PLACE, RANKS_OWN, can_be_stated, decided_by_slurm
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.rest import IN_LOGS, note_redirect
@@ -67,8 +67,13 @@ def run_of(
     moves = place.move_of_command(ends="e" in launch.outermost.command.options)
     inner = "".join(f"{line}\n" for line in [*moves, *set_there]) + inner
     words = _program_alone(words)
+    if words and words[0].text == "env":
+        decided = {name for name, value in launch.settings.items() if _is_decided(name, value)}
+        given = list(takewhile(_is_setting, words[1:]))
+        left = [word for word in given if word.text.partition("=")[0] not in decided]
+        words = [words[0], *left, *words[1 + len(given) :]]
     if not words:
-        raise AdoptionError(f"{script.path}:{launch.line}: no program is left of this line", "keep this file")
+        raise AdoptionError(f"{script.path}:{launch.place}: no program is left of this line", "keep this file")
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
     if (own := _OF_VIRTUALENV.fullmatch(words[0].value.written)) is not None:
         # The copy of a project has no virtualenv.
@@ -91,7 +96,7 @@ def run_of(
     for word in words:
         if any(is_pattern(source) for source in word.value.sources if source[:1] not in ("$", '"', "'")):
             what = "the shell of the command finds the files, in the copy of the project"
-            account.note(Where.JOB, launch.line, word.source, what)
+            account.note(Where.JOB, launch.place, word.source, what)
     body = f"{inner}exec {text}"
     names = names_in(body)
     if around:
@@ -107,7 +112,7 @@ def _refuse_other_places(script: BatchScript, launch: LaunchedProgram, names: se
         is_own = not (one.exported or one.dead or one.source or one.value.origins) and one.value.known
         if one.name in names.intersection(RANKS_OWN) and is_own:
             raise AdoptionError(
-                f"{script.path}:{launch.line} reads {one.name} of line {one.line}, which is also a rank's place",
+                f"{script.path}:{launch.place} reads {one.name} of line {one.line}, which is also a rank's place",
                 "give that variable another name",
             )
 
@@ -172,15 +177,21 @@ def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
         elif name in _NOT_TOLD:
             account.note(
                 Where.LOST,
-                launch.line,
+                launch.place,
                 " ".join(word.text for word in own),
                 "ranks are started without it",
             )
         else:
             decided += own
         before = following
-    account.note_decided(launch.line, layer.name, decided, "trainjob tells it its nodes and ranks, and where they meet")
+    account.note_decided(
+        launch.place, layer.name, decided, "trainjob tells it its nodes and ranks, and where they meet"
+    )
     return [*words[:begin], *kept, *words[end:]]
+
+
+def _is_decided(name: str, value: Value) -> bool:
+    return name in PLACE_VARIABLES or decided_by_slurm(name, value)
 
 
 def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[str, str], list[str]]:
@@ -189,19 +200,19 @@ def _settings(launch: LaunchedProgram | None, account: Account) -> tuple[dict[st
     lines: list[str] = []
     while launch is not None:
         for name, value in {**launch.command.settings, **launch.settings}.items():
-            if name in PLACE_VARIABLES:
-                continue
-            if decided_by_slurm(name, value):
-                account.note(Where.TRAINJOB, launch.line, f"{name}={value.text}", "Slurm decides it")
-                continue
-            if is_secret_variable(name) and value.known and value.text:
-                account.note(Where.LOST, launch.line, f"{name}=…", HOLDS_SECRET)
+            if _is_decided(name, value):
+                what = DECIDED_PLACE if name in PLACE_VARIABLES else "Slurm decides it"
+                account.note(Where.TRAINJOB, launch.place, f"{name}={value.text}", what)
+            elif is_secret_variable(name) and value.known and value.text:
+                account.note(Where.LOST, launch.place, f"{name}=…", HOLDS_SECRET)
+            elif not can_be_stated(name):
+                account.note(Where.LOST, launch.place, f"{name}=…", "the env of a job has no variable of this name")
             elif value.known:
                 found.setdefault(name, value.text)
             elif all(value.sources) and not takes_arguments(" ".join(value.sources)):
                 lines.append(f"export {name}={_shell_word(value, HOLE)}")
             else:
-                account.note(Where.LOST, launch.line, f"{name}=…", f"the value of {name} is known only when it runs")
+                account.note(Where.LOST, launch.place, f"{name}=…", f"the value of {name} is known only when it runs")
         launch = launch.outer
     return found, lines
 
@@ -286,25 +297,25 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
         elif above.type in ("if_statement", "while_statement", "for_statement", "case_statement"):
             account.note(
                 Where.LOST,
-                launch.line,
+                launch.place,
                 text_of(above).split("\n")[0],
                 "the job starts its training in any case, and once",
             )
         elif above.type == "pipeline" or (above.type == "redirected_statement" and ">" in text_of(above)):
             behind = text_of(above)[len(text_of(named[at])) :].strip() if not at else text_of(above)
-            account.note(Where.TRAINJOB, launch.line, behind, IN_LOGS)
+            account.note(Where.TRAINJOB, launch.place, behind, IN_LOGS)
         node = above
     for one in after:
         if "".join(text_of(one).split()[:1]) not in ("", *FOR_THE_LOG, "wait", "exit"):
-            account.note(Where.LOST, launch.line, _first_line(one), "it follows the training in each rank")
+            account.note(Where.LOST, launch.place, _first_line(one), "it follows the training in each rank")
     text = ""
     for one, sign in reversed(chain):
         if _only_tells(one) and not (text and text_of(one).startswith("set ")):  # what fails ends a shell with set -e
-            account.note(Where.TRAINJOB, launch.line, _first_line(one), "each rank is told its place, and has a log")
+            account.note(Where.TRAINJOB, launch.place, _first_line(one), "each rank is told its place, and has a log")
         elif any(text_of(two) in CONTAINERS for two in nodes_of(one, "command_name")):
             raise AdoptionError(
-                f"{script.path}:{launch.line} starts containers one after another in a rank's shell, and a job's ranks "
-                "are in theirs from the start",
+                f"{script.path}:{launch.place} starts containers one after another in a rank's shell, and a job's "
+                "ranks are in theirs from the start",
                 "start what comes before the training in lines of their own",
             )
         else:
@@ -413,7 +424,7 @@ def _is_argument(value: Value) -> bool:
 
 
 def _refuse(script: BatchScript, launch: LaunchedProgram, word: Word) -> None:
-    where = f"{script.path}:{launch.line}: "
+    where = f"{script.path}:{launch.place}: "
     # Inside `bash -c "…"` only the file's own lines still show what a piece was.
     texts = script.lines if HOLE in word.source else (word.source, *word.value.sources)
     read = (re.sub(r"\$\{[1-9]:?-[^}]*\}|\A\s*#.*", "", text) for text in texts)  # without those that have a default

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from batchfiles.adoption.account import IN_CONTAINER, Account, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.decisions import can_be_stated
-from batchfiles.bash.expansion import Word, is_pattern
+from batchfiles.bash.expansion import is_pattern
 from batchfiles.bash.values import HOLE, Value
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.layers import CONTAINER_FLAGS, takes_next_word
@@ -40,10 +40,10 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
     program = layer.words[0].text.rpartition("/")[2] if layer is not None else runtime
     if program == "podman-hpc":
         what = "the job starts podman, which has no options of podman-hpc, such as --gpu"
-        account.note(Where.LOST, launch.line, program, what)
-    if runtime == "apptainer" and layer is not None and _starts_runscript(layer.words[1:]):
+        account.note(Where.LOST, launch.place, program, what)
+    if runtime == "apptainer" and layer is not None and " run " in layer.own:
         what = "the job starts it by exec: what the image's runscript sets up, or starts, is left out"
-        account.note(Where.LOST, launch.line, f"{program} run", what)
+        account.note(Where.LOST, launch.place, f"{program} run", what)
     around = script.header.line("container-image") if script.header.value("container-image") else 0
     if layer is None and around and any(one.line < launch.line for one in script.commands):
         what = "this file runs in the image, and a job's prologue outside of it: the lines above the training"
@@ -52,21 +52,16 @@ def read_container(script: BatchScript, launch: LaunchedProgram, keys: Keys, acc
         others = _without_environment(others, launch, runtime, keys, account)
     if _is_open(image):
         what = "the container's image is known only when it runs"
-        account.note(Where.LOST, launch.line, f"{runtime} {image}"[:60], what)
+        account.note(Where.LOST, launch.place, f"{runtime} {image}"[:60], what)
         for mount in mounts:
-            account.note(Where.LOST, launch.line, mount, "a mount of that container")
+            account.note(Where.LOST, launch.place, mount, "a mount of that container")
         for words in others:
-            account.note(Where.LOST, launch.line, " ".join(words), "an option of that container")
+            account.note(Where.LOST, launch.place, " ".join(words), "an option of that container")
         return
     for mount in [mount for mount in mounts if _is_open(mount)]:
         mounts.remove(mount)
-        account.note(Where.LOST, launch.line, mount, "this mount is known only when it runs")
+        account.note(Where.LOST, launch.place, mount, "this mount is known only when it runs")
     _fill(keys, account, launch, runtime, image, mounts, others)
-
-
-def _starts_runscript(words: list[Word]) -> bool:
-    named = (value for name, value in _pairs([word.text for word in words], "apptainer") if not name)
-    return next(named, "") == "run"
 
 
 _Stated = tuple[str, str, list[str], list[list[str]]]  # the runtime, the image, mounts, other options
@@ -116,30 +111,30 @@ def _fill(
         source, target, how = [*mount.split(":", 2), "", ""][:3]
         places.append(f"{source}:{target}" if target.startswith("/") and target != source else source)
         if how not in ("", "rw"):
-            account.note(Where.LOST, launch.line, mount[:60], f"a cluster file's mounts have no options ({how})")
+            account.note(Where.LOST, launch.place, mount[:60], f"a cluster file's mounts have no options ({how})")
     options: list[str] = []
     for words in others:
         text = " ".join(words)
         name = words[0].partition("=")[0]
         if name in _DECIDED:
-            account.note(Where.LOST, launch.line, text, "a job decides that")
+            account.note(Where.LOST, launch.place, text, "a job decides that")
         elif name in _GIVEN:
-            account.note(Where.TRAINJOB, launch.line, text, "the cluster file's runtime does what a job needs of it")
+            account.note(Where.TRAINJOB, launch.place, text, "the cluster file's runtime does what a job needs of it")
         elif _is_open(text):
-            account.note(Where.LOST, launch.line, text, "it is known only when it runs")
+            account.note(Where.LOST, launch.place, text, "it is known only when it runs")
         else:
             options += words
-            account.note(Where.CLUSTER, launch.line, text, "container: options")
+            account.note(Where.CLUSTER, launch.place, text, "container: options")
     keys.cluster["container"] = {
         "runtime": runtime,
         "image": image,
         **({"mounts": places} if places else {}),
         **({"options": options} if options else {}),
     }
-    account.note(Where.CLUSTER, launch.line, f"{runtime} {image}"[:60], "container")
+    account.note(Where.CLUSTER, launch.place, f"{runtime} {image}"[:60], "container")
     if is_pattern(image):
         what = "a job takes the image's name as it is: write the file that this pattern stands for"
-        account.note(Where.LOST, launch.line, image, what)
+        account.note(Where.LOST, launch.place, image, what)
 
 
 _OF_ENV_ALONE = ("docker", "podman")
@@ -159,13 +154,13 @@ def _without_environment(
         if words[0].partition("=")[0] not in ("--env", "-e"):
             left.append(words)
         elif not equals or _is_open(value) or not can_be_stated(name) or (_of_home(value) and runtime in _OF_ENV_ALONE):
-            account.note(Where.LOST, launch.line, " ".join(words), "state it in env of the job")
+            account.note(Where.LOST, launch.place, " ".join(words), "state it in env of the job")
         elif _of_home(value):
             keys.exports[name] = f'"$HOME"{shlex.quote(value[1:])}'
-            account.note(Where.CLUSTER, launch.line, " ".join(words), "prologue")
+            account.note(Where.CLUSTER, launch.place, " ".join(words), "prologue")
         else:
             keys.of_job("env")[name] = value
-            account.note(Where.JOB, launch.line, " ".join(words), f"env: {name}")
+            account.note(Where.JOB, launch.place, " ".join(words), f"env: {name}")
     return left
 
 
@@ -202,6 +197,8 @@ def _pairs(words: list[str], runtime: str) -> Iterator[tuple[str, str]]:
     at = 0
     while at < len(words):
         word, at = words[at], at + 1
+        if word == "--":
+            continue
         word = CONTAINER_FLAGS.get(runtime, {}).get(word, word)
         name, equals, value = word.partition("=")
         if not word.startswith("-"):

@@ -49,7 +49,7 @@ _NEVER_FAIL = frozenset(
 )
 _GIVES_STATUS = re.compile(r"(?<!\$)\(\(|\blet\s|\w+\s+-\w*f\s")  # of a result of 0, or of no such function
 RANKS_OWN = ("RANK", "LOCAL_RANK")  # another figure of these names is something else
-_PLACE = "each rank gets its rank number and the rendezvous"
+DECIDED_PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
 _AFTER = "a job ends with its training, and its nodes' own disks are emptied: have the program do it, or another job"
@@ -257,7 +257,7 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     name, value = given.name, given.value
     is_own = not (given.exported or value.origins) and value.known and around.consumed.get(name) == IN_COMMAND
     if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN):
-        return Decision(Where.TRAINJOB, _PLACE)
+        return Decision(Where.TRAINJOB, DECIDED_PLACE)
     if decided_by_slurm(name, value):
         return Decision(Where.TRAINJOB, _OF_SLURM[name])
     if name == "OMP_NUM_THREADS" and value.origins and _is_own(around, value):
@@ -308,7 +308,7 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
         return None
     names = one.declared
     if names and all(tells_place(name) for name in names) and not names & needs.all:
-        return Decision(Where.TRAINJOB, _PLACE)
+        return Decision(Where.TRAINJOB, DECIDED_PLACE)
     if around.has_shell and names & needs.command and re.search(r"\s-\w*[aA]", one.text):
         return Decision(Where.CLUSTER, "prologue", prologue=[one.text], in_command=one.text)
     if _exports(one) or names & needs.all:
@@ -373,10 +373,12 @@ def _trained(around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
 def _ended(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
     """Leave out what ends the file, and what only prints or waits at its end."""
     commands = around.expanded(one)
+    ends = Decision(Where.TRAINJOB, "the job ends with the code of its ranks")
     if all(two.name in ("wait", "exit", "return", "set", "kill", "trap", "") for two in commands):
-        is_end = commands or not any(two.exported for two in one.assignments)
-        return Decision(Where.TRAINJOB, "the job ends with the code of its ranks") if is_end else None
+        return ends if commands or not any(two.exported for two in one.assignments) else None
     prints = _writes_nothing(commands) and all(_prints(two) or two.name in ("set", "exit", "wait") for two in commands)
+    if prints and any(two.name == "exit" for two in commands):
+        return ends
     return Decision(Where.NOWHERE, _ONLY_PRINTS) if prints else None
 
 

@@ -68,17 +68,18 @@ def names_in(text: str) -> set[str]:
         for match in re.finditer(calculates, text)
         for word in re.findall(r"[A-Za-z_]\w*", "".join(filter(None, match.groups())))
     }
-    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", _own_text(text))) | in_arithmetic
+    own = _own_text(text, but=r"(?!.*\.(?:ba)?sh\b|.*\n#!.*sh\b)")
+    return set(re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", own)) | in_arithmetic
 
 
 # A program in quotes: its $ are no variables of the shell's.
 _OTHER_TONGUES = re.compile(r"(\b(?:awk|perl|sed)\b[^'\"|;\n]*)'[^']*'")
-_QUOTED_TEXT = re.compile(r"<<-?\s*['\"\\](\w+).*?\n\s*\1\b", re.DOTALL)
 
 
-def _own_text(text: str) -> str:
-    """Return a text of shell without programs and here-documents in quotes."""
-    return _OTHER_TONGUES.sub(r"\1", _QUOTED_TEXT.sub("", text))
+def _own_text(text: str, but: str = "") -> str:
+    """Return a text of shell without programs and here-documents in quotes; `but` those of lines that are like this."""
+    quoted = rf"(?m)^({but}.*<<-?[ \t]*['\"\\](\w+)\b.*)\n(?:.*\n)*?[ \t]*\2$"
+    return _OTHER_TONGUES.sub(r"\1", re.sub(quoted, r"\1", text))
 
 
 def takes_arguments(text: str) -> bool:

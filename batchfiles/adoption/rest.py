@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # Without these a program does the same.
 _QUIET = ("time", "nohup", "exec", "env", "command", "stdbuf", "unbuffer", "catchsegv")
-_SETTING = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 # Words of bash's grammar that say nothing by themselves: what they hold has decisions of its own.
 _GRAMMAR = (
     *(";", "&", "&&", "||", "|", "|&", ";;", "{", "}", "(", ")"),
@@ -39,7 +38,8 @@ def note_rest(script: BatchScript, launch: LaunchedProgram, account: Account) ->
     while step is not None:
         quiet = [layer for layer in step.layers if layer.name in _QUIET]
         account.settle(word for layer in quiet for word in layer.words[: len(layer.words) - layer.left])
-        account.settle(word for word in step.command.words if not word.quoted and _SETTING.fullmatch(word.text))
+        said = ("--", *step.settings)
+        account.settle(word for word in step.command.words if word.text.partition("=")[0] in said)
         for is_settled, words in groupby(step.command.words, account.is_settled):
             if not is_settled and not step.source:
                 text = " ".join(word.text for word in words)
@@ -69,9 +69,11 @@ def _note_pieces(script: BatchScript, launch: LaunchedProgram, account: Account)
 def note_redirect(node: Node, line: int, account: Account) -> None:
     """Say what becomes of a redirection of the training."""
     text = text_of(node)
+    if re.search(r"&\d$|/dev/null", text):
+        return
     if re.match(r"\d*<", text):
         account.note(Where.LOST, line, text, NO_INPUT)
-    elif not re.search(r"&\d$|/dev/null", text):
+    else:
         account.note(Where.TRAINJOB, line, text, IN_LOGS)
 
 

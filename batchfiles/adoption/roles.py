@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Where
@@ -301,6 +302,14 @@ def _awaited_by(servers: list[_Server], node: Node, text: str) -> _Server:
 def _servers(script: BatchScript) -> Iterator[_Server]:
     """Yield the servers: what starts in the background and is awaited before the training starts."""
     statements = statements_of(script)
+
+    @cache
+    def how(at: int) -> str:
+        node = statements[at]
+        looks = looks_for_server(script, node.start_byte, node.end_byte)
+        trains = any(one.trains and not one.command.background for one in _launches_in(script, node))
+        return looks or ("trains" if trains else "")
+
     for at, node in enumerate(statements):
         is_alone = node.type in ("command", "redirected_statement", "pipeline") or (
             node.type in ("subshell", "compound_statement") and len(node.named_children) == 1
@@ -313,23 +322,22 @@ def _servers(script: BatchScript) -> Iterator[_Server]:
         launch, text = started[0], started[0].command.text
         if not launch.program or launch.name in WATCHES | PRINTERS or launch.launcher is not None:
             continue
-        asked = _awaited(script, statements[at + 1 :])
+        asked = _awaited(map(how, range(at + 1, len(statements))))
         known = _known(launch)
         waits_itself = known is not None and known.has_gpus  # as its client may
         if asked == "address" or (asked == "sleep" and SERVES.search(text)) or waits_itself:
             yield _Server(node, launch, known)
 
 
-def _awaited(script: BatchScript, behind: list[Node]) -> str:
+def _awaited(behind: Iterable[str]) -> str:
     """Return how what was started is awaited before the next launch: by a look at an address, by a sleep, or not."""
     asked = ""
-    for node in behind:
-        how = looks_for_server(script, node.start_byte, node.end_byte)
+    for how in behind:
         if how == "address":
             return how
-        asked = asked or how
-        if not how and any(one.trains and not one.command.background for one in _launches_in(script, node)):
+        if how == "trains":
             break
+        asked = asked or how
     return asked
 
 

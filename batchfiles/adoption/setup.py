@@ -23,7 +23,7 @@ from batchfiles.adoption.decisions import (
     may_be_unset,
     may_fail,
 )
-from batchfiles.adoption.parts import Parts, Statement, names_in, takes_arguments
+from batchfiles.adoption.parts import Parts, Role, Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
 from batchfiles.adoption.start import AdoptedStart
 from batchfiles.bash.commands import ShellCommand
@@ -110,7 +110,7 @@ def read_setup(
     set_later = {two.name for one, decision in decided if decision.prologue for two in one.assignments}
     for name in sorted(set_later & run.env.keys()):
         what = "the prologue comes after env, and sets it: set it in the program"
-        account.note(Where.LOST, launch.line, f"{name}={run.env[name]}", what)
+        account.note(Where.LOST, launch.place, f"{name}={run.env[name]}", what)
     if last_relative >= 0 and not lines[0][0].startswith(f'cd "{place.copy}'):
         lines.insert(0, (f'cd "{place.copy}"', ""))
     own = _exported_for_command(script, needs, lines)
@@ -233,7 +233,8 @@ def _is_decided(script: BatchScript, launch: LaunchedProgram) -> bool:
 def _consumed(script: BatchScript, parts: Parts, account: Account) -> dict[str, tuple[Where, str]]:
     """Return the variables that the training's line is made of, directly and through others, and what has them."""
     apart = {what: {name for one in words for name in names_in(one.source)} for what, words in account.apart.items()}
-    others = names_in(parts.launch.text if parts.launch is not None else "").difference(*apart.values())
+    read = [*([] if parts.launch is None else [parts.launch]), *(one for one in parts.before if one.role is Role.CALL)]
+    others = set[str]().union(*(names_in(one.text) for one in read)).difference(*apart.values())
     found = {name: what for what, names in apart.items() for name in _made_of(script, names)}
     return found | dict.fromkeys(_made_of(script, others), IN_COMMAND)
 
@@ -278,14 +279,14 @@ def _log_in(
     sets_up = "a login shell sets it up"
     of_site = ", ".join(f"${name}" for name in outside if name.isupper())
     if of_nobody := ", ".join(f"${name}" for name in outside if not name.isupper()):
-        account.note(Where.LOST, launch.line, of_nobody, f"nothing in the file sets it, and {_NOT_GIVEN}")
+        account.note(Where.LOST, launch.place, of_nobody, f"nothing in the file sets it, and {_NOT_GIVEN}")
     conda = re.search(r"\b(?:conda|mamba) activate\b", text)
     own = re.search(r"(?:conda|mamba)\.sh|shell\.bash|hook|module load \S*(?:conda|mamba|forge)", text)
     for holds, line, shown, what in (
         (re.match(r"#!.*\s-\w*l", script.lines[0]), 1, script.lines[0], sets_up),
-        (_in_login_shell(launch), launch.line, "bash -l", sets_up),
-        (of_site, launch.line, of_site, f"a login shell may set it: {_NOT_GIVEN}"),
-        (conda and not own, launch.line, "conda activate", sets_up),
+        (_in_login_shell(launch), launch.place, "bash -l", sets_up),
+        (of_site, launch.place, of_site, f"a login shell may set it: {_NOT_GIVEN}"),
+        (conda and not own, launch.place, "conda activate", sets_up),
     ):
         if holds:
             keys.cluster["login_environment"] = True

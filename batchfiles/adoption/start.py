@@ -96,21 +96,23 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             f"{script.path}:{unread[0].line} starts {unread[0].program[1].text}, which is not here",
             "adopt it where that script is: only it tells what trains",
         )
-    if not launches and (image := next(filter(starts_runscript, script.launches), None)) is not None:
-        raise AdoptionError(
-            f"{script.path}:{image.line} leaves it to the image what it starts (run), and a job names its program",
-            "write exec in place of run, and the program behind the image",
-        )
-    if not launches:
-        raise AdoptionError(
-            f"{script.path} starts nothing that trains: no torchrun, accelerate, srun or python was found",
-            "name the batch file itself, not one that sends others",
-        )
     foreground = [one for one in launches if not one.command.background] or launches
     chosen = max(
         reversed(foreground),
         key=lambda one: (one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python, one.line),
+        default=None,
     )
+    images = (one for one in (script.launches if chosen is None else [chosen]) if one.runs_image)
+    if (image := next((one for one in images if not one.command.dead), None)) is not None:
+        raise AdoptionError(
+            f"{script.path}:{image.line} leaves it to the image what it starts (run), and a job names its program",
+            "write exec in place of run, and the program behind the image",
+        )
+    if chosen is None:
+        raise AdoptionError(
+            f"{script.path} starts nothing that trains: no torchrun, accelerate, srun or python was found",
+            "name the batch file itself, not one that sends others",
+        )
     before = takewhile(lambda one: one is not chosen, foreground)
     at_once = next((one for one in before if _are_at_once(script, one, chosen)), None)
     if at_once is not None:
@@ -189,13 +191,6 @@ def _submits_as_array(script: BatchScript, command: ShellCommand) -> bool:
     return command.name == "sbatch" and bool(re.search(r"\s(?:--array|-a)\b", text)) and bool(re.search(own, text))
 
 
-def starts_runscript(launch: LaunchedProgram) -> bool:
-    """Return whether an image's own program is started, with nothing but options behind the image."""
-    layer = launch.layer("container")
-    is_run = layer is not None and any(word.text == "run" for word in layer.words[1 : len(layer.words) - layer.left])
-    return is_run and not launch.command.dead and all(word.text.startswith("-") for word in launch.program[:1])
-
-
 def _is_named_by_argument(script: BatchScript, launch: LaunchedProgram) -> bool:
     return (launch.is_python or launch.launcher is not None) and takes_arguments(script.line(launch.line))
 
@@ -242,7 +237,7 @@ def note_from_outside(script: BatchScript, launch: LaunchedProgram, account: Acc
         is_stated = any(script.header.value(one) for one in options) or option(launch.srun, *options) is not None
         if not is_stated and re.search(used, where):
             what = f"no directive states it, so it comes from sbatch's command line: {cure}"
-            account.note(Where.LOST, launch.line, name, what)
+            account.note(Where.LOST, launch.place, name, what)
 
 
 def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> AdoptedStart:
@@ -252,30 +247,30 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
     gpus = _gpus(script, launch, nodes, tasks, account)
     if nodes > 1 and _tells_worlds_apart(launch):
         raise AdoptionError(
-            f"{script.path}:{launch.line} starts a world of its own on each of {nodes} nodes, and $SLURM_NODEID tells "
+            f"{script.path}:{launch.place} starts a world of its own on each of {nodes} nodes, and $SLURM_NODEID tells "
             "the program which one it is in: a job's ranks form one world",
             f"adopt a copy with --nodes=1, --array=0-{nodes - 1}, and $SLURM_ARRAY_TASK_ID in place of $SLURM_NODEID",
         )
     if launch.launcher is not None:
         if tasks > 1 and launch.srun is not None:
             account.changes.append(
-                f"line {launch.line}: srun starts {tasks} launchers on each node; the job starts one, and it the ranks"
+                f"line {launch.place}: srun starts {tasks} launchers on each node; the job starts one, and it the ranks"
             )
         of_all, per_node = script.request.tasks, script.header.value("ntasks-per-node")
         if launch.srun is not None and per_node is None and of_all and of_all < nodes:
             account.changes.append(
-                f"line {launch.line}: --ntasks={of_all} starts {quantity(of_all, 'launcher')} for {nodes} nodes; "
+                f"line {launch.place}: --ntasks={of_all} starts {quantity(of_all, 'launcher')} for {nodes} nodes; "
                 "the job starts one on each"
             )
         ranks, gpus = _of_launcher(script, launch, nodes, gpus, account)
         return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
     cpus = _cpus(script, launch, tasks, gpus)
     if not gpus and _has_gpus(script):
-        account.note(Where.LOST, launch.line, "GPUs", _NOT_ASKED)
+        account.note(Where.LOST, launch.place, "GPUs", _NOT_ASKED)
         return AdoptedStart(nodes, tasks, "rank", max(tasks, _gpus_chosen(script, launch)), cpus)
     if 0 < gpus < tasks:
         account.changes.append(
-            f"line {launch.line}: {tasks} processes share {quantity(gpus, 'GPU')} on each node; "
+            f"line {launch.place}: {tasks} processes share {quantity(gpus, 'GPU')} on each node; "
             "the job starts one for each GPU"
         )
         return AdoptedStart(nodes, gpus, "rank", gpus, cpus)
@@ -304,7 +299,7 @@ def _nodes(script: BatchScript, launch: LaunchedProgram, account: Account) -> in
     if asked and started == 1 and launch.srun is None and asked > 1 and not over_ssh:
         told = number_of(launch.launcher, *launchers.option_names("nodes")) or 1
         account.changes.append(
-            f"line {launch.line}: everything runs on the first of {asked} nodes; the job starts on all of them"
+            f"line {launch.place}: everything runs on the first of {asked} nodes; the job starts on all of them"
             f"{f'. {WAITS_FOR_OTHERS} {told} nodes' if told > 1 else ''}"
         )
     if launch.srun is None:
@@ -341,7 +336,7 @@ def _gpus(script: BatchScript, launch: LaunchedProgram, nodes: int, tasks: int, 
     started = script.gpus_of(launch) or of_node
     if 0 < of_node < started:
         account.changes.append(
-            f"line {launch.line}: srun wants {started} GPUs on each node, and the directives ask for {of_node}; "
+            f"line {launch.place}: srun wants {started} GPUs on each node, and the directives ask for {of_node}; "
             f"the job asks for {started}"
         )
     return started
@@ -360,7 +355,7 @@ def _of_launcher(
         own = max(1, total // nodes)
         if total != own * nodes:
             account.changes.append(
-                f"line {launch.line}: {total} processes on {nodes} nodes; the job starts {own * nodes}"
+                f"line {launch.place}: {total} processes on {nodes} nodes; the job starts {own * nodes}"
             )
     stated = option(launch.launcher, *_PROCESSES)
     if own is None and stated is not None and stated.text in ("auto", "gpu"):  # one for each that it sees
@@ -368,20 +363,20 @@ def _of_launcher(
     is_open = stated is not None and stated.text not in ("auto", "gpu", "cpu") and not (gpus and stated.commands())
     if own is None and is_open:
         what = f"only a run knows it, and the job starts {gpus or 1} on each node: fill in instances"
-        account.note(Where.LOST, launch.line, "the number of processes", what)
+        account.note(Where.LOST, launch.place, "the number of processes", what)
     if not gpus:
         has_gpus = _has_gpus(script) or (script.request.exclusive and (own or 1) > 1)
         if has_gpus:
-            account.note(Where.LOST, launch.line, "GPUs", _NOT_ASKED)
+            account.note(Where.LOST, launch.place, "GPUs", _NOT_ASKED)
         return own or 1, (own or 1) if has_gpus else 0
     # torchrun's default is one process, and not one for each GPU.
     is_torchrun = launch.launcher is not None and launch.launcher.name == "torchrun"
     starts_one = is_torchrun and option(launch.launcher, "nproc_per_node") is None
     if own not in (None, gpus) or (own is None and gpus > 1 and starts_one):
         account.changes.append(
-            f"line {launch.line}: {own or 1} of {gpus} GPUs on each node would get a process; the job starts {gpus}"
+            f"line {launch.place}: {own or 1} of {gpus} GPUs on each node would get a process; the job starts {gpus}"
             if (own or 1) < gpus
-            else f"line {launch.line}: {own} processes share {quantity(gpus, 'GPU')} on each node; "
+            else f"line {launch.place}: {own} processes share {quantity(gpus, 'GPU')} on each node; "
             f"the job starts {gpus}"
         )
     return gpus, gpus

@@ -10,9 +10,9 @@ from batchfiles.bash.values import Value
 
 
 class Condition(NamedTuple):
-    """The branch of an `if` that contains a command."""
+    """The branch of an `if` or a `case` that contains a command."""
 
-    number: int  # of the if
+    number: int  # of the statement
     branch: int
     text: str  # the tests that led here
 
@@ -29,7 +29,7 @@ class ShellCommand:
     within: tuple[
         str, ...
     ] = ()  # from the outermost: if, loop, function, substitution, subshell, and, or, not, called, handler
-    conditions: tuple[Condition, ...] = ()  # the ifs around it
+    conditions: tuple[Condition, ...] = ()  # the branches around it
     source: str = ""  # the file, where it is not the batch file itself
     place: int = 0  # the line of the batch file that leads there; 0 in the batch file itself
     at: int = 0  # the byte of the batch file at which it, or what leads there, begins
@@ -48,6 +48,11 @@ class ShellCommand:
     def inside(self, *what: str) -> bool:
         """Return whether it is part of one of these."""
         return not set(what).isdisjoint(self.within)
+
+    def is_instead_of(self, other: ShellCommand) -> bool:
+        """Return whether another branch runs it than `other`."""
+        ways = {one.number: one.branch for one in other.conditions}
+        return any(ways.get(one.number, one.branch) != one.branch for one in self.conditions)
 
     @property
     def literals(self) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchfiles.bash.commands import Assignment, Condition, ShellCommand
 from batchfiles.bash.expansion import Expander, Variables, Word, text_of
-from batchfiles.bash.values import HOLE, Value, arithmetic, joined, names_calculated, unknown
+from batchfiles.bash.values import HOLE, Value, arithmetic, joined, names_calculated, number, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NAME = re.compile(rb"[A-Za-z_]\w*|[0-9@*#?!$-]")
+_OPERAND = re.compile(r"\$\{(\w+)\}|(?<![\w{$])\$?\b([A-Za-z_]\w*)")
 _MOST_CALLS = 4  # of functions and scripts inside one another
 _MOST_COMMANDS = 20_000
 
@@ -95,6 +96,7 @@ class ShellReader:
         self.bash, self.variables, self.find_script, self.depth = bash, variables, find_script, depth
         self.commands: list[ShellCommand] = []
         self.assignments: list[Assignment] = []
+        self.no_numbers: list[Assignment] = []  # what arithmetic is to calculate with, and is none
         self.not_here: dict[str, int] = {}  # scripts that it calls and that are not beside it, and the lines
         self.written: dict[str, tuple[Value, int]] = {}  # files that it writes from here-documents, and the first lines
         self.unsure: set[str] = set()  # those of which it is not known what they hold
@@ -288,6 +290,7 @@ class ShellReader:
         inner.at = self.at
         inner.expander.expanded_before(text, holes, ranks)
         inner.commands, inner.assignments, inner.not_here = self.commands, self.assignments, self.not_here
+        inner.no_numbers = self.no_numbers
         inner.written, inner.unsure, inner.folder = self.written, self.unsure, self.folder
         inner.only_line = 0 if written_there else line
         inner.place = self.place or (line if source else 0)
@@ -405,6 +408,11 @@ class ShellReader:
         )  # fmt: skip
 
     def _calculate(self, node: Node) -> None:
+        for match in _OPERAND.finditer(text_of(node)):
+            name = match[1] or match[2]
+            value = self.variables.look_up(name)
+            if value.known and number(value.text or "0") is None and not self.dead:
+                self.no_numbers.append(Assignment(name, value, self._line(node), exported=False, source=self.source))
         for name in names_calculated(text_of(node)):
             self.byte_of(node)
             self.leave_open(name, text_of(node), self._line(node))

@@ -262,14 +262,17 @@ def _loop(shell: ShellReader, node: Node) -> None:
 
 
 def _case(shell: ShellReader, node: Node) -> None:
-    before, arrays = dict(shell.variables.values), dict(shell.variables.arrays)
+    before, arrays, outer = dict(shell.variables.values), dict(shell.variables.arrays), shell.conditions
     ends = []
-    for item in node.named_children:
+    for number, item in enumerate(node.named_children):
         if item.type == "case_item":
+            asked = f"{text_of(node.named_children[0])} {text_of(item.named_children[0])}"
+            shell.conditions = (*outer, Condition(node.start_byte, number, asked))
             shell.inside("if", item)
             _leave_arrays_open(shell, arrays)
             ends.append((dict(shell.variables.values), True))
             shell.variables.values = dict(before)
+    shell.conditions = outer
     _merge(shell, before, ends, undecided=True)
 
 

@@ -174,6 +174,21 @@ def behind_srun(script: BatchScript, launch: LaunchedProgram) -> tuple[Node, int
     return None
 
 
+def with_srun(script: BatchScript, one: Finding, options: str = "--kill-on-bad-exit=1") -> str | None:
+    """Return the text with srun before the program of the fault's launch, behind NAME=… and what only a shell knows."""
+    launch = launch_at(script, one)
+    at = None if launch is None else launch.outermost.command.at
+    node = next((node for node in nodes_of(script.root, "command") if node.start_byte == at), None)
+    words = (child for child in node.named_children if child.type != "variable_assignment") if node else ()
+    program = next((word for word in words if not _OF_SHELL.match(text_of(word))), None)
+    if program is None or re.match(r"-|(?:eval|source|\.)$", text_of(program)):
+        return None
+    return inserted(script, {program.start_byte: f"srun {options} "})
+
+
+_OF_SHELL = re.compile(r"(?:time|-p|exec|command)$|[A-Za-z_]\w*=")
+
+
 def exported(script: BatchScript, name: str) -> str | None:
     """Return the text in which a variable is exported where it is set first."""
     at = line_like(script, rf"\s*{name}=")

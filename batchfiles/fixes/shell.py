@@ -21,6 +21,7 @@ from batchfiles.fixes.lines import (
     spliced,
     with_before,
     with_line,
+    with_srun,
 )
 from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
@@ -408,9 +409,7 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
     if launcher is None and re.search(r"(?i)\$\{?\w*node", script.lines[one.line - 1]):
         return None  # a program that is told of the nodes starts on them by itself
     if launcher is not None and launcher.name == "accelerate" and "num_machines" in launcher.options:
-        return replaced(r"^(\s*)(?=\S)", r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1 ")(
-            script, one
-        )
+        return with_srun(script, one, "--nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1")
     if launcher is not None and launcher.name != "torchrun":
         return with_hostfile(script, one)  # behind srun, each node would start a world of its own
     if "horovodrun" in one.text:
@@ -419,7 +418,7 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
         "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
     ):
         return _on_one_node(script)
-    return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
+    return with_srun(script, one)
 
 
 def _ended_above(script: BatchScript, one: Finding) -> str | None:

@@ -133,10 +133,11 @@ def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str
 
 def _never_hears(script: BatchScript, launch: LaunchedProgram) -> bool:
     """Return whether no process below the one that is started is the training, or several are, one after the other."""
-    mpi, container = launch.layer("mpirun"), launch.layer("container")
+    mpi = launch.layer("mpirun")
+    held = (one.layer("container") for one in script.launches if one.outermost is launch)
     if launch.name == "wandb" and not re.search(r"--count[= ]1(?![0-9])", launch.command.text):
         return True  # an agent that starts the next run where one ends
-    if (mpi is not None and mpi.program == "horovodrun") or (container is not None and container.program in _DAEMONS):
+    if (mpi is not None and mpi.program == "horovodrun") or any(one and one.program in _DAEMONS for one in held):
         return True
     is_eval = script.lines[launch.line - 1].lstrip().startswith("eval ")
     return launch.srun is None and (is_eval or (launch.launcher_name == "deepspeed" and _by_ssh(script, launch)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun_option
+from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun, with_srun_option
 from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, has_a_line_a_node, own_port
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import number_of
@@ -30,7 +30,7 @@ def _node_rank(script: BatchScript, one: Finding) -> str | None:
 def _nnodes(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
     if "no srun starts them" in one.text:
-        return replaced(r"^(\s*)(?=\S)", r"\1srun --kill-on-bad-exit=1 ")(script, one)
+        return with_srun(script, one)
     if launch is None or launch.srun is None:
         return None
     if "ranks" in one.text:

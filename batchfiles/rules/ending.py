@@ -249,9 +249,8 @@ def _called(launch: LaunchedProgram) -> Iterator[ShellCommand]:
 
 def _follows(command: ShellCommand, main: ShellCommand) -> bool:
     """Return whether a command runs after `main`, in the batch shell itself."""
-    ways = {one.number: one.branch for one in main.conditions}
-    same = all(ways.get(one.number, one.branch) == one.branch for one in command.conditions)
-    return same and not command.dead and not command.inside("substitution", "handler", "called")
+    inside = command.inside("substitution", "handler", "called")
+    return not (command.is_instead_of(main) or command.dead or inside)
 
 
 def interrupted_waits(script: BatchScript) -> Iterator[Finding]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
-from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript, nodes_of
+from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript
 from batchfiles.slurm.servers import SERVES_MODEL
 from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
 
@@ -251,7 +250,6 @@ def typed_counts(script: BatchScript) -> Iterator[Finding]:
     """Find numbers of GPUs that are given with the type of the directive."""
     names = ("SLURM_GPUS_PER_NODE", "SLURM_GPUS")
     given = [one for one in script.assignments if one.value.comes_from(*names) and _TYPED.fullmatch(one.value.text)]
-    counted = " ".join(text_of(node) for node in nodes_of(script.root, "arithmetic_expansion"))
     for launch in script.living:
         for name in option_names("ranks", "world", of=launch.launcher_name) if launch.launcher else ():
             value = launch.options.get(name)
@@ -259,9 +257,11 @@ def typed_counts(script: BatchScript) -> Iterator[Finding]:
                 place = next((one for one in given if one.value.text == value.text), launch)
                 yield found("count-with-type", place, f"--{name.replace('_', '-')} is {value.text}")
                 return
-    used = next((one for one in given if re.search(rf"\b{one.name}\b", counted)), None)
-    if used is not None:
-        yield found("count-with-type", used, f"{used.name} is {used.value.text}, and bash calculates with it")
+    for used in script.shell.no_numbers:
+        if used.value.comes_from(*names) and _TYPED.fullmatch(used.value.text):
+            place = next((one for one in given if (one.name, one.value) == (used.name, used.value)), used)
+            yield found("count-with-type", place, f"{used.name} is {used.value.text}, and bash calculates with it")
+            return
 
 
 def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
@@ -460,7 +460,8 @@ def tasks_without_starter(script: BatchScript) -> int | None:
 def unused_tasks(script: BatchScript) -> Iterator[Finding]:
     """Find tasks that nothing starts."""
     tasks = tasks_without_starter(script)
-    waiting = (one for one in script.living if one.launcher is None and script.is_of_lightning(one))
+    alone = (one for one in script.living if one.launcher is None and script.is_of_lightning(one))
+    waiting = (one for one in alone if not script.hides_from_lightning(one))
     if tasks and not script.request.several_nodes and (first := next(waiting, None)) is not None:
         text = f"Lightning counts on the job's {tasks} tasks, and no srun starts them"
         yield found("nodes-disagree", first, text, cure="Start it with srun, with as many tasks on a node as devices.")

@@ -34,7 +34,8 @@ def expected_nodes(script: BatchScript) -> Iterator[Finding]:
         meets_elsewhere = any(value is not None and is_host(value.text.partition(":")[0]) for value in options.values())
         if launch.srun is None and (script.request.nodes != 1 or number_is_given or meets_elsewhere):
             continue  # no-srun says so, or another job is the other node
-        if wanted is not None and started is not None and wanted > started * (script.tasks_per_node_of(launch) or 1):
+        tasks = _tasks_on_node(script, launch)
+        if wanted is not None and started is not None and tasks is not None and wanted > started * tasks:
             text = f"{name} waits for {wanted} nodes, and is started on {started} node{'s' * (started != 1)}"
             yield found("nodes-disagree", launch, text)
             return
@@ -45,13 +46,22 @@ _TOLD = {
     "devices": re.compile(r"(?:--|\+*)trainer\.(?:devices|gpus)"),
     "ranks": re.compile(r"--(?:distributed[-_])?world[-_]size"),
 }
+# Else a world may be that of a game.
+_MEETS_RANKS = re.compile(r"torch\.distributed|MASTER_ADDR|--distributed[-_]")
+
+
+def _tasks_on_node(script: BatchScript, launch: LaunchedProgram) -> int | None:
+    """Return the tasks of a launch on a node, one where nothing states them; None if only a run can tell."""
+    stated = {"ntasks", "ntasks-per-node", "ntasks-per-gpu"} & (launch.srun.options.keys() if launch.srun else set())
+    is_known = not stated and script.header.value("ntasks-per-gpu") is None
+    return script.tasks_per_node_of(launch) or (1 if is_known else None)
 
 
 def _told(script: BatchScript) -> Iterator[Finding]:
     """Find programs of which srun starts the ranks, and whose words count others: Lightning's compares them."""
     for launch in script.living:
-        nodes, tasks = script.nodes_of(launch), script.tasks_per_node_of(launch) or 1
-        if launch.launcher is not None or launch.srun is None or nodes is None or _is_one_of_several(launch):
+        nodes, tasks = script.nodes_of(launch), _tasks_on_node(script, launch)
+        if launch.launcher or not launch.srun or not nodes or not tasks or _is_one_of_several(launch):
             continue
         started = {"nodes": nodes, "devices": tasks, "ranks": nodes * tasks}
         per_node = "ntasks-per-node"
@@ -60,6 +70,7 @@ def _told(script: BatchScript) -> Iterator[Finding]:
             and script.header.value(per_node) is None
             and per_node not in launch.srun.options
             and script.is_of_lightning(launch)
+            and not script.hides_from_lightning(launch)
         ):
             text = f"Lightning refuses --ntasks={nodes * tasks} without --ntasks-per-node"
             yield found("nodes-disagree", launch, text, cure=f"#SBATCH --ntasks-per-node={tasks}")
@@ -69,8 +80,10 @@ def _told(script: BatchScript) -> Iterator[Finding]:
             told = number(text.partition("=")[2] or after) if what else None
             # Nodes may be those of a graph, and one task on a node may start the ranks.
             is_graph = what == "nodes" and "trainer" not in text and (nodes == 1 or not launch.is_python)
-            is_other = is_graph or (what == "ranks" and tasks == 1)
-            if what and told and told != started[what] and not is_other:
+            if not what or not told or told == started[what] or is_graph:
+                continue
+            meets = tasks > 1 and not launch.is_beside and _MEETS_RANKS.search(script.code)
+            if meets if what == "ranks" else not script.hides_from_lightning(launch):
                 starts = f"{tasks} task{'s' * (tasks != 1)} on each of {nodes} node{'s' * (nodes != 1)}"
                 yield found("nodes-disagree", launch, f"it is told of {told} {what}, and srun starts {starts}")
                 return
@@ -165,27 +178,12 @@ def _reads(launch: LaunchedProgram, place: StatedEndpoint) -> bool:
 
 
 def beyond_job(script: BatchScript) -> Iterator[Finding]:
-    """Find steps that ask for more nodes, CPUs or GPUs than the job has (asked, Slurm 22.05)."""
-    header, request = script.header, script.request
-    nodes, gpus = number(header.value("nodes")), request.gpus_per_node
-    counts = not request.exclusive and not any(
-        header.value(one) for one in ("cpus-per-gpu", "mincpus", "ntasks-per-gpu")
-    )
-    cpus = (request.tasks or (1 if nodes == 1 else 0)) * (request.cpus_per_task or 1) if counts else 0
+    """Find steps that ask for more nodes or GPUs than the job has (asked, Slurm 22.05)."""
+    nodes, gpus = number(script.header.value("nodes")), script.request.gpus_per_node
     for launch in script.living if script.second_part is None and script.is_batch_file else ():
-        asked, tasks = number_of(launch.srun, "nodes"), number_of(launch.srun, "ntasks")
+        asked = number_of(launch.srun, "nodes")
         if asked and nodes and asked > nodes:
             yield found("step-beyond-job", launch.step, f"srun --nodes={asked}, and the job has {nodes}")
-        # A CPU of Slurm's may be one of a core's two threads.
-        if (
-            tasks
-            and cpus
-            and tasks > 2 * cpus
-            and launch.srun
-            and not {"overcommit", "jobid"} & launch.srun.options.keys()
-        ):
-            text = f"srun --ntasks={tasks}, and the job has {cpus} CPU{'s' * (cpus != 1)}"
-            yield found("step-beyond-job", launch.step, text)
         for name in ("gres", "gpus-per-node"):
             stated = option(launch.srun, name)
             entry = gres_entries(stated.text)[:1] if stated is not None and stated.known else []
@@ -203,13 +201,29 @@ def waiting_steps(script: BatchScript) -> Iterator[Finding]:
     waiting = [one for one in steps if not one.command.background]
     for holder in filter(lambda one: _holds_node(script, one), steps):
         for launch in waiting:
-            if launch.place <= holder.place or not _meet(holder, launch):
-                continue
-            between = (one for one in script.commands if holder.step.command.at < one.at < launch.step.command.at)
-            if not any(one.name in ("kill", "pkill", "killall", "scancel") for one in between):
+            between = _between(script, holder.step.command, launch.step.command) if _meet(holder, launch) else None
+            if between is not None and not any(one.name in _ENDS for one in between):
                 text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
                 yield found("step-waits", launch.step, text)
                 return
+
+
+def _between(script: BatchScript, first: ShellCommand, second: ShellCommand) -> list[ShellCommand] | None:
+    """Return what bash runs between two commands; None if the second one doesn't follow the first."""
+    start, end = script.places[id(first)], script.places[id(second)]
+    return script.commands[start + 1 : end] if start < end and not second.is_instead_of(first) else None
+
+
+_ENDS = ("kill", "pkill", "killall", "scancel")
+_LOOKS = ("wait", "jobs", "ps", "pgrep", "squeue", "sacct", *_ENDS)
+
+
+def _may_wait(one: ShellCommand, start: ShellCommand) -> bool:
+    """Return whether a command may wait for what `start` began: a loop around a sleep does so, too."""
+    if one.dead or one.inside("handler"):
+        return False
+    inner, outer = (sum(each in ("loop", "endless") for each in command.within) for command in (one, start))
+    return one.name in _LOOKS or (one.name == "sleep" and inner > outer)
 
 
 _ELSEWHERE = {"overlap", "jobid", "het-group", "nodelist", "relative", "exclude"}
@@ -230,10 +244,11 @@ def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
             text = f"it is started by the step of line {launch.outer.step.line}, and waits for its CPUs"
             yield found("step-waits", launch, text, cure="Leave out one of the two srun.")
             return
-    if request.several_nodes or script.second_part is not None or (request.nodes is None and header.value("nodes")):
+    may_spread = request.nodes is None and (header.value("nodes") or (request.tasks or 1) > 1)
+    if request.several_nodes or script.second_part is not None or may_spread:
         return
-    may_spread = request.nodes is None and (request.tasks or 1) > 1 and request.gpus != 1
-    before, waits = None, [one for one in script.named("wait") if not one.dead]
+    before: ShellCommand | None = None
+    looks = [one for one in script.named("sleep", *_LOOKS) if one.inside("loop")]
     for launch in script.work:
         command, own = launch.outermost.command, launch.srun.options.keys() if launch.srun else set()
         if launch.srun is None or not command.background or never_ends(command) or own & _ELSEWHERE:
@@ -246,11 +261,12 @@ def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
         whole = next((name for name, is_shared in shared.items() if not is_shared), None)
         if whole is None or command is before:
             continue
-        is_first = before is None or any(before.at < one.at < command.at for one in waits)
-        repeats = command.inside("loop") and not any(one.inside("loop") for one in waits)
-        if repeats or not is_first:
+        between = _between(script, before, command) if before is not None else None
+        follows = between is not None and not any(_may_wait(one, command) for one in between)
+        repeats = command.inside("loop") and not any(_may_wait(one, command) for one in looks)
+        if repeats or follows:
             text = f"it has all {whole} of the job on its node, and waits for the step before it"
-            lighter = Severity.WARNING if may_spread or whole == "memory" else None
+            lighter = Severity.WARNING if whole == "memory" else None
             cure = "srun --exact with --mem and --gpus of its own for each step; or --overlap, where they may share."
             yield found("step-waits", launch.step, text, lighter, cure)
             return

@@ -135,9 +135,13 @@ class LaunchedProgram:
     @property
     def is_script(self) -> bool:
         """True if a shell is given a script, or a text, or an image is run: what that starts is not here."""
-        container = self.layer("container")
-        runs_image = container is not None and " run " in container.own and self.name[:1] in ("", "-")
-        return (self.name in SHELLS and bool(self.program[1:])) or runs_image
+        return (self.name in SHELLS and bool(self.program[1:])) or self.runs_image
+
+    @property
+    def runs_image(self) -> bool:
+        """True if an image's own program is started, with nothing but options behind the image."""
+        container, first = self.layer("container"), self.program[:1]
+        return container is not None and " run " in container.own and all(one.text.startswith("-") for one in first)
 
     @property
     def is_beside(self) -> bool:

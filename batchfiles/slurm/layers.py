@@ -124,7 +124,7 @@ def _starter(name: str, words: list[Word], layers: list[Layer]) -> list[Word]:
     if name == "srun":
         for option_name, value, _, following in srun_options(words):
             layer.options[option_name], at = value, following
-        return words[at:]
+        return words[at + ([word.text for word in words[at : at + 1]] == ["--"]) :]
     while at < len(words) and words[at].text.startswith("-"):
         key = words[at].text.lstrip("-").replace("-", "_")
         takes = 2 if key in ("mca", "gmca", "x_env") else 0 if key in FLAGS or "=" in key else 1

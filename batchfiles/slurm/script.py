@@ -43,6 +43,7 @@ LARGEST_BYTES = 4_000_000
 _OF_TRAINER = re.compile(
     r"(?:--|\+*)trainer\.(?:devices|gpus|num_nodes|strategy|accelerator|precision|max_epochs)(?:=.*)?"
 )
+_HIDES_JOB = re.compile(r"\bSLURM_JOB_NAME=|\b(?:unset|env) [^;&|\n]*\bSLURM_NTASKS\b")
 
 
 @dataclass
@@ -67,6 +68,11 @@ class BatchScript:
     def commands(self) -> list[ShellCommand]:
         """The commands, in order."""
         return self.shell.commands
+
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """When bash comes to each command, by its identity."""
+        return {id(one): at for at, one in enumerate(self.commands)}
 
     @property
     def assignments(self) -> list[Assignment]:
@@ -149,10 +155,15 @@ class BatchScript:
             return ""
 
     def is_of_lightning(self, launch: LaunchedProgram) -> bool:
-        """Return whether a program is one of Lightning's, by its words or its source; a session is none of its jobs."""
+        """Return whether a program is one of Lightning's, by its words or its source."""
         told = any(_OF_TRAINER.fullmatch(word.text) for word in launch.program)
-        is_job = self.header.value("job-name") not in ("bash", "interactive")
-        return is_job and (told or uses_lightning(self.source_of(launch)))
+        return told or uses_lightning(self.source_of(launch))
+
+    def hides_from_lightning(self, launch: LaunchedProgram) -> bool:
+        """Return whether Lightning may not take this for a job: by a session's name, or without the number of tasks."""
+        named = [self.header.value("job-name"), *(one.text for one in [option(launch.srun, "job-name", "J")] if one)]
+        hidden = _HIDES_JOB.search(self.code) or re.search(r"SLURM_(?:NTASKS|JOB_NAME)\b", self.source_of(launch))
+        return hidden is not None or not {"bash", "interactive"}.isdisjoint(named)
 
     def nodes_of(self, launch: LaunchedProgram) -> int | None:
         """Return the number of nodes on which a launch starts processes; None if the file does not tell."""

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from batchfiles.bash.syntax import syntax_fault
 from batchfiles.fixes.mending import mended
 from batchfiles.slurm.request import SiteFacts
@@ -18,6 +20,7 @@ from tests.batchfiles.unit.test_codes import CASES
 NO_HARM = {2034, 2046, 2155, 2206, 2207, 2320}
 
 
+@pytest.mark.full
 def test_a_mended_file_reads_as_well_as_before(tmp_path: Path, needs: Callable[[str], Path]) -> None:
     texts = [text.encode() if isinstance(text, str) else text for pairs in CASES.values() for text, _ in pairs]
     paths = list[Path]()

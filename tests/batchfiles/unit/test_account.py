@@ -191,6 +191,9 @@ def test_each_word_of_files_with_faults_is_accounted_for(text: str) -> None:
         ("case $A in x) srun python train.py ;; esac", "case $A in x"),
         ("while ! srun python train.py; do sleep 9; done", "while !"),
         ("python train.py <<< yes", "<<< yes"),
+        ("MASTER_PORT=29500 RANK=5 srun python train.py", "RANK=5"),
+        ("srun env WORLD_SIZE=4 python train.py", "WORLD_SIZE=4"),
+        ("TRAINJOB_SEED=4 python train.py", "TRAINJOB_SEED=…"),
     ],
 )
 def test_what_has_no_place_is_told(line: str, told: str | None, tmp_path: Path) -> None:
@@ -200,11 +203,9 @@ def test_what_has_no_place_is_told(line: str, told: str | None, tmp_path: Path) 
 
 
 def test_what_arrives_as_it_is_needs_no_line_of_its_own(tmp_path: Path) -> None:
-    adoption = adopted(f"{ONE_GPU}srun python -u train.py --lr 1 > log\n", tmp_path)
-    assert [one.text for one in adoption.account.entries if one.line == 4] == [
-        "> log",
-        "srun python -u train.py --lr 1 > log",
-    ]
+    line = "srun -- python -u train.py --lr 1 < /dev/null > log"
+    adoption = adopted(f"{ONE_GPU}{line}\n", tmp_path)
+    assert [one.text for one in adoption.account.entries if one.line == 4] == ["> log", line]
 
 
 @given(

@@ -267,3 +267,11 @@ def test_a_variable_of_several_words_is_told_the_address(tmp_path: Path) -> None
 def test_what_runs_beside_and_is_not_awaited_is_no_role(tmp_path: Path) -> None:
     adoption = adopted(FOUR_GPUS + "nvidia-smi -l 5 &\npython watch.py &\nsrun python train.py\n", tmp_path)
     assert "roles" not in adoption.job
+
+
+def test_each_statement_is_looked_at_once_for_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr("batchfiles.adoption.roles.looks_for_server", lambda _script, at, _behind: looked.append(at))
+    (tmp_path / "train.sbatch").write_text(FOUR_GPUS + "srun python train.py &\nwait\n" * 5)
+    adopt(tmp_path / "train.sbatch", tmp_path)
+    assert len(looked) == len(set(looked)) == 9

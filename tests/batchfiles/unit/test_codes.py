@@ -49,6 +49,11 @@ def found(text: str | bytes, site: SiteFacts | None = None) -> list[Finding]:
     return list(diagnosis_of(script_of(Path("train.sbatch"), raw, site or SiteFacts())).findings)
 
 
+DEVICES = "srun -K1 python train.py trainer.devices=4"
+A_STEP, TWO_STEPS = (
+    "srun -K1 python train.py 1 &\n",
+    "srun -K1 python train.py 1 &\nsrun -K1 python train.py 2 &\nwait\n",
+)
 ALONE = "torchrun --standalone --nproc-per-node=4 train.py\n"
 PER_RANK = "srun --kill-on-bad-exit=1 bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS python train.py'\n"
 ONE_A_TASK = "srun --kill-on-bad-exit=1 python train.py\n"
@@ -111,6 +116,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "count-with-type": [
         (job("torchrun --standalone --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1).replace("node=4", "node=a100:4"), job("torchrun --standalone --nproc-per-node=$SLURM_GPUS_PER_NODE train.py\n", nodes=1)),
         (job("G=$SLURM_GPUS_PER_NODE\nN=$((G * 2))\n" + RIGHT).replace("node=4\n#SBATCH --ex", "node=a100:4\n#SBATCH --ex"), job("G=${SLURM_GPUS_PER_NODE##*:}\nN=$((G * 2))\n" + RIGHT).replace("node=4\n#SBATCH --ex", "node=a100:4\n#SBATCH --ex")),
+        (job("N=$(($SLURM_NNODES * $SLURM_GPUS_PER_NODE))\n" + RIGHT).replace("node=4\n#SBATCH --ex", "node=a100:4\n#SBATCH --ex"), job("G=$SLURM_GPUS_PER_NODE\nG=${G##*:}\nN=$((SLURM_NNODES * G))\n" + RIGHT).replace("node=4\n#SBATCH --ex", "node=a100:4\n#SBATCH --ex")),
     ],
     "nodes-not-given": [(job(RIGHT, "#SBATCH --ntasks=1"), job(RIGHT, "#SBATCH --ntasks=2"))],
     "nodes-disagree": [(without(job("srun -K1 python train.py trainer.devices=4\n", "#SBATCH --ntasks=4", nodes=1), "ntasks-per-node"), job("srun -K1 python train.py trainer.devices=4\n", nodes=1, tasks=4)),
@@ -120,6 +126,17 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("$SLURM_NNODES", "4")), RIGHT_JOB),
         (job(RIGHT.replace("srun", "srun --ntasks=1")), job(RIGHT.replace("srun", "srun --ntasks=1").replace(".py\n", ".py &\n") + RIGHT)),
         (job(ALONE.replace("--standalone", "--nnodes=2"), nodes=1), job(ALONE.replace("--standalone", "--nnodes=2 --master-addr=gpu01"), nodes=1)),
+        (job("srun -K1 python train.py --world-size 10\n", tasks=4), without(job("srun -K1 python gridworld.py --world-size 10\n", tasks=4), "MASTER")),
+        (job("srun -K1 python train.py --world-size 2\n", tasks=4), job("srun -K1 python convert.py --world-size 2\n", tasks=4)),
+        (job("srun -K1 python train.py --world-size 2\n", tasks=4), job("srun -K1 python spawn.py --world-size 8\n")),
+        (job("srun -K1 train --distributed-world-size 8\n", nodes=1, tasks=4), job("for n in 0 1; do srun -K1 train --distributed-world-size 8 & done\nwait\n", nodes=1, tasks=4)),
+        (job(RIGHT.replace("srun", "srun -n1")), job(f"for n in 0 1; do srun -N1 -n1 {TORCHRUN} & done\nwait\n")),
+        (job(RIGHT.replace("$SLURM_NNODES", "4")), job("G=$(nvidia-smi -L | wc -l)\n" + RIGHT.replace("srun", "srun --ntasks-per-node=$G").replace("$SLURM_NNODES", "4"))),
+        (job("srun -K1 --ntasks-per-node=2 python train.py --trainer.devices 4\n"), job("G=$(nvidia-smi -L | wc -l)\nsrun -K1 --ntasks-per-node=$G python train.py --trainer.devices 4\n")),
+        (job(f"{DEVICES}\n"), job(f"export SLURM_JOB_NAME=bash\n{DEVICES}\n")),
+        (job(f"{DEVICES}\n", "#SBATCH -J fit"), job(f"{DEVICES}\n", "#SBATCH -J interactive")),
+        (without(job(f"{DEVICES}\n", "#SBATCH --ntasks=4", nodes=1), "ntasks-per-node"), without(job(DEVICES.replace("srun", "srun -J bash"), "#SBATCH --ntasks=4", nodes=1), "ntasks-per-node")),
+        (job("python train.py trainer.devices=4\n", nodes=1, tasks=4), job("unset SLURM_NTASKS\npython train.py trainer.devices=4\n", nodes=1, tasks=4)),
     ],
     "node-rank-same": [
         (job("srun -K1 torchrun --nnodes=2 --nproc-per-node=4 --master_addr=$MASTER_ADDR train.py\n"), RIGHT_JOB),
@@ -136,7 +153,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job(RIGHT.replace("$MASTER_ADDR", "10.0.0.7")), job(RIGHT.replace("$MASTER_ADDR", "10.0.0.7"), "#SBATCH --nodelist=gpu[1-2]")),
         (job("export MASTER_ADDR=gpu01\nsrun -K1 python train.py\n", tasks=4), job("export MASTER_ADDR=${HEAD:-gpu01}\nsrun -K1 python train.py\n", tasks=4)),
     ],
-    "step-beyond-job": [(without(job("srun -K1 -n8 python train.py\n", nodes=1), "exclusive"), without(job("srun -K1 -n8 python train.py\n", "#SBATCH --cpus-per-task=8", nodes=1), "exclusive")),
+    "step-beyond-job": [
         (job(RIGHT.replace("srun", "srun --nodes=4")), job(RIGHT.replace("srun", "srun --nodes=2"))),
         (job(RIGHT.replace("srun", "srun --gres=gpu:8")), job(RIGHT.replace("srun", "srun --gres=gpu:4"))),
     ],
@@ -145,6 +162,18 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -n1 -c4 --gpus=1 python a.py &\nsrun -n1 -c4 --gpus=1 python b.py &\nwait\n", "#SBATCH --mem=8G", nodes=1, tasks=2), job("srun -n1 -c4 --gpus=1 python a.py &\nwait\nsrun -n1 -c4 --gpus=1 python b.py &\nwait\n", "#SBATCH --mem=8G", nodes=1, tasks=2)),
         (job("srun -N1 -n1 nvidia-smi -l 5 &\n" + RIGHT), job("srun -N1 -n1 --overlap nvidia-smi -l 5 &\n" + RIGHT)),
         (job("srun -N1 -n1 ray start --head --block &\nsrun -K1 python train.py\n"), job("srun -N1 -n1 ray start --head --block &\npython train.py\n")),
+        (job("srun -N1 -n1 nvidia-smi -l 5 &\n" + RIGHT), job("export SLURM_OVERLAP=1\nsrun -N1 -n1 nvidia-smi -l 5 &\n" + RIGHT)),
+        (job("watch_gpus() {\n  srun -N1 -n1 nvidia-smi -l 5 &\n}\nwatch_gpus\n" + RIGHT), job("watch_gpus() {\n  srun -N1 -n1 nvidia-smi -l 5 &\n}\n" + RIGHT + "watch_gpus\n")),
+        (job(f"if [ $TWICE ]; then\n{TWO_STEPS}fi\n", nodes=1), job(f"if [ $SMALL ]; then\n{A_STEP}else\n{A_STEP}fi\nwait\n", nodes=1)),
+        (job(f"case $MODE in\n  twice) {TWO_STEPS} ;;\nesac\n", nodes=1), job(f"case $MODE in\n  small) {A_STEP} ;;\n  *) {A_STEP} ;;\nesac\nwait\n", nodes=1)),
+        (job(f"fit() {{\n{A_STEP}}}\nfit\nfit\nwait\n", nodes=1), job(f"fit() {{\n{A_STEP}pid=$!\n}}\nfit\nwait $pid\nfit\nwait $pid\n", nodes=1)),
+        (job(f"for n in 1 2; do\n{A_STEP}sleep 5\ndone\nwait\n", nodes=1), job(f"for n in 1 2; do\n{A_STEP}while kill -0 $!; do sleep 5; done\ndone\n", nodes=1)),
+        (job(f"{A_STEP}sleep 9\n{A_STEP}wait\n", nodes=1), job(f"{A_STEP}until [ -f done ]; do sleep 9; done\n{A_STEP}wait\n", nodes=1)),
+        (job(TWO_STEPS, nodes=1), job("export SLURM_OVERLAP=1\n" + TWO_STEPS, nodes=1)),
+        (job(TWO_STEPS, nodes=1), job("export SLURM_EXACT=1\n" + TWO_STEPS, nodes=1)),
+        (job(TWO_STEPS, nodes=1), job(TWO_STEPS.replace("srun", "srun --overlap"), nodes=1)),
+        (job(TWO_STEPS, nodes=1), job(TWO_STEPS.replace("srun", "srun -N1"), "#SBATCH hetjob\n#SBATCH --nodes=1")),
+        (job(TWO_STEPS, nodes=1), without(job(TWO_STEPS.replace("srun", "srun -n1"), "#SBATCH --ntasks=2"), "nodes=", "ntasks-per-node")),
     ],
     "argument-swallowed": [(job("python train.py --lr 1 \\\necho done\n", nodes=1), job("python train.py --lr 1 \\\n\necho done\n", nodes=1))],
     "test-always-true": [(job("if [ $MODE==debug ]; then N=1; fi\npython train.py $N\n", nodes=1), job('if [ "$MODE" == debug ]; then N=1; fi\npython train.py $N\n', nodes=1))],
@@ -459,6 +488,14 @@ def test_lightning_is_not_asked_under_torchrun(script: str | None, launch: str, 
     (tmp_path / "train.sbatch").write_text(job(launch))
     found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
     assert ("lightning-under-torchrun" in {one.code for one in found}) == is_found
+
+
+@pytest.mark.parametrize(("first", "is_found"), [("", True), ('os.environ["SLURM_JOB_NAME"] = "bash"\n', False)])
+def test_a_program_may_hide_the_job_from_lightning(first: str, is_found: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{first}import lightning as L\nL.Trainer().fit(model)\n")
+    (tmp_path / "train.sbatch").write_text(job("python train.py\n", nodes=1, tasks=4))
+    found = diagnosis_of(read_script(tmp_path / "train.sbatch", SiteFacts())).findings
+    assert ("nodes-disagree" in {one.code for one in found}) == is_found
 
 
 @pytest.mark.parametrize(

@@ -165,14 +165,13 @@ ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-bat
 ONLY_THE_AUTHOR += [
     ("command-not-found", 1),
     ("unset-variable", 1),
-    ("step-beyond-job", 0),
     ("rank-expanded-early", 0),
-    *(("step-waits", at) for at in range(3)),
+    *(("step-waits", at) for at in (*range(3), *range(7, 17))),
 ]
 ONLY_THE_AUTHOR += [
     ("directive-refused", 0),
     ("job-never-ends", 2),
-    *(("nodes-disagree", at) for at in (0, 3, 6)),
+    *(("nodes-disagree", at) for at in (0, 3, 6, 14, 15, 16)),
     ("time-too-short", 0),
     ("time-too-short", 1),
 ]
@@ -266,6 +265,7 @@ def test_a_command_with_quotes_inside_a_substitution_is_not_put_into_quotes() ->
         ("apptainer run --nv a.sif llamafactory-cli train a.yaml", True),
         ("docker run --gpus all a torchrun --nproc-per-node=4 train.py", False),
         ("srun -K1 docker run --gpus all a python train.py", False),
+        ("srun -K1 bash -c 'docker run --gpus all a torchrun --nproc-per-node=4 train.py'", False),
         ("eval torchrun --nproc-per-node=4 train.py", False),
     ],
 )
@@ -274,6 +274,7 @@ def test_ranks_that_are_no_children_are_told_of_the_limit_or_are_left_to_the_aut
     first, time, program = start.rpartition("time ")
     assert (f'\n{first}{time}sh -c "$pass_on_usr1" - {program} &\n'.encode() in after) == is_told
     assert (b"trap 'asked=yes; kill -USR1 \"$training\"' USR1" in after) == is_told
+    assert (b"pass_on_usr1" in after) == is_told
 
 
 def test_a_signal_that_reaches_the_ranks_is_left_to_them() -> None:
@@ -596,6 +597,18 @@ def test_options_are_mended_where_they_are_written(body: str) -> None:
     after = mend(text).after
     assert "nodes-disagree" in codes(text.encode())
     assert (b"--nnodes=4" in after, errors(after)) == (False, set())
+
+
+@pytest.mark.parametrize("before", ["CUDA_DEVICE_MAX_CONNECTIONS=1 ", "cd src && time -p A='1 2' ", "! ( exec "])
+def test_srun_stands_directly_before_the_program(before: str) -> None:
+    behind = " )" if "(" in before else ""
+    for nodes, tasks, program in (
+        (1, 4, "python train.py --trainer.devices 4 --trainer.num_nodes 1"),
+        (2, 1, "torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$HOST:$PORT train.py"),
+    ):
+        text = FIRST.format(nodes=nodes, tasks=tasks, more="") + f"HOST=$(cat host)\nPORT=$SLURM_JOB_ID\n{before}"
+        assert f"{before}srun --kill-on-bad-exit=1 " in mend(f"{text}{program}{behind}\n").after.decode()
+        assert "srun" not in mend(f"{text}eval {program}{behind}\n").after.decode()
 
 
 def test_arguments_that_a_ranks_shell_gets_stay_several_words() -> None:

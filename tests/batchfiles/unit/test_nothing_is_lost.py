@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from batchfiles.adoption.account import Where
+from batchfiles.adoption.account import IN_COMMAND, Where
 from batchfiles.adoption.adopt import Adoption
 from batchfiles.adoption.start import AdoptionError
 from tests.batchfiles.unit.test_adoption import HEAD, ONE_GPU, PER_RANK, TWO_NODES, adopted, lost, prologue
@@ -769,6 +769,39 @@ def test_an_images_runscript_that_the_job_does_not_start_is_named(tmp_path: Path
     for how in ("run", "exec"):
         said = lost(adopted(f"{ONE_GPU}apptainer {how} --nv /i.sif python train.py run\n", tmp_path))
         assert ("apptainer run" in said) == (how == "run")
+
+
+def test_an_image_that_is_given_only_options_is_refused_and_none_stands_in_for_a_program(tmp_path: Path) -> None:
+    for words in ("apptainer run --nv /i.sif --lr 1", "apptainer run /i.sif --config=/a/b"):
+        with pytest.raises(AdoptionError, match="leaves it to the image"):
+            adopted(f"{ONE_GPU}srun {words}\n", tmp_path)
+    with pytest.raises(AdoptionError, match="nothing that trains"):
+        adopted(f"{ONE_GPU}srun --\n", tmp_path)
+    adoption = adopted(f"{ONE_GPU}srun -n1 -- docker run --rm -- img env RANK=1 A=1 python train.py RANK=2\n", tmp_path)
+    assert command(adoption) == ["env", "A=1", "python", "train.py", "RANK=2"]
+    assert container(adoption)["options"] == []
+
+
+@pytest.mark.parametrize("first", ["cat > run.sh <<'X'", "cat <<'X' > ./start\n#!/bin/bash"])
+def test_what_a_script_reads_that_the_file_writes_comes_from_a_login_shell(first: str, tmp_path: Path) -> None:
+    name = "./start" if "start" in first else "./run.sh"
+    text = f'{first}\npython train.py --data $DATA "$@"\nX\nchmod +x {name}\nsrun --mpi=none {name} --seed 3\n'
+    adoption = adopted(PER_RANK + text, tmp_path)
+    lines = {one.text: one.line for one in adoption.account.entries}
+    last = (PER_RANK + text).count("\n")
+    assert (lines["$DATA"], lines["srun --mpi=none"]) == (last, last)
+    assert command(adoption) == [name, "--seed", "3"]
+    data = "cat > note.txt <<'X'\n$DATA\nX\nsrun python train.py\n"
+    assert "$DATA" not in {one.text for one in adopted(PER_RANK + data, tmp_path).account.entries}
+
+
+def test_what_a_function_is_called_with_is_in_the_command(tmp_path: Path) -> None:
+    text = (
+        'ARGS=(--lr 1)\ncmd="python train.py ${ARGS[*]}"\nrun() { srun "$@"; }\nrun $cmd || { echo failed; exit 3; }\n'
+    )
+    told = {one.text: (one.where, one.what) for one in adopted(PER_RANK + text, tmp_path).account.entries}
+    assert {told["ARGS=(--lr 1)"], told['cmd="python train.py ${ARGS[*]}"']} == {IN_COMMAND}
+    assert told["{ echo failed; exit 3; }"] == (Where.TRAINJOB, "the job ends with the code of its ranks")
 
 
 def test_what_runs_outside_of_the_image_that_is_around_the_file_is_named(tmp_path: Path) -> None:
