@@ -81,7 +81,8 @@ def _for_each_rank(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     exported = re.match(r"\s*export\s+(\w+)=\"?([\w/.:{}$-]*\$\{?SLURM_\w+\}?[\w/.-]*)\"?\s*$", line)
     if exported is not None:
-        launch = next((each for each in script.training if each.srun is not None and each.line > one.line), None)
+        following = [each for each in script.training if each.line > one.line]
+        launch = following[0] if len(following) == 1 and following[0].srun is not None else None  # others need it, too
         first = f"export {exported[1]}={_left_to_ranks(exported[2])}; "
         around = None if launch is None or launch.outer is not None else _in_own_shell(script, launch, first)
         lines = [] if around is None else around.split("\n")

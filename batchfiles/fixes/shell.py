@@ -264,7 +264,8 @@ def _behind(script: BatchScript, launch: LaunchedProgram) -> int | None:
     if node is None or b"<<" in (node.text or b""):
         return None
     behind = script.raw[node.end_byte :].decode(errors="replace").split("\n")
-    reads = "$?" in behind[0] + next((line for line in behind[1:] if line.strip()), "")  # that of the assignment
+    code = (line for line in behind[1:] if line.strip() and not line.lstrip().startswith("#"))
+    reads = "$?" in behind[0] + next(code, "")  # that of the assignment
     return None if reads else node.end_byte
 
 

@@ -57,7 +57,7 @@ exit "$code"
 '"""
 _NAMES = ("code", "training", "asked", "pass_on_usr1")
 _RESUMES = re.compile(
-    r"(?im)^[^#\n]*(?<![a-z])(?<!max[_-])(?:resum|restart|restor)"
+    r"(?im)^[^#\n]*(?<![a-z])(?<!max[_-])(?:resum|restart|restor)(?![\w-]*+[= ]\"?(?:false|none|null|0)\b)"
 )  # most programs that save do not begin from it
 _BEFORE_S = 120
 _DIRECTIVES = {"signal": f"--signal=B:USR1@{_BEFORE_S}", "requeue": "--requeue", "open-mode": "--open-mode=append"}
@@ -76,7 +76,10 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     signal = script.header.value("signal") or f"USR1@{_BEFORE_S}"
     if _is_left_to_author(script, launch, signal):
         return None
-    deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) else None
+    sends_functions = re.search(
+        r"(?m)^\s*(?:export -f|declare -(?:\w*f\w*x|\w*x\w*f))", script.code
+    )  # an sh that is dash drops them
+    deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) and not sends_functions else None
     if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
         return None
     first, last = rows

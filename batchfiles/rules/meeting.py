@@ -166,6 +166,8 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
         missing = min((one for one in place.value.origins if one.startswith(("unset ", "kept back "))), default="")
         name = missing.rpartition(" ")[2]
         is_empty = place.value.text.strip() == HOLE and not place.open_ended and not place.value.commands()
+        if missing.startswith("unset") and re.search(rf"\b{re.escape(name)}=", script.code):
+            continue  # by something that is not followed, such as an exported function that a rank's shell calls
         if missing and is_empty and name not in reported and not _is_parameter(script, name):
             reported.add(name)
             why = "never set" if missing.startswith("unset") else "not exported"

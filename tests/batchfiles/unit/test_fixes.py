@@ -274,6 +274,7 @@ def test_ranks_that_are_no_children_are_told_of_the_limit_or_are_left_to_the_aut
     first, time, program = start.rpartition("time ")
     assert (f'\n{first}{time}sh -c "$pass_on_usr1" - {program} &\n'.encode() in after) == is_told
     assert (b"trap 'asked=yes; kill -USR1 \"$training\"' USR1" in after) == is_told
+    assert (b"pass_on_usr1" in after) == is_told
 
 
 def test_a_signal_that_reaches_the_ranks_is_left_to_them() -> None:
@@ -644,7 +645,14 @@ def test_a_script_that_is_not_seen_gets_no_threads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "restarts"), [("--resume auto", 20), ("--ckpt_dir out", 1), ("--checkpoint-activations", 1), ("", 1)]
+    ("options", "restarts"),
+    [
+        ("--resume auto", 20),
+        ("--resume_from False", 1),
+        ("--ckpt_dir out", 1),
+        ("--checkpoint-activations", 1),
+        ("", 1),
+    ],
 )
 def test_a_program_that_is_not_seen_to_resume_begins_anew_once(options: str, restarts: int) -> None:
     after = mend(
@@ -849,6 +857,21 @@ def test_an_mpirun_in_each_task_is_started_once() -> None:
     assert (b"srun --nodes=$SLURM_NNODES --ntasks-per-node=1 " in after, errors(after)) == (True, set())
 
 
+def test_a_ranks_number_that_several_steps_read_is_not_moved_into_one() -> None:
+    text = FIRST.format(nodes=2, tasks=4, more="") + "export RANK=$SLURM_PROCID\n"
+    assert mend(f"{text}srun -K1 python train.py\n", unsafe=False).mended == ("rank-expanded-early",)
+    several = f"{text}srun -K1 python first.py --epochs 1\nsrun -K1 python train.py\n"
+    assert "rank-expanded-early" not in mend(several, unsafe=False).mended
+
+
+@pytest.mark.parametrize(("sent", "is_told"), [("", True), ("export -f report", False), ("declare -fx report", False)])
+def test_functions_that_a_step_gets_by_the_environment_keep_the_recipe_away(sent: str, is_told: bool) -> None:
+    """An sh that is dash passes none on."""
+    text = FIRST.format(nodes=2, tasks=1, more="") + f"report() {{ date; }}\n{sent}\n"
+    after = mend(f"{text}srun -K1 torchrun --nproc-per-node=4 train.py\n").after
+    assert (b"pass_on_usr1" in after) == is_told
+
+
 def test_several_lists_of_arguments_stay_lists() -> None:
     lists = "a=(--x 1)\nb=(--y 2)\n"
     start = 'srun --kill-on-bad-exit=1 torchrun --nnodes=2 --nproc-per-node=4 --node_rank $SLURM_PROCID {} train.py "${{a[@]}}" \\\n  "${{b[@]}}"\n'
@@ -932,9 +955,10 @@ def test_a_part_of_a_word_does_not_speak_of_resuming() -> None:
     assert b"-ge 1 ]" in after
 
 
-def test_a_code_that_the_next_line_reads_is_left_to_it() -> None:
+@pytest.mark.parametrize("between", ["", "\n# only then\n"])
+def test_a_code_that_the_next_command_reads_is_left_to_it(between: str) -> None:
     text = FIRST.format(nodes=1, tasks=1, more="").replace("set -eo pipefail\n", "")
-    after = mend(text + 'time srun python train.py\necho "finished: $?"\n').after
+    after = mend(text + f'time srun python train.py\n{between}echo "finished: $?"\n').after
     assert b"failed=$?" not in after
 
 
