@@ -42,9 +42,13 @@ _HANDLES = re.compile(
 )
 
 
+_DETACHES = re.compile(r"(?:docker|podman|nerdctl)\s.*?\s(?:-\w*d\w*|--detach)\s")
+
+
 def never_ends(command: ShellCommand) -> bool:
     """Return whether a command runs until it is ended."""
-    return _STAYS.search(command.text) is not None and _HANDLES.fullmatch(command.name) is None
+    text = command.text
+    return bool(_STAYS.search(text)) and not (_HANDLES.fullmatch(command.name) or _DETACHES.match(text))
 
 
 def awaited_by_sleep(script: BatchScript) -> Iterator[ShellCommand]:
