@@ -236,8 +236,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job('list=($(scontrol show hostnames))\nrest=("$(scontrol show hostnames)")\n' + RIGHT), job('list=($(scontrol show hostnames))\nrest=("${list[@]:1}")\n' + RIGHT)),
         (job('nodes=("$(scontrol show hostnames)")\n' + RIGHT), job('nodes=("$(scontrol show hostnames | head -n1)")\n' + RIGHT)),
     ],
-    "job-never-ends": [(job("tensorboard --logdir x\n" + ALONE, nodes=1), job("docker run --rm -d img sleep infinity\n" + ALONE, nodes=1)),
-        (job("tensorboard --logdir $LOGS\n" + ALONE, nodes=1), job("mkdir -p $HOME/logs/tensorboard\n" + ALONE, nodes=1)),
+    "job-never-ends": [(job("tensorboard --logdir $LOGS\n" + ALONE, nodes=1), job("mkdir -p $HOME/logs/tensorboard\n" + ALONE, nodes=1)),
         (job("tensorboard --logdir .\n" + RIGHT), job("pip install torch tensorboard\n" + RIGHT)),
         (job("ray start --head --block &\nray job submit --no-wait -- python train.py\nwait\n"), job("ray start --head --block &\nray job submit -- python train.py\n")),
         (job("ray start --head --block\n" + RIGHT), job("ray start --head --block &\n" + RIGHT)),
@@ -247,6 +246,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
             job("trl vllm-serve --model m &\nserver=$!\npython train.py\nkill -TERM $server\nwait\n"),
         ),
         (job("tensorboard --logdir . &\n" + RIGHT + "wait\n"), job("tensorboard --logdir . &\nboard=$!\n" + RIGHT + "kill $board\nwait\n")),
+        (job("tensorboard --logdir x\n" + ALONE, nodes=1), job("docker run --rm -d img sleep infinity\n" + ALONE, nodes=1)),
     ],
     "command-not-found": [
         (job("--constraint=a100\n" + RIGHT), job(RIGHT, "#SBATCH --constraint=a100")),
