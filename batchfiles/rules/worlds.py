@@ -230,18 +230,29 @@ _OWN_GPUS = {"gres", "gpus", "gpus-per-task", "gpus-per-node", "tres-per-task"}
 _OWN_MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
 
 
+def _is_told_to_share(script: BatchScript) -> bool:
+    """Return whether a variable gives each step a part of its node."""
+    return any(re.fullmatch("SLURM_(?:OVERLAP|EXACT)|SRUN_CPUS_PER_TASK", one.name) for one in script.assignments)
+
+
+def steps_in_steps(script: BatchScript) -> Iterator[Finding]:
+    """Find steps that a step starts, and that wait for its CPUs (asked, Slurm 22.05)."""
+    for launch in script.living if not _is_told_to_share(script) else ():
+        # `launch.srun` may be that of the step around it.
+        own, outer = next((layer for layer in launch.layers if layer.name == "srun"), None), launch.outer
+        if own is None or outer is None or outer.srun is None:
+            continue
+        if not (_ELSEWHERE | _OWN_CPUS) & (own.options.keys() | outer.srun.options.keys()):
+            text = f"it is started by the step of line {outer.step.line}, and waits for its CPUs"
+            yield found("step-waits", launch, text, cure="Leave out one of the two srun.")
+            return
+
+
 def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
     """Find steps that are started side by side on one node, and wait for each other (asked, 22.05 to 26.05)."""
     request, header = script.request, script.header
-    if any(re.fullmatch("SLURM_(?:OVERLAP|EXACT)|SRUN_CPUS_PER_TASK", one.name) for one in script.assignments):
+    if _is_told_to_share(script):
         return
-    for launch in script.living:
-        options = [layer.options.keys() for layer in launch.layers if layer.name == "srun"]
-        outer = launch.outer.srun if launch.outer and options else None
-        if outer and launch.outer and not (_ELSEWHERE | _OWN_CPUS) & (options[0] | outer.options.keys()):
-            text = f"it is started by the step of line {launch.outer.step.line}, and waits for its CPUs"
-            yield found("step-waits", launch, text, cure="Leave out one of the two srun.")
-            return
     may_spread = request.nodes is None and (header.value("nodes") or (request.tasks or 1) > 1)
     if request.several_nodes or script.second_part is not None or may_spread:
         return

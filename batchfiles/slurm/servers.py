@@ -34,14 +34,10 @@ _BESIDE = re.compile(
     r"echo|printf|test|\[\[?|exit|break|continue|return|date|tail|head|cat|grep|true|false|:|kill|wait|ps|seq|timeout|"
     r"nvidia-smi|let|expr|awk|tr|jq|set|local|bash|sh|sleep|touch|cut"
 )
-
-
 # Files and packages may have a server's name.
 _HANDLES = re.compile(
     r"mkdir|rm|cp|mv|ln|ls|cd|touch|rsync|chmod|chown|find|export|echo|printf|pip3?|module|git|kill|pkill|curl"
 )
-
-
 _DETACHES = re.compile(r"(?:docker|podman|nerdctl)\s.*?\s(?:-\w*d\w*|--detach)\s")
 
 
