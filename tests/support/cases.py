@@ -28,9 +28,7 @@ def each(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Callab
                 try:
                     test(**fixtures, **case)
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - any error is a case that failed
-                    error.add_note(
-                        f"case: {', '.join(f'{word}={value!r}' for word, value in zip(words, row, strict=True))}"
-                    )
+                    error.add_note(f"case: {case}")
                     failed.append(error)
             if failed:
                 raise BaseExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
