@@ -378,7 +378,10 @@ def test_what_env_sets_is_no_word_of_the_command(tmp_path: Path) -> None:
 
 def test_a_home_behind_the_name_of_a_variable_is_put_in_where_the_job_runs(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "env A=~/a python train.py --b=~/b c=~\n", tmp_path)
-    assert command(adoption)[2].splitlines()[-2:] == ['export A="$HOME"/a', "exec python train.py '--b=~/b' c=\"$HOME\""]
+    assert command(adoption)[2].splitlines()[-2:] == [
+        'export A="$HOME"/a',
+        "exec python train.py '--b=~/b' c=\"$HOME\"",
+    ]
     assert "~" not in str(job_from_text(adoption.job, "job.yaml").env)
     start = "srun {} --env A=~/a {} python train.py\n"
     adoption = adopted(ONE_GPU + start.format("shifter --image=a", ""), tmp_path)
