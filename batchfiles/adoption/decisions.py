@@ -505,7 +505,7 @@ _PRINTS = {
 def may_fail(around: Surroundings, one: Statement, decision: Decision) -> bool:
     """Return whether a failure of a statement in the prologue would end the job, where it does not end the file."""
     # A result of 0 is a failure, and so is a function that there is not.
-    is_no_command = re.search(r"(?<!\$)\(\(|\w+\s+-\w*f\s", one.text) is not None
+    is_no_command = re.search(r"(?<!\$)\(\(|\b(?:export|declare|typeset)\s+-\w*f\s", one.text) is not None
     calculates = is_no_command and "e" not in around.launch.outermost.command.options
     # A declaration hides that the command fails which gives its variable a value.
     commands = _own(one) if one.kind == "declaration_command" else one.commands
