@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
@@ -388,11 +388,8 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
             following += 1  # the words of one variable
         group, every = words[at:following], [one for one in launch.command.words if one.source == word.source]
         if any(not one.value.known for one in group):
-            runs = groupby(launch.command.words, lambda one: one.source)
-            is_repeated = all(one.value == word.value for one in every) and len(group) in (
-                len(list(run)) for source, run in runs if source == word.source
-            )
-            is_whole = len(every) == len(group) or is_repeated
+            values = [one.value for one in group]
+            is_whole = [one.value for one in every] == values * (len(every) // len(group))
             if is_whole and len(group) > 1 and not all(_is_given(one.value, word.source) for one in group):
                 texts.append(word.source)  # the first of its words may be known, and the others not
             else:

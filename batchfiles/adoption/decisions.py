@@ -85,7 +85,7 @@ class Surroundings:
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     container: str | None  # the runtime
     prefix: str  # of variables that Apptainer takes into a clean environment, or Singularity
-    has_shell: bool  # the command is run by a shell
+    arrays: frozenset[str]  # the variables that are arrays anywhere
     is_decided: bool  # the file itself tells that its training starts
     consumed: Mapping[str, tuple[Where, str]]  # the variables that the training's line is made of, and what has them
     after_modules: int  # the first byte behind a statement that loads modules
@@ -207,23 +207,6 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return None
 
 
-_NAMED = ("variable_assignment", "variable_name", "word")
-
-
-def _declared_by_text(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
-    """Keep what declares variables whose names only a run knows, or that stand between quotes."""
-    declared = [
-        text_of(child)
-        for node in nodes_of(parse(one.text), "declaration_command")
-        for child in node.named_children
-        if child.type not in _NAMED
-    ]
-    stated = [match for text in declared if (match := re.search(r"([A-Za-z_]\w*)=([^$\"'`]+)", text))]
-    if any(is_secret_variable(match[1]) for match in stated):
-        return Decision(Where.LOST, HOLDS_SECRET, is_secret=True)
-    return kept(around, one, needs) if declared else None
-
-
 def _fills_secret(printf: ShellCommand) -> bool:
     option, name, *words = [*(word.text for word in printf.words[1:]), "", ""][: len(printf.words) + 1]
     return option == "-v" and is_secret_variable(name) and HOLE not in "".join(words)
@@ -301,7 +284,7 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     names = one.declared
     if names and all(tells_place(name) for name in names) and not names & needs.all:
         return Decision(Where.TRAINJOB, DECIDED_PLACE)
-    if around.has_shell and names & needs.command and re.search(r"\s-\w*[aA]", one.text):
+    if names & needs.command and re.search(r"\s-\w*[aA]", one.text):
         return Decision(Where.CLUSTER, "prologue", prologue=[one.text], in_command=one.text)
     if _exports(one) or names & needs.all:
         return kept(around, one, needs)
@@ -533,8 +516,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     is_missing = not given and one.assignments and not in_branch and re.search(r"\$(?:[1-9]|\{[1-9]\})", text)
     if takes_arguments(text) and not is_function and (is_missing or any(map(holds_secret, given))):
         return Decision(Where.LOST, "it reads an argument of the file: write the value, or adopt it with its arguments")
-    is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
-    in_command = text if own and is_array and around.has_shell else ""
+    in_command = text if around.arrays.intersection(own) else ""
     if in_command and not needs.prologue.intersection(own) and not one.commands:
         return Decision(*IN_COMMAND, in_command=in_command)
     names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
@@ -560,20 +542,11 @@ _STATES_TASKS = re.compile(r"\s(?:-n\s*\d|--ntasks|-N\s*\d|--nodes)")
 
 def _exporting(around: Surroundings, one: Statement, own: Sequence[str]) -> tuple[str, list[str]]:
     """Return a statement's text, and what follows it, so that the command gets the variables `own` of it."""
-    text, first = one.text, one.assignments[0] if own else None
-    arrays = {two.name for two in around.script.assignments if two.array is not None}
-    if first is None or (one.kind in _SIMPLE and first.array is not None):
-        return text, []  # bash exports no array
-    if one.kind not in _SIMPLE:
-        scalars = [name for name in own if name not in arrays]
-        return text, [f"export {' '.join(scalars)}"] if scalars else []
-    if not arrays.isdisjoint(own):
-        # bash does not export array elements either, and a name once declared as an array stays one.
-        value = "TRAINJOB_VALUE"
-        return f"{value}={text.partition('=')[2]}; unset {first.name}; export {first.name}=${value}", []
-    if re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
+    text, own = one.text, [name for name in own if name not in around.arrays]  # bash exports no array
+    if own and one.kind in _ASSIGNS and re.match(r"(?:readonly )?\w+\+?=", text):
         return f"export {text.removeprefix('readonly ')}", []
-    return text, [] if text.startswith(("export", "declare -x")) else [f"export {' '.join(own)}"]
+    is_exported = one.kind in _SIMPLE and text.startswith(("export", "declare -x"))
+    return text, [f"export {' '.join(own)}"] if own and not is_exported else []
 
 
 def is_site_file(source: ShellCommand) -> bool:
@@ -599,7 +572,6 @@ _BEFORE: tuple[Rule, ...] = (
     _defined,
     _secret,
     _reads_secrets,
-    _declared_by_text,
     _beside,
     _assigned,
     _declared,

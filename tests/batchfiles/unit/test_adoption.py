@@ -161,8 +161,7 @@ SHAPES = {
     ),
     "a variable that was an array": Shape(
         ONE_GPU + "LR=(1 2)\nLR=${LR[$SLURM_ARRAY_TASK_ID]}\npython train.py --lr $LR\n",
-        {"command": ["bash", "-c", "exec python train.py --lr $LR"], "instances": 1},
-        {"prologue": ["LR=(1 2)", "TRAINJOB_VALUE=${LR[$SLURM_ARRAY_TASK_ID]}; unset LR; export LR=$TRAINJOB_VALUE"]},
+        {"command": ["bash", "-c", "LR=(1 2)\nLR=${LR[$SLURM_ARRAY_TASK_ID]}\nexec python train.py --lr $LR\n"], "instances": 1},
     ),
     "elements of an array": Shape(
         ONE_GPU + "RATES=(1 $SLURM_SUBMIT_DIR/2)\nNAMES=(a b)\nat=$((SLURM_ARRAY_TASK_ID % 2))\nmkdir -p ${NAMES[$at]}\npython train.py --lr ${RATES[$at]} ${NAMES[$at]}\n",
