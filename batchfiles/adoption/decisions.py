@@ -41,6 +41,7 @@ _OF_SLURM = {
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _SIMPLE = (*_ASSIGNS, "command", "pipeline")
 RANKS_OWN = ("RANK", "LOCAL_RANK")  # another figure of these names is something else
+_MET = frozenset(("MASTER_ADDR", "MASTER_PORT"))  # a job's shell has them, and of the ranks' places none
 DECIDED_PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
@@ -212,9 +213,16 @@ def _fills_secret(printf: ShellCommand) -> bool:
     return option == "-v" and is_secret_variable(name) and HOLE not in "".join(words)
 
 
+_NAMED = ("variable_assignment", "variable_name", "word")
+
+
 def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Put variables into the environment, or leave them out where they are only words of the command."""
     sets = all(two.name in ("let", "printf") for two in one.commands)
+    declarations = nodes_of(parse(one.text), "declaration_command")
+    # Of what stands between quotes, or has a name that only a run knows, no assignment tells.
+    if any(child.type not in _NAMED for node in declarations for child in node.named_children):
+        return None
     if not one.assignments or (one.commands and one.kind not in _ASSIGNS and not sets):
         return None
     fates = [_of_variable(around, one, two, needs) for two in one.assignments]
@@ -231,7 +239,7 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     """Return what becomes of a variable; None if the prologue has to keep its statement."""
     name, value = given.name, given.value
     is_own = not (given.exported or value.origins) and value.known and around.consumed.get(name) == IN_COMMAND
-    if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN):
+    if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN) and name not in needs.prologue - _MET:
         return Decision(Where.TRAINJOB, DECIDED_PLACE)
     if decided_by_slurm(name, value):
         return Decision(Where.TRAINJOB, _OF_SLURM[name])

@@ -369,6 +369,26 @@ def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
     assert "export CACHE=~/cache" in prologue(adoption)
 
 
+def test_the_training_of_a_pipeline_is_not_what_reads_its_output(tmp_path: Path) -> None:
+    for text in (
+        "python train.py < in | tee x | python parse.py\n",
+        "srun bash -c 'python train.py < in | python parse.py'\n",
+    ):
+        adoption = adopted(ONE_GPU + text, tmp_path)
+        assert command(adoption) == ["python", "train.py"]
+        assert {"| python parse.py", "< in"} <= lost(adoption).keys()
+    assert "cat x |" in lost(adopted(ONE_GPU + "cat x | srun python train.py\n", tmp_path))
+
+
+def test_a_shell_of_ranks_that_is_not_bash_is_named(tmp_path: Path) -> None:
+    assert "zsh" in lost(adopted(ONE_GPU + "srun zsh -c 'source ~/.zshrc; python train.py'\n", tmp_path))
+
+
+def test_a_place_that_the_prologue_reads_is_set_there(tmp_path: Path) -> None:
+    text = "export WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=1\nmkdir -p runs/$WORLD_SIZE\nsrun python train.py\n"
+    assert "export WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=1" in prologue(adopted(ONE_GPU + text, tmp_path))
+
+
 def test_what_env_sets_is_no_word_of_the_command(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "time env -u X RANK=5 B=2 nice -n 5 python train.py\n", tmp_path)
     assert command(adoption) == ["env", "-u", "X", "nice", "-n", "5", "python", "train.py"]
