@@ -137,7 +137,7 @@ class RehearsedAttempt:
         if self.is_one_world is None:
             steps = Counter(rank.environment.get("SLURM_STEP_ID", "") for rank in self.ranks)
             for step, count in steps.items():
-                if step and count > 1:
+                if step and count > 1 and any(rank.torch for rank in self.ranks):
                     yield f"{count} tasks of step {step} run the same program, and each trains alone"
 
     @property
@@ -172,11 +172,26 @@ class RehearsedAttempt:
 
     @property
     def idle_gpus(self) -> list[tuple[str, int]]:
-        """The GPUs of the job that no rank used; none if no rank used any."""
-        if not self.users:
-            return []
+        """The GPUs of the job that no rank used, or that none can see; none if no rank used or sees any."""
+        busy = set(self.users) or {gpu for gpus in self._seen_gpus.values() for gpu in gpus}
         given = {(rank.node, number) for rank in self.ranks for number in self._given(rank)}
-        return sorted(given - set(self.users))
+        return sorted(given - busy) if busy else []
+
+    @cached_property
+    def _seen_gpus(self) -> dict[str, set[tuple[str, int]]]:
+        """The GPUs of each node that its ranks can see, of ranks that came to use none: a program that only waits."""
+        found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for rank in self.ranks:
+            listed = rank.environment.get("CUDA_VISIBLE_DEVICES", "")
+            if rank.torch is None and re.fullmatch(r"\d+(?:,\d+)*", listed):
+                found[rank.node] |= {(rank.node, int(number)) for number in listed.split(",")}
+        return dict(found)
+
+    @property
+    def crowded_nodes(self) -> dict[str, int]:
+        """The nodes with more ranks than GPUs that these can see, and the number of ranks."""
+        counts = Counter(rank.node for rank in self.ranks)
+        return {node: counts[node] for node, gpus in self._seen_gpus.items() if counts[node] > len(gpus)}
 
     def _given(self, rank: RecordedProcess) -> Sequence[int]:
         listed = rank.environment.get("SLURM_STEP_GPUS") or rank.environment.get("SLURM_JOB_GPUS") or ""
@@ -202,6 +217,8 @@ class RehearsedAttempt:
         for (node, number), ranks in sorted(self.shared_gpus.items()):
             by_ranks[f"GPU {number} of {node}"].append(", ".join(str(rank.rank) for rank in ranks))
         yield from (f"ranks {ranks[0]} share {gpu}" for gpu, ranks in by_ranks.items())
+        for node, count in self.crowded_nodes.items():
+            yield f"{count} ranks of {node} can see {quantity(len(self._seen_gpus[node]), 'GPU')} in all"
         blind = [rank for rank in self.ranks if rank.visible_gpus == () and rank.torch]
         if blind and self.recording.gpus_per_node:
             yield f"{quantity(len(blind), 'rank')} of {quantity(len(self.ranks), 'rank')} saw no GPU"
