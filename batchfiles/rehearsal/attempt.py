@@ -189,9 +189,10 @@ class RehearsedAttempt:
 
     @property
     def crowded_nodes(self) -> dict[str, int]:
-        """The nodes with more ranks than GPUs that these can see, and the number of ranks."""
-        counts = Counter(rank.node for rank in self.ranks)
-        return {node: counts[node] for node, gpus in self._seen_gpus.items() if counts[node] > len(gpus)}
+        """The nodes where a step has more ranks than GPUs that these can see, and the number of ranks."""
+        steps = Counter((rank.node, rank.environment.get("SLURM_STEP_ID")) for rank in self.ranks)
+        most = {node: count for (node, step), count in sorted(steps.items(), key=lambda one: one[1]) if step}
+        return {node: most[node] for node, gpus in self._seen_gpus.items() if most.get(node, 0) > len(gpus)}
 
     def _given(self, rank: RecordedProcess) -> Sequence[int]:
         listed = rank.environment.get("SLURM_STEP_GPUS") or rank.environment.get("SLURM_JOB_GPUS") or ""

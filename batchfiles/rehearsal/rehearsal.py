@@ -21,6 +21,7 @@ from batchfiles.slurm.script import BatchScript, read_script, script_of
 from trainjob.backends import project as projects
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
+from trainjob.contract.programs.helpers import helps
 from trainjob.kinds.slurm.model import SlurmCluster
 from trainjob.rehearse import gpus
 from trainjob.rehearse.base import INSTALLED, python_of
@@ -91,10 +92,11 @@ def _training_of(script: BatchScript) -> list[str]:
     try:
         first = main_launch(script)
     except AdoptionError:  # a file that only a person can turn into a job
-        works = [one for one in script.work if one.program and not one.command.dead and not one.command.is_call]
+        known = script.work or [one for one in script.launches if not helps(one.name)]
+        works = [one for one in known if one.program and not one.command.dead and not one.command.is_call]
         if not works:
             return []
-        first = works[0]
+        first = works[-1]
     python = next((layer.words for layer in first.layers if layer.name == "python"), first.program)
     return [word.text for word in python]
 

@@ -166,7 +166,9 @@ def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
 def _ended(attempt: RehearsedAttempt) -> str:
     """Return how the job ended, and the first error of a process of it, else the last that its output names."""
     job = attempt.job
-    errors = [one.error.splitlines()[0] for one in attempt.recording.processes if one.error and one.job == job.id]
+    own = (one for one in attempt.recording.processes if one.job == job.id)
+    # Of a launcher whose ranks failed, their own output tells more.
+    errors = [one.error.splitlines()[0] for one in own if one.error and "ChildFailedError" not in one.error]
     if not errors:
         errors = [found[1] for found in _ERRORS.finditer(job.output)][-1:]
     return f"the job is {job.state}, with exit code {job.exit_code}" + "".join(f"; {one[:300]}" for one in errors[:1])
@@ -401,7 +403,8 @@ def _threads(seen: _Seen) -> bool | None:
 
 def _log_folder(seen: _Seen) -> bool | None:
     if seen.ranks:
-        return False
+        moved = any(job.output_file.endswith(f"/slurm-{job.id}.out") for job in seen.recording.jobs)
+        return None if moved else False
     return True if any(job.state == "FAILED" and not job.output for job in seen.recording.jobs) else None
 
 

@@ -194,6 +194,10 @@ def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, st
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
 
 
+def test_an_environment_that_is_not_here_is_left_as_it_was_entered(seen: Path) -> None:
+    assert bash(seen, "source /nowhere/bin/activate mine; deactivate; echo x") == "x\n"
+
+
 def test_an_image_that_only_a_module_names_is_left_out(seen: Path) -> None:
     assert bash(seen, "apptainer exec --nv ${SIF-} bash -c 'echo x'") == "x\n"
 

@@ -61,7 +61,8 @@ def judged(
 
 def waiting(devices: str) -> RecordedProcess:
     """Return a rank whose program is not here."""
-    return process(None, environment={"CUDA_VISIBLE_DEVICES": devices}, torch=None, used_gpus=(), visible_gpus=None)
+    told = {"CUDA_VISIBLE_DEVICES": devices, "SLURM_STEP_ID": "0"}
+    return process(None, environment=told, torch=None, used_gpus=(), visible_gpus=None)
 
 
 GOOD = [process(rank) for rank in range(4)]
@@ -152,6 +153,17 @@ def test_tasks_without_torch_may_find_each_other_by_what_slurm_tells_them() -> N
         process(None, environment={"SLURM_STEP_ID": "0"}, torch=None, used_gpus=(), node=f"node{n}") for n in (1, 2)
     ]
     assert judged(tasks).passed
+
+
+def test_steps_one_after_another_do_not_crowd_a_node() -> None:
+    steps = [replace(waiting("0"), environment={**waiting("0").environment, "SLURM_STEP_ID": str(n)}) for n in (0, 1)]
+    assert not any("in all" in problem for problem in judged(steps).problems)
+
+
+def test_a_log_that_went_elsewhere_says_nothing_of_its_folder() -> None:
+    job = EndedJob("7", "COMPLETED", 0, 0, ("node1", "node2"), 0, "None", "", "/p/slurm-7.out")
+    verdict = judge(Recording([job], (), GOOD, (), 2), [Finding("log-folder-must-exist", 3, "logs/")])
+    assert verdict.confirmations[0].is_confirmed is None
 
 
 def test_a_second_launcher_that_failed_clears_nothing_and_is_named() -> None:
