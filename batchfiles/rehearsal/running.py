@@ -109,7 +109,7 @@ def record(run: BatchRun) -> Recording:
             job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, with_more=run.to_the_end)
             run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
             limit = run.script.header.value("time") or "UNLIMITED"
-            stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
+            stopped = follow(job, run.inject, run.stop_after_s, limit, run.say, longest_sleep(run.script))
             jobs = job.ended()
             logs = slurm.logs() if is_slurms_fault(jobs) else ""
             if run.keep is not None:
@@ -135,6 +135,14 @@ def record(run: BatchRun) -> Recording:
             login=login,
             slurm_logs=logs,
         )
+
+
+def longest_sleep(script: BatchScript) -> float:
+    """Return the seconds of the file's longest `sleep`, up to a minute: what keeps a node busy may sleep for days."""
+    words = [one.words[1].text for one in script.named("sleep") if len(one.words) > 1 and not one.dead]
+    return max(
+        (float(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?", word) and float(word) <= 60), default=0.0
+    )
 
 
 _OF_SLURM = re.compile(

@@ -28,6 +28,16 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     assert watch.is_stalled() == is_stalled
 
 
+@pytest.mark.parametrize(("text", "waited"), [("sleep 5\nsleep 30\n", 30.0), ("sleep 1d\nsleep 86400 &\n", 0.0)])
+def test_a_file_that_sleeps_has_its_time(text: str, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n{text}".encode(), SiteFacts())
+    assert running.longest_sleep(script) == waited
+    watch = following.JobWatch(SimpleNamespace(processes=[SimpleNamespace(torch="2", command="x")]), waited)  # type: ignore[arg-type]
+    began = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 26.0)
+    assert watch.is_stalled() == (waited == 0.0)
+
+
 @pytest.mark.parametrize(
     ("log", "needed", "moved"),
     [
