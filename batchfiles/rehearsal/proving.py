@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 import shlex
 import tempfile
@@ -133,8 +132,7 @@ def _run_of_file(
         takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
         needs_log_folder=False,
         stop_after_s=1.0,
-        # USER and LOGNAME as every login shell has them.
-        environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
+        environment=given,
         keep=place / "written-by-file",
         say=say,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
@@ -249,6 +250,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         # What conda, a virtualenv and modules set, which are stood in for: `set -u` ends a job without them.
         **dict.fromkeys(("CONDA_PREFIX", "VIRTUAL_ENV", "CUDA_HOME"), prefix),
         "CONDA_DEFAULT_ENV": "base",
+        **dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()),  # as every login shell has them
         "SLURM_TMPDIR": str(disk),  # the job's own folder on the disk of a node, at many sites
         **found,
         **ipus.LOOPBACK,
