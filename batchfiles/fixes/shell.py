@@ -400,9 +400,7 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
         return with_hostfile(script, one)  # behind srun, each node would start a world of its own
     if launch is not None and is_horovod_alone(launch):
         return _with_own_hosts(script, one)
-    if launcher is None and not _MEETS.search(
-        "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
-    ):
+    if launcher is None and not _MEETS.search(script.code):
         return _on_one_node(script)
     return with_srun(script, one)
 

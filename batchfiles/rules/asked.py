@@ -122,7 +122,10 @@ def nodes_by_name(script: BatchScript) -> Iterator[Finding]:
     line = header.line("nodelist")
     yield Finding("nodelist-pinned", line, f"--nodelist={listed}")
     with suppress(slurm_text.HostlistError):
-        named, nodes = len(set(slurm_text.expand(listed.rstrip(",")))), script.request.nodes
+        # A name may stand in it twice, as in n[1-3,3].
+        ranges = re.fullmatch(r"([\w.-]*)\[([\d,-]+)\]", listed)
+        parts = [f"{ranges[1]}[{one}]" for one in ranges[2].split(",")] if ranges else [listed.rstrip(",")]
+        named, nodes = len({name for part in parts for name in slurm_text.expand(part)}), script.request.nodes
         if nodes is not None and named > nodes:
             yield Finding("nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {nodes}")
 

@@ -182,8 +182,7 @@ def never_set(script: BatchScript) -> Iterator[Finding]:
     """Find variables in lower case that nothing in the file sets: those come from no environment."""
     if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:
         return
-    text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
-    given = {name for setting in _SETS.findall(text) for name in re.findall(r"\w+", " ".join(setting))}
+    given = {name for setting in _SETS.findall(script.code) for name in re.findall(r"\w+", " ".join(setting))}
     for name, line, _ in _expansions(script):
         if re.fullmatch("[a-z][a-z0-9_]*", name) and not _FROM_OUTSIDE.fullmatch(name) and name not in given:
             yield Finding("unset-variable", line, f"${name} is never set", facts={"never_set": name})
@@ -270,7 +269,7 @@ def beyond_lists(script: BatchScript) -> Iterator[Finding]:
     for node in nodes_of(script.root, "expansion", outside=_BRANCHES) if last > 0 else ():
         element = _ELEMENT.fullmatch(text_of_expansion(node))
         name, index = (element[1], _plain(element[2])) if element else ("", "")
-        own = _OWN_NUMBER.fullmatch(_plain(given[index].text.partition("=")[2]) if counts[index] == 1 else index)
+        own = _OWN_NUMBER.fullmatch(_plain(given[index].text.partition("=")[2]) if index in given else index)
         if counts[name] != 1 or given[name].within or given[name].source or own is None:
             continue
         words = given[name].array or []

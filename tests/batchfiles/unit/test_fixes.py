@@ -160,7 +160,13 @@ def test_only_chosen_codes_are_mended() -> None:
 
 # Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
 # program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
-ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 4)]
+ONLY_THE_AUTHOR = [
+    ("not-a-batch-file", 0),
+    ("not-a-batch-file", 1),
+    ("not-a-batch-file", 2),
+    ("unset-variable", 4),
+    ("unset-variable", 8),
+]
 # Or the tasks of a step, devices and nodes, a file written too early, a directive's place, an array's list.
 ONLY_THE_AUTHOR += [
     ("command-not-found", 1),
