@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import TORCHRUN, Edit, exported, replaced, spliced, with_before, with_line
+from batchfiles.fixes.lines import TORCHRUN, Edit, directive_named, exported, replaced, spliced, with_before, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -132,6 +132,13 @@ def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
     return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", FIRST_HOST)(script, one)
 
 
+def _world_size(script: BatchScript, one: Finding) -> str | None:
+    """Count the tasks, whose number the batch shell has only where a directive states it."""
+    if directive_named(script, "ntasks", "ntasks-per-node") is None:
+        return None
+    return replaced(r"(WORLD_SIZE)=\S+", r"\1=$SLURM_NTASKS")(script, one)
+
+
 SAFE: dict[str, Edit] = {
     "addr-undefined": _address,
     "addr-localhost": _first_host_in_words,
@@ -146,5 +153,5 @@ SAFE: dict[str, Edit] = {
     "rdzv-id-random": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
 }
 UNSAFE: dict[str, Edit] = {
-    "world-size-fixed": replaced(r"(WORLD_SIZE)=\S+", r"\1=$SLURM_NTASKS"),
+    "world-size-fixed": _world_size,
 }

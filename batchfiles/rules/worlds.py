@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.meeting import ADDRESS_NAMES, PORT_NAMES, StatedEndpoint, addresses, spans_nodes
@@ -138,9 +139,11 @@ def differing_places(script: BatchScript) -> Iterator[Finding]:
             if one.within[: len(inside)] != inside or one.conditions or one.source != launch.source:
                 continue
             kind = _OWN if re.fullmatch(ADDRESS_NAMES, one.name) else _DRAWN
-            if re.fullmatch(f"{ADDRESS_NAMES}|{PORT_NAMES}", one.name) and kind.search(one.text):
-                text = f"{one.name} is worked out by each node for itself"
-                yield found("addr-differs", one, text, facts={"name": one.name})
+            called = (text_of(body) for name, (body, *_) in script.shell.functions.items() if name in one.text)
+            text = "\n".join([one.text, *called])
+            if re.fullmatch(f"{ADDRESS_NAMES}|{PORT_NAMES}", one.name) and kind.search(text):
+                why = f"{one.name} is worked out by each node for itself"
+                yield found("addr-differs", one, why, facts={"name": one.name})
                 return
     for launch in inner:
         for word in launch.command.words if launch.launcher else ():
@@ -164,7 +167,7 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
                 yield found("hosts-by-name", launch, text, facts={"option": of_mpi})
                 return
     for place in addresses(script):
-        is_default = re.search(":[-=]", script.line(place.line)) is not None  # taken only where none is given
+        is_default = script.may_be_given(script.line(place.line))
         if place.value.comes_from("SLURM_SUBMIT_HOST"):
             yield found(
                 "hosts-by-name", place, f"{place.name} is $SLURM_SUBMIT_HOST", facts={"host": "$SLURM_SUBMIT_HOST"}

@@ -146,6 +146,13 @@ class BatchScript:
                         name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
                     )
 
+    def may_be_given(self, text: str) -> bool:
+        """Return whether a text has a value that the environment may replace: ${NAME:-2}, or what has one."""
+        names = re.findall(r"\$\{?(\w+)", text)
+        return any(
+            re.search(":[-=]", each) for each in (text, *(one.text for one in self.assignments if one.name in names))
+        )
+
     def source_of(self, launch: LaunchedProgram) -> str:
         """Return the Python source of a launch, where it is beside the file; else an empty text."""
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
