@@ -38,6 +38,8 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
     if refused is not None and refused[1]:
         value = directive.spelled.removeprefix(refused[1]) if directive.spelled.startswith(refused[1]) else ""
         meant = f"{refused[1]}={value}" if re.search(r"[A-Z0-9]", value) else refused[1]
+        if directive.value is None and meant in OPTIONS and OPTIONS[meant].takes == "value":
+            return None  # sbatch would refuse that, too
         return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{meant}", 1))
     of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
     if not of_srun or not stands_alone(script, one.line) or not any(launch.srun for launch in script.training):

@@ -117,6 +117,9 @@ _STARTS_OVER = re.compile(
 )
 
 
+_ERASES = re.compile(r"rm (?:-\S+ )*-\w*r")
+
+
 def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str) -> bool:
     """Return whether the training may save for another signal, or a second start may fail, or erase the first."""
     told = "\n".join([*(text for _, text in script.comments), script.source_of(launch)])
@@ -125,8 +128,16 @@ def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str
         return True
     if script.limit_s and script.limit_s < 5 * (number(signal.partition("@")[2]) or 60):
         return True  # little of a short job would be left: Slurm may send the signal a minute early
-    fails = "e" in launch.command.options and any(fails_again(one) for one in script.commands if one.line < launch.line)
-    return fails or directive_named(script, "no-requeue") is not None or _STARTS_OVER.search(script.code) is not None
+    before = [one for one in script.commands if one.line < launch.line]
+    given = " ".join(word.source for word in launch.command.words)
+    erases = any(_ERASES.match(one.text) and one.words[-1].source.strip('"') in given for one in before)
+    fails = "e" in launch.command.options and any(map(fails_again, before))
+    return (
+        erases
+        or fails
+        or directive_named(script, "no-requeue") is not None
+        or _STARTS_OVER.search(script.code) is not None
+    )
 
 
 _DAEMONS = ("docker", "podman", "nerdctl")

@@ -10,7 +10,7 @@ from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript
 from batchfiles.slurm.servers import SERVES_MODEL
-from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
+from trainjob.contract.programs.launchers import ALL_OPTIONS, STARTS_ON_NODES, option_names
 
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
@@ -268,7 +268,8 @@ def typed_counts(script: BatchScript) -> Iterator[Finding]:
 def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
     """Find options of the training that stand before its script."""
     for launch in script.living:
-        if launch.launcher_name != "torchrun" or launch.has_unknown_options or not launch.program:
+        known = ALL_OPTIONS.get(launch.launcher_name)
+        if known is None or launch.has_unknown_options or not launch.program:
             continue
         first = launch.program[0].text
         if re.fullmatch(r"python[\d.]*", first) and "no_python" not in launch.options:
@@ -276,7 +277,7 @@ def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
             yield found("option-before-script", launch, f"{first} stands where the script belongs", cure=cure)
             return
         for name in launch.options:
-            if len(name) > 1 and not any(known.startswith(name) for known in TORCHRUN_OPTIONS):
+            if len(name) > 1 and not any(one.startswith(name) for one in known):
                 facts = {"option": name, "script": first}
                 yield found("option-before-script", launch, f"--{name} stands before {first[:40]}", facts=facts)
                 return

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
-from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.commands import Condition, ShellCommand
 from batchfiles.bash.expansion import text_of, text_of_expansion
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
@@ -52,7 +52,7 @@ _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 def spool_folder(script: BatchScript) -> Iterator[Finding]:
     """Find paths that are relative to the file, which runs from slurmd's folder."""
-    if not script.is_batch_file:
+    if not (script.is_batch_file or re.search(r"\bsbatch\b", "\n".join(script.lines))):
         return
     for command in script.named("dirname"):
         source = command.words[-1].source
@@ -69,7 +69,9 @@ def spool_folder(script: BatchScript) -> Iterator[Finding]:
 def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
     line = script.line(command.line)
-    if "SLURM_SUBMIT_DIR" in line or any(re.search("SLURM_|BASH_SOURCE", one.text) for one in command.conditions):
+    if "SLURM_SUBMIT_DIR" in line or any(
+        _looks_at_slurm(one) or "BASH_SOURCE" in one.text for one in command.conditions
+    ):
         return True
     name = re.match(r"\s*(?:export\s+|readonly\s+)?(\w+)=", line)
     if name is None:
@@ -82,7 +84,15 @@ def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     commands = ((" ".join(word.source for word in one.words), one.conditions) for one in script.commands)
     given = ((one.text, one.conditions) for one in others)
     using = [asked for text, asked in (*commands, *given) if re.search(rf"\$\{{?{name[1]}\b", text)]
-    return bool(using) and all(any("SLURM_" in one.text for one in asked) for asked in using)
+    return bool(using) and all(any(map(_looks_at_slurm, asked)) for asked in using)
+
+
+_IN_A_JOB = re.compile(r"-n\s+\"?\$\{?SLURM_")
+
+
+def _looks_at_slurm(one: Condition) -> bool:
+    """Return whether a branch asks for Slurm's variables, and is not the one of any job."""
+    return "SLURM_" in one.text and not (one.branch == 0 and _IN_A_JOB.search(one.text))
 
 
 _OF_SLURM = re.compile(r"\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\b\}?")

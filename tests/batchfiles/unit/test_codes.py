@@ -187,6 +187,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job('cd "$(dirname "$0")"\n' + RIGHT), job('cd "$SLURM_SUBMIT_DIR"\n' + RIGHT)),
         (job('HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n' + RIGHT), job('HERE="${SLURM_SUBMIT_DIR:-$(dirname "$0")}"\n' + RIGHT)),
         (job("HERE=${0%/*}\n" + RIGHT), job('if [ -z "$SLURM_JOB_ID" ]; then HERE=$(dirname "$0"); fi\n' + RIGHT)),
+        (job('HERE=$(dirname "$0")\nif [ -n "$SLURM_JOB_ID" ]; then python $HERE/train.py; fi\n', nodes=1), job('HERE=$(dirname "$0")\nif [ -z "$SLURM_JOB_ID" ]; then python $HERE/train.py; fi\n', nodes=1)),
+        ('#!/bin/bash\n# sbatch run.sh\ncd "$(dirname "$0")"\npython train.py\n', '#!/bin/bash\n# ./run.sh\ncd "$(dirname "$0")"\npython train.py\n'),
     ],
     "signal-kills-batch": [(job(RIGHT, BATCH_SIGNAL), job("trap 'kill -USR1 $!' USR1\nsrun -K1 python train.py &\nwait $!\n", BATCH_SIGNAL))],
     "signal-never-arrives": [(job("trap 'echo save' USR1\n" + ALONE, nodes=1), job("trap 'echo save' USR1\nsrun python train.py & wait $!\n", nodes=1))],
@@ -389,7 +391,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
         (job("srun -K1 bash -c 'python train.py --run \\$SLURM_JOB_ID'\n"), job('srun -K1 bash -c "python train.py --run \\$SLURM_JOB_ID"\n')),
     ],
     "option-before-script": [
-        (job("torchrun --standalone --nproc-per-node=4 python train.py\n", nodes=1), job("torchrun --standalone --no-python --nproc-per-node=4 python train.py\n", nodes=1)),(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1))],
+        (job("torchrun --standalone --nproc-per-node=4 python train.py\n", nodes=1), job("torchrun --standalone --no-python --nproc-per-node=4 python train.py\n", nodes=1)),(job(ALONE.replace("train.py", "--epochs 3 train.py"), nodes=1), job(ALONE.replace("train.py", "--max-restarts=3 train.py --epochs 3"), nodes=1)),
+        (job("deepspeed --num_gpus=4 --deepspeed_config ds.json train.py\n", nodes=1), job("deepspeed --num_gpus=4 --master_port=$MASTER_PORT train.py --deepspeed_config ds.json\n", nodes=1))],
     "no-gpus": [(without(job("deepspeed train.py\n", nodes=1), "gpus-per-node", "exclusive"), without(job("python train.py\n", nodes=1), "gpus-per-node", "exclusive")), (
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", nodes=1), "exclusive", "gpus-per"),
         without(job("torchrun --standalone --nproc-per-node=2 train.py --gpus 2\n", "#SBATCH --gpus-per-nodes=2", nodes=1), "exclusive", "gpus-per-node="),

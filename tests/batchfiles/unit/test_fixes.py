@@ -1058,6 +1058,7 @@ def test_blanks_are_put_on_both_sides_of_a_test() -> None:
         ("#SBATCH --time=4:00 --signal=B:USR1@60", "python train.py"),
         ("", "python train.py --resume --overwrite_output_dir"),
         ("args='model.overwrite=true'", "python train.py $args"),
+        ('rm -rf "$OUT"', "python train.py --out $OUT/run"),
         ("", "python train.py --no-resume"),
     ],
 )
