@@ -162,7 +162,11 @@ def _way_to_ranks(script: BatchScript, launch: LaunchedProgram, own: str) -> _Wa
     in_turn = launch.name == "wandb" and not re.search(r"--count[= ]1(?![0-9])", launch.command.text)
     if in_turn or (mpi is not None and mpi.program == "horovodrun") or (srun is None and elsewhere):
         return None
-    if any(one and one.program in _DAEMONS for one in held):
+    # Slurm sends a signal to all steps of a job.
+    others = (one.outermost for one in script.launches if one.srun is not None and one.command.background)
+    if any(one and one.program in _DAEMONS for one in held) or (
+        srun is not None and any(one is not launch for one in others)
+    ):
         return None
     # Of a launcher that the batch shell itself starts, the children are the ranks.
     is_told = mpi or (launch.launcher_name not in ("", "deepspeed") and not _has_parent(launch))

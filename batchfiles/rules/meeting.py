@@ -255,9 +255,10 @@ def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
     if script.living and all(launch.launcher_name == "torchrun" for launch in script.living):
         return  # which gives its workers another
+    if script.may_be_given(" ".join(re.findall(r"\bWORLD_SIZE=\S+", script.code))):
+        return
     for one in script.assigned("WORLD_SIZE"):
-        is_fixed = one.exported and one.value.fixed and not script.may_be_given(one.text)
-        if is_fixed and (number(one.value.text) or 0) > 1:
+        if one.exported and one.value.fixed and (number(one.value.text) or 0) > 1:
             yield found("world-size-fixed", one, f"WORLD_SIZE is always {one.value.text}")
 
 

@@ -1059,6 +1059,7 @@ def test_blanks_are_put_on_both_sides_of_a_test() -> None:
         ("", "python train.py --resume --overwrite_output_dir"),
         ("args='model.overwrite=true'", "python train.py $args"),
         ('rm -rf "$OUT"', "python train.py --out $OUT/run"),
+        ("srun -N1 -n1 --overlap bash monitor.sh &", "srun --kill-on-bad-exit=1 --overlap python train.py"),
         ("", "python train.py --no-resume"),
     ],
 )
