@@ -175,27 +175,8 @@ class ShellReader:
         self.within = outer
 
     def command(self, node: Node) -> None:
-        """Read a simple command; again for each other value that a branch gave to its words."""
+        """Read a simple command."""
         name = node.child_by_field_name("name")
-        for alternative in self._alternatives(node):
-            self._one_command(node, name, alternative)
-
-    def _alternatives(self, node: Node) -> Iterator[tuple[str, Value] | None]:
-        """Yield None, and each other value that a branch gave to a variable outside quotes."""
-        yield None
-        for child in node.named_children:
-            inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
-            if inner.type in ("simple_expansion", "expansion"):
-                variable = text_of(inner).strip("${}")
-                for value in self.variables.others.get(variable, [])[:3]:
-                    if value != self.variables.values.get(variable):
-                        yield variable, value
-
-    def _one_command(self, node: Node, name: Node | None, alternative: tuple[str, Value] | None) -> None:
-        kept = None
-        if alternative is not None:
-            kept = self.variables.values.get(alternative[0])
-            self.variables.values[alternative[0]] = alternative[1]
         words: list[Word] = []
         settings: dict[str, Value] = {}
         reads, self.input = self.input, None
@@ -219,8 +200,6 @@ class ShellReader:
         while len(words) > 1 and not words[0].text and not words[0].quoted:
             words.pop(0)
         self._note(words, node, settings, reads, writes)
-        if alternative is not None and kept is not None:
-            self.variables.values[alternative[0]] = kept
 
     def _note(
         self,
