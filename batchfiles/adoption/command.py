@@ -67,11 +67,6 @@ def run_of(
     moves = place.move_of_command(ends="e" in launch.outermost.command.options)
     inner = "".join(f"{line}\n" for line in [*moves, *set_there]) + inner
     words = _program_alone(words)
-    if words and words[0].text == "env":
-        decided = {name for name, value in launch.settings.items() if _is_decided(name, value)}
-        given = list(takewhile(_is_setting, words[1:]))
-        left = [word for word in given if word.text.partition("=")[0] not in decided]
-        words = [words[0], *left, *words[1 + len(given) :]]
     if not words:
         raise AdoptionError(f"{script.path}:{launch.place}: no program is left of this line", "keep this file")
     words = [word for word in words if word.text or word.quoted or not word.source.startswith("$")]
@@ -126,24 +121,20 @@ def _around_shells(launch: LaunchedProgram) -> list[Word]:
     outer = launch.outer
     while outer is not None:
         own = _program_words(outer)
-        own = own[: shell_among(own)]
-        if len(own) > 1 and own[0].text == "env" and _is_setting(own[1]):
-            own = own[1:]  # its variables are among the settings
-        words = [*_program_alone(own), *words]
+        words = [*_program_alone(own[: shell_among(own)]), *words]
         outer = outer.outer
     return words
 
 
 def _program_alone(words: list[Word]) -> list[Word]:
-    while words and _is_around(words):
+    """Return words without those at their beginning that are no program: what a shell knows, and the settings."""
+    while words and _is_around(words[0], words[1].text if len(words) > 1 else ""):
         words = words[1:]
     return words
 
 
-def _is_around(words: Sequence[Word]) -> bool:
-    """Return whether the first word is no program: what a shell knows, or a variable, which is among the settings."""
-    first, following = words[0], words[1].text if len(words) > 1 else "-"
-    return _is_setting(first) or (first.text in ("exec", "command", "time") and not following.startswith("-"))
+def _is_around(first: Word, following: str) -> bool:
+    return _is_setting(first) or (first.text in ("env", "exec", "command", "time") and not following.startswith("-"))
 
 
 def _is_setting(word: Word) -> bool:
@@ -157,11 +148,17 @@ def _program_words(launch: LaunchedProgram) -> list[Word]:
     return every[len(every) - outer[-1].left :] if outer else list(every)
 
 
+_CLEARS = ("-i", "-", "--ignore-environment")
+
+
 def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
     """Return the words of the launch, without the launcher's options that the job decides."""
     words = _program_words(launch)
     layer = launch.launcher
     account.settle(words)
+    at = len(words) - len(launch.program if layer is None else layer.words)
+    if not any(word.text in _CLEARS for word in words[:at]):  # else they have no other way
+        words = [*(word for word in words[:at] if not _is_setting(word)), *words[at:]]
     if layer is None:
         return words
     begin, end = len(words) - len(layer.words), len(words) - len(launch.program)

@@ -40,14 +40,6 @@ _OF_SLURM = {
 }
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _SIMPLE = (*_ASSIGNS, "command", "pipeline")
-# What does not fail, or whose failure a value of a variable does not show.
-_NEVER_FAIL = frozenset(
-    (
-        *("", ":", "basename", "cd", "cut", "date", "dirname", "echo", "head", "hostname", "popd", "printf", "pushd"),
-        *("pwd", "scontrol", "set", "shopt", "sort", "true", "wc", "[", "[[", "test"),
-    )
-)
-_GIVES_STATUS = re.compile(r"(?<!\$)\(\(|\blet\s|\w+\s+-\w*f\s")  # of a result of 0, or of no such function
 RANKS_OWN = ("RANK", "LOCAL_RANK")  # another figure of these names is something else
 DECIDED_PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
@@ -512,21 +504,13 @@ _PRINTS = {
 
 def may_fail(around: Surroundings, one: Statement, decision: Decision) -> bool:
     """Return whether a failure of a statement in the prologue would end the job, where it does not end the file."""
-    if one.kind == "function_definition" or not decision.prologue or _HANDLES_FAILURE.search(one.text):
-        return False
-    if _GIVES_STATUS.search(one.text):  # its options are those of the next command
-        following = next((two for two in around.script.commands if two.at >= one.span[0]), around.launch.command)
-        return "e" not in following.options
+    # A result of 0 is a failure, and so is a function that there is not.
+    is_no_command = re.search(r"(?<!\$)\(\(|\w+\s+-\w*f\s", one.text) is not None
+    calculates = is_no_command and "e" not in around.launch.outermost.command.options
     # A declaration hides that the command fails which gives its variable a value.
-    commands = one.commands if one.kind in ("variable_assignment", "variable_assignments") else _own(one)
-    return any(
-        not ({"e", "pipefail"} if two.piped_into else {"e"}) <= two.options
-        for two in commands
-        if two.name not in _NEVER_FAIL
-    )
-
-
-_HANDLES_FAILURE = re.compile(r"\|\|\s*(?:true|:|exit\b.*)$")
+    commands = _own(one) if one.kind == "declaration_command" else one.commands
+    ends = (({"e", "pipefail"} if two.piped_into else {"e"}) <= two.options for two in commands)
+    return bool(decision.prologue) and (calculates or not all(ends))
 
 
 def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:

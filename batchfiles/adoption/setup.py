@@ -78,7 +78,7 @@ def read_setup(
         after_modules=min(modules, default=len(script.raw)),
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
-    goes_on = any(may_fail(around, *one) for one in decided)
+    goes_on = any(may_fail(around, *one) for one in decided if one[0].span not in place.moves)
     if goes_on:
         decided = [(one, _with_own_options(one, decision)) for one, decision in decided]
     lines: list[tuple[str, str]] = [(text, "") for text in _exporting(keys.exports, around)]

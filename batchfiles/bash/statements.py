@@ -201,19 +201,15 @@ def _if(shell: ShellReader, node: Node) -> None:
 def _merge(
     shell: ShellReader, before: dict[str, Value], ends: list[tuple[dict[str, Value], bool]], *, undecided: bool
 ) -> None:
-    """Keep what the last branch that may be taken has set, and what the others set as alternatives."""
+    """Keep what the last branch that may be taken has set."""
     for end, possible in ends:
         for name, value in end.items():
             if before.get(name) == value:
                 continue
             if possible and undecided:
                 shell.variables.undecided.add(name)
-            kept = shell.variables.values.get(name)
             if possible:
                 shell.variables.values[name] = value
-            replaced = kept if possible else value
-            if replaced is not None and replaced != shell.variables.values.get(name):
-                shell.variables.others[name] = (*shell.variables.others.get(name, ()), replaced)
 
 
 def _leave_arrays_open(shell: ShellReader, before: dict[str, list[Word]]) -> None:

@@ -369,9 +369,19 @@ def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
     assert "export CACHE=~/cache" in prologue(adoption)
 
 
+def test_what_env_sets_is_no_word_of_the_command(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "time env -u X RANK=5 B=2 nice -n 5 python train.py\n", tmp_path)
+    assert command(adoption) == ["env", "-u", "X", "nice", "-n", "5", "python", "train.py"]
+    assert "env: {B: 2}" in adoption.job
+    assert command(adopted(ONE_GPU + "env -i B=2 python train.py\n", tmp_path))[:3] == ["env", "-i", "B=2"]
+
+
 def test_a_home_behind_the_name_of_a_variable_is_put_in_where_the_job_runs(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "env A=~/a python train.py --b=~/b c=~\n", tmp_path)
-    assert command(adoption)[2].split()[-6:] == ["env", 'A="$HOME"/a', "python", "train.py", "'--b=~/b'", 'c="$HOME"']
+    assert command(adoption)[2].splitlines()[-2:] == [
+        'export A="$HOME"/a',
+        "exec python train.py '--b=~/b' c=\"$HOME\"",
+    ]
     assert "~" not in str(job_from_text(adoption.job, "job.yaml").env)
     start = "srun {} --env A=~/a {} python train.py\n"
     adoption = adopted(ONE_GPU + start.format("shifter --image=a", ""), tmp_path)
@@ -431,7 +441,7 @@ def test_ignored_signals_reach_what_the_shell_starts_itself(srun: str, where: Wh
         ("set -e\nmodule load a\n", ["module load a"]),
         (
             "./a || exit 1\n./b || true\nexport A=$(./c)\nmodule list\n",
-            ["./a || exit 1", "./b || true", "export A=$(./c)"],
+            ["set +eo pipefail", "./a || exit 1", "./b || true", "export A=$(./c)", "set -eo pipefail"],
         ),
         (
             "./a\nset -eu\n./b\n",
@@ -778,7 +788,8 @@ def test_an_image_that_is_given_only_options_is_refused_and_none_stands_in_for_a
     with pytest.raises(AdoptionError, match="nothing that trains"):
         adopted(f"{ONE_GPU}srun --\n", tmp_path)
     adoption = adopted(f"{ONE_GPU}srun -n1 -- docker run --rm -- img env RANK=1 A=1 python train.py RANK=2\n", tmp_path)
-    assert command(adoption) == ["env", "A=1", "python", "train.py", "RANK=2"]
+    assert command(adoption) == ["python", "train.py", "RANK=2"]
+    assert "env: {A: 1}" in adoption.job
     assert container(adoption)["options"] == []
 
 
