@@ -155,6 +155,13 @@ def test_tasks_without_torch_may_find_each_other_by_what_slurm_tells_them() -> N
     assert judged(tasks).passed
 
 
+def test_the_own_name_of_a_node_may_mean_another_address_on_the_cluster() -> None:
+    ranks = [process(rank, environment={"MASTER_ADDR": "127.0.1.1", "MASTER_PORT": "1"}) for rank in range(4)]
+    verdict = judged(ranks, "addr-hostname-ip")
+    assert (verdict.passed, verdict.confirmations[0].is_confirmed) == (True, True)
+    assert any("the own name of a node here" in fact for fact in verdict.facts)
+
+
 def test_steps_one_after_another_do_not_crowd_a_node() -> None:
     steps = [replace(waiting("0"), environment={**waiting("0").environment, "SLURM_STEP_ID": str(n)}) for n in (0, 1)]
     assert not any("in all" in problem for problem in judged(steps).problems)
