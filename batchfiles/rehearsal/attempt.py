@@ -185,7 +185,10 @@ class RehearsedAttempt:
         for rank in self.ranks:
             listed = rank.environment.get("CUDA_VISIBLE_DEVICES", "")
             if rank.torch is None and re.fullmatch(r"\d+(?:,\d+)*", listed):
-                found[rank.node] |= {(rank.node, int(number)) for number in listed.split(",")}
+                numbers = [int(number) for number in listed.split(",")]
+                if "TORCHELASTIC_RUN_ID" in rank.environment:  # of a launcher, which has a GPU for each
+                    numbers = numbers[rank.local_rank or 0 :][:1]
+                found[rank.node] |= {(rank.node, number) for number in numbers}
         return dict(found)
 
     @property

@@ -59,9 +59,11 @@ def judged(
     return judge(recording, [Finding(code, 9, "text") for code in codes], inject)
 
 
-def waiting(devices: str) -> RecordedProcess:
+def waiting(devices: str, **of_launcher: str) -> RecordedProcess:
     """Return a rank whose program is not here."""
-    told = {"CUDA_VISIBLE_DEVICES": devices, "SLURM_STEP_ID": "0"}
+    told = {"CUDA_VISIBLE_DEVICES": devices, "SLURM_STEP_ID": "0", **of_launcher}
+    if of_launcher:
+        told["TORCHELASTIC_RUN_ID"] = "x"
     return process(None, environment=told, torch=None, used_gpus=(), visible_gpus=None)
 
 
@@ -111,6 +113,7 @@ def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
         ([process(rank, visible_gpus=(), used_gpus=()) for rank in range(4)], "more-processes-than-gpus", "saw no GPU"),
         ([waiting("0"), waiting("0")], "more-processes-than-gpus", "2 ranks of node1 can see 1 GPU in all"),
         ([waiting("1")], "gpus-unused", "GPU 0 of node1 was never used"),
+        ([waiting("0,1", LOCAL_RANK="0")], "gpus-unused", "GPU 1 of node1 was never used"),
         (
             [process(rank, environment={"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}) for rank in range(4)],
             "addr-localhost",
