@@ -116,9 +116,10 @@ class ShellReader:
         self.expander = Expander(variables, self._substitution, self._calculate, self._give)
 
     def run(self, root: Node) -> None:
-        """Read a whole script, then the functions that it never calls by name: handlers of traps are among them."""
+        """Read a whole script, then its own functions that it never calls by name: handlers of traps are among them."""
+        given = set(self.functions)
         self.block(root.children)
-        for name in [name for name in self.functions if name not in self._called]:
+        for name in [name for name in self.functions if name not in self._called | given]:
             self._run_function(name, "handler", self.place)
 
     def _line(self, node: Node) -> int:
@@ -223,7 +224,8 @@ class ShellReader:
         body, source, first_line = self.functions[name]
         kept = self.source, self.place, self.first_line
         if source != self.source:
-            self.source, self.place, self.first_line = source, self.place or place, first_line
+            self.source, self.place = source, self.place or place
+        self.first_line = first_line
         self.inside(what, body)
         self.source, self.place, self.first_line = kept
 
@@ -277,10 +279,13 @@ class ShellReader:
         inner.within = (*self.within, "called") if shell_of_its_own else self.within
         inner.conditions, inner.dead = self.conditions, self.dead
         inner.source, inner.first_line = source or self.source, 0 if source else line - 1
+        inner._called = self._called
         if shell_of_its_own:
+            sent = self.functions.keys() & self.variables.exported
+            inner.functions = {name: body for name, body in self.functions.items() if name in sent}
             inner.run(parse(text))
         else:
-            inner.functions, inner._called = self.functions, self._called
+            inner.functions = self.functions
             inner.block(parse(text).children)
             self.folder = inner.folder
 
