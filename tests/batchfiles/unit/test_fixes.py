@@ -161,13 +161,19 @@ def test_only_chosen_codes_are_mended() -> None:
 
 # Examples whose right text only their author knows: what is meant by an empty file, by another scheduler's or a
 # program of Python, by a variable that only mpirun's ranks have, by CPUs for each of another accelerator.
-ONLY_THE_AUTHOR = [("not-a-batch-file", 0), ("not-a-batch-file", 1), ("not-a-batch-file", 2), ("unset-variable", 4)]
+ONLY_THE_AUTHOR = [
+    ("not-a-batch-file", 0),
+    ("not-a-batch-file", 1),
+    ("not-a-batch-file", 2),
+    ("unset-variable", 4),
+    ("unset-variable", 8),
+]
 # Or the tasks of a step, devices and nodes, a file written too early, a directive's place, an array's list.
 ONLY_THE_AUTHOR += [
     ("command-not-found", 1),
     ("unset-variable", 1),
     ("rank-expanded-early", 0),
-    *(("step-waits", at) for at in (*range(3), *range(7, 18))),
+    *(("step-waits", at) for at in range(14)),
 ]
 ONLY_THE_AUTHOR += [
     ("directive-refused", 0),
@@ -1053,6 +1059,8 @@ def test_blanks_are_put_on_both_sides_of_a_test() -> None:
         ("#SBATCH --time=4:00 --signal=B:USR1@60", "python train.py"),
         ("", "python train.py --resume --overwrite_output_dir"),
         ("args='model.overwrite=true'", "python train.py $args"),
+        ('rm -rf "$OUT"', "python train.py --out $OUT/run"),
+        ("srun -N1 -n1 --overlap bash monitor.sh &", "srun --kill-on-bad-exit=1 --overlap python train.py"),
         ("", "python train.py --no-resume"),
     ],
 )

@@ -29,6 +29,16 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     assert watch.is_stalled() == is_stalled
 
 
+@pytest.mark.parametrize(("text", "waited"), [("sleep 5\nsleep 30\n", 30.0), ("sleep 1d\nsleep 86400 &\n", 0.0)])
+def test_a_file_that_sleeps_has_its_time(text: str, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n{text}".encode(), SiteFacts())
+    assert running.longest_sleep(script) == waited
+    watch = following.JobWatch(SimpleNamespace(processes=[SimpleNamespace(torch="2", command="x")]), waited)  # type: ignore[arg-type]
+    began = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 26.0)
+    assert watch.is_stalled() == (waited == 0.0)
+
+
 @pytest.mark.parametrize(
     ("log", "needed", "moved"),
     [
@@ -61,20 +71,18 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("array", "first"),
+    ("array", "ends"),
     [
-        ("0-9", "0,1"),
-        ("5-9:2%4", "5,7"),
-        ("7,1-3", "7,1"),
-        ("0-100000", "0,1"),
+        ("0-9", "0,9"),
+        ("5-9:2%4", "5,9"),
+        ("7,1-3", "7,3"),
+        ("0-100000", "0,100000"),
         ("1,2", None),
         ("3", None),
         ("$N", None),
     ],
 )
-def test_the_first_elements_of_an_array_are_rehearsed_however_many_it_has(
-    array: str, first: str | None, tmp_path: Path
-) -> None:
+def test_the_first_and_last_elements_of_an_array_are_rehearsed(array: str, ends: str | None, tmp_path: Path) -> None:
     script = script_of(Path("train.sbatch"), f"#!/bin/bash\n#SBATCH -a {array}\npython a.py\n".encode(), SiteFacts())
     sent: list[list[str]] = []
     slurm: Any = SimpleNamespace(
@@ -82,7 +90,7 @@ def test_the_first_elements_of_an_array_are_rehearsed_however_many_it_has(
         description=SimpleNamespace(node_names=["node1"]),
     )
     running.submit_held(running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script)), slurm, {})
-    assert [word for word in sent[0] if "array" in word] == ([f"--array={first}"] if first else [])
+    assert [word for word in sent[0] if "array" in word] == ([f"--array={ends}"] if ends else [])
 
 
 @pytest.mark.parametrize(
