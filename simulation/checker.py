@@ -71,7 +71,6 @@ class Checker:
         self.attempt_of: dict[str, int] = {}
         self._training: dict[str, list[float]] = {}  # when each step trained
         self._reported: list[tuple[Command, Snapshot]] = []
-        self._ended_at: dict[int, float] = {}
         slurm.wrote_file = self._wrote
         slurm.changed = self._changed
         slurm.job_ended = self._job_ended

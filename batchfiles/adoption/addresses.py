@@ -12,7 +12,7 @@ from batchfiles.bash.expansion import text_of
 from batchfiles.slurm.script import BatchScript
 
 _HERE = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\$\{?HOSTNAME\}?|\$\(hostname(?: -[a-zA-Z])?\))"
-APART = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_HERE}['\"]?(?!\S)"
+_APART = rf"(--?[\w-]*(?:host|addr|ip)[\w-]*[= ])['\"]?{_HERE}['\"]?(?!\S)"
 
 
 class Address(NamedTuple):
@@ -52,41 +52,23 @@ def address_in(script: BatchScript, variable: str, figure: str, sources: Iterabl
     at_port = {
         rf"(?:{'|'.join(hosts)}):{of_number}": whole,
         rf"(--?[\w-]*port[= ]){of_number}": rf"\g<1>{number}",
-        APART: rf"\g<1>{host}",
+        _APART: rf"\g<1>{host}",
     }
     return Address(variable, at_port | patterns, names)
 
 
-def host_of_any(found: FoundRoles, addresses: list[Address]) -> str | None:
-    """Leave a host's variable to the server whose port has such a name; return one that may be of several servers."""
-    hosts = [{name for name, stands in one.names.items() if stands.endswith("%:*}")} for one in addresses]
-    statement = text_of(found.script.root)
-    for name in sorted({name for each in hosts for name in each if sum(name in other for other in hosts) > 1}):
-        stem = re.split(r"(?i)host|addr|ip$", name)[0]
-        own = [one for one in addresses if stem and any(other.startswith(stem) for other in one.names.keys() - {name})]
-        exported = any(one.name == name and one.exported for one in found.original.assignments)
-        if len(own) == 1:
-            for one in addresses:
-                if one is not own[0]:
-                    one.names.pop(name, None)
-        elif exported or re.search(rf"\$(?:{name}\b|\{{{name}\}})(?!:)", statement):
-            return name
-    return None
-
-
-def tell(found: FoundRoles, addresses: list[Address]) -> str:
-    """Put what trainjob tells in place of addresses in the training's statement, and of variables made of them.
+def tell(found: FoundRoles, address: Address) -> str:
+    """Put what trainjob tells in place of an address in the training's statement, and of variables made of them.
 
     Return the new text of the statement.
     """
     script, at = found.original, main_launch(found.script).command.at
-    known = {name: stands for one in addresses for name, stands in one.names.items()}
-    given = {one.variable for one in addresses}
+    known = dict(address.names)
+    given = {address.variable}
 
     def told(text: str) -> str:
-        for one in addresses:
-            for pattern, stands in one.patterns.items():
-                text = re.sub(pattern, stands, text)
+        for pattern, stands in address.patterns.items():
+            text = re.sub(pattern, stands, text)
         for name, stands in known.items():
             text = re.sub(rf"\$\{{{name}\}}|\${name}\b", stands.replace("\\", r"\\"), text)
         return text
@@ -106,7 +88,7 @@ def tell(found: FoundRoles, addresses: list[Address]) -> str:
         names = {*(one.name for one in assigned), *bare}
         all_told = known.keys() | given
         if node.end_byte <= at and names & all_told and (names <= all_told or node.type == "if_statement"):
-            found.take(node, f"{addresses[0].variable} has its address")
+            found.take(node, f"{address.variable} has its address")
             found.exports |= {name: known[name] for name in names - given if is_export}
     found.told = told
     if training is None or training.end_byte <= at:

@@ -125,14 +125,19 @@ def _wrapped(text: str) -> str:
     words = re.findall(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", last)
     if len(last) <= _WIDTH or " ".join(words) != last or _NESTED.search(last):
         return text
-    lines = [words[0]]
-    for at, word in enumerate(words[1:], 1):
+    return before + newline + " \\\n  ".join(_filled(words, _WIDTH - 12))
+
+
+def _filled(words: list[str], width: int) -> list[str]:
+    """Return words in lines; an option begins one when its value would not fit beside it."""
+    lines: list[str] = []
+    for at, word in enumerate(words):
         value = words[at + 1] if at + 1 < len(words) and word.startswith("-") else ""
-        if len(lines[-1]) + len(word) + len(value) + 4 > _WIDTH - 8:
-            lines.append(f"  {word}")
-        else:
+        if lines and len(f"{lines[-1]} {word} {value}") <= width:
             lines[-1] += f" {word}"
-    return before + newline + " \\\n".join(lines)
+        else:
+            lines.append(word)
+    return lines
 
 
 def _command(words: object, *, as_written: bool) -> Iterator[str]:
@@ -148,15 +153,7 @@ def _command(words: object, *, as_written: bool) -> Iterator[str]:
         yield flow
         return
     yield "command: ["
-    line = " "
-    for at, word in enumerate(shown):
-        # An option begins a line when its value would not fit beside it.
-        value = shown[at + 1] if at + 1 < len(shown) and listed[at].startswith("-") else ""
-        if len(line) + len(word) + len(value) + 4 > _WIDTH and line.strip():
-            yield line
-            line = " "
-        line += f" {word},"
-    yield line
+    yield from (f"  {line}" for line in _filled([f"{word}," for word in shown], _WIDTH - 2))
     yield "]"
 
 

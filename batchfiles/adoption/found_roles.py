@@ -23,7 +23,7 @@ from trainjob.contract import roles as contract
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MAIN = "train"
+MAIN, SERVER = "train", "server"
 _TOLD = re.compile(rf"\$\{{?(?:{contract.variable('')}|RAY_ADDRESS)")
 _SWITCHES = re.compile(
     r"(?:source|\.|conda|mamba|micromamba|module|ml|spack|deactivate)\s|deactivate$|eval\b.*\bhook\b"
@@ -32,7 +32,7 @@ _SWITCHES = re.compile(
 
 @dataclass
 class FoundRoles:
-    """The roles of a file: `text` is what is left of it, and `servers` are the keys of the others.
+    """The roles of a file: `text` is what is left of it, and `server` has the keys of the other role, if there is one.
 
     What is taken out leaves blanks, so that all else stays where it is.
     """
@@ -41,7 +41,7 @@ class FoundRoles:
     text: bytearray
     has_ray: bool
     nodes: int = 1  # of the training
-    servers: dict[str, dict[str, object]] = field(default_factory=dict)
+    server: dict[str, object] = field(default_factory=dict)
     taken: list[tuple[Node, Where, str]] = field(default_factory=list)
     lost: list[tuple[int, str, str]] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
@@ -79,11 +79,11 @@ class FoundRoles:
 
     @property
     def _shared(self) -> int:
-        return sum(int(str(server.get("gpus", 0))) for server in self.servers.values())
+        return int(str(self.server.get("gpus", 0)))
 
     @property
     def _apart(self) -> int:
-        return sum(int(str(server["hosts"])) for server in self.servers.values() if "gpus" not in server)
+        return int(str(self.server.get("hosts", 0)))
 
     def start_of(self, launch: LaunchedProgram, account: Account) -> AdoptedStart:
         """Return what the training starts: with Ray or beside a server, one program on each node, or its ranks."""
@@ -97,10 +97,9 @@ class FoundRoles:
     def fill(self, start: AdoptedStart, keys: Keys, account: Account, place: PathOrigin) -> None:
         """Turn the job's command into the role that needs the others, and say what became of the lines taken out."""
         self._refuse_kept(keys, account)
-        at = {what: node.start_byte for node, where, what in self.taken if where is Where.JOB}
-        for name, server in self.servers.items():
-            server["command"] = place.from_folder(_words(server), at[f"roles: {name}"])
-        job = keys.job
+        for node in (node for node, where, _ in self.taken if where is Where.JOB):
+            self.server["command"] = place.from_folder(_words(self.server), node.start_byte)
+        job, server = keys.job, {SERVER: self.server} if self.server else {}
         main: dict[str, object] = {"hosts": start.nodes, "ray": True} if self.has_ray else {"hosts": start.nodes}
         main["command"] = job.pop("command")
         main["instances"] = start.nodes * (start.ranks - self._shared)
@@ -111,11 +110,11 @@ class FoundRoles:
             per = "node" if start.per == "node" else per
         if per is not None and not self.has_ray:
             main["command_per"] = per
-        if self.servers:
-            main["needs"] = list(self.servers)
+        if server:
+            main["needs"] = list(server)
         job.pop("instances", None)
         job.pop("hosts", None)
-        job["roles"] = {**self.servers, MAIN: main}
+        job["roles"] = {**server, MAIN: main}
         if ("command",) in keys.comments:
             keys.comments["roles",] = keys.comments.pop(("command",))
         nodes = keys.of_cluster("nodes")
@@ -134,10 +133,9 @@ class FoundRoles:
         """Raise AdoptionError for what reads an address beside the training, or gives it another environment."""
         gone = {one.name for one in self.original.assignments} - {one.name for one in self.script.assignments}
         kept = keys.cluster.get("prologue")
-        servers = [word for one in self.servers.values() for word in _words(one)]
         of_job = keys.job.get("env")
         env = [f"{name}={value}" for name, value in of_job.items()] if isinstance(of_job, dict) else []
-        for text in [*(kept if isinstance(kept, list) else []), *env, *servers]:
+        for text in [*(kept if isinstance(kept, list) else []), *env, *_words(self.server)]:
             names = sorted(gone & names_in(text))
             if names or _TOLD.search(self.told(text)):
                 line = next((at for at, one in enumerate(self.original.lines, 1) if text.split("\n")[0] in one), 0)
@@ -161,13 +159,13 @@ class FoundRoles:
         """Return an entry with the file's own text, and with the role in the place of the number of instances."""
         what = f"roles: {MAIN}: hosts" if entry.what == f"instances: {start.instances}" else entry.what
         if self._apart and re.match(r"srun --(?:exclude|nodelist)", entry.text):
-            return entry._replace(where=Where.TRAINJOB, what="servers have nodes of their own")
+            return entry._replace(where=Where.TRAINJOB, what="a server has nodes of its own")
         is_told = entry.span is not None and _TOLD.search(entry.text) is not None
         return entry._replace(what=what, text=self.original.lines[entry.line - 1].strip() if is_told else entry.text)
 
 
 def _words(server: Mapping[str, object]) -> list[str]:
-    words = server["command"]
+    words = server.get("command")
     return words if isinstance(words, list) else []
 
 

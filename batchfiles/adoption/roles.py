@@ -14,8 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from batchfiles.adoption.account import HOLDS_SECRET, Where
-from batchfiles.adoption.addresses import APART, address_in, host_of_any, tell
-from batchfiles.adoption.found_roles import MAIN, FoundRoles, statements_of
+from batchfiles.adoption.addresses import address_in, tell
+from batchfiles.adoption.found_roles import MAIN, SERVER, FoundRoles, statements_of
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE
@@ -30,7 +30,6 @@ from trainjob.planning.words import quantity
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_SERVER = "server"
 _RAY_START = re.compile(r"\bray\s+start\b")
 _RAY_JOB = re.compile(r"ray\s+job\s+submit\b.*?\s--\s+", re.DOTALL)
 # Options of `ray start` that a role with ray: true decides.
@@ -124,7 +123,7 @@ def _ray(found: FoundRoles) -> FoundRoles | None:
         found.take(node, "Ray's own list of nodes says when all are in")
     _take_jobs(found)
     figure = next((value for name, value in words if name == "port" and value.isdigit()), "6379")
-    tell(found, [address_in(script, "RAY_ADDRESS", figure, words)])
+    tell(found, address_in(script, "RAY_ADDRESS", figure, words))
     return found
 
 
@@ -151,7 +150,6 @@ class _Server:
     node: Node
     launch: LaunchedProgram
     known: _Known | None
-    name: str = _SERVER
     words: list[str] = field(default_factory=list)
     port: str = ""
     source: str = ""
@@ -236,37 +234,31 @@ class _Server:
 
 
 def _served(found: FoundRoles) -> FoundRoles | None:
-    script, servers = found.original, list(_servers(found.original))
+    servers = list(_servers(found.original))
     _refuse_nested(found, [one.launch for one in servers])
     if not servers:
         return None
-    for at, one in enumerate(servers):
-        one.name = f"{_SERVER}{at + 1}" if len(servers) > 1 else _SERVER
-        _refuse_container(found, one.launch, "a server")
-        one.read(found)
-        found.take(one.node, f"roles: {one.name}", Where.JOB)
-    if len(servers) > 1 and (apart := re.search(APART, main_launch(found.script).command.text)):
-        what = f"has the host of a server without its port, and there are {len(servers)} servers: {apart[0]}"
-        raise found.refused(servers[0].launch.line, what, "give the training each address as host:port")
-    waits = [(_awaited_by(servers, node, text), node, text) for node, text in _waits(found)]
-    for one in servers:
-        ready = one.ready("\n".join(text for server, _, text in waits if server is one))
-        found.servers[one.name] = {"command": one.words, "ready": ready}
-        if env := one.env(found.lost):
-            found.servers[one.name]["env"] = env
-        for _, node, _ in (wait for wait in waits if wait[0] is one):
-            found.take(node, f"ready: {ready}")
-    addresses = [address_in(script, contract.variable(one.name), one.port, one.sources) for one in servers]
-    if (unclear := host_of_any(found, addresses)) is not None:
-        what = f"has the host of a server in {unclear}, and there are {len(servers)} servers"
-        raise found.refused(servers[0].launch.line, what, "name it as its port is named: REDIS_HOST and REDIS_PORT")
-    told = tell(found, addresses)
-    for one in servers:
-        variable = contract.variable(one.name)
-        if not re.search(rf"\$(?:{variable}(?!\w)|\{{{variable}##)", told):
-            what = f"what asks the server for its port must read {variable}: host:port"
-            found.lost.append((one.launch.line, f"port {one.port}", what))
-    _place(found, servers)
+    server, *others = servers
+    line = server.launch.line
+    if others:
+        what = f"starts a server beside that of line {line}, and a job that is adopted has one"
+        raise found.refused(others[0].launch.line, what, "write a job file with roles for them (docs/jobs.md)")
+    _refuse_container(found, server.launch, "a server")
+    server.read(found)
+    found.take(server.node, f"roles: {SERVER}", Where.JOB)
+    waits = _waits(found)
+    ready = server.ready("\n".join(text for _, text in waits))
+    found.server = {"command": server.words, "ready": ready}
+    if env := server.env(found.lost):
+        found.server["env"] = env
+    for node, _ in waits:
+        found.take(node, f"ready: {ready}")
+    variable = contract.variable(SERVER)
+    told = tell(found, address_in(found.original, variable, server.port, server.sources))
+    if not re.search(rf"\$(?:{variable}(?!\w)|\{{{variable}##)", told):
+        what = f"what asks the server for its port must read {variable}: host:port"
+        found.lost.append((line, f"port {server.port}", what))
+    _place(found, server)
     return found
 
 
@@ -290,13 +282,6 @@ def _refuse_nested(found: FoundRoles, roles: list[LaunchedProgram]) -> None:
 
 def _known(launch: LaunchedProgram) -> _Known | None:
     return next((row for pattern, row in _KNOWN.items() if re.search(pattern, launch.command.text)), None)
-
-
-def _awaited_by(servers: list[_Server], node: Node, text: str) -> _Server:
-    """Return the server whose port a wait names, or the last one that was started before it."""
-    before = [one for one in servers if one.node.start_byte < node.start_byte]
-    named = [one for one in servers if re.search(rf"(?:{re.escape(one.port)}|{re.escape(one.source)})(?!\w)", text)]
-    return (named or before[-1:])[0]
 
 
 def _servers(script: BatchScript) -> Iterator[_Server]:
@@ -356,33 +341,33 @@ def _waits(found: FoundRoles) -> list[tuple[Node, str]]:
     return waits
 
 
-def _place(found: FoundRoles, servers: list[_Server]) -> None:
-    """Say on which hosts, or on how many GPUs of the training's, each server runs."""
+def _place(found: FoundRoles, server: _Server) -> None:
+    """Say on which hosts, or on how many GPUs of the training's, the server runs."""
     script, training = found.original, main_launch(found.script)
-    total, line = script.request.nodes or 1, servers[0].launch.line
+    total, line = script.request.nodes or 1, server.launch.line
     gpus = script.request.gpus_of_node(total)
     found.nodes = found.script.nodes_of(training) or total
-    own = {one.name: script.nodes_of(one.launch) or 1 for one in servers}
-    is_short = found.nodes + sum(own.values()) > total
+    own = script.nodes_of(server.launch) or 1
+    is_short = found.nodes + own > total
     if not is_short or not gpus:
-        found.servers |= {name: {"hosts": hosts, **found.servers[name]} for name, hosts in own.items()}
+        found.server = {"hosts": own, **found.server}
         if is_short:
             found.changes.append(
                 f"line {line}: the server shares the CPUs of {quantity(total, 'node')} with the "
-                f"training; in the job it has {quantity(sum(own.values()), 'node')} of its own"
+                f"training; in the job it has {quantity(own, 'node')} of its own"
             )
         return
     visible = training.settings.get("CUDA_VISIBLE_DEVICES")
     of_training = visible.text.count(",") + 1 if visible is not None and visible.known and visible.text else gpus
-    taken = {one.name: one.gpus or (gpus - of_training if len(servers) == 1 else 0) for one in servers}
+    taken = server.gpus or gpus - of_training
     if found.nodes > 1:
         what = f"starts a server on one of the {found.nodes} nodes of the training"
         raise found.refused(line, what, "start the training on the other nodes, or give the job a node more")
-    if not all(taken.values()):
+    if not taken:
         what = f"does not say how many of {quantity(gpus, 'GPU')} the server takes"
         raise found.refused(line, what, "write CUDA_VISIBLE_DEVICES=0 before it, with those that it takes")
-    if sum(taken.values()) >= gpus:
-        what = f"gives the server {sum(taken.values())} of {quantity(gpus, 'GPU')}, and leaves none to the training"
+    if taken >= gpus:
+        what = f"gives the server {taken} of {quantity(gpus, 'GPU')}, and leaves none to the training"
         cure = "ask for more GPUs, or write a job file whose server has hosts: 1, a node of its own (docs/jobs.md)"
         raise found.refused(line, what, cure)
-    found.servers |= {name: {"gpus": count, **found.servers[name]} for name, count in taken.items()}
+    found.server = {"gpus": taken, **found.server}

@@ -72,13 +72,13 @@ def read_setup(
         threads=max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None,
         container=str(container["runtime"]) if isinstance(container, dict) else None,
         prefix="SINGULARITYENV" if layer is not None and layer.program == "singularity" else "APPTAINERENV",
-        has_shell=has_shell,
+        arrays=frozenset(one.name for one in script.assignments if one.array is not None and not one.source),
         is_decided=_is_decided(script, launch),
         consumed=_consumed(script, parts, account),
         after_modules=min(modules, default=len(script.raw)),
     )
     decided, needs = _decided(around, Needs(frozenset(), frozenset(run.names)))
-    goes_on = any(may_fail(around, *one) for one in decided)
+    goes_on = any(may_fail(around, *one) for one in decided if one[0].span not in place.moves)
     if goes_on:
         decided = [(one, _with_own_options(one, decision)) for one, decision in decided]
     lines: list[tuple[str, str]] = [(text, "") for text in _exporting(keys.exports, around)]

@@ -51,8 +51,6 @@ class Variables:
 
     values: dict[str, Value] = field(default_factory=dict)
     arrays: dict[str, list[Word]] = field(default_factory=dict)
-    # Values that other branches gave.
-    others: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     # Set in branches of which only a run can tell whether they are taken.
     undecided: set[str] = field(default_factory=set)
     hides_undecided: bool = False  # they are not known then, and neither is the home that ~ stands for
@@ -79,7 +77,7 @@ class Variables:
         }
         child.kept_back |= (set(self.values) | set(self.arrays)) - inherited
         child.values = {name: value for name, value in self.values.items() if name in inherited}
-        child.arrays, child.others = {}, {}
+        child.arrays = {}
         return child
 
     def look_up(self, name: str) -> Value:

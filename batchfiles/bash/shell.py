@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchfiles.bash.commands import Assignment, Condition, ShellCommand
 from batchfiles.bash.expansion import Expander, Variables, Word, text_of
-from batchfiles.bash.values import HOLE, Value, arithmetic, joined, names_calculated, number, unknown
+from batchfiles.bash.values import HOLE, Value, joined, names_calculated, number, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -116,9 +116,10 @@ class ShellReader:
         self.expander = Expander(variables, self._substitution, self._calculate, self._give)
 
     def run(self, root: Node) -> None:
-        """Read a whole script, then the functions that it never calls by name: handlers of traps are among them."""
+        """Read a whole script, then its own functions that it never calls by name: handlers of traps are among them."""
+        given = set(self.functions)
         self.block(root.children)
-        for name in [name for name in self.functions if name not in self._called]:
+        for name in [name for name in self.functions if name not in self._called | given]:
             self._run_function(name, "handler", self.place)
 
     def _line(self, node: Node) -> int:
@@ -174,27 +175,8 @@ class ShellReader:
         self.within = outer
 
     def command(self, node: Node) -> None:
-        """Read a simple command; again for each other value that a branch gave to its words."""
+        """Read a simple command."""
         name = node.child_by_field_name("name")
-        for alternative in self._alternatives(node):
-            self._one_command(node, name, alternative)
-
-    def _alternatives(self, node: Node) -> Iterator[tuple[str, Value] | None]:
-        """Yield None, and each other value that a branch gave to a variable outside quotes."""
-        yield None
-        for child in node.named_children:
-            inner = child.named_children[0] if child.type == "command_name" and child.named_children else child
-            if inner.type in ("simple_expansion", "expansion"):
-                variable = text_of(inner).strip("${}")
-                for value in self.variables.others.get(variable, [])[:3]:
-                    if value != self.variables.values.get(variable):
-                        yield variable, value
-
-    def _one_command(self, node: Node, name: Node | None, alternative: tuple[str, Value] | None) -> None:
-        kept = None
-        if alternative is not None:
-            kept = self.variables.values.get(alternative[0])
-            self.variables.values[alternative[0]] = alternative[1]
         words: list[Word] = []
         settings: dict[str, Value] = {}
         reads, self.input = self.input, None
@@ -218,8 +200,6 @@ class ShellReader:
         while len(words) > 1 and not words[0].text and not words[0].quoted:
             words.pop(0)
         self._note(words, node, settings, reads, writes)
-        if alternative is not None and kept is not None:
-            self.variables.values[alternative[0]] = kept
 
     def _note(
         self,
@@ -244,7 +224,8 @@ class ShellReader:
         body, source, first_line = self.functions[name]
         kept = self.source, self.place, self.first_line
         if source != self.source:
-            self.source, self.place, self.first_line = source, self.place or place, first_line
+            self.source, self.place = source, self.place or place
+        self.first_line = first_line
         self.inside(what, body)
         self.source, self.place, self.first_line = kept
 
@@ -298,10 +279,13 @@ class ShellReader:
         inner.within = (*self.within, "called") if shell_of_its_own else self.within
         inner.conditions, inner.dead = self.conditions, self.dead
         inner.source, inner.first_line = source or self.source, 0 if source else line - 1
+        inner._called = self._called
         if shell_of_its_own:
+            sent = self.functions.keys() & self.variables.exported
+            inner.functions = {name: body for name, body in self.functions.items() if name in sent}
             inner.run(parse(text))
         else:
-            inner.functions, inner._called = self.functions, self._called
+            inner.functions = self.functions
             inner.block(parse(text).children)
             self.folder = inner.folder
 
@@ -360,7 +344,8 @@ class ShellReader:
             if adds:
                 folded = joined([self.variables.look_up(name), folded])
             if subscript:
-                array = self._set_element(name, subscript.removesuffix("]"), value, adds=adds)
+                self.variables.leave_open(name, is_array=True)
+                array = self.variables.arrays[name]
             else:
                 if name in self.variables.converted and (adds or not re.fullmatch(r"0|[1-9]\d*", folded.text)):
                     folded = unknown(*folded.origins)
@@ -372,22 +357,6 @@ class ShellReader:
         self.variables.set(name, value)
         self.byte_of(node)
         self.note_assignment(name, value, text_of(node), self._line(node), None)
-
-    def _set_element(self, name: str, subscript: str, value: Node | None, *, adds: bool) -> list[Word]:
-        """Give an element of an array its value, where it is known which one it is; returns the array."""
-        elements = self.variables.arrays.get(name, [])
-        index = arithmetic(subscript, self.variables.look_up)
-        at = int(index.text[:9]) if index.text.isdecimal() else len(elements) + 1
-        is_open = name in self.variables.converted | self.variables.undecided | set(self.variables.values)
-        if is_open or at > len(elements) or not all(word.value.known for word in elements):
-            self.variables.leave_open(name, is_array=True)
-        else:
-            text = self.expander.value(value)
-            if adds and at < len(elements):
-                text = joined([elements[at].value, text])
-            word = Word(text, "" if adds or value is None else text_of(value), quoted=True)
-            self.variables.set_array(name, [*elements[:at], word, *elements[at + 1 :]])
-        return self.variables.arrays[name]
 
     def leave_open(self, name: str, text: str, line: int, *, is_array: bool = False) -> None:
         """Give a variable a value that only a run knows: the text of the statement does so in no other way."""

@@ -30,14 +30,14 @@ _NOISE = "The hostname of the client socket cannot be retrieved"
 
 
 def is_batch_file(word: str) -> bool:
-    """Return whether `word` names a file with directives for sbatch. Raises BadParameter for one that is not here."""
+    """Return whether `word` names a file for sbatch. Raises BadParameter for one that is not here."""
     path = Path(word)
     if not path.is_file():
         if path.suffix in _SUFFIXES:
             raise typer.BadParameter(f"{word}: no such batch file here")
         return False
     head = read_first(path, _HEAD_BYTES)
-    return head.startswith(b"#SBATCH") or b"\n#SBATCH" in head
+    return path.suffix in _SUFFIXES or head.startswith(b"#SBATCH") or b"\n#SBATCH" in head
 
 
 class FileFlags(NamedTuple):

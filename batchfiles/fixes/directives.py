@@ -38,6 +38,8 @@ def _option_name(script: BatchScript, one: Finding) -> str | None:
     if refused is not None and refused[1]:
         value = directive.spelled.removeprefix(refused[1]) if directive.spelled.startswith(refused[1]) else ""
         meant = f"{refused[1]}={value}" if re.search(r"[A-Z0-9]", value) else refused[1]
+        if directive.value is None and meant in OPTIONS and OPTIONS[meant].takes == "value":
+            return None  # sbatch would refuse that, too
         return with_line(script, one.line, line.replace(f"--{directive.spelled}", f"--{meant}", 1))
     of_srun = directive.name in OPTIONS and OPTIONS[directive.name].of == "srun"
     if not of_srun or not stands_alone(script, one.line) or not any(launch.srun for launch in script.training):
@@ -66,8 +68,7 @@ def _value(script: BatchScript, one: Finding) -> str | None:
         listed = re.sub(r"([,=])[ \t]+(?=[\w\[])", r"\1", line)
         joined = re.sub(r"(--mem\S*[=\s]\s*[0-9]+) ([GM])B?\b", r"\1\2", listed)
         return with_line(script, one.line, joined)
-    if 'has the value "=' in one.text:
-        letter = one.text[1]
+    if (letter := one.facts.get("letter")) is not None:
         return with_line(script, one.line, re.sub(rf"(\s-{letter})=", r"\1 ", line, count=1))
     directive = directive_of(script, one)
     if directive is None:
@@ -120,7 +121,7 @@ def _spelled(script: BatchScript, one: Finding) -> str | None:
 
 def _in_name(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
-    if "--job-name" in one.text and (
+    if one.facts.get("directive") == "job-name" and (
         name := re.sub(r"\$\{?\w+\}?[-_.]?|[-_.]?%[a-zA-Z]", "", script.header.value("job-name") or "")
     ):
         return with_line(script, one.line, line.replace(script.header.value("job-name") or "", name, 1))
@@ -176,10 +177,6 @@ def _swapped(script: BatchScript, _one: Finding) -> str | None:
         at = script.header.line(name) - 1
         lines[at] = lines[at].replace(old, new, 1)
     return "\n".join(lines)
-
-
-def _quoted_value(script: BatchScript, one: Finding) -> str | None:
-    return replaced(r"(--[\w-]+=)([^\s'\"]+#[^\s'\"]+)", r"\1'\2'")(script, one)
 
 
 def _off(script: BatchScript, one: Finding) -> str | None:
@@ -253,8 +250,7 @@ _MOST_GIGABYTES = {"mem": 512, "mem-per-gpu": 256, "mem-per-cpu": 32}
 
 
 def _gigabytes(script: BatchScript, one: Finding) -> str | None:
-    meant = re.match(r"--(\S+)=([0-9]+) ", one.text)
-    if meant is None or int(meant[2]) > _MOST_GIGABYTES[meant[1]]:
+    if int(one.facts["megabytes"]) > _MOST_GIGABYTES[one.facts["directive"]]:
         return None
     return replaced(r"(--mem\S*[=\s]\s*[0-9]+)", r"\1G")(script, one)
 
@@ -276,7 +272,6 @@ SAFE: dict[str, Edit] = {
     "no-such-option": _option_name,
     "directive-refused": _value,
     "directive-ignored": _spelled,
-    "directive-cut": _quoted_value,
     "tilde-in-output": _in_name,
     "output-overwritten": _log_name,
     "logs-swapped": _swapped,

@@ -22,7 +22,7 @@ from batchfiles.fixes.lines import (
 )
 from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, own_port
 from batchfiles.rules.codes import Finding
-from batchfiles.rules.started import ray_starts
+from batchfiles.rules.started import ray_starts, starts_on_nodes
 from batchfiles.slurm.launches import LaunchedProgram, number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
 
@@ -111,7 +111,7 @@ def _with_values(script: BatchScript, one: Finding) -> str | None:
 
     A rank's own number stays: the batch shell would give all ranks that of the first.
     """
-    name = one.text.rpartition(" ")[2]
+    name = one.facts["word"]
     if _RANK.search(name):
         return None
     word = re.compile(rf"'([^'\"`$\\]*)(\\?){re.escape(name)}([^'\"`$\\]*)'")
@@ -146,8 +146,8 @@ def _in_own_shell(script: BatchScript, launch: LaunchedProgram, first: str) -> s
 
 
 def _gpus_of_node(script: BatchScript, one: Finding) -> str | None:
-    if one.text.startswith("--ntasks outdoes"):
-        at = script.header.line("ntasks")
+    if "directive" in one.facts:
+        at = script.header.line(one.facts["directive"])
         return with_line(script, at, None) if stands_alone(script, at) else None
     pattern, every = r"(--nproc[-_]per[-_]node[= ])[^\s'\"]+", "$SLURM_GPUS_ON_NODE"
     if "accelerate" in (
@@ -190,9 +190,10 @@ _NNODES = re.compile(r"(--(?:nnodes|num[-_]machines)[= ])\"?[0-9]+\"?(?=\s|$)")
 
 def _one_launcher_a_node(script: BatchScript, one: Finding) -> str | None:
     """Start one task on each node; without --nodes, srun would heed the job's number of tasks."""
-    if "lets deepspeed start" in one.text and "accelerate" in one.text:
-        return replaced(r"(--use_deepspeed)(?=\s)", r"\1 --deepspeed_multinode_launcher=standard")(script, one)
-    if "lets deepspeed start" in one.text:
+    launch = launch_at(script, one)
+    if launch is not None and starts_on_nodes(launch):
+        if launch.launcher_name == "accelerate":
+            return replaced(r"(--use_deepspeed)(?=\s)", r"\1 --deepspeed_multinode_launcher=standard")(script, one)
         return replaced(r"\bsrun\b", "srun --nodes=1 --ntasks=1")(script, one)
     alone = script.request.nodes == 1  # then so is an mpirun that counts its ranks itself
     launching = [each for each in script.training if each.srun and (each.launcher or (alone and each.layer("mpirun")))]

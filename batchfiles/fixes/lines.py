@@ -128,7 +128,7 @@ def directive_of(script: BatchScript, one: Finding) -> Directive | None:
     """Return the directive of the fault's line that it is about."""
     here = [other for other in script.header.directives if other.line == one.line]
     return next(
-        (other for other in here if f"-{other.spelled}" in one.text or other.name in one.text),
+        (other for other in here if other.name == one.facts.get("directive")),
         here[0] if len(here) == 1 else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from batchfiles.bash.expansion import text_of
-from batchfiles.fixes.lines import TORCHRUN, Edit, exported, replaced, spliced, with_before, with_line
+from batchfiles.fixes.lines import TORCHRUN, Edit, directive_named, exported, replaced, spliced, with_before, with_line
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -31,8 +31,12 @@ def _with_value(script: BatchScript, one: Finding, new: str) -> str | None:
     """Return the text with another value of the variable that a fault names first, in its line."""
     for node in nodes_of(script.root, "variable_assignment"):
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        is_its = name is not None and one.text.startswith((f"{text_of(name)} ", f"{text_of(name)}="))
-        if is_its and value is not None and node.start_point.row + 1 == one.line:
+        if (
+            name is not None
+            and text_of(name) == one.facts.get("name")
+            and value is not None
+            and node.start_point.row + 1 == one.line
+        ):
             return spliced(script, value.start_byte, value.end_byte, new)
     return None
 
@@ -51,34 +55,31 @@ def _host_for_address(match: re.Match[str]) -> str:
 
 def _address(script: BatchScript, one: Finding) -> str | None:
     """Set the variable that is never set, before the line that needs it."""
-    match = re.search(r"comes from \$(\w+), which is (never set|not exported)", one.text)
-    if match is None:
+    if "kept_back" in one.facts:
+        return exported(script, one.facts["kept_back"])
+    if "never_set" not in one.facts:
         return None
-    if match[2] == "not exported":
-        return exported(script, match[1])
     at = script.header.first_command or one.line
     start = min(at, one.line) - 1
     while start > 0 and script.lines[start - 1].endswith("\\"):
         start -= 1
-    return with_before(script, start + 1, f"export {match[1]}={FIRST_HOST}")
+    return with_before(script, start + 1, f"export {one.facts['never_set']}={FIRST_HOST}")
 
 
 def _port(script: BatchScript, one: Finding) -> str | None:
-    match = re.search(r"always ([0-9]+)$", one.text)
-    if match is None:
-        return None
-    stated = re.compile(rf"^(?!\s*(?:#|echo|printf)).*(?<![\w.]){match[1]}(?![\w.])")
+    name, port = one.facts["name"], one.facts["port"]
+    stated = re.compile(rf"^(?!\s*(?:#|echo|printf)).*(?<![\w.]){port}(?![\w.])")
     places = [at for at, line in enumerate(script.lines) if stated.match(line)]
     if len(places) > 1:
-        return _ports_at(script, match[1], places)
-    if one.text.startswith("--port ") and not (places and _is_told(script, script.lines[places[0]])):
+        return _ports_at(script, port, places)
+    if name == "--port" and not (places and _is_told(script, script.lines[places[0]])):
         return None  # who asks this server has its port from elsewhere
     line, new = script.lines[one.line - 1], own_port(script)
-    if (given := re.sub(rf"(=\"?\$\{{\w+:-){match[1]}(?=\}})", rf"\g<1>{new}", line)) != line:
+    if (given := re.sub(rf"(=\"?\$\{{\w+:-){port}(?=\}})", rf"\g<1>{new}", line)) != line:
         return with_line(script, one.line, given)
-    if re.match(r"\w*(?i:port)", one.text) and (text := _with_value(script, one, new)) is not None:
+    if re.match(r"\w*(?i:port)", name) and (text := _with_value(script, one, new)) is not None:
         return text
-    own = re.compile(rf"\$\{{\w+:-{match[1]}\}}|\"{match[1]}\"|(?<![\w.]){match[1]}(?![\w.])")
+    own = re.compile(rf"\$\{{\w+:-{port}\}}|\"{port}\"|(?<![\w.]){port}(?![\w.])")
     for number in [*range(one.line, min(one.line + 12, len(script.lines)) + 1), *range(1, one.line)]:
         line = script.lines[number - 1]
         if not line.lstrip().startswith("#") and own.search(line):
@@ -114,18 +115,28 @@ def has_a_line_a_node(script: BatchScript) -> bool:
 
 
 def _first_host_in_words(script: BatchScript, one: Finding) -> str | None:
-    if "--network=host" in one.text:
+    lacks = one.facts.get("lacks", "")
+    if lacks == "--network=host":
         return replaced(r"\b(docker|podman) run\b", r"\1 run --network=host")(script, one)
     endpoint = f'--rdzv-endpoint="{FIRST_HOST_IN_QUOTES}:{own_port(script)}"'
-    if "without --master-addr" in one.text:
-        if has_a_line_a_node(script):
-            return None
-        return replaced(TORCHRUN, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
-    if "without --rdzv-endpoint" in one.text:
+    if lacks == "--master-addr":
+        return (
+            None
+            if has_a_line_a_node(script)
+            else replaced(TORCHRUN, rf"\1 --rdzv-backend=c10d {endpoint}")(script, one)
+        )
+    if lacks == "--rdzv-endpoint":
         return replaced(r"(--rdzv[-_]backend[= ]c10d)", rf"\1 {endpoint}")(script, one)
     if (text := _first_host(script, one)) is not None:
         return text
     return replaced(r"(?<=[= \"/])(?:localhost|127\.[0-9.]+|0\.0\.0\.0)(?=[:\s\"]|$)", FIRST_HOST)(script, one)
+
+
+def _world_size(script: BatchScript, one: Finding) -> str | None:
+    """Count the tasks, whose number the batch shell has only where a directive states it."""
+    if directive_named(script, "ntasks", "ntasks-per-node") is None:
+        return None
+    return replaced(r"(WORLD_SIZE)=\S+", r"\1=$SLURM_NTASKS")(script, one)
 
 
 SAFE: dict[str, Edit] = {
@@ -138,10 +149,9 @@ SAFE: dict[str, Edit] = {
     ),
     "addr-guessed-from-name": _first_host,
     "port-fixed": _port,
-    "port-too-large": lambda script, one: _with_value(script, one, own_port(script)),
     "rdzv-id-fixed": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
     "rdzv-id-random": replaced(r"(--rdzv[-_]id[= ])\S+", r"\1$SLURM_JOB_ID"),
 }
 UNSAFE: dict[str, Edit] = {
-    "world-size-fixed": replaced(r"(WORLD_SIZE)=\S+", r"\1=$SLURM_NTASKS"),
+    "world-size-fixed": _world_size,
 }

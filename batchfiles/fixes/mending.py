@@ -130,7 +130,7 @@ def _turn(finding: Finding) -> tuple[bool, bool]:
 _HIDING = frozenset(
     (
         *("crlf", "shebang-not-first", "shebang-wrong", "no-such-option", "directive-refused", "directive-ignored"),
-        *("directive-cut", "broken-continuation", "unset-variable", "command-not-found", "sbatch-of-a-program"),
+        *("broken-continuation", "unset-variable", "command-not-found", "sbatch-of-a-program"),
         "argument-swallowed",
     )
 )

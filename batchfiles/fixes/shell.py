@@ -25,6 +25,7 @@ from batchfiles.fixes.lines import (
 )
 from batchfiles.fixes.worlds import with_hostfile
 from batchfiles.rules.codes import Finding
+from batchfiles.rules.started import is_horovod_alone
 from batchfiles.rules.written import beyond_nine_at
 from batchfiles.slurm.launches import LaunchedProgram, number_of
 from batchfiles.slurm.script import BatchScript, nodes_of
@@ -54,19 +55,16 @@ def _shebang(script: BatchScript, _one: Finding) -> str | None:
 
 
 def _command(script: BatchScript, one: Finding) -> str | None:
-    if "no blank behind [" in one.text:
+    facts = one.facts
+    if "test" in facts:
         return replaced(r"(\[\[?)(?=[\"$]|-[a-z]\b)(.*?)\s*(\]\]?)(?=\s*(?:[;#]|&&|\|\||$))", r"\1 \2 \3")(script, one)
-    if (name := re.match(r"\$\((\w+)\) runs a command", one.text)) is not None:
-        return replaced(rf"\$\(\s*{name[1]}\s*\)", f"${{{name[1]}}}")(script, one)
-    spaces = re.match(r"(\w+) =? ?…?", one.text) if "no spaces around =" in one.text else None
-    if spaces is not None:
-        return replaced(rf"\b{spaces[1]}\s*=\s*(?=\S)", f"{spaces[1]}=")(script, one)
-    near = re.fullmatch(r"(\S+): (\S+)\?", one.text)
-    if near is not None:
-        return replaced(rf"\b{re.escape(near[1])}\b", near[2])(script, one)
-    if one.text.endswith("is no program"):
+    if "variable" in facts:
+        return replaced(rf"\b{facts['variable']}\s*=\s*(?=\S)", f"{facts['variable']}=")(script, one)
+    if "meant" in facts:
+        return replaced(rf"\b{re.escape(facts['name'])}\b", facts["meant"])(script, one)
+    if "left" in facts:
         return with_line(script, one.line, None)
-    return _joined(script, one.line - 1) if one.text.startswith("-") and "begins a line" in one.text else None
+    return _joined(script, one.line - 1) if "option" in facts else None
 
 
 def _joined(script: BatchScript, at: int) -> str | None:
@@ -85,24 +83,21 @@ def _joined(script: BatchScript, at: int) -> str | None:
 
 
 def _variable(script: BatchScript, one: Finding) -> str | None:
-    for pattern in (r"\$(\w+) is never set, and (\w+) is set", r"Slurm sets no \$(\w+): \$(\w+)\?"):
-        match = re.match(pattern, one.text)
-        if match is not None:
-            return renamed(script, rf"\$(\{{?){match[1]}\b", rf"$\1{match[2]}")
-    if re.match(r"\$[0-9]", one.text):
+    facts = one.facts
+    if "meant" in facts:
+        return renamed(script, rf"\$(\{{?){facts['name']}\b", rf"$\1{facts['meant']}")
+    if "digits" in facts:
         start, digits = next(beyond_nine_at(script))
         return spliced(script, start, start + 1 + len(digits), f"${{{digits}}}")
-    if "not exported" in one.text:
-        name = re.match(r"\$(\w+)", one.text)
-        return None if name is None else exported(script, name[1])
-    switched_off = re.match(r"\$(\w+) is never set$", one.text)
-    if switched_off is not None:
-        at = line_like(script, rf"\s*#\s*{switched_off[1]}=")
+    if "kept_back" in facts:
+        return exported(script, facts["kept_back"])
+    if "never_set" in facts:
+        at = line_like(script, rf"\s*#\s*{facts['never_set']}=")
         return with_line(script, at, re.sub(r"#\s*", "", script.lines[at - 1], count=1))
-    match = re.match(r"Slurm sets \$(SLURM_GPUS(?:_PER_(?:NODE|TASK))?) for", one.text)
-    if match is None or (match[1] == "SLURM_GPUS" and script.request.several_nodes):
+    name = facts.get("of_option", "")
+    if not name.startswith("SLURM_GPUS") or (name == "SLURM_GPUS" and script.request.several_nodes):
         return None
-    return renamed(script, rf"\$(\{{?){match[1]}\b", r"$\1SLURM_GPUS_ON_NODE")
+    return renamed(script, rf"\$(\{{?){name}\b", r"$\1SLURM_GPUS_ON_NODE")
 
 
 def _waited(script: BatchScript, one: Finding) -> str | None:
@@ -131,11 +126,10 @@ def _waited(script: BatchScript, one: Finding) -> str | None:
 def _beside(script: BatchScript, one: Finding) -> str | None:
     """Let what never ends run beside the rest, and wait for nothing but the training."""
     line = script.lines[one.line - 1]
-    if one.text.startswith("what stands below"):
+    if "waited_for" not in one.facts:
         alone = re.sub(r"\s--block\b", "", line)
         return with_line(script, one.line, f"{line} &" if alone == line and not line.endswith("\\") else alone)
-    served = re.search(r"wait waits for line ([0-9]+)", one.text)
-    others = [launch for launch in script.training if served is None or str(launch.outermost.line) != served[1]]
+    others = [launch for launch in script.training if str(launch.outermost.line) != one.facts["waited_for"]]
     has_ended = not any(launch.outermost.command.background for launch in others) or any(
         len(each.words) > 1 and each.line < one.line for each in script.named("wait")
     )
@@ -212,7 +206,7 @@ def _exit_code(script: BatchScript, one: Finding) -> str | None:
     around = (each.outermost for each in script.training if each.outermost.line == one.line)
     launch = launch_at(script, one) or next(around, None)
     line = script.lines[one.line - 1]
-    if "its shell ends with 0" in one.text:
+    if "inside" in one.facts:
         return None if launch is None else _set_e_inside(script, one, launch)
     if 0 < (stopped := line_like(script, r"\s*set \+(?:e|o pipefail)\s*$")) < one.line:
         return with_line(script, stopped, None)
@@ -289,45 +283,37 @@ def _each_waited(script: BatchScript, waits: int, trainings: list[ShellCommand])
 
 
 def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
-    match = re.search(r"writes (\S+)$", one.text)
-    if match is None:
-        return None
     below = (each for each in script.launches if each.line > one.line and each.launcher is None)
     if any(each.is_python or each.name.endswith((".sh", ".py")) for each in below):
         return None  # a program that reads or changes it may know its name, too
-    return renamed(script, rf"(?<![\w.-]){re.escape(match[1].removeprefix('./'))}(?![\w.-])", r"\g<0>.$SLURM_JOB_ID")
+    name = one.facts["path"].removeprefix("./")
+    return renamed(script, rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", r"\g<0>.$SLURM_JOB_ID")
 
 
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
-    if "where the script belongs" in one.text:
+    if "option" not in one.facts:
         return replaced(r"(?<=[\s\"'])python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
-    match = re.match(r"--(\S+) stands before (\S+)", one.text)
+    name, first = one.facts["option"].replace("_", "[-_]"), one.facts["script"]
     line = script.lines[one.line - 1]
-    if match is None or match[2] not in line:
-        return None
-    name = match[1].replace("_", "[-_]")
-    moved = re.search(rf" (--{name}(?:=\S+| (?!-)(?!{re.escape(match[2])})\S+)?)(?= )", line)
+    moved = re.search(rf" (--{name}(?:=\S+| (?!-)(?!{re.escape(first)})\S+)?)(?= )", line)
     if moved is None:
         return None
     rest = line.replace(moved[0], "", 1)
-    return with_line(script, one.line, rest.replace(match[2], f"{match[2]} {moved[1]}", 1))
+    return with_line(script, one.line, rest.replace(first, f"{first} {moved[1]}", 1))
 
 
 def _slots(script: BatchScript, one: Finding) -> str | None:
-    match = re.match(r"([0-9]+) processes", one.text)
-    stated = directive_named(script, "ntasks", "ntasks-per-node")
-    if match is None:
-        return None
+    stated, wanted = directive_named(script, "ntasks", "ntasks-per-node"), int(one.facts["wanted"])
     if stated is None:
-        return directive_added(script, f"--ntasks={match[1]}")
-    wanted, nodes = int(match[1][:9]), (script.request.nodes or 1) if stated.name == "ntasks-per-node" else 1
+        return directive_added(script, f"--ntasks={wanted}")
+    nodes = (script.request.nodes or 1) if stated.name == "ntasks-per-node" else 1
     line = script.lines[stated.line - 1]
     return with_line(script, stated.line, line.replace(stated.value or "", str(-(-wanted // nodes)), 1))
 
 
 def _unset(script: BatchScript, one: Finding) -> str | None:
     """Take a setting out: into a comment where it is a line of its own, and without the rest of a command's line."""
-    name = one.text.partition("=")[0]
+    name = one.facts["name"]
     setting = re.compile(rf"(?<![^\s;\"'(]){name}=(?:\"[^\"]*\"|'[^']*'|[^\s;\"']*)[ \t]*")
     only = rf"{setting.pattern}(?:;|&&|\|\|)"
     alone = re.compile(rf"\b(?:export|readonly|declare(?: -\w+)*) +(?={only}){setting.pattern}")
@@ -358,7 +344,7 @@ def _unless_explained(script: BatchScript, one: Finding) -> str | None:
 
 def _new_name(script: BatchScript, one: Finding) -> str:
     """Rename an old variable of NCCL's, also where the file reads it."""
-    return renamed(script, rf"\b{one.text.partition('=')[0]}\b", r"TORCH_\g<0>")
+    return renamed(script, rf"\b{one.facts['name']}\b", r"TORCH_\g<0>")
 
 
 def _unless_not_asked(script: BatchScript, one: Finding) -> str | None:
@@ -412,11 +398,9 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
         return with_srun(script, one, "--nodes=$SLURM_NNODES --ntasks-per-node=1 --kill-on-bad-exit=1")
     if launcher is not None and launcher.name != "torchrun":
         return with_hostfile(script, one)  # behind srun, each node would start a world of its own
-    if "horovodrun" in one.text:
+    if launch is not None and is_horovod_alone(launch):
         return _with_own_hosts(script, one)
-    if launcher is None and not _MEETS.search(
-        "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
-    ):
+    if launcher is None and not _MEETS.search(script.code):
         return _on_one_node(script)
     return with_srun(script, one)
 
@@ -424,15 +408,6 @@ def _with_srun(script: BatchScript, one: Finding) -> str | None:
 def _ended_above(script: BatchScript, one: Finding) -> str | None:
     above = script.lines[one.line - 2]
     return with_line(script, one.line - 1, re.sub(r"\s*\\\s*$", "", above))
-
-
-def _with_blanks(script: BatchScript, one: Finding) -> str | None:
-    def apart(match: re.Match[str]) -> str:
-        sign, value = "=" if match[3] == "==" else match[3], match[4] or '""'
-        return f'{match[1]}"{match[2]}" {sign} {value}{match[5]}'
-
-    pattern = r"(\[\[?\s+)\"?(\$\{?\w+\}?)\"?(==?|!=)(\"?[\w.-]*\"?)(\s+\])"
-    return replaced(pattern, apart)(script, one)
 
 
 def _container_with_gpus(script: BatchScript, one: Finding) -> str | None:
@@ -477,7 +452,6 @@ _ON_EACH_NODE = r"\1srun --nodes=$SLURM_NNODES --ntasks-per-node=1 "
 
 SAFE: dict[str, Edit] = {
     "argument-swallowed": _ended_above,
-    "test-always-true": _with_blanks,
     "crlf": _line_ends,
     "shebang-not-first": _shebang_first,
     "shebang-wrong": _shebang,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import HOLE, number
@@ -76,14 +77,13 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     signal = script.header.value("signal") or f"USR1@{_BEFORE_S}"
     if _is_left_to_author(script, launch, signal):
         return None
-    sends_functions = re.search(
-        r"(?m)^\s*(?:export -f|declare -(?:\w*f\w*x|\w*x\w*f))", script.code
-    )  # an sh that is dash drops them
-    deaf = _start_of_deaf(script, launch) if _has_deaf_parent(launch) and not sends_functions else None
-    if _never_hears(script, launch) or (deaf is None and _has_deaf_parent(launch)):
+    is_array = script.header.value("array") is not None or b"SLURM_ARRAY_" in script.raw
+    own = _ELEMENT if is_array else '"$SLURM_JOB_ID"'
+    way = _way_to_ranks(script, launch, own)
+    if way is None:
         return None
     first, last = rows
-    places = {} if deaf is None else {deaf: 'sh -c "$pass_on_usr1" - '}
+    places = {} if way.deaf is None else {way.deaf: 'sh -c "$pass_on_usr1" - '}
     for node in nodes_of(script.root, "file_redirect"):  # what is started again goes on in its own logs
         sign = next(child for child in node.children if child.type != "file_descriptor")
         if sign.type in (">", "&>") and first <= sign.start_point.row + 1 <= last and "/dev/" not in text_of(node):
@@ -95,10 +95,8 @@ def with_recipe(script: BatchScript, _one: Finding) -> str | None:
     if lines[last - 1].rstrip().endswith("&"):
         return None
     restarts = 20 if _RESUMES.search(text) else 1  # what does not resume would begin anew for ever
-    is_array = script.header.value("array") is not None or "SLURM_ARRAY_" in text
-    own = _ELEMENT if is_array else '"$SLURM_JOB_ID"'
-    lines[first - 1 : last] = _around(_passes_on(launch, own), lines[first - 1 : last], restarts, own)
-    if deaf is not None:
+    lines[first - 1 : last] = _around(way.trap, lines[first - 1 : last], restarts, own)
+    if way.deaf is not None:
         lines.insert(first - 1, _PASSES_ON)
     at, added = behind_directives(script) - 1, []
     before = re.search(r"@[0-9]+$", signal)
@@ -119,6 +117,9 @@ _STARTS_OVER = re.compile(
 )
 
 
+_ERASES = re.compile(r"rm (?:-\S+ )*-\w*r")
+
+
 def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str) -> bool:
     """Return whether the training may save for another signal, or a second start may fail, or erase the first."""
     told = "\n".join([*(text for _, text in script.comments), script.source_of(launch)])
@@ -127,38 +128,62 @@ def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str
         return True
     if script.limit_s and script.limit_s < 5 * (number(signal.partition("@")[2]) or 60):
         return True  # little of a short job would be left: Slurm may send the signal a minute early
-    fails = "e" in launch.command.options and any(fails_again(one) for one in script.commands if one.line < launch.line)
-    return fails or directive_named(script, "no-requeue") is not None or _STARTS_OVER.search(script.code) is not None
-
-
-def _never_hears(script: BatchScript, launch: LaunchedProgram) -> bool:
-    """Return whether no process below the one that is started is the training, or several are, one after the other."""
-    mpi = launch.layer("mpirun")
-    held = (one.layer("container") for one in script.launches if one.outermost is launch)
-    if launch.name == "wandb" and not re.search(r"--count[= ]1(?![0-9])", launch.command.text):
-        return True  # an agent that starts the next run where one ends
-    if (mpi is not None and mpi.program == "horovodrun") or any(one and one.program in _DAEMONS for one in held):
-        return True
-    is_eval = script.lines[launch.line - 1].lstrip().startswith("eval ")
-    return launch.srun is None and (is_eval or (launch.launcher_name == "deepspeed" and _by_ssh(script, launch)))
+    before = [one for one in script.commands if one.line < launch.line]
+    given = " ".join(word.source for word in launch.command.words)
+    erases = any(_ERASES.match(one.text) and one.words[-1].source.strip('"') in given for one in before)
+    fails = "e" in launch.command.options and any(map(fails_again, before))
+    return (
+        erases
+        or fails
+        or directive_named(script, "no-requeue") is not None
+        or _STARTS_OVER.search(script.code) is not None
+    )
 
 
 _DAEMONS = ("docker", "podman", "nerdctl")
+# An sh that is dash drops them.
+_SENDS_FUNCTIONS = re.compile(r"(?m)^\s*(?:export -f|declare -(?:\w*f\w*x|\w*x\w*f))")
 
 
-def _has_deaf_parent(launch: LaunchedProgram) -> bool:
-    """Return whether what is started is no rank that saves, but a launcher, a shell, or unknown in a container.
+class _Way(NamedTuple):
+    """How USR1 gets to the ranks: what the trap runs, and the byte where a parent begins that has to be told."""
 
-    A launcher that the batch shell itself starts has no need of this, if its children are the ranks.
-    """
-    if launch.srun is None and (
-        launch.layer("mpirun") or (launch.launcher_name not in ("", "deepspeed") and not _has_parent(launch))
+    trap: str
+    deaf: int | None
+
+
+def _way_to_ranks(script: BatchScript, launch: LaunchedProgram, own: str) -> _Way | None:
+    """Return how USR1 gets to the ranks of the job `own`; None if none gets it, or several programs do in turn."""
+    mpi, srun, step = launch.layer("mpirun"), launch.srun, launch.step
+    held = (one.layer("container") for one in script.launches if one.outermost is launch)
+    is_eval = script.lines[launch.line - 1].lstrip().startswith("eval ")
+    elsewhere = is_eval or (launch.launcher_name == "deepspeed" and _by_ssh(script, launch))
+    # An agent starts the next run where one ends.
+    in_turn = launch.name == "wandb" and not re.search(r"--count[= ]1(?![0-9])", launch.command.text)
+    if in_turn or (mpi is not None and mpi.program == "horovodrun") or (srun is None and elsewhere):
+        return None
+    # Slurm sends a signal to all steps of a job.
+    others = (one.outermost for one in script.launches if one.srun is not None and one.command.background)
+    if any(one and one.program in _DAEMONS for one in held) or (
+        srun is not None and any(one is not launch for one in others)
     ):
-        return False
-    step = launch.step
+        return None
+    # Of a launcher that the batch shell itself starts, the children are the ranks.
+    is_told = mpi or (launch.launcher_name not in ("", "deepspeed") and not _has_parent(launch))
     is_shell = step.name in SHELLS or step.name.endswith((".sh", ".bash"))
     unknown = not step.is_python and (step.layer("container") is not None or HOLE in step.name)
-    return launch.launcher is not None or is_shell or unknown or (launch.srun is not None and _has_parent(step))
+    is_deaf = launch.launcher is not None or is_shell or unknown or (srun is not None and _has_parent(step))
+    deaf = None
+    if is_deaf and (srun is not None or not is_told):
+        deaf = None if _SENDS_FUNCTIONS.search(script.code) else _start_of_deaf(script, launch)
+        if deaf is None:
+            return None
+    if srun is not None:
+        return _Way(f"scancel --signal=USR1 {own}", deaf)  # to all steps, and not to the batch shell
+    passes_it_on = deaf is not None or (mpi is not None and launch.layers[0].name == "mpirun")
+    if not passes_it_on and (launch.launcher is not None or _has_parent(launch) or launch.name == "wandb"):
+        return _Way('pkill -USR1 -P "$training"', None)  # the launcher, or the parent, would end without saving
+    return _Way('kill -USR1 "$training"', deaf)
 
 
 def _start_of_deaf(script: BatchScript, launch: LaunchedProgram) -> int | None:
@@ -253,15 +278,6 @@ def _in_background(last: str) -> str:
 
 # The job's id of one element is that of the whole array, and would mean all of them.
 _ELEMENT = '"${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"'
-
-
-def _passes_on(launch: LaunchedProgram, own: str) -> str:
-    if launch.srun is not None:
-        return f"scancel --signal=USR1 {own}"  # to all steps, and not to the batch shell
-    passes_it_on = _has_deaf_parent(launch) or (launch.layers and launch.layers[0].name == "mpirun")
-    if not passes_it_on and (launch.launcher is not None or _has_parent(launch) or launch.name == "wandb"):
-        return 'pkill -USR1 -P "$training"'  # the launcher, or the parent, would end without saving
-    return 'kill -USR1 "$training"'
 
 
 def _around(passes_on: str, command: list[str], restarts: int, own: str) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun, with_srun_option
+from batchfiles.fixes.lines import Edit, first_changed, launch_at, replaced, with_line, with_srun
 from batchfiles.fixes.meeting import FIRST_HOST_IN_QUOTES, has_a_line_a_node, own_port
 from batchfiles.rules.codes import Finding
+from batchfiles.rules.meeting import PORT_NAMES
 from batchfiles.slurm.launches import number_of
 from batchfiles.slurm.script import BatchScript
 
@@ -17,9 +18,8 @@ def _node_rank(script: BatchScript, one: Finding) -> str | None:
     """State the number of the node; what follows lets a rank's own shell expand it."""
     if has_a_line_a_node(script):
         return None
-    missing = re.search(r"has no (--\w+)", one.text)
-    if missing is not None:
-        pattern, new = _LAUNCHER, rf"\1 {missing[1]}=$SLURM_NODEID"
+    if "lacks" in one.facts:
+        pattern, new = _LAUNCHER, rf"\1 {one.facts['lacks']}=$SLURM_NODEID"
     else:
         pattern, new = r"(--(?:node|machine)[-_]rank)[= ]\"?[0-9]+\"?(?=\s|$)", r"\1=$SLURM_NODEID"
     inside = script.lines[one.line - 1].count('"') % 2 == 0
@@ -29,11 +29,9 @@ def _node_rank(script: BatchScript, one: Finding) -> str | None:
 
 def _nnodes(script: BatchScript, one: Finding) -> str | None:
     launch = launch_at(script, one)
-    if "no srun starts them" in one.text:
-        return with_srun(script, one)
     if launch is None or launch.srun is None:
-        return None
-    if "ranks" in one.text:
+        return None if launch is None or launch.launcher is not None else with_srun(script, one)
+    if one.facts.get("told_of") == "ranks":
         return replaced(r"(--(?:distributed[-_])?world[-_]size[= ])[0-9]+", r"\1$SLURM_NTASKS")(script, one)
     if number_of(launch.srun, "ntasks") == 1:
         return replaced(
@@ -49,7 +47,7 @@ def _same_for_all(script: BatchScript, one: Finding) -> str | None:
     line = script.lines[one.line - 1]
     if r"\$(" in line or '"$(' in line:
         return None
-    if re.match(r"\w*(?i:port)\w* is", one.text):
+    if re.fullmatch(PORT_NAMES, one.facts.get("name", "")):
         new = re.sub(
             r"(\b\w*(?i:port)\w*)=(?:\$\(\([^)]*\)\)|\$\([^)]*\)|\S+)", rf"\1={own_port(script)}", line, count=1
         )
@@ -64,13 +62,13 @@ def _same_for_all(script: BatchScript, one: Finding) -> str | None:
 
 
 def _own_hosts(script: BatchScript, one: Finding) -> str | None:
-    listed = re.match(r"(--?\w+) names ", one.text)
+    listed = one.facts.get("option")
     if listed is None:
-        host = re.compile(rf"(?<![\w.]){re.escape(one.text.rpartition(' is ')[2])}(?![\w.])")
+        host = re.compile(rf"(?<![\w.]){re.escape(one.facts['host'])}(?![\w.])")
         return first_changed(script, one, lambda line: host.sub(lambda _: FIRST_HOST_IN_QUOTES, line, count=1))
 
     def with_own(line: str) -> str:
-        hosts = re.search(rf"(?<=\s){listed[1]}[= ]([\w.:,-]+)", line)
+        hosts = re.search(rf"(?<=\s){listed}[= ]([\w.:,-]+)", line)
         slots = set(re.findall(r":([0-9]+)(?:,|$)", hosts[1])) if hosts is not None else set()
         if hosts is None or len(slots) > 1:
             return line
@@ -79,14 +77,6 @@ def _own_hosts(script: BatchScript, one: Finding) -> str | None:
         return line[: hosts.start(1)] + own + line[hosts.end(1) :]
 
     return first_changed(script, one, with_own)
-
-
-def _overlap(script: BatchScript, one: Finding) -> str | None:
-    both = re.search(r"of line ([0-9]+) holds", one.text)
-    if both is None:  # steps that are to have a part each
-        return None
-    steps = [each for each in script.launches if each.srun is not None and each.step.line in (one.line, int(both[1]))]
-    return with_srun_option(script, "--overlap", steps)
 
 
 _SRUN_A_NODE = (
@@ -122,7 +112,6 @@ SAFE: dict[str, Edit] = {
     "node-rank-same": _node_rank,
     "addr-differs": _same_for_all,
     "hosts-by-name": _own_hosts,
-    "step-waits": _overlap,
 }
 UNSAFE: dict[str, Edit] = {
     "nnodes-missing": with_hostfile,

@@ -13,6 +13,7 @@ from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording
 from trainjob.planning.words import quantity
 
 _LOCALHOST = re.compile(r"(localhost|127(\.\d+){3}|::1|\[::1\])(:[\d?]+)?")
+OWN_NAME = "127.0.1.1"  # of a node here, as by default on Debian; a cluster's may mean its address
 _ADDRESS_OPTION = re.compile(r"--(rdzv[-_]endpoint|master[-_]addr|main_process_ip)(?:=(.*))?")
 _NOT_HERE = re.compile(
     r"ConnectionError|gaierror|Temporary failure in name resolution|couldn't connect to|LocalEntryNotFound"
@@ -108,7 +109,7 @@ class RehearsedAttempt:
     def world_problems(self) -> Iterator[str]:
         """Yield what is wrong with how ranks meet."""
         yield from self._wrong_worlds()
-        if local := self.at_localhost:
+        if (local := self.at_localhost) and not local.startswith(OWN_NAME):
             nodes = len({rank.node for rank in self.ranks})
             yield (
                 f"the ranks of {nodes} nodes meet at {local}, which on a cluster is each node itself. "
@@ -137,7 +138,7 @@ class RehearsedAttempt:
         if self.is_one_world is None:
             steps = Counter(rank.environment.get("SLURM_STEP_ID", "") for rank in self.ranks)
             for step, count in steps.items():
-                if step and count > 1:
+                if step and count > 1 and any(rank.torch for rank in self.ranks):
                     yield f"{count} tasks of step {step} run the same program, and each trains alone"
 
     @property
@@ -172,11 +173,30 @@ class RehearsedAttempt:
 
     @property
     def idle_gpus(self) -> list[tuple[str, int]]:
-        """The GPUs of the job that no rank used; none if no rank used any."""
-        if not self.users:
-            return []
+        """The GPUs of the job that no rank used, or that none can see; none if no rank used or sees any."""
+        busy = set(self.users) or {gpu for gpus in self._seen_gpus.values() for gpu in gpus}
         given = {(rank.node, number) for rank in self.ranks for number in self._given(rank)}
-        return sorted(given - set(self.users))
+        return sorted(given - busy) if busy else []
+
+    @cached_property
+    def _seen_gpus(self) -> dict[str, set[tuple[str, int]]]:
+        """The GPUs of each node that its ranks can see, of ranks that came to use none: a program that only waits."""
+        found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for rank in self.ranks:
+            listed = rank.environment.get("CUDA_VISIBLE_DEVICES", "")
+            if rank.torch is None and re.fullmatch(r"\d+(?:,\d+)*", listed):
+                numbers = [int(number) for number in listed.split(",")]
+                if "TORCHELASTIC_RUN_ID" in rank.environment:  # of a launcher, which has a GPU for each
+                    numbers = numbers[rank.local_rank or 0 :][:1]
+                found[rank.node] |= {(rank.node, number) for number in numbers}
+        return dict(found)
+
+    @property
+    def crowded_nodes(self) -> dict[str, int]:
+        """The nodes where a step has more ranks than GPUs that these can see, and the number of ranks."""
+        steps = Counter((rank.node, rank.environment.get("SLURM_STEP_ID")) for rank in self.ranks)
+        most = {node: count for (node, step), count in sorted(steps.items(), key=lambda one: one[1]) if step}
+        return {node: most[node] for node, gpus in self._seen_gpus.items() if most.get(node, 0) > len(gpus)}
 
     def _given(self, rank: RecordedProcess) -> Sequence[int]:
         listed = rank.environment.get("SLURM_STEP_GPUS") or rank.environment.get("SLURM_JOB_GPUS") or ""
@@ -202,6 +222,8 @@ class RehearsedAttempt:
         for (node, number), ranks in sorted(self.shared_gpus.items()):
             by_ranks[f"GPU {number} of {node}"].append(", ".join(str(rank.rank) for rank in ranks))
         yield from (f"ranks {ranks[0]} share {gpu}" for gpu, ranks in by_ranks.items())
+        for node, count in self.crowded_nodes.items():
+            yield f"{count} ranks of {node} can see {quantity(len(self._seen_gpus[node]), 'GPU')} in all"
         blind = [rank for rank in self.ranks if rank.visible_gpus == () and rank.torch]
         if blind and self.recording.gpus_per_node:
             yield f"{quantity(len(blind), 'rank')} of {quantity(len(self.ranks), 'rank')} saw no GPU"

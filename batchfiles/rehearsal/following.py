@@ -27,8 +27,9 @@ _TO_THE_END_S = 1800.0  # for what is left after a fault
 class JobWatch:
     """When something last changed, and when a process last did anything."""
 
-    def __init__(self, job: BatchJob) -> None:
+    def __init__(self, job: BatchJob, sleeps_s: float = 0.0) -> None:
         self.job, self.changed, self.lived = job, clock.monotonic(), clock.monotonic()
+        self.sleeps_s = sleeps_s
         self._last: tuple[object, object] = ((), ())
 
     def look(self) -> None:
@@ -57,7 +58,7 @@ class JobWatch:
         patience = _IMPORTING if self.is_importing else max(1.0, len(processes) / 8) if processes else _UNSTARTED
         if any(re.search(r"--nnodes[ =]\d+:\d+", one.command) for one in processes):
             patience = max(patience, 2.0)  # torchrun waits 30 s for the other nodes of a range
-        return clock.monotonic() - self.lived >= _STALLED_S * patience
+        return clock.monotonic() - self.lived >= _STALLED_S * patience + self.sleeps_s
 
     def in_words(self) -> str:
         """Return how far the job has come."""
@@ -67,14 +68,20 @@ class JobWatch:
 
 
 def follow(
-    job: BatchJob, inject: str | None, stop_after_s: float, limit: str, say: Callable[[str], None]
+    job: BatchJob,
+    inject: str | None,
+    stop_after_s: float,
+    limit: str,
+    say: Callable[[str], None],
+    sleeps_s: float = 0.0,
 ) -> str | None:
     """Wait until the job ends, has trained enough, or waits in vain. Return why it is to be ended; None if it has.
 
-    `inject` names a fault, as base.Rehearsal does. `limit` is the time limit that the file asks for. A job that is
-    followed with those that it submits is followed to its end, whatever is injected.
+    `inject` names a fault, as base.Rehearsal does. `limit` is the time limit that the file asks for, `sleeps_s` the
+    longest time that it sleeps by itself. A job that is followed with those that it submits is followed to its end,
+    whatever is injected.
     """
-    watch = JobWatch(job)
+    watch = JobWatch(job, sleeps_s)
     began = reported_at = clock.monotonic()
 
     def reason() -> str | None:

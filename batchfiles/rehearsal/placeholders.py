@@ -62,7 +62,7 @@ def make_placeholders(
         waiting.chmod(0o755)
     wrapper = _WRAPPER.search(text)
     for path in {words[0], wrapper[1] if wrapper else ""}:
-        if "/" in path and not (here / path).exists() and path != name:
+        if "/" in path and not (here / path).exists() and path not in (name, program):
             starter = _put(made, place, path)
             starter.write_text(
                 f'#!/bin/sh\ncase $1 in -* | *.py) set -- {shlex.quote(python)} "$@" ;; esac\nexec "$@"\n'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import re
 import shlex
 import tempfile
@@ -13,9 +12,9 @@ from pathlib import Path
 from batchfiles.adoption.start import main_launch
 from batchfiles.bash.values import HOLE
 from batchfiles.rehearsal import requested_cluster
-from batchfiles.rehearsal.placeholders import SubmissionFolder, make_placeholders
+from batchfiles.rehearsal.placeholders import make_placeholders
 from batchfiles.rehearsal.proof import InterruptedEnd, Proof, compared, files_written, logs_of
-from batchfiles.rehearsal.rehearsal import python_of_file, top_folder
+from batchfiles.rehearsal.rehearsal import WAITING, placed, python_of_file, top_folder
 from batchfiles.rehearsal.running import READ_BY_BASH, BatchRun, missing_programs, record
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script, script_of
@@ -31,8 +30,6 @@ from trainjob.requests.options import JobOptions
 from trainjob.requests.prepared import Prepared, prepare
 
 _PROGRAM = "train.py"
-# Python waits where its program is not here, so that all ranks are seen.
-_WAITING = {"TRAINJOB_SEEN_WAIT_S": "8"}
 
 
 def prove(
@@ -60,7 +57,7 @@ def prove(
             r"(?m)^\s*(?:function\s+)?([\w-]+)\s*\(\)|^\s*function\s+([\w-]+)", "\n".join(script.lines)
         )
         # What bash does not find is passed over, but for these.
-        given = {**_WAITING, "TRAINJOB_SEEN_DEFINED": " ".join(["exit", *(one or other for one, other in defined)])}
+        given = {**WAITING, "TRAINJOB_SEEN_DEFINED": " ".join(["exit", *(one or other for one, other in defined)])}
         words = read_job(job).command or []
         if (outside := program_from_outside(script)) is not None:
             say(f"${outside}, the program, is not set in {path.name}: {_PROGRAM} replaces it")
@@ -120,35 +117,26 @@ def _run_of_file(
     """Return how the file runs here, and the project that `place` has for what is missing; `words` are its job's."""
     here, python, arguments = Path.cwd(), python_of_file(script, None), tuple(script.arguments or ())
     made = make_placeholders(script, words, here, place, python, arguments)
-    if made is not None:
-        say("the training program is missing here: a program that only waits replaces it")
     missing = missing_programs(script, python)
     for name in missing:
         say(f"{name} is missing here, and stood in for")
     run = BatchRun(
         script=script,
-        folder=here if made is None else made.folder,
+        folder=here,
         top=top_folder(here) if made is None else made.folder,
         cluster=requested_cluster.cluster_from(script),
         arguments=arguments,
-        maps={**({} if made is None else made.maps), **_to_project(maps, here, made)},
-        programs=None if made is None else made.programs,
+        maps=maps,
         missing=missing,
         python=python,
         takes_whole_nodes=requested_cluster.takes_whole_nodes(script),
         needs_log_folder=False,
         stop_after_s=1.0,
-        # USER and LOGNAME as every login shell has them.
-        environment={**dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()), **given},
+        environment=given,
         keep=place / "written-by-file",
         say=say,
     )
-    return run, None if made is None else made.folder
-
-
-def _to_project(maps: Mapping[str, Path], here: Path, made: SubmissionFolder | None) -> dict[str, Path]:
-    """Return --map's folders; what is mapped to the working folder is mapped to the one that replaces it."""
-    return {there: path if made is None or path != here.resolve() else made.folder for there, path in maps.items()}
+    return placed(run, made, words), None if made is None else made.folder
 
 
 def _run_of_job(run: BatchRun, prepared: Prepared, place: Path, given: Mapping[str, str]) -> BatchRun:

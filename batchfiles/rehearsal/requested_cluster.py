@@ -15,7 +15,8 @@ from trainjob.kinds.table import cluster_of
 
 _CPUS = 64
 _GPUS = 8  # of a node, where the file gives only the number of all GPUs
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_OPTION = re.compile(r"[a-z][a-z0-9-]+")  # of a plugin's
+_WORD = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def nodes_of(script: BatchScript) -> int:
@@ -87,7 +88,7 @@ def site_options(script: BatchScript) -> list[str]:
     """
     text = "\n".join(script.lines)
     rows = [row for row in OPTIONS.values() if row.of == "plugin" and re.search(rf"--{row.name}\b", text)]
-    others = [one for one in script.header.directives if one.name not in OPTIONS and len(one.name) > 1]
+    others = [one for one in script.header.directives if one.name not in OPTIONS and _OPTION.fullmatch(one.name)]
     added = [one for one in others if (refused := refusal(one.spelled)) is not None and not refused[1]]
     return [
         *(row.name if row.takes == "flag" else f"{row.name}=" for row in rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from batchfiles.rehearsal.job import BatchJob
 from batchfiles.rehearsal.recording import EndedJob, Recording, calls_in, processes_in
 from batchfiles.slurm.layers import starts_program
 from batchfiles.slurm.script import BatchScript
+from trainjob.cluster import slurm_text
 from trainjob.contract import package
 from trainjob.contract.errors import UserError
 from trainjob.contract.paths import with_home
@@ -33,13 +35,12 @@ _HOOKS = package.folder() / "launch" / "hooks"
 # Names under which the recording program stands on PATH: what is stood in for, and what it passes on to.
 _PROGRAMS = (
     *ENVIRONMENTS,
-    *("apptainer", "singularity", "shifter", "nsys", "ncu"),
+    *("apptainer", "singularity", "shifter", "docker", "podman", "nsys", "ncu"),
     *COPIES,
     *("srun", "sbatch", "scancel", "mpirun", "mpiexec", "horovodrun", "hostname", "python", "python3"),
     *dict.fromkeys(row.starts[0][0] for row in launchers.LAUNCHERS),
 )
 _READ_ONLY = "it writes outside of its project, the home and /tmp, which a rehearsal keeps as they are (--writable)"
-_ELEMENTS = 2  # of an array
 _RANKS = 64  # that two cores start in some minutes
 _GB_PER_RANK = 0.3  # with torch
 _LOGIN_WITHIN_S = 300.0  # profiles that start pyenv or conda take a minute on a busy machine
@@ -65,6 +66,7 @@ class BatchRun:
     slurm: str | None = None  # a release; None: the installed one
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the job
     programs: Path | None = None  # a folder of programs that PATH names last
+    stood_in_for: str = ""  # the training that is not here
     missing: tuple[str, ...] = ()  # programs that are not here: missing_programs()
     writable: tuple[Path, ...] = ()  # folders in which jobs write, besides those of temporary files
     keep: Path | None = None  # a folder that gets what the job wrote
@@ -108,7 +110,7 @@ def record(run: BatchRun) -> Recording:
             job = BatchJob(slurm, sent.text.strip().split(";")[0], seen, with_more=run.to_the_end)
             run.say(f"{run.script.path.name} is submitted with plain sbatch, as job {job.id}")
             limit = run.script.header.value("time") or "UNLIMITED"
-            stopped = follow(job, run.inject, run.stop_after_s, limit, run.say)
+            stopped = follow(job, run.inject, run.stop_after_s, limit, run.say, longest_sleep(run.script))
             jobs = job.ended()
             logs = slurm.logs() if is_slurms_fault(jobs) else ""
             if run.keep is not None:
@@ -116,6 +118,7 @@ def record(run: BatchRun) -> Recording:
                 slurm.run(["cp", "--recursive", "--preserve=timestamps", written, str(run.keep)], check=False)
         notes = [
             *(gpus.Usage.read(place).notes() if has_gpus else ()),
+            *([f"a training that only waits, for {run.stood_in_for} is not here"] if run.stood_in_for else ()),
             *(f"{name} does not exist here, and was stood in for" for name in run.missing),
             *(f"{path} does not exist here; an empty file was used instead" for path in files),
             *(f"{path} does not exist here; the folder of the submission was used instead" for path in folders),
@@ -133,6 +136,14 @@ def record(run: BatchRun) -> Recording:
             login=login,
             slurm_logs=logs,
         )
+
+
+def longest_sleep(script: BatchScript) -> float:
+    """Return the seconds of the file's longest `sleep`, up to a minute: what keeps a node busy may sleep for days."""
+    words = [one.words[1].text for one in script.named("sleep") if len(one.words) > 1 and not one.dead]
+    return max(
+        (float(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?", word) and float(word) <= 60), default=0.0
+    )
 
 
 _OF_SLURM = re.compile(
@@ -239,6 +250,7 @@ def _environment(run: BatchRun, place: Path, seen: Path, torch: Path | None, *, 
         # What conda, a virtualenv and modules set, which are stood in for: `set -u` ends a job without them.
         **dict.fromkeys(("CONDA_PREFIX", "VIRTUAL_ENV", "CUDA_HOME"), prefix),
         "CONDA_DEFAULT_ENV": "base",
+        **dict.fromkeys(("USER", "LOGNAME"), getpass.getuser()),  # as every login shell has them
         "SLURM_TMPDIR": str(disk),  # the job's own folder on the disk of a node, at many sites
         **found,
         **ipus.LOOPBACK,
@@ -271,6 +283,7 @@ def _settings(run: BatchRun, place: Path) -> dict[str, str]:
     # As long as a site's: many files make a port of its last digits.
     # Within KillWait, 30 s at most sites, a job that its limit ends submits the one that continues.
     found = {"TaskProlog": str(prolog), "KillWait": "30" if run.to_the_end else "5", "FirstJobId": "10001"}
+    found["MaxArraySize"] = str(slurm_text.LARGEST + 1)  # as large as an array of the file's can be
     if options := requested_cluster.site_options(run.script):
         otherwise = "take them out of a copy of the file"
         found |= accepted_options.settings(place, options, run.slurm, otherwise)
@@ -283,9 +296,9 @@ def submit_held(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, st
     The job is held until Slurm has told that it got the bytes that were read.
     """
     words = ["sbatch", "--parsable"]
-    if (array := run.script.header.value("array")) and (first := _first_elements(array)):
-        run.say(f"of the array {array}, elements {first} are rehearsed")
-        words.append(f"--array={first}")
+    if (array := run.script.header.value("array")) and (ends := _first_and_last(array)):
+        run.say(f"of the array {array}, elements {ends} are rehearsed")
+        words.append(f"--array={ends}")
     words += [*_fewer_nodes(run), *_names_of_here(run, slurm)]
     if run.takes_whole_nodes and run.script.header.value("exclusive") is None:
         run.say("no directive requests the GPUs that the file uses: --exclusive, as at sites that allocate whole nodes")
@@ -299,8 +312,7 @@ def submit_held(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, st
         )
         words += [f"--{name}={run.folder}/slurm-%j.out" for name in ("output", "error")]
     # The file can change until sbatch reads it: nothing starts before Slurm reports what it received.
-    is_held = run.script.header.value("hold") is not None
-    words += [*([] if is_held else ["--hold"]), *run.script.options, str(run.script.path), *run.arguments]
+    words += ["--hold", *run.script.options, str(run.script.path), *run.arguments]
     sent = slurm.run(words, folder=run.folder, environment=environment, check=False)
     if sent.code == 0:
         job = sent.text.strip().split(";")[0]
@@ -308,8 +320,7 @@ def submit_held(run: BatchRun, slurm: PrivateSlurm, environment: Mapping[str, st
         if got.stdout.rstrip(b"\n") != run.script.raw.rstrip(b"\n"):
             slurm.run(["scancel", job], check=False)
             raise UserError(f"{run.script.path} was changed while it was rehearsed", "read it again, and rehearse it")
-        if not is_held:
-            slurm.run(["scontrol", "release", job])
+        slurm.run(["scontrol", "release", job])
     return sent
 
 
@@ -337,6 +348,9 @@ def _names_of_here(run: BatchRun, slurm: PrivateSlurm) -> list[str]:
     header, known = run.script.header, slurm.description.node_names
     chosen = {"nodelist": known[0], "exclude": known[-1]}
     options = [f"--{name}={node}" for name, node in chosen.items() if header.value(name)]
+    # Nor do their sockets.
+    shapes = ("sockets-per-node", "cores-per-socket", "threads-per-core")
+    options += [f"--{name}=1" for name in shapes if header.value(name)]
     if options:
         run.say(f"the nodes that the file names do not exist here: {' '.join(options)} instead")
     if reservation := header.value("reservation"):
@@ -345,8 +359,8 @@ def _names_of_here(run: BatchRun, slurm: PrivateSlurm) -> list[str]:
     return options
 
 
-def _first_elements(array: str) -> str | None:
-    """Return the first elements of --array, where it has more."""
+def _first_and_last(array: str) -> str | None:
+    """Return the first and the last element of --array, where it has more: what fails at an end is seen."""
     numbers: list[int] = []
     for part in array.partition("%")[0].split(","):
         bounds, _, step = part.partition(":")
@@ -354,4 +368,4 @@ def _first_elements(array: str) -> str | None:
         if not first.isdigit() or (last and not last.isdigit()):
             return None
         numbers += range(int(first), int(last or first) + 1, int(step) if step.isdigit() and int(step) else 1)
-    return ",".join(map(str, numbers[:_ELEMENTS])) if len(numbers) > _ELEMENTS else None
+    return f"{numbers[0]},{numbers[-1]}" if len(numbers) > 2 else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from batchfiles.rehearsal.attempt import RehearsedAttempt
+from batchfiles.rehearsal.attempt import OWN_NAME, RehearsedAttempt
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
 from batchfiles.rules.codes import Finding
 from trainjob.contract.environment import RANK
@@ -138,9 +138,7 @@ def _of_no_ranks(attempt: RehearsedAttempt) -> Iterator[str]:
         missing = f", and nothing was started on {', '.join(attempt.idle_nodes)}" if attempt.idle_nodes else ""
         yield f"no rank started: the launcher on {', '.join(nodes)} waited for others{missing}"
     else:
-        errors = (one.error.splitlines()[0][:300] for one in attempt.recording.processes if one.error)
-        ended = f"the job is {job.state}, with exit code {job.exit_code}" + "".join(f"; {one}" for one in [*errors][:1])
-        yield f"no training started: {attempt.recording.stopped or ended}"
+        yield f"no training started: {attempt.recording.stopped or _ended(attempt)}"
 
 
 def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
@@ -162,7 +160,26 @@ def _of_end(attempt: RehearsedAttempt) -> Iterator[str]:
             yield f"{ranks} ended with exit code {', '.join(str(code) for code in sorted(codes))}"
             yield "the job is COMPLETED all the same: its exit code is lost"
         elif job.state != "COMPLETED" and attempt.ranks:
-            yield f"the job is {job.state}, with exit code {job.exit_code}"
+            yield _ended(attempt)
+
+
+def _ended(attempt: RehearsedAttempt) -> str:
+    """Return how the job ended, and the first error of a process of it, else the last that its output names."""
+    job = attempt.job
+    own = (one for one in attempt.recording.processes if one.job == job.id)
+    # Of a launcher whose ranks failed, their own output tells more.
+    errors = [one.error.splitlines()[0] for one in own if one.error and "ChildFailedError" not in one.error]
+    if not errors:
+        errors = [found[1] for found in _ERRORS.finditer(job.output)][-1:]
+    return f"the job is {job.state}, with exit code {job.exit_code}" + "".join(f"; {one[:300]}" for one in errors[:1])
+
+
+# Of bash, which names the line, of what finds no file, and of Slurm, but for the codes with which tasks ended.
+_ERRORS = re.compile(
+    r"^(?:.*/slurm_script: |\S+: (?=error: |fatal: ))?"
+    r"(line \d+: .*|(?:error|fatal): (?!.*Exited with exit code).*|.*(?:: not found|No such file or directory))$",
+    re.MULTILINE,
+)
 
 
 def _error_of(failed: RecordedProcess) -> str:
@@ -206,6 +223,8 @@ def _shown(attempt: RehearsedAttempt) -> Iterator[str]:
     places = {rank.address for rank in attempt.ranks if rank.address and "TORCHELASTIC_RUN_ID" not in rank.environment}
     if len(places) == 1 and len(attempt.ranks) > 1 and not attempt.at_localhost:
         yield f"they meet at {places.pop()}"
+    if (attempt.at_localhost or "").startswith(OWN_NAME):
+        yield f"they meet at {OWN_NAME}, the own name of a node here: whether a cluster's mean that was not shown"
     address = re.match(r"(?!127\.)\d+(\.\d+){3}", attempt.meeting_place or "")
     if address is not None and address[0] != configuration.ADDRESS:
         yield f"this machine answers at {address[0]}, too: whose address that is on the cluster was not shown"
@@ -284,19 +303,24 @@ def _worlds(seen: _Seen) -> bool | None:
     started = [attempt for attempt in seen.attempts if attempt.ranks]
     if any(attempt.idle_nodes or any(attempt.world_problems()) for attempt in started):
         return True
-    return False if started and all(attempt.is_one_world for attempt in started) else None
+    # Ranks are one world as well where a second launcher failed, which would have started others.
+    clear = all(attempt.is_one_world and not any(one.error for one in attempt.launchers) for attempt in started)
+    return False if started and clear else None
 
 
 def _gpus_shared(seen: _Seen) -> bool | None:
-    if any(rank.visible_gpus == () for rank in seen.ranks) or any(attempt.shared_gpus for attempt in seen.attempts):
+    if any(rank.visible_gpus == () for rank in seen.ranks) or any(
+        attempt.shared_gpus or attempt.crowded_nodes for attempt in seen.attempts
+    ):
         return True
     return False if any(attempt.users for attempt in seen.attempts) else None
 
 
 def _gpus_idle(seen: _Seen) -> bool | None:
-    if not any(attempt.users for attempt in seen.attempts):
-        return None
-    return any(attempt.idle_gpus or attempt.idle_nodes for attempt in seen.attempts)
+    if any(attempt.idle_gpus for attempt in seen.attempts):
+        return True
+    used = any(attempt.users for attempt in seen.attempts)
+    return any(attempt.idle_nodes for attempt in seen.attempts) if used else None
 
 
 def _nodes_idle(seen: _Seen) -> bool | None:
@@ -381,7 +405,8 @@ def _threads(seen: _Seen) -> bool | None:
 
 def _log_folder(seen: _Seen) -> bool | None:
     if seen.ranks:
-        return False
+        moved = any(job.output_file.endswith(f"/slurm-{job.id}.out") for job in seen.recording.jobs)
+        return None if moved else False
     return True if any(job.state == "FAILED" and not job.output for job in seen.recording.jobs) else None
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from batchfiles.rules import around, asked, ending, meeting, misread, refused, started, worlds, written
+from batchfiles.rules import around, asked, ending, meeting, refused, started, worlds, written
 from batchfiles.rules.codes import Finding
 from batchfiles.slurm.script import BatchScript
 
 Rule = Callable[[BatchScript], Iterator[Finding]]
-_MODULES = (refused, asked, meeting, worlds, started, ending, written, misread, around)
+_MODULES = (refused, asked, meeting, worlds, started, ending, written, around)
 
 
 def _is_rule(name: str, member: object) -> bool:

@@ -56,10 +56,10 @@ def devices(script: BatchScript) -> Iterator[Finding]:
         is_certain = one.value.fixed and not script.request.exclusive and "if" not in one.within
         if gpus and is_certain and given >= gpus:
             text = f"{one.name}={one.value.text}, and the job has {gpus} GPU{'s' * (gpus != 1)} a node"
-            yield found("device-beyond-gpus", one, text)
+            yield found("device-beyond-gpus", one, text, facts={"name": one.name})
             return
         if one.value.text and not one.value.comes_from(*_GIVEN):
-            yield found("sets-visible-devices", one, f"{one.name}={one.value.text}")
+            yield found("sets-visible-devices", one, f"{one.name}={one.value.text}", facts={"name": one.name})
             return
 
 
@@ -97,7 +97,7 @@ def collectives(script: BatchScript) -> Iterator[Finding]:
             continue
         if code is not None and code not in reported:
             reported.add(code)
-            yield found(code, one, f"{one.name}={one.value.text[:40]}")
+            yield found(code, one, f"{one.name}={one.value.text[:40]}", facts={"name": one.name})
 
 
 def _about_setting(name: str, value: str) -> str | None:
@@ -235,7 +235,7 @@ def hostfiles(script: BatchScript) -> Iterator[Finding]:
     for command in script.commands:
         for sign, path in command.writes_to:
             if sign in (">", ">>") and path.fixed and path.text.removeprefix("./") in wanted:
-                yield found("hostfile-name-shared", command, f"every job writes {path.text}")
+                yield found("hostfile-name-shared", command, f"every job writes {path.text}", facts={"path": path.text})
                 return
 
 

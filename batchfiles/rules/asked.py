@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 
 from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
@@ -29,7 +30,8 @@ def units(script: BatchScript) -> Iterator[Finding]:
         if megabytes is None or re.search(r"#.*(?:\bMB\b|(?i:megabyte))", script.lines[header.line(name) - 1][1:]):
             continue  # its author knows the unit
         if 0 < megabytes <= 1000:
-            yield Finding("mem-in-megabytes", header.line(name), f"--{name}={megabytes} is {megabytes} MB")
+            text, facts = f"--{name}={megabytes} is {megabytes} MB", {"directive": name, "megabytes": str(megabytes)}
+            yield Finding("mem-in-megabytes", header.line(name), text, facts=facts)
     output, error = header.value("output") or "", header.value("error") or ""
     if output.endswith(".err") and re.search(r"\.(?:log|out)$", error):
         yield Finding("logs-swapped", header.line("output"), f"--output={output}, --error={error}")
@@ -50,24 +52,15 @@ _TEXTS = ("comment", "mail-user", "wrap", "dependency")
 def not_expanded(script: BatchScript) -> Iterator[Finding]:
     """Find directives whose author relies on the shell."""
     for one in script.header.directives:
-        value = one.value or ""
+        value, facts = one.value or "", {"directive": one.name}
         if one.name in _TEXTS or one.name in TAKES:  # else it is refused
             continue
         if one.name == "job-name":
             if re.search(r"\$\w|\$\{|%[jaAxu]\b", value):
-                yield Finding("tilde-in-output", one.line, f"--job-name={value} is taken as it is", Severity.WARNING)
+                text = f"--job-name={value} is taken as it is"
+                yield Finding("tilde-in-output", one.line, text, Severity.WARNING, facts=facts)
         elif value.startswith("~") or re.search(r"\$(?:\{?\w|\()|`", value):
-            yield Finding("tilde-in-output", one.line, f"--{one.name}={value}")
-
-
-def cut(script: BatchScript) -> Iterator[Finding]:
-    """Find values that go on behind a #; a figure or a time is complete, and what follows it a remark."""
-    for one in script.header.directives:
-        value = one.value or ""
-        letter = re.search(r"[A-Za-z]", value)
-        is_path = letter is not None and re.search(r"[./]", value[letter.end() :])
-        if is_path and re.search(re.escape(value) + r"#[^\s'\"]", script.lines[one.line - 1]):
-            yield Finding("directive-cut", one.line, f"--{one.name} is {value}")
+            yield Finding("tilde-in-output", one.line, f"--{one.name}={value}", facts=facts)
 
 
 def left_to_the_site(script: BatchScript) -> Iterator[Finding]:
@@ -128,27 +121,13 @@ def nodes_by_name(script: BatchScript) -> Iterator[Finding]:
         return
     line = header.line("nodelist")
     yield Finding("nodelist-pinned", line, f"--nodelist={listed}")
-    try:
-        named = len(set(slurm_text.expand(listed.rstrip(","))))
-    except slurm_text.HostlistError:
-        named = len(_listed_once(listed))
-    if script.request.nodes is not None and named > script.request.nodes:
-        yield Finding(
-            "nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {script.request.nodes}"
-        )
-
-
-def _listed_once(text: str) -> set[str]:
-    """Return the names in a list that names some of them twice, as in n[1-3,3]; none for what is no list."""
-    match = re.fullmatch(r"([\w.-]*)\[([\d,-]+)\]", text)
-    if match is None:
-        return set()
-    names: set[str] = set()
-    for part in match[2].split(","):
-        first, _, last = part.partition("-")
-        if number(first) is not None and number(last or first) is not None:
-            names |= {f"{match[1]}{at}" for at in range(int(first), min(int(last or first), int(first) + 9999) + 1)}
-    return names
+    with suppress(slurm_text.HostlistError):
+        # A name may stand in it twice, as in n[1-3,3].
+        ranges = re.fullmatch(r"([\w.-]*)\[([\d,-]+)\]", listed)
+        parts = [f"{ranges[1]}[{one}]" for one in ranges[2].split(",")] if ranges else [listed.rstrip(",")]
+        named, nodes = len({name for part in parts for name in slurm_text.expand(part)}), script.request.nodes
+        if nodes is not None and named > nodes:
+            yield Finding("nodelist-longer-than-nodes", line, f"{named} nodes are named, and --nodes is {nodes}")
 
 
 _TO_FILL_IN = re.compile(

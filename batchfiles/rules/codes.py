@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from batchfiles.bash.values import HOLE
@@ -28,6 +30,7 @@ class Code(NamedTuple):
         return f"{self.name} ({self.severity.value})\n{self.happens}\nCure: {self.cure}"
 
 
+_NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _TIME_LIMIT = (
     "trainjob doctor --unsafe-fixes --fix writes it where the training is one plain command of the batch shell: --signal=B:USR1@120, "
     "a trap that passes the signal on to the training, a wait that is repeated, scontrol requeue (20 times at most; once where nothing in the file speaks of resuming)."
@@ -117,10 +120,6 @@ _ERRORS = {
         "sbatch expands neither ~ nor variables in directives: it takes the text as it is.",
         "Write an absolute path. sbatch knows %j, %x, %u and the like; or give the option on its command line.",
     ),
-    "directive-cut": (
-        "sbatch takes a # inside a word for the beginning of a comment: it reads the value up to there.",
-        "Quote the value: --container-image='nvcr.io#nvidia/pytorch:25.01-py3'.",
-    ),
     "beyond-cluster": (
         "The job asks for more than the cluster of --cluster has or allows, or leaves out what it requires: sbatch refuses it, or it waits for ever.",
         "Ask for what the cluster has.",
@@ -198,12 +197,8 @@ _ERRORS = {
         "srun --overlap, for both steps.",
     ),
     "argument-swallowed": (
-        "A backslash at the end of the line above continues the command: this line is no command, but arguments of the training, which refuses them.",
+        "A backslash without a blank before it joins the last word of a command with the next line: bash finds no program of that name.",
         "Leave out the backslash behind the last argument.",
-    ),
-    "test-always-true": (
-        "Without blanks around =, [ sees one word, which is not empty: the test is true, whatever the value is.",
-        '[ "$NAME" = value ]',
     ),
     "sbatch-of-a-program": (
         "sbatch takes a batch file, and is given a program: it finds no file of this name, or none with #! in it.",
@@ -376,10 +371,6 @@ _WARNINGS = {
         "One rank installs packages, and the others start at once: they import half-installed packages, and other nodes may never get them.",
         "Install before srun, in a separate step: srun --nodes=$SLURM_NNODES --ntasks-per-node=1 pip install … , or once, into an environment or an image.",
     ),
-    "port-too-large": (
-        "A job's number grows, and the largest port is 65535: beyond it no rank can listen.",
-        "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
-    ),
     "container-without-gpus": (
         "The container is started without its option for GPUs, which the job asks for: unless the site's configuration adds it, the training finds none.",
         "apptainer exec --nv (AMD: --rocm); docker run --gpus=all.",
@@ -474,6 +465,7 @@ class Finding(NamedTuple):
     path: str = ""  # of a script that the batch file calls; empty for the file itself
     column: int = 0  # from 1; 0: unknown
     own_cure: str = ""  # where the code's own does not help
+    facts: Mapping[str, str] = _NO_FACTS  # names and values of which the text speaks, for mending
 
     @property
     def link(self) -> str:
@@ -518,6 +510,13 @@ class _Place(Protocol):
     def source(self) -> str: ...
 
 
-def found(code: str, place: _Place, text: str, lighter: Severity | None = None, cure: str = "") -> Finding:
+def found(
+    code: str,
+    place: _Place,
+    text: str,
+    lighter: Severity | None = None,
+    cure: str = "",
+    facts: Mapping[str, str] = _NO_FACTS,
+) -> Finding:
     """Return a fault where `place` stands; what only a run knows of the text is shown as "…"."""
-    return Finding(code, place.line, text.replace(HOLE, "…"), lighter, place.source, own_cure=cure)
+    return Finding(code, place.line, text.replace(HOLE, "…"), lighter, place.source, own_cure=cure, facts=facts)

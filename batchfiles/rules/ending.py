@@ -139,7 +139,7 @@ def exit_code(script: BatchScript) -> Iterator[Finding]:
             yield found("exit-code-lost", piped, f"| {piped.piped_into}, without pipefail")
             return
         if (lost := _lost_inside(launch)) is not None:
-            yield found("exit-code-lost", launch, lost)
+            yield found("exit-code-lost", launch, lost, facts={"inside": "shell"})
             return
         command = launch.outermost.command
         line, word = (command.place, "") if command.source else (command.line, command.words[0].source)
@@ -325,7 +325,7 @@ def never_ends(script: BatchScript) -> Iterator[Finding]:
             return
         if daemon.background and last_wait > at >= last_end:
             text = f"wait waits for line {daemon.line} too: {daemon.name} …"
-            yield found("job-never-ends", script.commands[last_wait], text)
+            yield found("job-never-ends", script.commands[last_wait], text, facts={"waited_for": str(daemon.line)})
             return
 
 

@@ -81,22 +81,22 @@ def address(script: BatchScript) -> Iterator[Finding]:
     """Find addresses that are none."""
     guessed = False
     for place in () if _stands_alone(script) else addresses(script):
-        text, origins = place.value.text, place.value.commands()
+        text, origins, named = place.value.text, place.value.commands(), {"name": place.name}
         if _BY_ADDRESS.search(origins) and not guessed and _is_used(script, place):
             guessed = True
             yield found("addr-hostname-ip", place, f"{place.name} comes from hostname --ip-address")
         if place.value.comes_from("SLURM_NODELIST", "SLURM_JOB_NODELIST") and not _EXPANDS.search(origins):
-            yield found("addr-from-compressed-list", place, f"{place.name} is cut from SLURM_JOB_NODELIST")
+            yield found("addr-from-compressed-list", place, f"{place.name} is cut from SLURM_JOB_NODELIST", facts=named)
         literal = text.replace(HOLE, "")
         if HOLE in text and re.search(r"\d+\.", literal) and not literal.startswith(":"):
-            yield found("addr-guessed-from-name", place, f"{place.name} is {text}")
+            yield found("addr-guessed-from-name", place, f"{place.name} is {text}", facts=named)
         if _HOSTNAME.fullmatch(origins) and place.launch is None:
             yield found("addr-batch-host", place, f"{place.name}={origins}")
         if not _LOCALHOST.fullmatch(text):
             continue
         users = [place.launch] if place.launch else [one for one in script.living if _uses_address(one, place.name)]
         if any(spans_nodes(script, one) for one in users):
-            yield found("addr-localhost", place, f"{place.name} is {text}")
+            yield found("addr-localhost", place, f"{place.name} is {text}", facts=named)
 
 
 _BY_ADDRESS = re.compile(r"hostname\s+(?:-\w*[iI]\w*\b|--ip-address|--all-ip-addresses)")
@@ -124,12 +124,13 @@ def without_endpoint(script: BatchScript) -> Iterator[Finding]:
             continue
         if backend is not None:
             if backend.text == "c10d":
-                yield found("addr-localhost", launch, "c10d without --rdzv-endpoint meets at localhost")
+                text = "c10d without --rdzv-endpoint meets at localhost"
+                yield found("addr-localhost", launch, text, facts={"lacks": "--rdzv-endpoint"})
             continue
         has_address = "master_addr" in options or launch.environment("PET_MASTER_ADDR") is not None
         if nodes is not None and nodes.text != "1" and not (has_address or launch.has_unknown_options):
             text = "torchrun without --master-addr meets at 127.0.0.1, whatever MASTER_ADDR is"
-            yield found("addr-localhost", launch, text)
+            yield found("addr-localhost", launch, text, facts={"lacks": "--master-addr"})
 
 
 def container_networks(script: BatchScript) -> Iterator[Finding]:
@@ -141,7 +142,8 @@ def container_networks(script: BatchScript) -> Iterator[Finding]:
         is_open = HOLE + " " in layer.own or re.search(r"\s--net(?:work)?[= ]", layer.own)
         if spans_nodes(script, launch) and not is_open:
             text = f"{layer.program} run without --network=host: other nodes know no address in its network"
-            yield found("addr-localhost", launch.step, text, cure=f"{layer.program} run --network=host")
+            cure, facts = f"{layer.program} run --network=host", {"lacks": "--network=host"}
+            yield found("addr-localhost", launch.step, text, cure=cure, facts=facts)
             return
 
 
@@ -171,7 +173,8 @@ def undefined(script: BatchScript) -> Iterator[Finding]:
         if missing and is_empty and name not in reported and not _is_parameter(script, name):
             reported.add(name)
             why = "never set" if missing.startswith("unset") else "not exported"
-            yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}")
+            facts = {"never_set" if missing.startswith("unset") else "kept_back": name}
+            yield found("addr-undefined", place, f"{place.name} comes from ${name}, which is {why}", facts=facts)
     for launch in script.living:
         value = option(launch.launcher, "rdzv_endpoint", "master_addr", "main_process_ip")
         if value is not None and re.fullmatch(r"\s*(?::.*)?", value.text):
@@ -196,7 +199,8 @@ def port(script: BatchScript) -> Iterator[Finding]:
         if digits[1] not in reported and not (of_job and ":" not in value.text):
             reported.add(digits[1])
             lighter = Severity.NOTE if script.request.exclusive else None
-            yield found("port-fixed", place, f"{place.name} is always {digits[1]}", lighter)
+            facts = {"name": place.name, "port": digits[1]}
+            yield found("port-fixed", place, f"{place.name} is always {digits[1]}", lighter, facts=facts)
 
 
 def _counted(script: BatchScript) -> set[str]:
@@ -251,6 +255,8 @@ def world(script: BatchScript) -> Iterator[Finding]:
     """Find world sizes that don't follow the job."""
     if script.living and all(launch.launcher_name == "torchrun" for launch in script.living):
         return  # which gives its workers another
+    if script.may_be_given(" ".join(re.findall(r"\bWORLD_SIZE=\S+", script.code))):
+        return
     for one in script.assigned("WORLD_SIZE"):
         if one.exported and one.value.fixed and (number(one.value.text) or 0) > 1:
             yield found("world-size-fixed", one, f"WORLD_SIZE is always {one.value.text}")

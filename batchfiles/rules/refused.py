@@ -122,16 +122,19 @@ def refused_values(script: BatchScript) -> Iterator[Finding]:
             continue
         value = one.written if one.written is not None else one.value
         if option is not None and option.takes == "flag" and value is not None and one.name != "wait":
-            yield Finding("directive-refused", one.line, f"--{one.name} takes no value, and has {value}")
+            yield _refused(one, f"--{one.name} takes no value, and has {value}")
         elif value is None and pattern is not None and one.name != "exclusive":
-            yield Finding("directive-refused", one.line, f"--{one.name} has no value")
+            yield _refused(one, f"--{one.name} has no value")
         elif value == "" and one.name in ("output", "error"):
-            text = (
-                f"--{one.name} names no file: it is the folder then, which can't be written, and the job ends at once"
-            )
-            yield Finding("directive-refused", one.line, text, own_cure=f"Leave out --{one.name}, or name a file.")
+            why = "names no file: it is the folder then, which can't be written, and the job ends at once"
+            yield _refused(one, f"--{one.name} {why}", cure=f"Leave out --{one.name}, or name a file.")
         elif value is not None and pattern is not None and not re.fullmatch(pattern, value.strip()):
-            yield Finding("directive-refused", one.line, f"--{one.name}={value}")
+            yield _refused(one, f"--{one.name}={value}")
+
+
+def _refused(one: Directive, text: str, lighter: Severity | None = None, cure: str = "", **facts: str) -> Finding:
+    given = {"directive": one.name, **facts}
+    return Finding("directive-refused", one.line, text, lighter, own_cure=cure, facts=given)
 
 
 def tasks_and_nodes(script: BatchScript) -> Iterator[Finding]:
@@ -160,7 +163,7 @@ def equals_signs(script: BatchScript) -> Iterator[Finding]:
             lighter = Severity.WARNING if one.name in _ONLY_NAMES else None
             text = f'-{one.spelled}{match[1]} has the value "{match[1]}"'
             cure = f"-{one.spelled} {match[1][1:]}, or --{one.name}{match[1]}"
-            yield Finding("directive-refused", one.line, text, lighter, own_cure=cure)
+            yield _refused(one, text, lighter, cure, letter=one.spelled)
 
 
 def unknown_options(script: BatchScript) -> Iterator[Finding]:
@@ -169,7 +172,8 @@ def unknown_options(script: BatchScript) -> Iterator[Finding]:
         refused = _refused_letter(one) if len(one.spelled) == 1 or one.spelled.startswith("-") else refusal(one.spelled)
         if refused is not None:
             text, better = refused
-            yield Finding("no-such-option", one.line, text + (f": did you mean --{better}?" if better else ""))
+            text += f": did you mean --{better}?" if better else ""
+            yield Finding("no-such-option", one.line, text, facts={"directive": one.name})
 
 
 def _refused_letter(one: Directive) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import ASKS_FOR_GPUS, BatchScript
 from batchfiles.slurm.servers import SERVES_MODEL
-from trainjob.contract.programs.launchers import STARTS_ON_NODES, TORCHRUN_OPTIONS, option_names
+from trainjob.contract.programs.launchers import ALL_OPTIONS, STARTS_ON_NODES, option_names
 
 
 def worlds(script: BatchScript) -> Iterator[Finding]:
@@ -41,7 +41,7 @@ def _world_a_node(script: BatchScript, launch: LaunchedProgram) -> Iterator[Find
         if nodes > 1 if nodes else meets_elsewhere:
             lighter = None if meets_elsewhere or certain is not None else Severity.WARNING
             yield found("nnodes-missing", launch, f"{nodes or 'several'} nodes, and torchrun has {why}", lighter)
-    elif (certain or 1) > 1 and _starts_on_nodes(launch):
+    elif (certain or 1) > 1 and starts_on_nodes(launch):
         cure = "Start it once: without srun, or by srun --nodes=1 --ntasks=1."
         if launch.launcher_name == "accelerate":
             cure = "--deepspeed_multinode_launcher=standard, for one launcher on each node."
@@ -71,7 +71,7 @@ def _world_a_task(script: BatchScript, launch: LaunchedProgram, per_node: int) -
         yield found("tasks-times-torchrun", launch, text, cure=cure)
 
 
-def _starts_on_nodes(launch: LaunchedProgram) -> bool:
+def starts_on_nodes(launch: LaunchedProgram) -> bool:
     """Return whether deepspeed starts on all nodes by ssh, and not as one of several."""
     stated, launcher = launch.options.keys(), launch.options.get("deepspeed_multinode_launcher")
     if launch.launcher_name == "accelerate":  # which takes pdsh where nothing else is stated
@@ -201,7 +201,8 @@ def _tasks_and_gpus(script: BatchScript, launch: LaunchedProgram) -> Iterator[Fi
     if per_node > available:
         yield found("more-processes-than-gpus", launch, text)
     elif per_node == 1 < min(stated or 1, available) and script.request.tasks == script.request.nodes:
-        yield found("gpus-unused", launch, f"--ntasks outdoes --ntasks-per-node={stated}: {text}")
+        text = f"--ntasks outdoes --ntasks-per-node={stated}: {text}"
+        yield found("gpus-unused", launch, text, facts={"directive": "ntasks"})
     elif 1 < per_node < available and not (script.request.gpus_per_task or _divides_gpus(script)):
         # One task may use several, and each of these the same number.
         yield found("gpus-unused", launch, text, None if available % per_node else Severity.WARNING)
@@ -240,7 +241,7 @@ def mpi_slots(script: BatchScript) -> Iterator[Finding]:
         wanted = number_of(mpi, "n", "np", "c")
         if wanted is not None and wanted > slots:
             text = f"{wanted} processes, and the job has {slots} task{'s' * (slots != 1)}"
-            yield found("mpirun-beyond-tasks", launch, text)
+            yield found("mpirun-beyond-tasks", launch, text, facts={"wanted": str(wanted)})
 
 
 _TYPED = re.compile(r"[A-Za-z][\w.-]*:[0-9]+")
@@ -267,7 +268,8 @@ def typed_counts(script: BatchScript) -> Iterator[Finding]:
 def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
     """Find options of the training that stand before its script."""
     for launch in script.living:
-        if launch.launcher_name != "torchrun" or launch.has_unknown_options or not launch.program:
+        known = ALL_OPTIONS.get(launch.launcher_name)
+        if known is None or launch.has_unknown_options or not launch.program:
             continue
         first = launch.program[0].text
         if re.fullmatch(r"python[\d.]*", first) and "no_python" not in launch.options:
@@ -275,8 +277,9 @@ def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
             yield found("option-before-script", launch, f"{first} stands where the script belongs", cure=cure)
             return
         for name in launch.options:
-            if len(name) > 1 and not any(known.startswith(name) for known in TORCHRUN_OPTIONS):
-                yield found("option-before-script", launch, f"--{name} stands before {first[:40]}")
+            if len(name) > 1 and not any(one.startswith(name) for one in known):
+                facts = {"option": name, "script": first}
+                yield found("option-before-script", launch, f"--{name} stands before {first[:40]}", facts=facts)
                 return
 
 
@@ -340,7 +343,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
     training, nodes = script.training, script.usual_nodes
     if (nodes or 1) < 2 or not script.living or (script.shell.not_here and not any(one.launcher for one in training)):
         return
-    if (alone := next(filter(_is_horovod_alone, script.living), None)) is not None:
+    if (alone := next(filter(is_horovod_alone, script.living), None)) is not None:
         yield found("no-srun", alone, f"--nodes={nodes}, and horovodrun without -H starts all on the first")
         return
     starts = any(STARTS_ON_NODES.fullmatch(one.name) and "substitution" not in one.within for one in script.commands)
@@ -352,7 +355,7 @@ def several_nodes(script: BatchScript) -> Iterator[Finding]:
     yield found("no-srun", last, text, Severity.WARNING if script.guesses_nodes else None)
 
 
-def _is_horovod_alone(launch: LaunchedProgram) -> bool:
+def is_horovod_alone(launch: LaunchedProgram) -> bool:
     """Return whether a horovodrun learns of no other host: it asks LSF, and not Slurm."""
     mpi = launch.layer("mpirun")
     return mpi is not None and mpi.program == "horovodrun" and not launch.srun and not _OTHER_SLOTS & mpi.options.keys()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.expansion import text_of
 from batchfiles.bash.values import number
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.rules.meeting import ADDRESS_NAMES, PORT_NAMES, StatedEndpoint, addresses, spans_nodes
@@ -85,7 +86,8 @@ def _told(script: BatchScript) -> Iterator[Finding]:
             meets = tasks > 1 and not launch.is_beside and _MEETS_RANKS.search(script.code)
             if meets if what == "ranks" else not script.hides_from_lightning(launch):
                 starts = f"{tasks} task{'s' * (tasks != 1)} on each of {nodes} node{'s' * (nodes != 1)}"
-                yield found("nodes-disagree", launch, f"it is told of {told} {what}, and srun starts {starts}")
+                why = f"it is told of {told} {what}, and srun starts {starts}"
+                yield found("nodes-disagree", launch, why, facts={"told_of": what})
                 return
 
 
@@ -118,7 +120,7 @@ def node_ranks(script: BatchScript) -> Iterator[Finding]:
             continue
         if stated is None and launch.environment("PET_NODE_RANK") is None:
             text = f"{launch.launcher_name} has no --{name}, and is 0 on all {nodes} nodes"
-            yield found("node-rank-same", launch, text)
+            yield found("node-rank-same", launch, text, facts={"lacks": f"--{name}"})
         elif stated is not None and stated.fixed and number(stated.text) is not None:
             yield found("node-rank-same", launch, f"--{name} is {stated.text} on all {nodes} nodes")
 
@@ -137,8 +139,11 @@ def differing_places(script: BatchScript) -> Iterator[Finding]:
             if one.within[: len(inside)] != inside or one.conditions or one.source != launch.source:
                 continue
             kind = _OWN if re.fullmatch(ADDRESS_NAMES, one.name) else _DRAWN
-            if re.fullmatch(f"{ADDRESS_NAMES}|{PORT_NAMES}", one.name) and kind.search(one.text):
-                yield found("addr-differs", one, f"{one.name} is worked out by each node for itself")
+            called = (text_of(body) for name, (body, *_) in script.shell.functions.items() if name in one.text)
+            text = "\n".join([one.text, *called])
+            if re.fullmatch(f"{ADDRESS_NAMES}|{PORT_NAMES}", one.name) and kind.search(text):
+                why = f"{one.name} is worked out by each node for itself"
+                yield found("addr-differs", one, why, facts={"name": one.name})
                 return
     for launch in inner:
         for word in launch.command.words if launch.launcher else ():
@@ -157,18 +162,22 @@ def hosts_by_name(script: BatchScript) -> Iterator[Finding]:
             value = option(launch.layer("mpirun"), name)
             named = value.text.split(",") if value is not None and value.fixed else []
             if any(is_host(one.partition(":")[0]) for one in named):
-                text = f"-{'-' * (len(name) > 1)}{name} names {named[0].partition(':')[0]}"
-                yield found("hosts-by-name", launch, text)
+                of_mpi = f"-{'-' * (len(name) > 1)}{name}"
+                text = f"{of_mpi} names {named[0].partition(':')[0]}"
+                yield found("hosts-by-name", launch, text, facts={"option": of_mpi})
                 return
     for place in addresses(script):
-        is_default = re.search(":[-=]", script.line(place.line)) is not None  # taken only where none is given
+        is_default = script.may_be_given(script.line(place.line))
         if place.value.comes_from("SLURM_SUBMIT_HOST"):
-            yield found("hosts-by-name", place, f"{place.name} is $SLURM_SUBMIT_HOST")
+            yield found(
+                "hosts-by-name", place, f"{place.name} is $SLURM_SUBMIT_HOST", facts={"host": "$SLURM_SUBMIT_HOST"}
+            )
             return
         if is_host(place.value.text) and not place.value.commands() and not is_default:
             users = [place.launch] if place.launch else [one for one in script.living if _reads(one, place)]
             if any(spans_nodes(script, one) for one in users):
-                yield found("hosts-by-name", place, f"{place.name} is {place.value.text}")
+                host = place.value.text
+                yield found("hosts-by-name", place, f"{place.name} is {host}", facts={"host": host})
                 return
 
 
@@ -191,21 +200,6 @@ def beyond_job(script: BatchScript) -> Iterator[Finding]:
             if wanted and gpus and wanted > gpus and (name != "gres" or entry[0].partition(":")[0] in GPU_NAMES):
                 text = f"srun --{name}={stated.text if stated else ''}, and the job has {gpus} a node"
                 yield found("step-beyond-job", launch.step, text)
-
-
-def waiting_steps(script: BatchScript) -> Iterator[Finding]:
-    """Find steps that wait for the CPUs of one that never ends."""
-    if any(one.name == "SLURM_OVERLAP" for one in script.assignments):
-        return
-    steps = [one for one in script.launches if one.srun is not None and not one.command.dead]
-    waiting = [one for one in steps if not one.command.background]
-    for holder in filter(lambda one: _holds_node(script, one), steps):
-        for launch in waiting:
-            between = _between(script, holder.step.command, launch.step.command) if _meet(holder, launch) else None
-            if between is not None and not any(one.name in _ENDS for one in between):
-                text = f"the step of line {holder.step.line} holds the CPUs of its node, and neither has --overlap"
-                yield found("step-waits", launch.step, text)
-                return
 
 
 def _between(script: BatchScript, first: ShellCommand, second: ShellCommand) -> list[ShellCommand] | None:
@@ -280,25 +274,3 @@ def steps_in_a_row(script: BatchScript) -> Iterator[Finding]:
             yield found("step-waits", launch.step, text, lighter, cure)
             return
         before = command
-
-
-def _holds_node(script: BatchScript, launch: LaunchedProgram) -> bool:
-    """Return whether a step never ends, and has the CPUs of its node to itself."""
-    own, request, command = launch.srun.options if launch.srun else {}, script.request, launch.outermost.command
-    has_each = request.tasks_per_node == 1 and number_of(launch.srun, "cpus-per-task") == request.cpus_per_task
-    has_all = "cpus-per-task" not in own or (has_each and request.cpus_per_task is not None)
-    return has_all and command.background and not {"overlap", "exact"} & own.keys() and never_ends(command)
-
-
-def _meet(holder: LaunchedProgram, launch: LaunchedProgram) -> bool:
-    """Return whether two steps surely share a node: the second one runs on all, or both are sent to the same."""
-    own = launch.srun.options if launch.srun else {}
-    first, second = option(holder.srun, "nodelist"), option(launch.srun, "nodelist")
-    if "overlap" in own or second is None:
-        return not {"overlap", "nodes", "ntasks", "relative"} & own.keys()
-    return first == second and _source_of(holder.step.command) == _source_of(launch.step.command)
-
-
-def _source_of(command: ShellCommand) -> str:
-    sources = [word.source for word in command.words]
-    return next((after for one, after in pairwise(sources) if one in ("-w", "--nodelist")), "")

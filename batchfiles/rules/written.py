@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
-from batchfiles.bash.commands import ShellCommand
+from batchfiles.bash.commands import Condition, ShellCommand
 from batchfiles.bash.expansion import text_of, text_of_expansion
 from batchfiles.bash.values import HOLE
 from batchfiles.rules.codes import Finding, Severity, found
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs.helpers import OFTEN_MISSPELT, PRINTERS, is_typing_error
-from trainjob.contract.programs.slurm_options import OPTIONS, SHORT
+from trainjob.contract.programs.slurm_options import OPTIONS, SHORT, read_options
 
 _JOB = (
     "ACCOUNT CPUS_PER_NODE DEPENDENCY END_TIME GID GPUS GROUP ID LICENSES NAME NODELIST "
@@ -52,7 +52,7 @@ _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 def spool_folder(script: BatchScript) -> Iterator[Finding]:
     """Find paths that are relative to the file, which runs from slurmd's folder."""
-    if not script.is_batch_file:
+    if not (script.is_batch_file or re.search(r"\bsbatch\b", "\n".join(script.lines))):
         return
     for command in script.named("dirname"):
         source = command.words[-1].source
@@ -69,7 +69,9 @@ def spool_folder(script: BatchScript) -> Iterator[Finding]:
 def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
     line = script.line(command.line)
-    if "SLURM_SUBMIT_DIR" in line or any(re.search("SLURM_|BASH_SOURCE", one.text) for one in command.conditions):
+    if "SLURM_SUBMIT_DIR" in line or any(
+        _looks_at_slurm(one) or "BASH_SOURCE" in one.text for one in command.conditions
+    ):
         return True
     name = re.match(r"\s*(?:export\s+|readonly\s+)?(\w+)=", line)
     if name is None:
@@ -82,7 +84,15 @@ def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
     commands = ((" ".join(word.source for word in one.words), one.conditions) for one in script.commands)
     given = ((one.text, one.conditions) for one in others)
     using = [asked for text, asked in (*commands, *given) if re.search(rf"\$\{{?{name[1]}\b", text)]
-    return bool(using) and all(any("SLURM_" in one.text for one in asked) for asked in using)
+    return bool(using) and all(any(map(_looks_at_slurm, asked)) for asked in using)
+
+
+_IN_A_JOB = re.compile(r"-n\s+\"?\$\{?SLURM_")
+
+
+def _looks_at_slurm(one: Condition) -> bool:
+    """Return whether a branch asks for Slurm's variables, and is not the one of any job."""
+    return "SLURM_" in one.text and not (one.branch == 0 and _IN_A_JOB.search(one.text))
 
 
 _OF_SLURM = re.compile(r"\$\{?(?:SLURM_\w+|MASTER_(?:ADDR|PORT))\b\}?")
@@ -95,7 +105,7 @@ def in_quotes(script: BatchScript) -> Iterator[Finding]:
         given = [*(word.text for word in words), *(value.text for value in launch.options.values() if value)]
         names = [name for text in given if "\n" not in text for name in _OF_SLURM.findall(text)]
         if names:
-            yield found("variable-in-quotes", launch, f"the program gets the word {names[0]}")
+            yield found("variable-in-quotes", launch, f"the program gets the word {names[0]}", facts={"word": names[0]})
             return
 
 
@@ -143,7 +153,8 @@ def beyond_nine(script: BatchScript) -> Iterator[Finding]:
     if first is not None:
         at, digits = first
         line = (script.root.text or b"").count(b"\n", 0, at) + 1
-        yield Finding("unset-variable", line, f"${digits} is ${{{digits[0]}}}{digits[1:]}")
+        text = f"${digits} is ${{{digits[0]}}}{digits[1:]}"
+        yield Finding("unset-variable", line, text, facts={"digits": digits})
 
 
 def beyond_nine_at(script: BatchScript) -> Iterator[tuple[int, str]]:
@@ -181,11 +192,10 @@ def never_set(script: BatchScript) -> Iterator[Finding]:
     """Find variables in lower case that nothing in the file sets: those come from no environment."""
     if script.shell.not_here or script.shell.variables.open_ended or not script.is_batch_file:
         return
-    text = "\n".join(line for line in script.lines if not re.match(r"\s*#", line))
-    given = {name for setting in _SETS.findall(text) for name in re.findall(r"\w+", " ".join(setting))}
+    given = {name for setting in _SETS.findall(script.code) for name in re.findall(r"\w+", " ".join(setting))}
     for name, line, _ in _expansions(script):
         if re.fullmatch("[a-z][a-z0-9_]*", name) and not _FROM_OUTSIDE.fullmatch(name) and name not in given:
-            yield Finding("unset-variable", line, f"${name} is never set")
+            yield Finding("unset-variable", line, f"${name} is never set", facts={"never_set": name})
 
 
 _SETS = re.compile(
@@ -225,7 +235,8 @@ def not_given(script: BatchScript) -> Iterator[Finding]:
         if options:
             in_launch = name.startswith("SLURM_GPUS") or any(one.line == line for one in script.training)
             text = f"Slurm sets ${name} for --{options[0]} alone, which the file does not have"
-            yield Finding("unset-variable", line, text, None if in_launch else Severity.WARNING)
+            lighter = None if in_launch else Severity.WARNING
+            yield Finding("unset-variable", line, text, lighter, facts={"of_option": name})
         elif _OF_RANKS.fullmatch(name):
             yield Finding("unset-variable", line, f"${name} is set for ranks of mpirun, and not in the batch shell")
 
@@ -254,8 +265,8 @@ def arrays(script: BatchScript) -> Iterator[Finding]:
 _LISTS = re.compile(r"scontrol show hostname|\b(?:ls|find|seq|cat|awk|sort|nodeset|sinfo)\b")
 
 
-_ELEMENT = re.compile(r"\$\{(\w+)\[\$?\{?(\w+)\}?\]\}")
-_OWN_NUMBER = re.compile(r"\w+=\"?\$\{?SLURM_ARRAY_TASK_ID\}?\"?")
+_ELEMENT = re.compile(r"\$\{(\w+)\[([^][@*]+)\]\}")
+_OWN_NUMBER = re.compile(r"SLURM_ARRAY_TASK_ID([-+][0-9]{1,6})?")
 _BRANCHES = ("if_statement", "case_statement", "list", "while_statement", "for_statement")
 
 
@@ -267,28 +278,34 @@ def beyond_lists(script: BatchScript) -> Iterator[Finding]:
     counts = Counter(one.name for one in script.assignments)
     for node in nodes_of(script.root, "expansion", outside=_BRANCHES) if last > 0 else ():
         element = _ELEMENT.fullmatch(text_of_expansion(node))
-        name, index = element.groups() if element else ("", "")
-        number = given[index].text if index in given else f"{index}=${index}"
-        if counts[name] != 1 or given[name].within or given[name].source or not _OWN_NUMBER.fullmatch(number):
+        name, index = (element[1], _plain(element[2])) if element else ("", "")
+        own = _OWN_NUMBER.fullmatch(_plain(given[index].text.partition("=")[2]) if index in given else index)
+        if counts[name] != 1 or given[name].within or given[name].source or own is None:
             continue
         words = given[name].array or []
         is_literal = all(word.value.fixed and not re.search(r"[*?{[]", word.text) for word in words)
         is_looked_at = re.search(rf"#{name}\[|\b(?:mapfile|readarray|read)\b.*\b{name}\b", script.code)
-        if is_literal and 0 < len(words) <= last and not is_looked_at:
-            text = f"${{{name}[{last}]}} is empty: {len(words)} elements, and --array goes to {last}"
+        beyond = last + int(own[1] or 0)
+        if is_literal and 0 < len(words) <= beyond and not is_looked_at:
+            text = f"${{{name}[{beyond}]}} is empty: {len(words)} elements, and --array goes to {last}"
             yield Finding("unset-variable", node.start_point.row + 1, text)
             return
 
 
+def _plain(index: str) -> str:
+    """Return the index of a list without quotes, blanks, and what only marks a variable or arithmetic."""
+    return re.sub(r"[\s\"${}()]", "", index)
+
+
 def commands(script: BatchScript) -> Iterator[Finding]:
     """Find words that bash takes for commands, and are none."""
-    for command in script.commands:
-        why = _no_command(script, command)
-        if why is not None:
-            yield found("command-not-found", command, why)
+    yield from filter(None, (_no_command(script, command) for command in script.commands))
 
 
-def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
+def _no_command(script: BatchScript, command: ShellCommand) -> Finding | None:
+    def is_none(why: str, facts: Mapping[str, str]) -> Finding:
+        return found("command-not-found", command, why, facts=facts)
+
     if not command.words or command.words[0].source.startswith(("$", '"', "'", "`")) or command.dead:
         return None
     name, line = command.words[0].text, script.line(command.line)
@@ -299,29 +316,67 @@ def _no_command(script: BatchScript, command: ShellCommand) -> str | None:
         above = script.line(command.line - 1)
         if _BROKEN.search(above):
             return None  # broken-continuation says so
+        why = "the line above does not end in a backslash, or a space or a comment follows it"
         if {name.lstrip("-")} & {*OPTIONS, *SHORT["sbatch"]} and re.match(r"\s*(?:#|$)", above):
-            return f"{name} begins a line: an option without #SBATCH?"
-        return f"{name} begins a line: the line above does not end in a backslash, or a space or a comment follows it"
+            why = "an option without #SBATCH?"
+        return is_none(f"{name} begins a line: {why}", {"option": name})
     is_variable = name not in OFTEN_MISSPELT and name.isidentifier()
     if following == "=" or (re.match(r"=[^=]", following) and is_variable and not command.words[1].quoted):
-        return f"{name} {following} …: no spaces around = in bash"
+        return is_none(f"{name} {following} …: no spaces around = in bash", {"variable": name})
     is_end = name in ("null", "None", "EOF") and not following
     if is_end and not re.search(rf"<<-?\s*['\"]?{name}\b", "\n".join(script.lines)):
-        return f"{name} is no program"
+        return is_none(f"{name} is no program", {"left": name})
     if name == "SBATCH":
-        return "SBATCH begins a line: a directive without its #"
+        return found("command-not-found", command, "SBATCH begins a line: a directive without its #")
     if "```" in line:
-        return "``` is Markdown"
+        return found("command-not-found", command, "``` is Markdown")
     is_prose = re.fullmatch(r"[A-Z][a-z]+[:,]?", name) and len(command.words) > 2
     if (name[0].isalpha() and not name[0].isascii()) or (is_prose and name not in _IN_CAPITALS):
-        return f"{name} {following} …: a comment without its #?"
+        return found("command-not-found", command, f"{name} {following} …: a comment without its #?")
     near = next((known for known in OFTEN_MISSPELT if is_typing_error(name, known)), None)
     if near is not None and name not in OFTEN_MISSPELT and not re.fullmatch(r"python[\d.]+|\w+\.\w+|[pa]run", name):
-        return f"{name}: {near}?"
+        return is_none(f"{name}: {near}?", {"name": name, "meant": near})
     return None
 
 
 _IN_CAPITALS = ("Rscript", "Xvfb", "Xorg", "Xvnc")
+
+
+_BEFORE = r"(?:^|[;&|(!]|\b(?:if|elif|while|until|then|do|else)\b)\s*"
+_NO_BLANK = re.compile(_BEFORE + r"(\[\[?(?=[\"$]|-[a-z]\b)[^\s\]]+)(?=\s.*\])")
+_SPACED = re.compile(r"^\s*(?:export|declare|local|readonly)\s+(\w+)(?:\s+=\s*|=\s+)(?=[\w\"'$./-])(?!.*\w+=\S)")
+
+
+def tests(script: BatchScript) -> Iterator[Finding]:
+    """Find words that lack a blank or have one too many."""
+    kinds = ("test_command", "command", "declaration_command", "ERROR")
+    # What stands in a text is its output.
+    commands = {node.start_point.row + 1 for node in nodes_of(script.root, *kinds, outside=("string", "heredoc_body"))}
+    for at in sorted(commands):
+        line = script.line(at)
+        if (match := _NO_BLANK.search(line)) is not None and not _is_quoted(line, match):
+            yield Finding("command-not-found", at, f"{match[1]}: no blank behind [", facts={"test": match[1]})
+        elif (match := _SPACED.match(line)) is not None:
+            text = f"{match[1]} = …: no spaces around = in bash"
+            yield Finding("command-not-found", at, text, facts={"variable": match[1]})
+
+
+def _is_quoted(line: str, match: re.Match[str]) -> bool:
+    before = line[: match.start(1)]
+    return bool(before.count('"') % 2 or before.count("'") % 2)
+
+
+_PROGRAM = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|bash|sh|srun|mpirun|apptainer|singularity")
+
+
+def submitted_programs(script: BatchScript) -> Iterator[Finding]:
+    """Find programs that are given to sbatch in the place of a batch file."""
+    for command in script.named("sbatch"):
+        words = [word.text for word in command.words[1:]]
+        given = words[max((following for _, _, following in read_options(words)), default=0) :]
+        if given and _PROGRAM.fullmatch(given[0]) and not command.dead:
+            yield found("sbatch-of-a-program", command, f"sbatch {' '.join(given[:2])[:40]}")
+            return
 
 
 # Each missing name is compared with each unused one, of which it may be a misspelling.
@@ -338,10 +393,10 @@ def variables(script: BatchScript) -> Iterator[Finding]:
         only_prints = command.name in ("echo", "printf", "[", "test", "trap", "cat", "", "unset")
         if command.dead or only_prints or "substitution" in command.within or command.variables.open_ended:
             continue
-        for name, why in _missing(command, assigned, unused):
+        for name, why, facts in _missing(command, assigned, unused):
             if name not in reported:
                 reported.add(name)
-                yield found("unset-variable", command, f"${name} is {why}")
+                yield found("unset-variable", command, f"${name} is {why}", facts=facts)
     yield from _slurm_names(script, assigned, reported)
 
 
@@ -354,7 +409,7 @@ def _used(text: str) -> set[str]:
     }
 
 
-def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str]]:
+def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Iterator[tuple[str, str, dict[str, str]]]:
     sources = "\n".join(word.source for word in command.words)
     named = set(re.findall(r"\$\{?(\w+)", sources))
     plain = set(re.findall(r"\$\{?(\w+)\b\}?(?!:?[-+=?])", sources))
@@ -362,11 +417,11 @@ def _missing(command: ShellCommand, assigned: set[str], unused: set[str]) -> Ite
         why, _, name = origin.rpartition(" ")
         # Only where the text of this very command names it: bash -c '… $NAME …'.
         if why == "kept back" and "called" in command.within and name in named:
-            yield name, "set in the batch shell, and not exported"
+            yield name, "set in the batch shell, and not exported", {"kept_back": name}
         elif why == "unset" and name not in assigned and name in plain and len(unused) <= _MOST_COMPARED:
             near = next((other for other in sorted(unused) if _means(name, other)), None)
             if near is not None:
-                yield name, f"never set, and {near} is set and never used"
+                yield name, f"never set, and {near} is set and never used", {"name": name, "meant": near}
 
 
 def _means(name: str, other: str) -> bool:
@@ -387,31 +442,15 @@ def _slurm_names(script: BatchScript, assigned: set[str], reported: set[str]) ->
                 reported.add(name)
                 longer = [known for known in sorted(_SLURM_VARIABLES) if name in _without_a_word(known)]
                 of_array = [known for known in longer if is_array and "_ARRAY_" in known]
-                guess = " or ".join(f"${known}" for known in of_array or [*near, *longer])
-                yield Finding("unset-variable", number, f"Slurm sets no ${name}: {guess}?")
+                meant = of_array or [*near, *longer]
+                text = f"Slurm sets no ${name}: {' or '.join(f'${known}' for known in meant)}?"
+                facts = {"name": name, "meant": meant[0]} if len(meant) == 1 else {}
+                yield Finding("unset-variable", number, text, facts=facts)
 
 
 def _without_a_word(name: str) -> set[str]:
     words = name.split("_")
     return {"_".join([*words[:at], *words[at + 1 :]]) for at in range(1, len(words))}
-
-
-def empty_programs(script: BatchScript) -> Iterator[Finding]:
-    """Find launch lines whose program is a variable that is never set, while another one is set and never used."""
-    text = "\n".join(line for line in script.lines if not line.lstrip().startswith("#"))
-    used = re.findall(r"\$\{?[#!]?(\w+)", text)
-    of_programs = (one.name for one in script.assignments if re.search(r"(?i)script|program|file|args", one.name))
-    unused = next((name for name in of_programs if name not in used), None)
-    for launch in script.living if unused else ():
-        if launch.launcher is None or not launch.has_unknown_options:
-            continue
-        missing = next((name for name in used if f"unset {name}" in launch.program[0].value.origins), None)
-        if missing is not None:
-            why, lighter = f"${missing} is never set, and {unused} is set and never used", None
-            if launch.command.variables.open_ended and script.shell.not_here:
-                why += f", unless {next(iter(script.shell.not_here))}, which is not here, sets it"
-                lighter = Severity.WARNING
-            yield found("unset-variable", launch, why, lighter)
 
 
 _NEVER_FAIL = ("echo", "printf", "export", "set", "ulimit", "trap", "mkdir", "srun", "bash", "", ":", "unset")

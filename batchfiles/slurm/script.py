@@ -94,7 +94,7 @@ class BatchScript:
         """The training; without one the scripts that a shell is given, which may train."""
         return self.training or [one for one in self.launches if one.is_script and not one.command.dead]
 
-    @property
+    @cached_property
     def living(self) -> list[LaunchedProgram]:
         """The training, without what no path through the file reaches."""
         return [launch for launch in self.training if not launch.command.dead]
@@ -146,13 +146,25 @@ class BatchScript:
                         name, value, launch.line, exported=True, source=launch.command.source, dead=launch.command.dead
                     )
 
+    def may_be_given(self, text: str) -> bool:
+        """Return whether a text has a value that the environment may replace: ${NAME:-2}, or what has one."""
+        names = re.findall(r"\$\{?(\w+)", text)
+        return any(
+            re.search(":[-=]", each) for each in (text, *(one.text for one in self.assignments if one.name in names))
+        )
+
     def source_of(self, launch: LaunchedProgram) -> str:
         """Return the Python source of a launch, where it is beside the file; else an empty text."""
         name = next((word.text for word in launch.program if word.text.endswith(".py")), "")
-        try:
-            return read_first(self.path.parent / (name or "."), LARGEST_BYTES).decode(errors="replace")
-        except (OSError, ValueError):
-            return ""
+        if name and name not in self._sources:
+            with suppress(OSError, ValueError):
+                self._sources[name] = read_first(self.path.parent / name, LARGEST_BYTES).decode(errors="replace")
+        return self._sources.setdefault(name, "")
+
+    @cached_property
+    def _sources(self) -> dict[str, str]:
+        """The Python sources that were looked for, by their names in the file."""
+        return {}
 
     def is_of_lightning(self, launch: LaunchedProgram) -> bool:
         """Return whether a program is one of Lightning's, by its words or its source."""

@@ -86,7 +86,7 @@ def is_look(one: ShellCommand) -> bool:
 
 def looks_for_server(script: BatchScript, first: int, behind: int) -> str:
     """Return how the statement at these bytes waits for what was started: at an "address", by a "sleep", or not: ""."""
-    asks, sleeps = False, False
+    asks = sleeps = follows = waits = False
     for one in commands_in(script, first, behind):
         is_ray = re.match(r"(?:srun\s.*)?ray (?:status|health-check|list nodes)\b", one.text) is not None
         if is_ray or is_look(one):
@@ -94,6 +94,7 @@ def looks_for_server(script: BatchScript, first: int, behind: int) -> str:
         elif one.name and _BESIDE.fullmatch(one.name) is None and not one.is_call:
             return ""
         sleeps = sleeps or one.name == "sleep"
-        asks = asks or (one.name == "kill" and "condition" in one.within)
-    asks = asks or b"/dev/tcp/" in (script.root.text or b"")[first:behind]
+        waits = waits or one.name == "wait"  # for the end of what it follows
+        follows = follows or (one.name == "kill" and "condition" in one.within)
+    asks = asks or (follows and not waits) or b"/dev/tcp/" in (script.root.text or b"")[first:behind]
     return "address" if asks else "sleep" if sleeps else ""

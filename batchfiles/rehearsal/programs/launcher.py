@@ -104,7 +104,10 @@ def _accelerate(options: Dict[str, str]) -> LocalStart:
     file = options.get("config_file")
     if file and os.path.exists(file):
         with open(file) as stream:
-            options = {**dict(re.findall(r"^(\w+): *(\S+)", stream.read(), re.MULTILINE)), **options}
+            stated = re.findall(r"^(\w+): *['\"]?([^\s'\"]+)", stream.read(), re.MULTILINE)
+        options = {**{name: value for name, value in stated if value != "null"}, **options}
+    if options.get("distributed_type") == "NO":
+        options["num_processes"] = "1"
     nodes = _number(options, "num_machines") or 1
     ranks = (_number(options, "num_processes") or _gpus() * nodes) // nodes
     meets = options.get("rdzv_backend") == "c10d"
@@ -116,7 +119,8 @@ def _accelerate(options: Dict[str, str]) -> LocalStart:
 
 
 def _deepspeed(options: Dict[str, str]) -> LocalStart:
-    nodes, slots, first = _number(options, "num_nodes") or 1, 0, "127.0.0.1"
+    # Without a list of hosts it knows this node alone, whatever number it is told.
+    nodes, slots, first = (_number(options, "num_nodes") or 1) if "no_ssh" in options else 1, 0, "127.0.0.1"
     file = options.get("hostfile") or options.get("H")
     if file and os.path.exists(file):
         with open(file) as stream:

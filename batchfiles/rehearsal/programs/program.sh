@@ -1,6 +1,7 @@
-#!/bin/sh
+#!/bin/bash -p
 # One program under many names, first on the PATH of a rehearsed batch file. Each call is recorded, word for word, in the
 # folder that TRAINJOB_SEEN names. What no laptop has is stood in for; anything else runs as it would without us.
+# -p passes on the functions that a batch file exports, reads none of them, and no BASH_ENV.
 name=${0##*/}
 here=${0%/*}
 
@@ -131,11 +132,12 @@ case $name in
     behind_options '-n|-p|--name|--prefix|--cwd|--with|--extra|--group|--python|--project|--directory|--package|-e|-m' "$@"
     ;;
   pip | pip3) [ "${1-}" = install ] && exit 0; become "$name" "$@" ;;
-  apptainer | singularity)
+  apptainer | singularity | docker | podman)
     while [ $# -gt 0 ] && [ "$1" != exec ] && [ "$1" != run ]; do shift; done
     [ $# -gt 0 ] || exit 0
     shift
     values='-B|--bind|--env|--env-file|--pwd|--cwd|-W|--workdir|--mount|-H|--home|-o|--overlay|-S|--scratch|--network|--security|--hostname|--app|--apply-cgroups'
+    case $name in docker | podman) values="$values|-[vewupmhla]|--(volume|user|gpus|device|shm-size|name|ipc|ulimit|entrypoint|memory|cpus|publish|net|label|runtime|platform)" ;; esac
     while [ $# -gt 0 ]; do
       case $1 in
         -*) if printf '%s\n' "$1" | grep -Eqx -e "$values"; then shift; fi; [ $# -gt 0 ] && shift ;;
@@ -143,7 +145,7 @@ case $name in
       esac
     done
     [ $# -gt 1 ] || exit 0
-    shift # the image
+    case ${1##*/} in bash | sh | python* | torchrun | accelerate) ;; *) shift ;; esac # the image, if its variable is set here
     exec "$@"
     ;;
   nsys | ncu) # stand-in GPUs have nothing to profile

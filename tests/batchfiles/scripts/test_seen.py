@@ -141,7 +141,9 @@ def test_the_sitecustomize_behind_it_has_its_turn(seen: Path, tmp_path: Path) ->
 
 
 def bash(seen: Path, script: str) -> str:
-    programs(seen, "module", "conda", "apptainer", "shifter", "pip", "python3", "uv", "virtualenv", "nsys", "ncu")
+    programs(
+        seen, "module", "conda", "apptainer", "docker", "shifter", "pip", "python3", "uv", "virtualenv", "nsys", "ncu"
+    )
     ended = ran(["bash", "-euc", script], folder=seen.parent, environ=environ(seen), code=0)
     return ended.stdout
 
@@ -180,6 +182,7 @@ def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> No
     [
         "apptainer -q exec --nv -B /a:/b --env A=1 image.sif",
         "apptainer run image.sif",
+        "docker run --gpus all -v /a:/b -it --rm image:1",
         "shifter --image=docker:x --module=gpu",
         "conda run -n torch --no-capture-output",
         "uv run --with x",
@@ -189,6 +192,14 @@ def test_what_is_here_is_sourced_and_the_recording_survives_it(seen: Path) -> No
 )
 def test_what_runs_inside_a_container_or_an_environment_runs_here(seen: Path, start: str) -> None:
     assert bash(seen, f"{start} printf '<%s>' 'a b' '' -B") == "<a b><><-B>"
+
+
+def test_an_environment_that_is_not_here_is_left_as_it_was_entered(seen: Path) -> None:
+    assert bash(seen, "source /nowhere/bin/activate mine; deactivate; echo x") == "x\n"
+
+
+def test_an_image_that_only_a_module_names_is_left_out(seen: Path) -> None:
+    assert bash(seen, "apptainer exec --nv ${SIF-} bash -c 'echo x'") == "x\n"
 
 
 def test_a_folder_that_is_not_here_is_copied_as_an_empty_one(seen: Path) -> None:
@@ -212,6 +223,15 @@ def test_what_a_missing_wrapper_of_a_site_starts_runs_without_it(seen: Path) -> 
     ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="other site_wrapper"), code=7)
     assert [one.words for one in calls_in(seen)] == [tuple(words)]
     ran(words, environ=environ(seen, TRAINJOB_SEEN_MISSING="other"), code=127)
+
+
+def test_functions_that_a_file_exports_reach_what_it_starts(seen: Path) -> None:
+    programs(seen, "srun")
+    (seen.parent / "real").mkdir()
+    (seen.parent / "real/srun").symlink_to("/usr/bin/env")
+    text = "copy() { echo theirs; }; export -f copy; srun bash -c copy"
+    path = f"{seen.parent}/programs:{seen.parent}/real:{os.environ['PATH']}"
+    assert ran(["bash", "-c", text], environ=environ(seen, PATH=path)).stdout == "theirs\n"
 
 
 def test_a_python_of_another_version_is_the_one_that_is_here(seen: Path) -> None:

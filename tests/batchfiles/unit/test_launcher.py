@@ -67,6 +67,14 @@ def static(nodes: int, ranks: int, rank: int, host: str, port: int) -> str:
             static(2, 3, 1, "n1", 7) + " t.py",
         ),
         (
+            "accelerate launch --config_file one.yaml t.py",
+            static(1, 1, 0, "127.0.0.1", 29500) + " t.py",
+        ),
+        (
+            "deepspeed --num_nodes 2 --num_gpus 4 --master_port 7 t.py",
+            static(1, 4, 0, "127.0.0.1", 7) + " t.py",
+        ),
+        (
             "composer --world_size 8 --node_rank 1 --master_addr n1 --master_port 7 -n 4 t.py c.yaml",
             static(2, 4, 1, "n1", 7) + " t.py c.yaml",
         ),
@@ -79,6 +87,7 @@ def static(nodes: int, ranks: int, rank: int, host: str, port: int) -> str:
 def test_torchrun_starts_what_the_launcher_would(start, words: str, became: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "hosts").write_text("n1 slots=3\nn2 slots=3\n")
     (tmp_path / "t.py").touch()
+    (tmp_path / "one.yaml").write_text("distributed_type: 'NO'\nnum_processes: 2\nmain_process_port: null\n")
     assert start(*words.split()) == became
 
 

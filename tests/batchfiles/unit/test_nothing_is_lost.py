@@ -369,9 +369,39 @@ def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
     assert "export CACHE=~/cache" in prologue(adoption)
 
 
+def test_the_training_of_a_pipeline_is_not_what_reads_its_output(tmp_path: Path) -> None:
+    for text in (
+        "python train.py < in | tee x | python parse.py\n",
+        "srun bash -c 'python train.py < in | python parse.py'\n",
+    ):
+        adoption = adopted(ONE_GPU + text, tmp_path)
+        assert command(adoption) == ["python", "train.py"]
+        assert {"| python parse.py", "< in"} <= lost(adoption).keys()
+    assert "cat x |" in lost(adopted(ONE_GPU + "cat x | srun python train.py\n", tmp_path))
+
+
+def test_a_shell_of_ranks_that_is_not_bash_is_named(tmp_path: Path) -> None:
+    assert "zsh" in lost(adopted(ONE_GPU + "srun zsh -c 'source ~/.zshrc; python train.py'\n", tmp_path))
+
+
+def test_a_place_that_the_prologue_reads_is_set_there(tmp_path: Path) -> None:
+    text = "export WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=1\nmkdir -p runs/$WORLD_SIZE\nsrun python train.py\n"
+    assert "export WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=1" in prologue(adopted(ONE_GPU + text, tmp_path))
+
+
+def test_what_env_sets_is_no_word_of_the_command(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "time env -u X RANK=5 B=2 nice -n 5 python train.py\n", tmp_path)
+    assert command(adoption) == ["env", "-u", "X", "nice", "-n", "5", "python", "train.py"]
+    assert "env: {B: 2}" in adoption.job
+    assert command(adopted(ONE_GPU + "env -i B=2 python train.py\n", tmp_path))[:3] == ["env", "-i", "B=2"]
+
+
 def test_a_home_behind_the_name_of_a_variable_is_put_in_where_the_job_runs(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "env A=~/a python train.py --b=~/b c=~\n", tmp_path)
-    assert command(adoption)[2].split()[-6:] == ["env", 'A="$HOME"/a', "python", "train.py", "'--b=~/b'", 'c="$HOME"']
+    assert command(adoption)[2].splitlines()[-2:] == [
+        'export A="$HOME"/a',
+        "exec python train.py '--b=~/b' c=\"$HOME\"",
+    ]
     assert "~" not in str(job_from_text(adoption.job, "job.yaml").env)
     start = "srun {} --env A=~/a {} python train.py\n"
     adoption = adopted(ONE_GPU + start.format("shifter --image=a", ""), tmp_path)
@@ -431,7 +461,7 @@ def test_ignored_signals_reach_what_the_shell_starts_itself(srun: str, where: Wh
         ("set -e\nmodule load a\n", ["module load a"]),
         (
             "./a || exit 1\n./b || true\nexport A=$(./c)\nmodule list\n",
-            ["./a || exit 1", "./b || true", "export A=$(./c)"],
+            ["set +eo pipefail", "./a || exit 1", "./b || true", "export A=$(./c)", "set -eo pipefail"],
         ),
         (
             "./a\nset -eu\n./b\n",
@@ -697,9 +727,10 @@ def test_a_resource_beside_the_gpus_is_no_type_of_them(tmp_path: Path) -> None:
     assert "type" not in cluster
 
 
-def test_words_that_read_takes_from_a_known_text_are_known(tmp_path: Path) -> None:
+def test_words_that_read_takes_are_taken_in_the_shell_of_the_command(tmp_path: Path) -> None:
     text = 'EXTRA=${EXTRA:---lr 1}\nread -r -a WORDS <<< "$EXTRA"\nsrun python train.py "${WORDS[@]}"\n'
-    assert command(adopted(ONE_GPU + text, tmp_path)) == ["python", "train.py", "--lr", "1"]
+    lines = command(adopted(ONE_GPU + text, tmp_path))[2].splitlines()
+    assert lines[-2:] == ['read -r -a WORDS <<< "$EXTRA"', 'exec python train.py "${WORDS[@]}"']
 
 
 def test_an_exported_variable_of_an_option_that_the_job_decides_stays_exported(tmp_path: Path) -> None:
@@ -778,7 +809,8 @@ def test_an_image_that_is_given_only_options_is_refused_and_none_stands_in_for_a
     with pytest.raises(AdoptionError, match="nothing that trains"):
         adopted(f"{ONE_GPU}srun --\n", tmp_path)
     adoption = adopted(f"{ONE_GPU}srun -n1 -- docker run --rm -- img env RANK=1 A=1 python train.py RANK=2\n", tmp_path)
-    assert command(adoption) == ["env", "A=1", "python", "train.py", "RANK=2"]
+    assert command(adoption) == ["python", "train.py", "RANK=2"]
+    assert "env: {A: 1}" in adoption.job
     assert container(adoption)["options"] == []
 
 

@@ -144,6 +144,13 @@ def test_a_project_below_the_home_is_there(tmp_path: Path) -> None:
     assert made.maps == {str(Path.home() / "no-such-project"): made.folder}
 
 
+def test_a_program_in_a_folder_without_its_interpreter_is_no_script_of_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "place").mkdir()
+    made = make_placeholders(script("x\n"), ["mine/train.py", "--x"], tmp_path, tmp_path / "place", "python")
+    assert made is not None
+    assert (made.folder / "mine/train.py").read_text().startswith("import time")
+
+
 def test_what_climbs_out_of_the_project_is_made_nowhere(tmp_path: Path) -> None:
     place = tmp_path / "a" / "place"
     place.mkdir(parents=True)

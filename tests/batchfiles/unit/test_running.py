@@ -14,6 +14,7 @@ from batchfiles.rehearsal import following, requested_cluster, running
 from batchfiles.rehearsal.recording import EndedJob
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
+from tests.support.cases import each
 from trainjob.contract import clock
 
 
@@ -26,6 +27,16 @@ def test_a_range_of_nodes_has_the_time_that_torchrun_waits_for_them(
     began = clock.monotonic()
     monkeypatch.setattr(clock, "monotonic", lambda: began + 35.0)
     assert watch.is_stalled() == is_stalled
+
+
+@pytest.mark.parametrize(("text", "waited"), [("sleep 5\nsleep 30\n", 30.0), ("sleep 1d\nsleep 86400 &\n", 0.0)])
+def test_a_file_that_sleeps_has_its_time(text: str, waited: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = script_of(Path("train.sbatch"), f"#!/bin/bash\n{text}".encode(), SiteFacts())
+    assert running.longest_sleep(script) == waited
+    watch = following.JobWatch(SimpleNamespace(processes=[SimpleNamespace(torch="2", command="x")]), waited)  # type: ignore[arg-type]
+    began = clock.monotonic()
+    monkeypatch.setattr(clock, "monotonic", lambda: began + 26.0)
+    assert watch.is_stalled() == (waited == 0.0)
 
 
 @pytest.mark.parametrize(
@@ -60,20 +71,18 @@ def test_a_log_that_only_the_cluster_has_a_folder_for_goes_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("array", "first"),
+    ("array", "ends"),
     [
-        ("0-9", "0,1"),
-        ("5-9:2%4", "5,7"),
-        ("7,1-3", "7,1"),
-        ("0-100000", "0,1"),
+        ("0-9", "0,9"),
+        ("5-9:2%4", "5,9"),
+        ("7,1-3", "7,3"),
+        ("0-100000", "0,100000"),
         ("1,2", None),
         ("3", None),
         ("$N", None),
     ],
 )
-def test_the_first_elements_of_an_array_are_rehearsed_however_many_it_has(
-    array: str, first: str | None, tmp_path: Path
-) -> None:
+def test_the_first_and_last_elements_of_an_array_are_rehearsed(array: str, ends: str | None, tmp_path: Path) -> None:
     script = script_of(Path("train.sbatch"), f"#!/bin/bash\n#SBATCH -a {array}\npython a.py\n".encode(), SiteFacts())
     sent: list[list[str]] = []
     slurm: Any = SimpleNamespace(
@@ -81,7 +90,7 @@ def test_the_first_elements_of_an_array_are_rehearsed_however_many_it_has(
         description=SimpleNamespace(node_names=["node1"]),
     )
     running.submit_held(running.BatchRun(script, tmp_path, requested_cluster.cluster_from(script)), slurm, {})
-    assert [word for word in sent[0] if "array" in word] == ([f"--array={first}"] if first else [])
+    assert [word for word in sent[0] if "array" in word] == ([f"--array={ends}"] if ends else [])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +128,7 @@ def test_the_logs_of_slurm_are_for_what_slurm_does_wrong(of_job: dict[str, Any],
     assert running.is_slurms_fault([])
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "missing"),
     [
         ("srun site_wrapper exec bash -c 'python train.py'", ("site_wrapper",)),

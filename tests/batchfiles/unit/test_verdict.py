@@ -12,6 +12,7 @@ from batchfiles.commands.rehearse import print_verdict
 from batchfiles.rehearsal.recording import Call, EndedJob, RankGroup, RecordedProcess, Recording, Rendezvous, SlurmStep
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.codes import Finding
+from tests.support.cases import each
 
 TRAINED = "after 10 s of training"
 
@@ -59,6 +60,14 @@ def judged(
     return judge(recording, [Finding(code, 9, "text") for code in codes], inject)
 
 
+def waiting(devices: str, **of_launcher: str) -> RecordedProcess:
+    """Return a rank whose program is not here."""
+    told = {"CUDA_VISIBLE_DEVICES": devices, "SLURM_STEP_ID": "0", **of_launcher}
+    if of_launcher:
+        told["TORCHELASTIC_RUN_ID"] = "x"
+    return process(None, environment=told, torch=None, used_gpus=(), visible_gpus=None)
+
+
 GOOD = [process(rank) for rank in range(4)]
 
 
@@ -80,7 +89,7 @@ def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
     assert last == "PASSED in 53.0 s" + limit * ("command-not-found" in codes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("processes", "code", "problem"),
     [
         (
@@ -103,6 +112,9 @@ def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
         ),
         ([process(0, 2), process(1, 2, node="node2", used_gpus=(0,))], "gpus-unused", "GPU 1 of node1 was never used"),
         ([process(rank, visible_gpus=(), used_gpus=()) for rank in range(4)], "more-processes-than-gpus", "saw no GPU"),
+        ([waiting("0"), waiting("0")], "more-processes-than-gpus", "2 ranks of node1 can see 1 GPU in all"),
+        ([waiting("1")], "gpus-unused", "GPU 0 of node1 was never used"),
+        ([waiting("0,1", LOCAL_RANK="0")], "gpus-unused", "GPU 1 of node1 was never used"),
         (
             [process(rank, environment={"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}) for rank in range(4)],
             "addr-localhost",
@@ -138,6 +150,59 @@ def test_tasks_that_never_meet_fail() -> None:
         process(None, environment={"SLURM_STEP_ID": "0"}, used_gpus=(0,), node=node) for node in ("node1", "node2")
     ]
     assert "2 tasks of step 0 run the same program, and each trains alone" in judged(alone).problems
+
+
+def test_tasks_without_torch_may_find_each_other_by_what_slurm_tells_them() -> None:
+    tasks = [
+        process(None, environment={"SLURM_STEP_ID": "0"}, torch=None, used_gpus=(), node=f"node{n}") for n in (1, 2)
+    ]
+    assert judged(tasks).passed
+
+
+def test_the_own_name_of_a_node_may_mean_another_address_on_the_cluster() -> None:
+    ranks = [process(rank, environment={"MASTER_ADDR": "127.0.1.1", "MASTER_PORT": "1"}) for rank in range(4)]
+    verdict = judged(ranks, "addr-hostname-ip")
+    assert (verdict.passed, verdict.confirmations[0].is_confirmed) == (True, True)
+    assert any("the own name of a node here" in fact for fact in verdict.facts)
+
+
+def test_steps_one_after_another_do_not_crowd_a_node() -> None:
+    steps = [replace(waiting("0"), environment={**waiting("0").environment, "SLURM_STEP_ID": str(n)}) for n in (0, 1)]
+    assert not any("in all" in problem for problem in judged(steps).problems)
+
+
+def test_a_log_that_went_elsewhere_says_nothing_of_its_folder() -> None:
+    job = EndedJob("7", "COMPLETED", 0, 0, ("node1", "node2"), 0, "None", "", "/p/slurm-7.out")
+    verdict = judge(Recording([job], (), GOOD, (), 2), [Finding("log-folder-must-exist", 3, "logs/")])
+    assert verdict.confirmations[0].is_confirmed is None
+
+
+def test_a_second_launcher_that_failed_clears_nothing_and_is_named() -> None:
+    second = replace(launcher("node1"), error="DistNetworkError: address already in use\nmore")
+    verdict = judged(
+        [*GOOD, launcher("node1"), second], "tasks-times-torchrun", state="FAILED", exit_code=1, stopped=None
+    )
+    assert verdict.confirmations[0].is_confirmed is None
+    assert verdict.problems == ["the job is FAILED, with exit code 1; DistNetworkError: address already in use"]
+
+
+@pytest.mark.parametrize(
+    ("output", "named"),
+    [
+        (
+            "x\n/t/spool-node1/job1/slurm_script: line 9: lamin: command not found\nbye\n",
+            "; line 9: lamin: command not found",
+        ),
+        (
+            "srun: error: Hostlist is empty!\nsrun: error: node1: task 0: Exited with exit code 2\n",
+            "; error: Hostlist is empty!",
+        ),
+        ("bye\n", ""),
+    ],
+)
+def test_the_last_error_of_the_batch_shell_is_named(output: str, named: str) -> None:
+    verdict = judged([], state="FAILED", exit_code=127, output=output, stopped=None)
+    assert verdict.problems == [f"no training started: the job is FAILED, with exit code 127{named}"]
 
 
 def test_an_address_of_torchrun_s_own_is_no_fault() -> None:
@@ -184,7 +249,7 @@ def test_a_refusal_of_sbatch_is_repeated() -> None:
     assert list(verdict.problems) == ["sbatch refuses the file: invalid partition"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("inject", "code", "of_job", "passed"),
     [
         ("timeout", "time-limit-unhandled", {"state": "TIMEOUT", "stopped": None}, False),
@@ -232,7 +297,7 @@ def in_step(cpus: int, **fields: Any) -> Recording:
     return Recording([job], [SlurmStep("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("recording", "code", "confirmed"),
     [
         (in_step(4), "srun-loses-cpus", True),
@@ -261,7 +326,7 @@ def tasks(*environments: dict[str, str], words: tuple[str, ...] = ("python", "tr
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("processes", "code", "confirmed"),
     [
         (tasks({"RANK": "0"}, {"RANK": "0"}), "rank-expanded-early", True),

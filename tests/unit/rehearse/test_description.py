@@ -43,11 +43,11 @@ def test_preempts_as_the_site_does(preemption: str, mode: str, settings: dict[st
 
 def test_what_directives_name_is_there() -> None:
     made = description_of(
-        cluster(directives={"partition": "a,b", "constraint": "[ib&a100]|v100", "licenses": "x:2"}), 1
+        cluster(directives={"partition": "a,b", "constraint": "[ib&80g*2]|v100", "licenses": "x:2"}), 1
     )
     conf = slurm_conf(made, Path("/f"))
     assert [one.name for one in made.partitions] == ["a", "b", PREEMPTING_PARTITION]
-    assert "Features=ib,a100,v100" in conf
+    assert "Features=ib,80g,v100" in conf
     assert "Licenses=x:2" in conf
 
 

@@ -151,12 +151,23 @@ nnodes nproc_per_node standalone max_restarts monitor_interval start_method modu
 run_path log_dir redirects tee local_ranks_filter logs_specs duplicate_stdout_filters duplicate_stderr_filters
 numa_binding signals_to_handle use_env help virtual_local_rank shutdown_timeout
 """
-TORCHRUN_OPTIONS = frozenset((*_TORCHRUN.split(), *(option.lstrip("-") for option in _TORCHRUN_PLACE)))
+# Those of deepspeed (0.18).
+_DEEPSPEED = """
+hostfile include exclude num_nodes min_elastic_nodes max_elastic_nodes num_gpus num_accelerators master_port master_addr
+node_rank launcher launcher_args module no_python no_local_rank no_ssh no_ssh_check force_multi save_pid help
+venv_script enable_each_rank_log autotuning comment account elastic_training bind_cores_to_rank bind_core_list ssh_port
+"""
+# Of these two every option is known: another one before the script is refused.
+ALL_OPTIONS = {
+    "torchrun": frozenset((*_TORCHRUN.split(), *(option.lstrip("-") for option in _TORCHRUN_PLACE))),
+    "deepspeed": frozenset(_DEEPSPEED.split()),
+}
 # Options of launchers without a value; every other takes the next word.
 _FLAGS = """
-standalone no_python multi_gpu use_deepspeed use_fsdp cpu debug module m run_path use_env no_ssh save_pid autotuning
+standalone no_python multi_gpu use_deepspeed use_fsdp cpu debug module m run_path use_env no_ssh save_pid
 dynamo_use_fullgraph dynamo_use_dynamic tpu mps quiet verbose v same_network use_megatron_lm use_mps_device
-oversubscribe allow_run_as_root signals_to_handle_default no_local_rank force_multi enable_each_rank_log no_ssh_check q
+oversubscribe allow_run_as_root signals_to_handle_default no_local_rank force_multi no_ssh_check q
+elastic_training bind_cores_to_rank
 """
 FLAGS = frozenset(_FLAGS.split())
 # Programs that start a program on several nodes, and what stands for one in a batch file's words.

@@ -14,7 +14,7 @@ _MB_PER_GB = 1024  # as sbatch reads --mem=1G
 _PLENTY_MB = 1024 * _MB_PER_GB
 _GRACE_S = 60  # that a preempted job has
 _SPARE_NODES = 1  # for a job that starts again after a node has failed
-_WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_WORDS = re.compile(r"(?<![*:\w.-])\w[\w.-]*", re.ASCII)
 
 # Fast, for a person who is waiting; no site would set these.
 SCHEDULER = "sched_interval=1,bf_interval=1"
