@@ -148,7 +148,7 @@ def _program_words(launch: LaunchedProgram) -> list[Word]:
     return every[len(every) - outer[-1].left :] if outer else list(every)
 
 
-_CLEARS = ("-i", "-", "--ignore-environment")
+_CLEARS = re.compile(r"-|-\w*i\w*|--ignore\S*")
 
 
 def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
@@ -157,7 +157,7 @@ def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
     layer = launch.launcher
     account.settle(words)
     at = len(words) - len(launch.program if layer is None else layer.words)
-    if not any(word.text in _CLEARS for word in words[:at]):  # else they have no other way
+    if not any(_CLEARS.fullmatch(word.text) for word in words[:at]):  # else they have no other way
         words = [*(word for word in words[:at] if not _is_setting(word)), *words[at:]]
     if layer is None:
         return words

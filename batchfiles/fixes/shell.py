@@ -293,13 +293,12 @@ def _own_hostfile(script: BatchScript, one: Finding) -> str | None:
 def _behind_script(script: BatchScript, one: Finding) -> str | None:
     if "option" not in one.facts:
         return replaced(r"(?<=[\s\"'])python[\d.]*\s+(?=\S+\.py\b)", "")(script, one)
-    name, first = one.facts["option"].replace("_", "[-_]"), one.facts["script"]
-    line = script.lines[one.line - 1]
-    moved = re.search(rf" (--{name}(?:=\S+| (?!-)(?!{re.escape(first)})\S+)?)(?= )", line)
-    if moved is None:
+    launch = launch_at(script, one)
+    if launch is None:
         return None
-    rest = line.replace(moved[0], "", 1)
-    return with_line(script, one.line, rest.replace(first, f"{first} {moved[1]}", 1))
+    name, first = one.facts["option"].replace("_", "[-_]"), re.escape(launch.program[0].source)
+    option, between = rf"--{name}(?:=\S+| (?!-)(?!{first})\S+)?", rf"(?: .*)? {first}(?![^\s\"'])"
+    return replaced(rf" ({option})(?= )({between})", r"\2 \1")(script, one)
 
 
 def _slots(script: BatchScript, one: Finding) -> str | None:

@@ -117,7 +117,7 @@ _STARTS_OVER = re.compile(
 )
 
 
-_ERASES = re.compile(r"rm (?:-\S+ )*-\w*r")
+_ERASES = re.compile(r"rm (?:-\S+ )*(?:-\w*[rR]|--recursive)(?!.*(?i:tmp|temp|cache))")
 
 
 def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str) -> bool:
@@ -129,11 +129,9 @@ def _is_left_to_author(script: BatchScript, launch: LaunchedProgram, signal: str
     if script.limit_s and script.limit_s < 5 * (number(signal.partition("@")[2]) or 60):
         return True  # little of a short job would be left: Slurm may send the signal a minute early
     before = [one for one in script.commands if one.line < launch.line]
-    given = " ".join(word.source for word in launch.command.words)
-    erases = any(_ERASES.match(one.text) and one.words[-1].source.strip('"') in given for one in before)
     fails = "e" in launch.command.options and any(map(fails_again, before))
     return (
-        erases
+        any(_ERASES.match(one.text) for one in before)
         or fails
         or directive_named(script, "no-requeue") is not None
         or _STARTS_OVER.search(script.code) is not None

@@ -278,8 +278,8 @@ def options_of_the_script(script: BatchScript) -> Iterator[Finding]:
             return
         for name in launch.options:
             if len(name) > 1 and not any(one.startswith(name) for one in known):
-                facts = {"option": name, "script": first}
-                yield found("option-before-script", launch, f"--{name} stands before {first[:40]}", facts=facts)
+                text = f"--{name} stands before {first[:40]}"
+                yield found("option-before-script", launch, text, facts={"option": name})
                 return
 
 

@@ -52,7 +52,7 @@ _OWN_PATH = re.compile(r"\$0\b|\$\{0\}|BASH_SOURCE")
 
 def spool_folder(script: BatchScript) -> Iterator[Finding]:
     """Find paths that are relative to the file, which runs from slurmd's folder."""
-    if not (script.is_batch_file or re.search(r"\bsbatch\b", "\n".join(script.lines))):
+    if not script.is_sent:
         return
     for command in script.named("dirname"):
         source = command.words[-1].source

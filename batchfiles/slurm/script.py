@@ -110,6 +110,14 @@ class BatchScript:
         return bool(self.header.directives or self.header.ignored)
 
     @property
+    def is_sent(self) -> bool:
+        """True if the file is one for sbatch, or says so; what it says of another file, or sends, says nothing of it."""
+        if any(not re.search(r"\$\{?0|BASH_SOURCE", one.words[-1].source) for one in self.named("sbatch")):
+            return self.is_batch_file
+        said = (_SCRIPT.findall(line) for line in self.lines if re.search(r"\bsbatch\b", line))
+        return self.is_batch_file or any(self.path.name in (names or [self.path.name]) for names in said)
+
+    @property
     def asks_for_gpus(self) -> bool:
         """True if a directive asks for GPUs, or for whole nodes."""
         return any(

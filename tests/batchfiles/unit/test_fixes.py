@@ -528,13 +528,16 @@ def test_one_of_several_ranks_gets_neither_srun_nor_the_recipe() -> None:
             'srun --cpus-per-task="$SLURM_CPUS_PER_TASK" apptainer',
         ),
         ("python $(dirname $(realpath $0))/train.py\n", "python $(dirname \"$(scontrol show job"),
+        ("S=a.py\ntorchrun --standalone --lr 3 $S\n", "torchrun --standalone $S --lr 3\n"),
+        ("deepspeed --lr 3 ${S:-a.py} b\n", "deepspeed ${S:-a.py} --lr 3 b\n"),
+        ("torchrun --standalone --lr 3 \\\n  a.py\n", None),
     ],
 )  # fmt: skip
 def test_an_edit_does_what_was_meant_or_nothing(wrong: str, right: str | None) -> None:
     text = "#!/bin/bash\n#SBATCH --time=1:00:00\n" + wrong
     codes = (
         *("mem-in-megabytes", "sets-visible-devices", "nodelist-pinned", "port-fixed", "output-overwritten"),
-        *("srun-loses-cpus", "script-dir-is-spool"),
+        *("srun-loses-cpus", "script-dir-is-spool", "option-before-script"),
     )
     after = mended(
         FILE, text.encode(), SiteFacts(), unsafe=True, select=codes, grammar=lambda _raw: None
@@ -1060,6 +1063,7 @@ def test_blanks_are_put_on_both_sides_of_a_test() -> None:
         ("", "python train.py --resume --overwrite_output_dir"),
         ("args='model.overwrite=true'", "python train.py $args"),
         ('rm -rf "$OUT"', "python train.py --out $OUT/run"),
+        ("export OUT; rm -f --recursive ${OUT}/* x", "python train.py"),
         ("srun -N1 -n1 --overlap bash monitor.sh &", "srun --kill-on-bad-exit=1 --overlap python train.py"),
         ("", "python train.py --no-resume"),
     ],

@@ -393,7 +393,9 @@ def test_what_env_sets_is_no_word_of_the_command(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "time env -u X RANK=5 B=2 nice -n 5 python train.py\n", tmp_path)
     assert command(adoption) == ["env", "-u", "X", "nice", "-n", "5", "python", "train.py"]
     assert "env: {B: 2}" in adoption.job
-    assert command(adopted(ONE_GPU + "env -i B=2 python train.py\n", tmp_path))[:3] == ["env", "-i", "B=2"]
+    for clears in ("-i", "-0i", "--ignore-env"):
+        adoption = adopted(ONE_GPU + f"env {clears} B=2 python train.py\n", tmp_path)
+        assert command(adoption)[:3] == ["env", clears, "B=2"]
 
 
 def test_a_home_behind_the_name_of_a_variable_is_put_in_where_the_job_runs(tmp_path: Path) -> None:
