@@ -78,12 +78,13 @@ def _read(shell: ShellReader, command: ShellCommand) -> None:
     texts = [word.text for word in words]
     if from_text is not None and any(texts[at : at + 2] in (["-d", ""], ["-rd", ""]) for at in range(len(texts))):
         value = from_text.with_text(from_text.text.strip())  # the whole text
+    with_values = "dinNptu" if command.name == "read" else "cCdnOsu"  # mapfile's -t takes none
     skips_value = False
     for word in words:
         if skips_value:
             skips_value = False
         elif word.text.startswith("-"):
-            skips_value = word.text[-1:] in "dinNptu"
+            skips_value = word.text[-1:] in with_values
         elif word.text.isidentifier():
             shell.variables.set(word.text, value)
             if command.name in ("mapfile", "readarray") or any(re.fullmatch(r"-\w*a", other.text) for other in words):

@@ -15,6 +15,7 @@ from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
+from batchfiles.bash.syntax import shebang_options
 from batchfiles.bash.values import HOLE, Value, number
 from batchfiles.slurm.directives import Directive, Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
@@ -296,6 +297,7 @@ def script_of(
         if header.value("array") is None:
             variables.absent = frozenset(f"SLURM_ARRAY_{name}" for name in ("JOB_ID", "TASK_ID", "TASK_COUNT"))
     shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
+    shell.options |= shebang_options(lines[0])
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None

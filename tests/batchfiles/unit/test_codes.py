@@ -1007,3 +1007,36 @@ def test_what_is_left_in_the_background_has_no_code_to_lose() -> None:
     said = {one.code for one in found(job("nohup bash run.sh >log 2>&1 &\n"))}
     assert "nothing-waits" in said
     assert "exit-code-lost" not in said
+
+
+@pytest.mark.parametrize("read", ["mapfile -t nodes", "readarray -t nodes", "mapfile -n 2 nodes", "read -t 5 -a nodes"])
+def test_an_array_that_a_builtin_reads_is_set(read: str) -> None:
+    addressed = TORCHRUN.replace("$MASTER_ADDR", "${nodes[0]}")
+    assert addressed != TORCHRUN
+    text = job(f'{read} < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\nsrun -K1 {addressed}\n', tasks=1)
+    assert "addr-undefined" not in {one.code for one in found(text)}
+
+
+@pytest.mark.parametrize(
+    ("first", "is_lost"), [("#!/bin/bash", True), ("#!/bin/bash -e", False), ("#!/bin/sh -ex", False)]
+)
+def test_options_of_the_first_line_are_those_of_the_shell(first: str, is_lost: bool) -> None:
+    text = without(job(f"{RIGHT}echo done\n"), "set -eo").replace("#!/bin/bash", first, 1)
+    assert ("exit-code-lost" in {one.code for one in found(text)}) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("more", "is_chain"),
+    [("", True), (" --seed $SLURM_ARRAY_TASK_ID", False), (" --part $SLURM_ARRAY_TASK_ID --resume a", True)],
+)
+def test_an_array_one_by_one_is_a_chain_unless_its_elements_are_cases(more: str, is_chain: bool) -> None:
+    text = without(job(RIGHT.rstrip("\n") + f"{more}\n", "#SBATCH --array=0-3%1"), "signal", "requeue")
+    assert ("time-limit-unhandled" not in {one.code for one in found(text)}) is is_chain
+
+
+@pytest.mark.parametrize(
+    ("more", "is_refused"), [("--mem-per-gpu=4G", True), ("--mem-per-cpu=1G", True), ("--mem=8G", False)]
+)
+def test_memory_is_asked_for_in_one_way(more: str, is_refused: bool) -> None:
+    text = without(job(RIGHT, f"#SBATCH --mem=4G\n#SBATCH {more}"), "mem=0")
+    assert ("directive-refused" in {one.code for one in found(text)}) is is_refused
