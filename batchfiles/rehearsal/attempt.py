@@ -13,6 +13,7 @@ from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording
 from trainjob.planning.words import quantity
 
 _LOCALHOST = re.compile(r"(localhost|127(\.\d+){3}|::1|\[::1\])(:[\d?]+)?")
+OWN_NAME = "127.0.1.1"  # of a node here, as by default on Debian; a cluster's may mean its address
 _ADDRESS_OPTION = re.compile(r"--(rdzv[-_]endpoint|master[-_]addr|main_process_ip)(?:=(.*))?")
 _NOT_HERE = re.compile(
     r"ConnectionError|gaierror|Temporary failure in name resolution|couldn't connect to|LocalEntryNotFound"
@@ -108,7 +109,7 @@ class RehearsedAttempt:
     def world_problems(self) -> Iterator[str]:
         """Yield what is wrong with how ranks meet."""
         yield from self._wrong_worlds()
-        if local := self.at_localhost:
+        if (local := self.at_localhost) and not local.startswith(OWN_NAME):
             nodes = len({rank.node for rank in self.ranks})
             yield (
                 f"the ranks of {nodes} nodes meet at {local}, which on a cluster is each node itself. "
@@ -184,7 +185,10 @@ class RehearsedAttempt:
         for rank in self.ranks:
             listed = rank.environment.get("CUDA_VISIBLE_DEVICES", "")
             if rank.torch is None and re.fullmatch(r"\d+(?:,\d+)*", listed):
-                found[rank.node] |= {(rank.node, int(number)) for number in listed.split(",")}
+                numbers = [int(number) for number in listed.split(",")]
+                if "TORCHELASTIC_RUN_ID" in rank.environment:  # of a launcher, which has a GPU for each
+                    numbers = numbers[rank.local_rank or 0 :][:1]
+                found[rank.node] |= {(rank.node, number) for number in numbers}
         return dict(found)
 
     @property

@@ -16,7 +16,7 @@ from trainjob.kinds.table import cluster_of
 _CPUS = 64
 _GPUS = 8  # of a node, where the file gives only the number of all GPUs
 _OPTION = re.compile(r"[a-z][a-z0-9-]+")  # of a plugin's
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_WORD = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 def nodes_of(script: BatchScript) -> int:

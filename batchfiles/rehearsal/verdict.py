@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from batchfiles.rehearsal.attempt import RehearsedAttempt
+from batchfiles.rehearsal.attempt import OWN_NAME, RehearsedAttempt
 from batchfiles.rehearsal.recording import RecordedProcess, Recording
 from batchfiles.rules.codes import Finding
 from trainjob.contract.environment import RANK
@@ -223,6 +223,8 @@ def _shown(attempt: RehearsedAttempt) -> Iterator[str]:
     places = {rank.address for rank in attempt.ranks if rank.address and "TORCHELASTIC_RUN_ID" not in rank.environment}
     if len(places) == 1 and len(attempt.ranks) > 1 and not attempt.at_localhost:
         yield f"they meet at {places.pop()}"
+    if (attempt.at_localhost or "").startswith(OWN_NAME):
+        yield f"they meet at {OWN_NAME}, the own name of a node here: whether a cluster's mean that was not shown"
     address = re.match(r"(?!127\.)\d+(\.\d+){3}", attempt.meeting_place or "")
     if address is not None and address[0] != configuration.ADDRESS:
         yield f"this machine answers at {address[0]}, too: whose address that is on the cluster was not shown"

@@ -9,6 +9,7 @@ import pytest
 from batchfiles.rehearsal import requested_cluster
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
+from tests.support.cases import each
 
 
 def script(*directives: str, body: str = "srun python train.py") -> BatchScript:
@@ -16,10 +17,11 @@ def script(*directives: str, body: str = "srun python train.py") -> BatchScript:
     return script_of(Path("train.sbatch"), "\n".join(lines).encode(), SiteFacts())
 
 
-@pytest.mark.parametrize(
+@each(
     ("directives", "nodes", "gpus", "kind", "gres"),
     [
         (["--nodes=2", "--gres=gpu:a100:4"], 2, 4, "a100", "gpu"),
+        (["--nodes=2", "--gres=gpu:3g.71gb:1"], 2, 1, "3g.71gb", "gpu"),
         (["-N 4-8", "--gpus-per-node=h100:8", "--exclusive"], 4, 8, "h100", "gpu"),
         (["--nodes=2", "--gres=dcu:4"], 2, 4, None, "dcu"),
         (["--nodes=2", "--gres=nvme:400,gpu:a100:4"], 2, 4, "a100", "gpu"),
@@ -110,7 +112,7 @@ def test_a_resource_beside_the_gpus_does_not_take_their_place() -> None:
 
 
 def test_an_option_that_no_slurm_has_is_a_plugins() -> None:
-    assert requested_cluster.site_options(script("--quota-kind=spot", "--bb-lite", "--nodez=1")) == [
+    assert requested_cluster.site_options(script("--quota-kind=spot", "--bb-lite", "--nodez=1", "--gres:gpu=4")) == [
         "quota-kind=",
         "bb-lite",
     ]

@@ -12,6 +12,7 @@ from batchfiles.commands.rehearse import print_verdict
 from batchfiles.rehearsal.recording import Call, EndedJob, RankGroup, RecordedProcess, Recording, Rendezvous, SlurmStep
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.codes import Finding
+from tests.support.cases import each
 
 TRAINED = "after 10 s of training"
 
@@ -59,9 +60,11 @@ def judged(
     return judge(recording, [Finding(code, 9, "text") for code in codes], inject)
 
 
-def waiting(devices: str) -> RecordedProcess:
+def waiting(devices: str, **of_launcher: str) -> RecordedProcess:
     """Return a rank whose program is not here."""
-    told = {"CUDA_VISIBLE_DEVICES": devices, "SLURM_STEP_ID": "0"}
+    told = {"CUDA_VISIBLE_DEVICES": devices, "SLURM_STEP_ID": "0", **of_launcher}
+    if of_launcher:
+        told["TORCHELASTIC_RUN_ID"] = "x"
     return process(None, environment=told, torch=None, used_gpus=(), visible_gpus=None)
 
 
@@ -86,7 +89,7 @@ def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
     assert last == "PASSED in 53.0 s" + limit * ("command-not-found" in codes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("processes", "code", "problem"),
     [
         (
@@ -111,6 +114,7 @@ def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
         ([process(rank, visible_gpus=(), used_gpus=()) for rank in range(4)], "more-processes-than-gpus", "saw no GPU"),
         ([waiting("0"), waiting("0")], "more-processes-than-gpus", "2 ranks of node1 can see 1 GPU in all"),
         ([waiting("1")], "gpus-unused", "GPU 0 of node1 was never used"),
+        ([waiting("0,1", LOCAL_RANK="0")], "gpus-unused", "GPU 1 of node1 was never used"),
         (
             [process(rank, environment={"MASTER_ADDR": "localhost", "MASTER_PORT": "1"}) for rank in range(4)],
             "addr-localhost",
@@ -153,6 +157,13 @@ def test_tasks_without_torch_may_find_each_other_by_what_slurm_tells_them() -> N
         process(None, environment={"SLURM_STEP_ID": "0"}, torch=None, used_gpus=(), node=f"node{n}") for n in (1, 2)
     ]
     assert judged(tasks).passed
+
+
+def test_the_own_name_of_a_node_may_mean_another_address_on_the_cluster() -> None:
+    ranks = [process(rank, environment={"MASTER_ADDR": "127.0.1.1", "MASTER_PORT": "1"}) for rank in range(4)]
+    verdict = judged(ranks, "addr-hostname-ip")
+    assert (verdict.passed, verdict.confirmations[0].is_confirmed) == (True, True)
+    assert any("the own name of a node here" in fact for fact in verdict.facts)
 
 
 def test_steps_one_after_another_do_not_crowd_a_node() -> None:
@@ -238,7 +249,7 @@ def test_a_refusal_of_sbatch_is_repeated() -> None:
     assert list(verdict.problems) == ["sbatch refuses the file: invalid partition"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("inject", "code", "of_job", "passed"),
     [
         ("timeout", "time-limit-unhandled", {"state": "TIMEOUT", "stopped": None}, False),
@@ -286,7 +297,7 @@ def in_step(cpus: int, **fields: Any) -> Recording:
     return Recording([job], [SlurmStep("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("recording", "code", "confirmed"),
     [
         (in_step(4), "srun-loses-cpus", True),
@@ -315,7 +326,7 @@ def tasks(*environments: dict[str, str], words: tuple[str, ...] = ("python", "tr
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("processes", "code", "confirmed"),
     [
         (tasks({"RANK": "0"}, {"RANK": "0"}), "rank-expanded-early", True),
