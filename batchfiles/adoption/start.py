@@ -216,9 +216,7 @@ def is_once_per_node(launch: LaunchedProgram) -> bool:
     )
 
 
-NOT_ASKED = (
-    "no directive asks for GPUs, and the file looks at some: fill in accelerators of nodes, 0 if there are none"
-)
+NOT_ASKED = "no directive asks for GPUs, and the file looks at some: fill in accelerators of nodes, 0 if there are none"
 _FILL_IN = "fill in nodes and instances"
 _FROM_OUTSIDE = (
     ("--nodes", r"SLURM_(?:NNODES|JOB_NUM_NODES|JOB_NODELIST|NODELIST|NTASKS|NPROCS)\b", ("nodes", "ntasks"), _FILL_IN),
