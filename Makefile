@@ -3,6 +3,8 @@
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
 BIN := .venv/bin
+# Container images often set this variable. With it, every Python process would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 
@@ -12,16 +14,20 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 # A changed pyproject.toml installs again. Another TORCH does not: run `make clean` first.
-.venv/installed-train: pyproject.toml
+.venv/installed-torch: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("trainjob needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	@touch $@
+
+.venv/installed-train: .venv/installed-torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train]'
 	@touch $@
 
-.venv/installed-dev: .venv/installed-train
+# It has all of installed-train: to build and install that by itself first takes seconds.
+.venv/installed-dev: .venv/installed-torch
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev]'
-	@touch $@
+	@touch .venv/installed-train $@
 
 # Only `make check` needs the playbooks' linter, which installs Ansible.
 .venv/installed-check: .venv/installed-dev
@@ -41,12 +47,13 @@ demo: install ## Train on real handwritten digits with two processes
 	$(BIN)/trainjob submit --cluster local --instances 2 --again --follow
 	@echo 'trainjob is in $(BIN): `. $(BIN)/activate` puts it on your PATH'
 
-# There are more workers than cores, because many tests wait. Quick tests go to whichever worker is free, and five keep two cores
-# busy. Of the others, those of a file run in one worker, because they share services that are slow to start: more than three are no
-# faster. tests/conftest.py says in which order the files begin. shellcheck runs with `make check`.
+# There are more workers than cores, because many tests wait; each worker collects all tests, which takes 6 s of a core. Quick tests go
+# to whichever is free, and look at nothing that is logged, which pytest would catch for each of them. Of the others, those of a file
+# run in one worker, because they share services that are slow to start: more than three are no faster. tests/conftest.py says in
+# which order the files begin. shellcheck runs with `make check`.
 SHELLCHECK := tests/scripts/test_shellcheck.py
 QUICK := tests/unit tests/scripts tests/batchfiles/unit tests/batchfiles/scripts tests/training/test_end_to_end.py
-TEST_QUICK := $(BIN)/pytest -n 5 --dist worksteal --ignore=$(SHELLCHECK) $(QUICK)
+TEST_QUICK := $(BIN)/pytest -n 4 --dist worksteal -p no:logging --ignore=$(SHELLCHECK) $(QUICK)
 TEST_SLOW := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests $(addprefix --ignore=,$(QUICK))
 
 test: .venv/installed-dev ## Run the quick tests and one training run, in about three minutes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -66,6 +67,7 @@ for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(_signal, signal.default_int_handler if _signal is signal.SIGINT else signal.SIG_DFL)
 
 register_profiles()
+_USERS = itertools.count()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -157,7 +159,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Hold for fixtures of a whole module, too: those of one test come later."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
@@ -165,13 +167,15 @@ def _nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
                 patch.delenv(name)
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
-        _own_folders(patch, tmp_path_factory.mktemp("session"))
-        yield
+        folder = tmp_path_factory.mktemp("session")
+        _own_folders(patch, folder)
+        yield folder
 
 
 @pytest.fixture(autouse=True)
-def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    _own_folders(monkeypatch, tmp_path_factory.mktemp("user"))
+def _own_user_folders(_nothing_of_the_user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither made nor numbered by pytest, which would list the folders of thousands of tests for each of them.
+    _own_folders(monkeypatch, _nothing_of_the_user / f"user-{next(_USERS)}")
 
 
 def _own_folders(patch: pytest.MonkeyPatch, user: Path) -> None:

@@ -11,6 +11,7 @@ from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE
 
 SECRETS_FILE = "put it into a secrets_file of mode 0600"
+IN_BASH = "a job's prologue and command run in bash, not in"
 HOLDS_SECRET = f"it holds a secret, which no job file or run directory may have: {SECRETS_FILE}"
 
 

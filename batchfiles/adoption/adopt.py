@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batchfiles.adoption import files
-from batchfiles.adoption.account import Account, Entry, Where
+from batchfiles.adoption.account import IN_BASH, Account, Entry, Where
 from batchfiles.adoption.asked import Keys, read_directives
 from batchfiles.adoption.command import AdoptedCommand, in_reading, note_left_out, run_of
 from batchfiles.adoption.container import read_container
@@ -163,7 +163,7 @@ def _note_shell(script: BatchScript, account: Account) -> None:
             f"{script.path}:1 names {shell[1]}, and a job's prologue and command run in bash, whose grammar is another",
             "write the file for bash",
         )
-    account.note(Where.LOST, 1, script.line(1), f"a job's prologue and command run in bash, not in {shell[1]}")
+    account.note(Where.LOST, 1, script.line(1), f"{IN_BASH} {shell[1]}")
 
 
 def _fill_command(script: BatchScript, run: AdoptedCommand, start: AdoptedStart, place: PathOrigin, keys: Keys) -> None:

@@ -6,15 +6,15 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from batchfiles.adoption.account import HOLDS_SECRET, Account, Where
+from batchfiles.adoption.account import HOLDS_SECRET, IN_BASH, Account, Where
 from batchfiles.adoption.asked import exported_to_ranks
 from batchfiles.adoption.decisions import DECIDED_PLACE, RANKS_OWN, can_be_stated, decided_by_slurm
 from batchfiles.adoption.parts import Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin
-from batchfiles.adoption.rest import IN_LOGS, note_redirect
+from batchfiles.adoption.rest import IN_LOGS, NO_INPUT, note_redirect
 from batchfiles.adoption.start import AdoptedStart, AdoptionError
 from batchfiles.bash.expansion import Word, is_pattern, text_of
 from batchfiles.bash.shell import parse
@@ -234,16 +234,27 @@ def note_left_out(
     for word in launch.program:
         place.note_outside(word.text, training.line, training.span[0], account)
     own = ("command_substitution", "process_substitution")  # what these pipe and write is theirs
+    begin = launch.outermost.command.at - training.span[0]
     for node in nodes_of(parse(training.text), "pipeline", outside=own):
-        for one in node.named_children[1:]:
-            name = text_of(one).split()[0]
-            if name in _FILTERS:
-                account.note(Where.TRAINJOB, training.line, f"| {_first_line(one)}", IN_LOGS)
-            else:
-                account.note(Where.LOST, training.line, f"| {_first_line(one)}", "ranks write into logs")
+        of_training = [n for n, one in enumerate(node.named_children) if one.start_byte <= begin < one.end_byte]
+        for at in of_training:
+            _note_streams(node.named_children, at, training.line, account)
     reads = () if launch.outermost is not launch else ("heredoc_redirect", "herestring_redirect")
     for node in nodes_of(parse(training.text), "file_redirect", *reads, outside=own):
         note_redirect(node, training.line, account)
+
+
+def _note_streams(parts: Sequence[Node], own: int, line: int, account: Account) -> None:
+    """Say what becomes of the redirections of a training, or of the other parts of its pipeline."""
+    for at, one in enumerate(parts):
+        if one.type.endswith("_redirect"):
+            note_redirect(one, line, account)
+        elif at < own:
+            account.note(Where.LOST, line, f"{_first_line(one)} |", NO_INPUT)
+        elif at > own:
+            is_filter = text_of(one).split()[0] in _FILTERS
+            became = (Where.TRAINJOB, IN_LOGS) if is_filter else (Where.LOST, "ranks write into logs")
+            account.note(became[0], line, f"| {_first_line(one)}", became[1])
 
 
 def in_reading(other: BatchScript, script: BatchScript, launch: LaunchedProgram) -> tuple[BatchScript, LaunchedProgram]:
@@ -266,7 +277,10 @@ def _around(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
     while launch.outer is not None:
         text = _before(script, launch, account) + text
         launch = launch.outer
-        account.settle(_program_words(launch))  # the shell, with its text and what that is given
+        words = _program_words(launch)
+        account.settle(words)  # the shell, with its text and what that is given
+        if any(word.text.endswith("zsh") for word in words[shell_among(words) :][:1]):
+            account.note(Where.LOST, launch.place, "zsh", f"{IN_BASH} zsh")
     return text
 
 
@@ -298,9 +312,8 @@ def _before(script: BatchScript, launch: LaunchedProgram, account: Account) -> s
                 text_of(above).split("\n")[0],
                 "the job starts its training in any case, and once",
             )
-        elif above.type == "pipeline" or (above.type == "redirected_statement" and ">" in text_of(above)):
-            behind = text_of(above)[len(text_of(named[at])) :].strip() if not at else text_of(above)
-            account.note(Where.TRAINJOB, launch.place, behind, IN_LOGS)
+        elif above.type in ("pipeline", "redirected_statement"):
+            _note_streams(named, at, launch.place, account)
         node = above
     for one in after:
         if "".join(text_of(one).split()[:1]) not in ("", *FOR_THE_LOG, "wait", "exit"):
@@ -388,11 +401,8 @@ def _shell_words(script: BatchScript, launch: LaunchedProgram, words: Sequence[W
             following += 1  # the words of one variable
         group, every = words[at:following], [one for one in launch.command.words if one.source == word.source]
         if any(not one.value.known for one in group):
-            runs = groupby(launch.command.words, lambda one: one.source)
-            is_repeated = all(one.value == word.value for one in every) and len(group) in (
-                len(list(run)) for source, run in runs if source == word.source
-            )
-            is_whole = len(every) == len(group) or is_repeated
+            values = [one.value for one in group]
+            is_whole = [one.value for one in every] == values * (len(every) // len(group))
             if is_whole and len(group) > 1 and not all(_is_given(one.value, word.source) for one in group):
                 texts.append(word.source)  # the first of its words may be known, and the others not
             else:

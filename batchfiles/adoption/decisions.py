@@ -41,6 +41,7 @@ _OF_SLURM = {
 _ASSIGNS = ("declaration_command", "variable_assignment", "variable_assignments")
 _SIMPLE = (*_ASSIGNS, "command", "pipeline")
 RANKS_OWN = ("RANK", "LOCAL_RANK")  # another figure of these names is something else
+_MET = frozenset(("MASTER_ADDR", "MASTER_PORT"))  # a job's shell has them, and of the ranks' places none
 DECIDED_PLACE = "each rank gets its rank number and the rendezvous"
 ASKING_VERBS = ("list", "avail", "show", "spider", "info", "freeze", "--version")
 _PASSES_ON = ("kill", "pkill", "killall", "wait", "scancel")
@@ -85,7 +86,7 @@ class Surroundings:
     threads: int | None  # of a rank, where nothing sets another number; None where a launcher may set one
     container: str | None  # the runtime
     prefix: str  # of variables that Apptainer takes into a clean environment, or Singularity
-    has_shell: bool  # the command is run by a shell
+    arrays: frozenset[str]  # the variables that are arrays anywhere
     is_decided: bool  # the file itself tells that its training starts
     consumed: Mapping[str, tuple[Where, str]]  # the variables that the training's line is made of, and what has them
     after_modules: int  # the first byte behind a statement that loads modules
@@ -207,31 +208,21 @@ def _secret(_around: Surroundings, one: Statement, _needs: Needs) -> Decision | 
     return None
 
 
-_NAMED = ("variable_assignment", "variable_name", "word")
-
-
-def _declared_by_text(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
-    """Keep what declares variables whose names only a run knows, or that stand between quotes."""
-    declared = [
-        text_of(child)
-        for node in nodes_of(parse(one.text), "declaration_command")
-        for child in node.named_children
-        if child.type not in _NAMED
-    ]
-    stated = [match for text in declared if (match := re.search(r"([A-Za-z_]\w*)=([^$\"'`]+)", text))]
-    if any(is_secret_variable(match[1]) for match in stated):
-        return Decision(Where.LOST, HOLDS_SECRET, is_secret=True)
-    return kept(around, one, needs) if declared else None
-
-
 def _fills_secret(printf: ShellCommand) -> bool:
     option, name, *words = [*(word.text for word in printf.words[1:]), "", ""][: len(printf.words) + 1]
     return option == "-v" and is_secret_variable(name) and HOLE not in "".join(words)
 
 
+_NAMED = ("variable_assignment", "variable_name", "word")
+
+
 def _assigned(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Put variables into the environment, or leave them out where they are only words of the command."""
     sets = all(two.name in ("let", "printf") for two in one.commands)
+    declarations = nodes_of(parse(one.text), "declaration_command")
+    # Of what stands between quotes, or has a name that only a run knows, no assignment tells.
+    if any(child.type not in _NAMED for node in declarations for child in node.named_children):
+        return None
     if not one.assignments or (one.commands and one.kind not in _ASSIGNS and not sets):
         return None
     fates = [_of_variable(around, one, two, needs) for two in one.assignments]
@@ -248,7 +239,7 @@ def _of_variable(around: Surroundings, one: Statement, given: Assignment, needs:
     """Return what becomes of a variable; None if the prologue has to keep its statement."""
     name, value = given.name, given.value
     is_own = not (given.exported or value.origins) and value.known and around.consumed.get(name) == IN_COMMAND
-    if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN):
+    if name in PLACE_VARIABLES and not (is_own and name in RANKS_OWN) and name not in needs.prologue - _MET:
         return Decision(Where.TRAINJOB, DECIDED_PLACE)
     if decided_by_slurm(name, value):
         return Decision(Where.TRAINJOB, _OF_SLURM[name])
@@ -301,7 +292,7 @@ def _declared(around: Surroundings, one: Statement, needs: Needs) -> Decision | 
     names = one.declared
     if names and all(tells_place(name) for name in names) and not names & needs.all:
         return Decision(Where.TRAINJOB, DECIDED_PLACE)
-    if around.has_shell and names & needs.command and re.search(r"\s-\w*[aA]", one.text):
+    if names & needs.command and re.search(r"\s-\w*[aA]", one.text):
         return Decision(Where.CLUSTER, "prologue", prologue=[one.text], in_command=one.text)
     if _exports(one) or names & needs.all:
         return kept(around, one, needs)
@@ -505,7 +496,7 @@ _PRINTS = {
 def may_fail(around: Surroundings, one: Statement, decision: Decision) -> bool:
     """Return whether a failure of a statement in the prologue would end the job, where it does not end the file."""
     # A result of 0 is a failure, and so is a function that there is not.
-    is_no_command = re.search(r"(?<!\$)\(\(|\w+\s+-\w*f\s", one.text) is not None
+    is_no_command = re.search(r"(?<!\$)\(\(|\b(?:export|declare|typeset)\s+-\w*f\s", one.text) is not None
     calculates = is_no_command and "e" not in around.launch.outermost.command.options
     # A declaration hides that the command fails which gives its variable a value.
     commands = _own(one) if one.kind == "declaration_command" else one.commands
@@ -533,8 +524,7 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     is_missing = not given and one.assignments and not in_branch and re.search(r"\$(?:[1-9]|\{[1-9]\})", text)
     if takes_arguments(text) and not is_function and (is_missing or any(map(holds_secret, given))):
         return Decision(Where.LOST, "it reads an argument of the file: write the value, or adopt it with its arguments")
-    is_array = all(two.array is not None for two in around.script.assignments if two.name in own)
-    in_command = text if own and is_array and around.has_shell else ""
+    in_command = text if around.arrays.intersection(own) else ""
     if in_command and not needs.prologue.intersection(own) and not one.commands:
         return Decision(*IN_COMMAND, in_command=in_command)
     names = list(dict.fromkeys(two.name for two in one.assignments if two.exported or two.name in own))
@@ -560,20 +550,11 @@ _STATES_TASKS = re.compile(r"\s(?:-n\s*\d|--ntasks|-N\s*\d|--nodes)")
 
 def _exporting(around: Surroundings, one: Statement, own: Sequence[str]) -> tuple[str, list[str]]:
     """Return a statement's text, and what follows it, so that the command gets the variables `own` of it."""
-    text, first = one.text, one.assignments[0] if own else None
-    arrays = {two.name for two in around.script.assignments if two.array is not None}
-    if first is None or (one.kind in _SIMPLE and first.array is not None):
-        return text, []  # bash exports no array
-    if one.kind not in _SIMPLE:
-        scalars = [name for name in own if name not in arrays]
-        return text, [f"export {' '.join(scalars)}"] if scalars else []
-    if not arrays.isdisjoint(own):
-        # bash does not export array elements either, and a name once declared as an array stays one.
-        value = "TRAINJOB_VALUE"
-        return f"{value}={text.partition('=')[2]}; unset {first.name}; export {first.name}=${value}", []
-    if re.match(r"(?:readonly )?\w+\+?=", text) and one.kind in _ASSIGNS:
+    text, own = one.text, [name for name in own if name not in around.arrays]  # bash exports no array
+    if own and one.kind in _ASSIGNS and re.match(r"(?:readonly )?\w+\+?=", text):
         return f"export {text.removeprefix('readonly ')}", []
-    return text, [] if text.startswith(("export", "declare -x")) else [f"export {' '.join(own)}"]
+    is_exported = one.kind in _SIMPLE and text.startswith(("export", "declare -x"))
+    return text, [f"export {' '.join(own)}"] if own and not is_exported else []
 
 
 def is_site_file(source: ShellCommand) -> bool:
@@ -599,7 +580,6 @@ _BEFORE: tuple[Rule, ...] = (
     _defined,
     _secret,
     _reads_secrets,
-    _declared_by_text,
     _beside,
     _assigned,
     _declared,

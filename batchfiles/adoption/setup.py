@@ -72,7 +72,7 @@ def read_setup(
         threads=max(1, (start.cpus or start.ranks) // start.ranks) if start.per == "rank" else None,
         container=str(container["runtime"]) if isinstance(container, dict) else None,
         prefix="SINGULARITYENV" if layer is not None and layer.program == "singularity" else "APPTAINERENV",
-        has_shell=has_shell,
+        arrays=frozenset(one.name for one in script.assignments if one.array is not None and not one.source),
         is_decided=_is_decided(script, launch),
         consumed=_consumed(script, parts, account),
         after_modules=min(modules, default=len(script.raw)),

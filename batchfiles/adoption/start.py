@@ -15,7 +15,7 @@ from batchfiles.slurm.launches import LaunchedProgram, number_of, option
 from batchfiles.slurm.script import BatchScript
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs import launchers
-from trainjob.contract.programs.helpers import HELPERS, PRINTERS, SHELLS
+from trainjob.contract.programs.helpers import HELPERS, PRINTERS, SHELLS, helps
 from trainjob.planning.words import quantity
 
 _PROCESSES = launchers.option_names("ranks")
@@ -99,7 +99,10 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
     foreground = [one for one in launches if not one.command.background] or launches
     chosen = max(
         reversed(foreground),
-        key=lambda one: (one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python, one.line),
+        key=lambda one: (
+            *(one.launcher is not None, one.srun is not None, not one.is_beside, one.is_python, one.line),
+            not helps(one.command.piped_into or "tee"),  # and not the next program, which reads what it prints
+        ),
         default=None,
     )
     images = (one for one in (script.launches if chosen is None else [chosen]) if one.runs_image)

@@ -87,17 +87,9 @@ def _read(shell: ShellReader, command: ShellCommand) -> None:
         elif word.text.isidentifier():
             shell.variables.set(word.text, value)
             if command.name in ("mapfile", "readarray") or any(re.fullmatch(r"-\w*a", other.text) for other in words):
-                shell.variables.set_array(word.text, _elements(command, value, word))
+                shell.variables.set_array(word.text, [Word(value, word.source, line=command.line)])
+                shell.variables.undecided.add(word.text)
             shell.note_assignment(word.text, value, command.text, command.line, shell.variables.arrays.get(word.text))
-
-
-def _elements(command: ShellCommand, value: Value, name: Word) -> list[Word]:
-    """Return the words that `read -a` finds in a known text, and one word that is not known for any other."""
-    text = command.reads
-    if text is None or not text.known or command.name != "read" or "IFS" in command.settings:
-        return [Word(value, name.source, line=command.line)]
-    first = text.text.partition("\n")[0]
-    return [Word(text.with_text(word), name.source, quoted=True, line=command.line) for word in first.split()]
 
 
 def _shift(shell: ShellReader, command: ShellCommand) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from batchfiles.bash.commands import Assignment, Condition, ShellCommand
 from batchfiles.bash.expansion import Expander, Variables, Word, text_of
-from batchfiles.bash.values import HOLE, Value, arithmetic, joined, names_calculated, number, unknown
+from batchfiles.bash.values import HOLE, Value, joined, names_calculated, number, unknown
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -344,7 +344,8 @@ class ShellReader:
             if adds:
                 folded = joined([self.variables.look_up(name), folded])
             if subscript:
-                array = self._set_element(name, subscript.removesuffix("]"), value, adds=adds)
+                self.variables.leave_open(name, is_array=True)
+                array = self.variables.arrays[name]
             else:
                 if name in self.variables.converted and (adds or not re.fullmatch(r"0|[1-9]\d*", folded.text)):
                     folded = unknown(*folded.origins)
@@ -356,22 +357,6 @@ class ShellReader:
         self.variables.set(name, value)
         self.byte_of(node)
         self.note_assignment(name, value, text_of(node), self._line(node), None)
-
-    def _set_element(self, name: str, subscript: str, value: Node | None, *, adds: bool) -> list[Word]:
-        """Give an element of an array its value, where it is known which one it is; returns the array."""
-        elements = self.variables.arrays.get(name, [])
-        index = arithmetic(subscript, self.variables.look_up)
-        at = int(index.text[:9]) if index.text.isdecimal() else len(elements) + 1
-        is_open = name in self.variables.converted | self.variables.undecided | set(self.variables.values)
-        if is_open or at > len(elements) or not all(word.value.known for word in elements):
-            self.variables.leave_open(name, is_array=True)
-        else:
-            text = self.expander.value(value)
-            if adds and at < len(elements):
-                text = joined([elements[at].value, text])
-            word = Word(text, "" if adds or value is None else text_of(value), quoted=True)
-            self.variables.set_array(name, [*elements[:at], word, *elements[at + 1 :]])
-        return self.variables.arrays[name]
 
     def leave_open(self, name: str, text: str, line: int, *, is_array: bool = False) -> None:
         """Give a variable a value that only a run knows: the text of the statement does so in no other way."""

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
     from batchfiles.bash.shell import ShellReader
 
-_MOST_TURNS = 64
-# {1..4}, $(seq 4), $(seq 1 4).
-_COUNTED = re.compile(
-    r"\{(?P<first>[0-9]{1,4})\.\.(?P<last>[0-9]{1,4})\}|\$\(seq (?:(?P<start>[0-9]{1,4}) )?(?P<end>[0-9]{1,4})\)"
-)
-
 COMPARES: dict[str, Callable[[int, int], bool]] = {
     "-eq": operator.eq,
     "-ne": operator.ne,
@@ -217,32 +211,9 @@ def _leave_arrays_open(shell: ShellReader, before: dict[str, list[Word]]) -> Non
     shell.variables.undecided |= {name for name, words in shell.variables.arrays.items() if before.get(name) != words}
 
 
-def _turns(shell: ShellReader, node: Node, bodies: list[Node]) -> list[Value]:
-    """Return the loop variable in each turn of a `for` that only puts words together; none where that is not known."""
-    inside = {child.type for body in bodies for child in body.named_children}
-    turns: list[Value] = []
-    for child in node.children_by_field_name("value"):
-        counted = _COUNTED.fullmatch(text_of(child))
-        if counted is not None:
-            first, last = int(counted["first"] or counted["start"] or 1), int(counted["last"] or counted["end"])
-            turns += [Value(str(number)) for number in range(first, last + 1)]
-        else:
-            words = list(shell.expander.words(child))
-            # A pattern stands for the files that it matches.
-            turns += [unknown() if re.search(r"[*?[]", word.text) else word.value for word in words]
-    is_known = all(value.known for value in turns) and len(turns) <= _MOST_TURNS
-    return turns if is_known and inside <= {"variable_assignment", "variable_assignments", "comment"} else []
-
-
 def _loop(shell: ShellReader, node: Node) -> None:
     bodies = node.children_by_field_name("body") or [child for child in node.children if child.type == "do_group"]
     variable = node.child_by_field_name("variable")
-    if variable is not None and (turns := _turns(shell, node, bodies)):
-        for value in turns:
-            shell.variables.set(text_of(variable), value)
-            for body in bodies:
-                shell.inside("loop", body)
-        return
     if variable is not None:
         values = [shell.expander.value(child) for child in node.children_by_field_name("value")]
         shell.variables.set(text_of(variable), unknown(*joined(values).origins))
@@ -253,8 +224,11 @@ def _loop(shell: ShellReader, node: Node) -> None:
             shell.byte_of(node)
             shell.leave_open(name, text_of(node), node.start_point.row + 1)
     tests = " ".join(text_of(part) for part in node.children_by_field_name("condition")).strip("; ")
+    before = len(shell.assignments)
     for body in bodies:
         shell.inside("endless" if node.type == "while_statement" and tests in ("true", ":", "[ 1 ]") else "loop", body)
+    # It is read for one turn.
+    shell.variables.undecided |= {one.name for one in shell.assignments[before:]}
 
 
 def _case(shell: ShellReader, node: Node) -> None:

@@ -74,7 +74,8 @@ def test_every_look_at_ranks_takes_the_name_of_a_server(site: Here) -> None:
     at_work(run)
     (stacks,) = site.json("stacks", run.id, "--role", "server")
     assert "serve_forever" in json.dumps(stacks)
-    until(RunPaths(run.folder).of_role("server").rank_usage(0).exists, "a sample")
+    samples = RunPaths(run.folder).of_role("server").rank_usage(0)
+    until(lambda: samples.exists() and "\n" in samples.read_text(), "a sample")
     (usage,) = site.json("usage", run.id, "--role", "server")
     assert usage["most_memory_bytes"] > 0
     for command in ("logs", "stacks", "usage"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import ROOT
+from tests.support.cases import each
 from trainjob.contract.paths import RunPaths
 
 
@@ -36,7 +37,7 @@ def test_a_question_of_which_kind_a_cluster_is(text: str) -> None:
     assert seen(laws.kind_questions, text)
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "is_read"),
     [
         ("time.time()", True),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.planted_bugs import Bug, bugs
 from tests.support import ROOT
+from tests.support.cases import each
 from tests.support.planted import WRONG_SUMS, Fault
 
 PLANTED: dict[str, Fault | Bug] = {"wrong sums": WRONG_SUMS, **{bug.bug: bug for bug in bugs()}}
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@each("name", PLANTED)
 def test_the_text_of_a_planted_fault_stands_in_the_code_once(name: str) -> None:
     fault = PLANTED[name]
     assert (ROOT / "trainjob" / fault.file).read_text().count(fault.text) == 1

@@ -126,56 +126,61 @@ def write_rendered(paths: RunPaths, rendered: Rendered) -> None:
 
 
 def _copy_runtime(target: Path) -> None:
+    # Paths are text here: three hundred files are copied, and each Path takes as long as a call of the kernel.
+    source = str(package.folder())
     target.mkdir()
-    _copy_module(package.folder() / "__init__.py", target, compiled=True)
+    _copy_module(source, "__init__.py", str(target), compiled=True)
     for name in package.RUNTIME_PACKAGES:
         # Compiled are what the launcher of every rank imports. A task imports torch, which takes much longer.
-        _copy_package(package.folder() / name, target / name, compiled=name in ("contract", "records", "launch"))
+        compiled = name in ("contract", "records", "launch")
+        _copy_package(f"{source}/{name}", f"{target}/{name}", compiled=compiled)
 
 
-def _copy_package(source: Path, target: Path, *, compiled: bool) -> None:
+def _copy_package(source: str, target: str, *, compiled: bool) -> None:
     # shutil.copytree would merge the errors into one that no longer says "disk full".
-    target.mkdir()
+    os.mkdir(target)
     for entry in sorted(os.scandir(source), key=lambda entry: entry.name):
         if entry.is_dir() and entry.name != "__pycache__":
-            _copy_package(Path(entry), target / entry.name, compiled=compiled)
+            _copy_package(entry.path, f"{target}/{entry.name}", compiled=compiled)
         elif entry.is_file():
-            _copy_module(Path(entry), target, compiled=compiled)
+            _copy_module(source, entry.name, target, compiled=compiled)
 
 
-def _copy_module(source: Path, target: Path, *, compiled: bool) -> None:
-    """Copy a file of the runtime into `target`, with its bytecode.
+def _copy_module(source: str, name: str, target: str, *, compiled: bool) -> None:
+    """Copy a file of the runtime into the folder `target`, with its bytecode.
 
     Linking it from another run would save a third of the time, and let that run's folder decide what runs in this one.
     """
-    projects.copy_file(source, target / source.name)
-    content = _bytecode(source) if compiled and source.suffix == ".py" else None
+    projects.copy_file(f"{source}/{name}", f"{target}/{name}")
+    content = _bytecode(f"{source}/{name}") if compiled and name.endswith(".py") else None
     if content is not None:
-        kept = Path(cache_from_source(target / source.name, optimization=""))
-        kept.parent.mkdir(exist_ok=True)
-        kept.write_bytes(content)
+        kept = cache_from_source(f"{target}/{name}", optimization="")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(kept))
+        with open(kept, "wb", buffering=0) as copied:
+            copied.write(content)
 
 
-def _bytecode(module: Path) -> bytes | None:
+def _bytecode(module: str) -> bytes | None:
     """Return what this release of Python reads in place of `module`; None if there is nothing.
 
     Python takes it only in the release that wrote it, and for a source of the time and size that it was compiled from:
     the first sixteen bytes say so. Without it a rank compiles the module, so nothing here is an error.
     """
     with contextlib.suppress(OSError, NotImplementedError):
-        status = module.stat()
+        status = os.stat(module)
         begins = MAGIC_NUMBER + struct.pack("<3I", 0, int(status.st_mtime) & _32_BITS, status.st_size & _32_BITS)
-        kept = Path(cache_from_source(module, optimization=""))
-        with contextlib.suppress(OSError):
-            content = kept.read_bytes()
+        kept = cache_from_source(module, optimization="")
+        with contextlib.suppress(OSError), open(kept, "rb", buffering=0) as file:
+            content = file.read()
             if content.startswith(begins):
                 return content
-        if os.access(kept.parent.parent, os.W_OK) and not sys.dont_write_bytecode:
+        if os.access(os.path.dirname(module), os.W_OK) and not sys.dont_write_bytecode:
             import py_compile  # once after each installation
 
             timestamp = py_compile.PycInvalidationMode.TIMESTAMP
-            made = py_compile.compile(str(module), str(kept), optimize=0, quiet=2, invalidation_mode=timestamp)
-            return None if made is None else kept.read_bytes()
+            made = py_compile.compile(module, kept, optimize=0, quiet=2, invalidation_mode=timestamp)
+            return None if made is None else Path(kept).read_bytes()
     return None
 
 

@@ -95,12 +95,12 @@ def _entries() -> Iterator[os.DirEntry[str]]:
         yield from (entry for entry in os.scandir(home() / "index") if not entry.name.startswith("."))
 
 
-def every_run(foreign: list[UserError] | None = None) -> Iterator[RunPaths]:
-    """Yield the runs whose folders exist and belong to this user.
+def every_run(foreign: list[UserError] | None = None, name: str | None = None) -> Iterator[RunPaths]:
+    """Yield the runs, of a job of this name, whose folders exist and belong to this user.
 
     Why others are ignored is added to `foreign`: the folder is a link, belongs to others, or is open to others.
     """
-    for paths in _existing_runs():
+    for paths in _existing_runs(name):
         why = _why_foreign(paths)
         if why is None:
             yield paths
@@ -108,8 +108,10 @@ def every_run(foreign: list[UserError] | None = None) -> Iterator[RunPaths]:
             foreign.append(why)
 
 
-def _existing_runs() -> Iterator[RunPaths]:
+def _existing_runs(name: str | None = None) -> Iterator[RunPaths]:
     for run_id in ids():
+        if name is not None and name_of(run_id) != name:
+            continue
         paths = _target(run_id)
         # A colleague's run on shared storage may be unreadable, and is not ours to list.
         if paths is not None and os.path.isdir(paths.folder) and os.access(paths.folder, os.R_OK | os.X_OK):
@@ -133,10 +135,10 @@ def newest(most: int) -> Iterator[RunPaths]:
             yield paths
 
 
-def recent(within_s: float) -> Iterator[RunPaths]:
-    """Yield the runs that were submitted within the last `within_s` seconds."""
+def recent(within_s: float, name: str | None = None) -> Iterator[RunPaths]:
+    """Yield the runs, of a job of this name, that were submitted within the last `within_s` seconds."""
     earliest = clock.time() - within_s
-    yield from (paths for paths in every_run() if _indexed_at(_link(paths.id)) >= earliest)
+    yield from (paths for paths in every_run(name=name) if _indexed_at(_link(paths.id)) >= earliest)
 
 
 def _indexed_at(link: Path | os.DirEntry[str]) -> float:

@@ -12,6 +12,8 @@ from trainjob.observe.seen import look
 from trainjob.records import submission as submissions
 
 LAST = "last"
+# The name of every reservation's job, by which they are found without reading all other runs.
+NAME = "reservation"
 # As long as the longest job of any site.
 _WITHIN_S = 31 * 86_400.0
 
@@ -22,8 +24,8 @@ def jobs(cluster: str) -> dict[str, Path]:
     Each has the folder of the project in which it was reserved.
     """
     found = []
-    for paths in index.recent(_WITHIN_S):
-        one = submissions.read(paths) if submissions.may_hold_nodes(paths) else None
+    for paths in index.recent(_WITHIN_S, NAME):
+        one = submissions.read(paths)
         if one is None or not one.holds_nodes or one.cluster != cluster or one.native is None:
             continue
         state, _ = look(paths, one).state_with(None)

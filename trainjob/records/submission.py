@@ -14,7 +14,6 @@ from trainjob.records.files import (
     DamagedError,
     json_bytes,
     read_json,
-    read_small,
     remove_if_there,
     write_atomically,
     write_json,
@@ -114,14 +113,6 @@ def load(paths: RunPaths, whole: Optional[Submission] = None) -> Optional[Submis
         original = _original(submission, paths)
         return submission if original is None else submission.replace(native=None, remote=None, copy_of=original)
     return None
-
-
-def may_hold_nodes(paths: RunPaths) -> bool:
-    """Return whether a run may be a reservation: quick, where thousands of submissions would take long to parse."""
-    try:
-        return b'"holds_nodes": true' in read_small(paths.submission)
-    except (OSError, DamagedError):
-        return False
 
 
 def _refuse_odd(submission: Submission, paths: RunPaths) -> None:

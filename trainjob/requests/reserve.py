@@ -14,6 +14,7 @@ from trainjob.contract.errors import UserError
 from trainjob.contract.paths import RunPaths, home
 from trainjob.kinds.table import as_reservation
 from trainjob.machines import process
+from trainjob.observe import reservations
 from trainjob.records.files import only_owner_writes
 from trainjob.requests.guardian import LET_GO
 from trainjob.requests.options import JobOptions
@@ -33,7 +34,7 @@ def planned(cluster: str | None, length: str, idle_minutes: float, **settings: A
     idle_s = max(1, round(60 * idle_minutes))
     times = (idle_s, min(_LONGEST_WARNING_S, idle_s // 2), max(1, min(_LONGEST_LOOK_S, idle_s // 6)))
     values = {
-        "name": "reservation",
+        "name": reservations.NAME,
         "command": ["hold_nodes", *map(str, times)],
         "time_limit": time_limit(length),
         "max_attempts": 1,

@@ -47,7 +47,7 @@ def test_ranks_below_a_script_that_nobody_sees_hear_of_the_limit(
     try:
         until(lambda: (tmp_path / "ready").exists(), "the rank's handler")
         (os.killpg if to_all else os.kill)(started.pid, signal.SIGUSR1)
-        assert started.wait(30) == 7
+        assert started.wait(100) == 7
     finally:
         started.kill()
     assert ((tmp_path / "saved").exists(), (tmp_path / "twice").exists()) == (True, False)
@@ -84,7 +84,7 @@ def test_ranks_in_a_container_of_the_batch_shell_hear_of_the_limit_and_the_job_s
     try:
         until(lambda: (tmp_path / "ready").exists(), "the rank's handler")
         os.kill(started.pid, signal.SIGUSR1)
-        assert started.wait(30) == 7
+        assert started.wait(100) == 7
     finally:
         started.kill()
     assert all((tmp_path / name).exists() for name in ("saved", "requeue"))

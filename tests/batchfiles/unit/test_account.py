@@ -22,6 +22,7 @@ from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
 from tests.batchfiles.unit.test_adoption import ONE_GPU, PER_RANK, SHAPES, Shape, adopted, prologue
 from tests.batchfiles.unit.test_codes import CASES
+from tests.support.cases import each
 from trainjob.contract.programs.slurm_options import SHORT
 
 if TYPE_CHECKING:
@@ -157,23 +158,24 @@ def accounted(text: str, arguments: tuple[str, ...] = ()) -> list[str] | None:
     return misses(script, adoption) + unaccounted(script, adoption)
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@each("shape", SHAPES.values())
 def test_each_statement_of_a_shape_stands_in_the_account_once(shape: Shape) -> None:
     assert accounted(shape.text, shape.arguments) == []
 
 
-OF_CODES = {
-    text
-    for cases in CASES.values()
+CODE_OF = {
+    text: code
+    for code, cases in CASES.items()
     for pair in cases
     for text in pair
     if isinstance(text, str) and "ray job" not in text
 }
 
 
-@pytest.mark.parametrize("text", sorted(OF_CODES))
-def test_each_word_of_files_with_faults_is_accounted_for(text: str) -> None:
-    assert accounted(text) in ([], None)
+@each("code", sorted(set(CODE_OF.values())))
+def test_each_word_of_files_with_faults_is_accounted_for(code: str) -> None:
+    missing = {text: accounted(text) for text, of_code in CODE_OF.items() if of_code == code}
+    assert {text: words for text, words in missing.items() if words} == {}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from batchfiles.adoption.adopt import Adoption, adoption_of
 from batchfiles.adoption.start import AdoptionError
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
+from tests.support.cases import each
 from trainjob.contract.programs.secrets_in_shell import secrets_in
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -23,7 +24,7 @@ def adopted(text: str) -> Adoption:
     return adoption_of(script_of(Path("train.sbatch"), text.encode(), SiteFacts()), Path("/project"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "secret"),
     [
         (f"#SBATCH --export=ALL,WANDB_API_KEY={KEY}", KEY),
@@ -124,7 +125,7 @@ def test_a_secret_among_the_words_of_the_training_is_refused(train: str) -> None
     assert KEY not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "export HF_TOKEN=$TOKEN",

@@ -15,6 +15,7 @@ from batchfiles.adoption.start import AdoptionError
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from tests.batchfiles.unit.test_adoption import ONE_GPU, adopted, prologue
+from tests.support.cases import each
 from trainjob.cluster.reading import job_from_text
 from trainjob.cluster.writing import UnwritableError, comment, item, read_back, scalar
 from trainjob.contract.errors import UserError
@@ -49,7 +50,7 @@ def hides_something(adoption: Adoption) -> bool:
     return not are_plain or any(keys(text) != set(yaml.safe_load(text)) or "once" in keys(text) for text in texts)
 
 
-@pytest.mark.parametrize("end", ENDS, ids=ascii)
+@each("end", ENDS)
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_no_sign_of_a_file_ends_a_line_of_ours(place: str, end: str, tmp_path: Path) -> None:
     try:
@@ -59,7 +60,7 @@ def test_no_sign_of_a_file_ends_a_line_of_ours(place: str, end: str, tmp_path: P
     assert not hides_something(adoption)
 
 
-@pytest.mark.parametrize("end", [*ENDS, "\r", "\n"], ids=ascii)
+@each("end", [*ENDS, "\r", "\n"])
 def test_no_sign_of_an_argument_or_a_name_ends_a_line_of_ours(end: str) -> None:
     path, text = Path(f"a{end}{STEP}.sbatch"), ONE_GPU + 'python train.py "$@" $X\n'
     adoption = adoption_of(script_of(path, text.encode(), SiteFacts(), (f"b{end}{STEP}",)), Path("/project"))

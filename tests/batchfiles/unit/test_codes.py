@@ -10,6 +10,7 @@ from batchfiles.rules.codes import CODES, Finding, Severity
 from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import read_script, script_of
+from tests.support.cases import each
 from trainjob.cluster.nodes import Nodes
 
 HEAD = """\
@@ -415,16 +416,17 @@ def test_every_code_has_a_case() -> None:
     assert set(CASES) == set(CODES) - {"beyond-cluster", "lightning-under-torchrun", "lightning-ranks-may-hang"}
 
 
-@pytest.mark.parametrize(("code", "wrong", "right"), [(code, *pair) for code, pairs in CASES.items() for pair in pairs])
-def test_a_fault_is_found_where_it_is(code: str, wrong: str | bytes, right: str | bytes) -> None:
-    assert code in {finding.code for finding in found(wrong)}
-    assert code not in {finding.code for finding in found(right)}
+@each("code", CASES)
+def test_a_fault_is_found_where_it_is(code: str) -> None:
+    missed = [wrong for wrong, _ in CASES[code] if code not in {finding.code for finding in found(wrong)}]
+    accused = [right for _, right in CASES[code] if code in {finding.code for finding in found(right)}]
+    assert (missed, accused) == ([], [])
 
 
 _RANKS = "srun --kill-on-bad-exit=1 python train.py"
 
 
-@pytest.mark.parametrize(
+@each(
     ("body", "more"),
     [
         ('echo "rank [ $RANK=0 ] of"\necho "do [$RANK of $N]"\necho "go! | [$RANK / $N]"\n', ""),
@@ -568,7 +570,7 @@ def test_figures_for_each_gpu_have_a_cure_for_other_accelerators(option: str, cu
 _RAY = "ray start --head --port=6379\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "is_read"),
     [
         (f"cat > run.sh <<EOF\n{_RAY}EOF\nsrun -N1 bash run.sh\n", True),
@@ -728,7 +730,7 @@ def test_a_script_that_the_batch_shell_runs_in_the_foreground_defers_its_traps()
     assert "trap-deferred" not in {one.code for one in found(without(text.replace("${1}", "${1} &\nwait"), "=USR1"))}
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "right", "code"),
     [
         ("export A = 4", "export A=4", "command-not-found"),
@@ -815,7 +817,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 def test_a_fault_is_found_in_whatever_shape_it_is_started(shape: str) -> None:
     wait = "srun torchrun --nnodes=4 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$MASTER_ADDR:$MASTER_PORT train.py"
     rank = "srun torchrun --nnodes=2 --nproc-per-node=4 --node_rank=$SLURM_NODEID --master_addr=$MASTER_ADDR train.py"
@@ -993,9 +995,9 @@ def test_hosts_of_a_job_that_has_every_node_may_be_named(nodes: int, is_found: b
 def test_a_wait_that_a_loop_repeats_before_it_looks_is_right() -> None:
     loop = "while wait $PID && code=0 || code=$?; kill -0 $PID 2>/dev/null; do :; done\nexit $code\n"
     text = job(f"trap 'kill -USR1 $PID' USR1\nsrun -K1 python train.py &\nPID=$!\n{loop}", BATCH_SIGNAL, nodes=1)
-    for each in (text, without(text, "set -eo")):
+    for one_of in (text, without(text, "set -eo")):
         wrong = {"trap-deferred", "wait-interrupted", "nothing-waits", "exit-code-lost"}
-        assert not wrong & {one.code for one in found(each)}
+        assert not wrong & {one.code for one in found(one_of)}
 
 
 def test_three_dashes_are_no_option() -> None:

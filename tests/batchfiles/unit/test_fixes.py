@@ -14,6 +14,7 @@ from batchfiles.rules.diagnosis import diagnosis_of
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
 from tests.batchfiles.unit.test_codes import CASES
+from tests.support.cases import each
 
 FILE = Path("train.sbatch")
 FIRST = """\
@@ -41,14 +42,14 @@ def mend(text: str | bytes, *, unsafe: bool = True) -> MendedFile:
     return mended(FILE, raw, SiteFacts(), unsafe=unsafe, grammar=lambda _raw: None)
 
 
-@pytest.mark.parametrize("code", [code for code in CASES if code in {**SAFE, **UNSAFE}])
+@each("code", [code for code in CASES if code in {**SAFE, **UNSAFE}])
 def test_a_cure_is_no_fault(code: str) -> None:
     wrong = [text.encode() if isinstance(text, str) else text for text, _ in CASES[code]]
-    after = {raw: mend(raw) for raw in wrong}
-    assert any(codes(raw)[code] > codes(one.after)[code] for raw, one in after.items())
-    for raw, one in after.items():
+    cured = [(codes(raw), codes(one.after), one) for raw, one in ((raw, mend(raw)) for raw in wrong)]
+    assert any(before[code] > after[code] for before, after, _ in cured)
+    for before, after, one in cured:
         assert mend(one.after).after == one.after
-        assert sum(codes(one.after).values()) <= sum(codes(raw).values()) or one.mended[0] in (
+        assert sum(after.values()) <= sum(before.values()) or one.mended[0] in (
             "directive-ignored",
             "crlf",
             "sbatch-of-a-program",
@@ -183,7 +184,7 @@ ONLY_THE_AUTHOR += [
 ]
 
 
-@pytest.mark.parametrize("code", [code for code in CASES if CODES[code].severity is Severity.ERROR])
+@each("code", [code for code in CASES if CODES[code].severity is Severity.ERROR])
 def test_each_error_is_mended_unless_only_its_author_knows_how(code: str) -> None:
     for at, (wrong, _) in enumerate(CASES[code]):
         raw = wrong.encode() if isinstance(wrong, str) else wrong
@@ -262,7 +263,7 @@ def test_a_command_with_quotes_inside_a_substitution_is_not_put_into_quotes() ->
     assert mend(FIRST.format(nodes=2, tasks=1, more="") + start).after.decode().count('\\"host') == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("start", "is_told"),
     [
         ("uv run torchrun --nproc-per-node=4 train.py", True),
@@ -501,7 +502,7 @@ def test_one_of_several_ranks_gets_neither_srun_nor_the_recipe() -> None:
     assert body in after.replace("set -eo pipefail\n", "")
 
 
-@pytest.mark.parametrize(
+@each(
     ("wrong", "right"),
     [
         ("#SBATCH --mem-per-cpu=1000\npython train.py\n", None),
@@ -1047,7 +1048,7 @@ def test_blanks_are_put_on_both_sides_of_a_test() -> None:
     assert b'if [[ $x == *" "* ]]; then' in mend(text, unsafe=False).after
 
 
-@pytest.mark.parametrize(
+@each(
     ("more", "start"),
     [
         ("#SBATCH --signal=B:SIGTERM@120", "python train.py"),

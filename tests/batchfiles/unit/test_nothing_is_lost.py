@@ -369,6 +369,26 @@ def test_the_home_is_put_in_where_bash_does(tmp_path: Path) -> None:
     assert "export CACHE=~/cache" in prologue(adoption)
 
 
+def test_the_training_of_a_pipeline_is_not_what_reads_its_output(tmp_path: Path) -> None:
+    for text in (
+        "python train.py < in | tee x | python parse.py\n",
+        "srun bash -c 'python train.py < in | python parse.py'\n",
+    ):
+        adoption = adopted(ONE_GPU + text, tmp_path)
+        assert command(adoption) == ["python", "train.py"]
+        assert {"| python parse.py", "< in"} <= lost(adoption).keys()
+    assert "cat x |" in lost(adopted(ONE_GPU + "cat x | srun python train.py\n", tmp_path))
+
+
+def test_a_shell_of_ranks_that_is_not_bash_is_named(tmp_path: Path) -> None:
+    assert "zsh" in lost(adopted(ONE_GPU + "srun zsh -c 'source ~/.zshrc; python train.py'\n", tmp_path))
+
+
+def test_a_place_that_the_prologue_reads_is_set_there(tmp_path: Path) -> None:
+    text = "export WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=1\nmkdir -p runs/$WORLD_SIZE\nsrun python train.py\n"
+    assert "export WORLD_SIZE=$SLURM_NTASKS MASTER_PORT=1" in prologue(adopted(ONE_GPU + text, tmp_path))
+
+
 def test_what_env_sets_is_no_word_of_the_command(tmp_path: Path) -> None:
     adoption = adopted(ONE_GPU + "time env -u X RANK=5 B=2 nice -n 5 python train.py\n", tmp_path)
     assert command(adoption) == ["env", "-u", "X", "nice", "-n", "5", "python", "train.py"]
@@ -707,9 +727,10 @@ def test_a_resource_beside_the_gpus_is_no_type_of_them(tmp_path: Path) -> None:
     assert "type" not in cluster
 
 
-def test_words_that_read_takes_from_a_known_text_are_known(tmp_path: Path) -> None:
+def test_words_that_read_takes_are_taken_in_the_shell_of_the_command(tmp_path: Path) -> None:
     text = 'EXTRA=${EXTRA:---lr 1}\nread -r -a WORDS <<< "$EXTRA"\nsrun python train.py "${WORDS[@]}"\n'
-    assert command(adopted(ONE_GPU + text, tmp_path)) == ["python", "train.py", "--lr", "1"]
+    lines = command(adopted(ONE_GPU + text, tmp_path))[2].splitlines()
+    assert lines[-2:] == ['read -r -a WORDS <<< "$EXTRA"', 'exec python train.py "${WORDS[@]}"']
 
 
 def test_an_exported_variable_of_an_option_that_the_job_decides_stays_exported(tmp_path: Path) -> None:

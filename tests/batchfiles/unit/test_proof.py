@@ -17,6 +17,7 @@ from batchfiles.rehearsal.proving import program_from_outside, taken_by_sbatch
 from batchfiles.rehearsal.recording import EndedJob, RecordedProcess, Recording, SlurmStep
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
+from tests.support.cases import each
 
 FIRST = RankObservation(0, 2, 0, 0, "the project's", 4, 16, "8", "python train.py", (("A", "1"),))
 
@@ -97,7 +98,7 @@ def test_a_call_that_sh_does_not_know_is_excused_and_no_other() -> None:
     assert replace(proof, setup=(["a", "b"], ["b", "a"])).unexplained(explained(["bash-under-sh"], []))
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "theirs", "ours", "other"),
     [
         ("port-fixed", "--port 29500", "--port 31007", "--steps 29500"),

@@ -9,6 +9,7 @@ import pytest
 from batchfiles.rehearsal import requested_cluster
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, script_of
+from tests.support.cases import each
 
 
 def script(*directives: str, body: str = "srun python train.py") -> BatchScript:
@@ -16,7 +17,7 @@ def script(*directives: str, body: str = "srun python train.py") -> BatchScript:
     return script_of(Path("train.sbatch"), "\n".join(lines).encode(), SiteFacts())
 
 
-@pytest.mark.parametrize(
+@each(
     ("directives", "nodes", "gpus", "kind", "gres"),
     [
         (["--nodes=2", "--gres=gpu:a100:4"], 2, 4, "a100", "gpu"),

@@ -14,6 +14,7 @@ from batchfiles.rehearsal import following, requested_cluster, running
 from batchfiles.rehearsal.recording import EndedJob
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import script_of
+from tests.support.cases import each
 from trainjob.contract import clock
 
 
@@ -127,7 +128,7 @@ def test_the_logs_of_slurm_are_for_what_slurm_does_wrong(of_job: dict[str, Any],
     assert running.is_slurms_fault([])
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "missing"),
     [
         ("srun site_wrapper exec bash -c 'python train.py'", ("site_wrapper",)),

@@ -12,6 +12,7 @@ from batchfiles.commands.rehearse import print_verdict
 from batchfiles.rehearsal.recording import Call, EndedJob, RankGroup, RecordedProcess, Recording, Rendezvous, SlurmStep
 from batchfiles.rehearsal.verdict import BatchVerdict, judge
 from batchfiles.rules.codes import Finding
+from tests.support.cases import each
 
 TRAINED = "after 10 s of training"
 
@@ -88,7 +89,7 @@ def test_what_it_does_not_show_stands_apart_and_errors_limit_the_last_word(
     assert last == "PASSED in 53.0 s" + limit * ("command-not-found" in codes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("processes", "code", "problem"),
     [
         (
@@ -248,7 +249,7 @@ def test_a_refusal_of_sbatch_is_repeated() -> None:
     assert list(verdict.problems) == ["sbatch refuses the file: invalid partition"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("inject", "code", "of_job", "passed"),
     [
         ("timeout", "time-limit-unhandled", {"state": "TIMEOUT", "stopped": None}, False),
@@ -296,7 +297,7 @@ def in_step(cpus: int, **fields: Any) -> Recording:
     return Recording([job], [SlurmStep("7.0", "python", ("node1", "node2"), 4, cpus)], ranks, [pip], 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("recording", "code", "confirmed"),
     [
         (in_step(4), "srun-loses-cpus", True),
@@ -325,7 +326,7 @@ def tasks(*environments: dict[str, str], words: tuple[str, ...] = ("python", "tr
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("processes", "code", "confirmed"),
     [
         (tasks({"RANK": "0"}, {"RANK": "0"}), "rank-expanded-early", True),

@@ -118,12 +118,12 @@ def test_a_link_that_takes_a_file_s_place_meanwhile_is_not_followed(
     write(tmp_path, "a.py", "secret")
 
     def swap(path: Path) -> os.stat_result:
-        status = os.lstat(path)
+        status = path.stat(follow_symlinks=False)
         path.unlink()
         path.symlink_to(tmp_path / "secret")
         return status
 
-    monkeypatch.setattr(Path, "lstat", swap)
+    monkeypatch.setattr(os, "lstat", swap)
     with pytest.raises(UserError, match=r"project file .*a\.py can't be read \(Too many levels of symbolic links\)"):
         copy_file(tmp_path / "a.py", tmp_path / "x")
     assert not (tmp_path / "x").exists()

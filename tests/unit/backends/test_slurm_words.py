@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.backends.base import Liveness
 from trainjob.backends.slurm import queue
 from trainjob.contract import states
@@ -50,7 +51,7 @@ def test_the_parts_of_a_job_on_groups_of_nodes_are_one_job() -> None:
     assert queue.parse_accounting("4+0|FAILED\n4+1|FAILED\n") == [("4", "FAILED")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("reason", "words"),
     [
         ("PartitionNodeLimit", "forever: it asks for more or fewer nodes than its partition allows"),
@@ -99,7 +100,7 @@ def test_a_job_has_its_id_its_nodes_and_its_times() -> None:
     assert queue.answer([element]).scheduler["job_id"] == "6_4"
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "liveness", "state"),
     [
         (["RUNNING"], Liveness.ALIVE, None),

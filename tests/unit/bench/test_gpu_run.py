@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from benchmarks.gpu.measure import PROGRAMS, GpuRow, ProgramEnd, program_verdict, table
 from tests.standins.gpu.test_programs import COMMANDS
 from tests.standins.gpu.test_programs import PROGRAMS as FOLDER
+from tests.support.cases import each
 
 
 def test_eight_programs_of_the_stand_ins_are_run() -> None:
@@ -28,7 +27,7 @@ def ended(code: int, output: str = "step 9 loss 0.51\ndone") -> ProgramEnd:
     return ProgramEnd(code, output, 1.0, "done")
 
 
-@pytest.mark.parametrize(
+@each(
     ("here", "beside", "verdict"),
     [
         (ended(0), ended(0), "ok"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.backends.project import Project
 from trainjob.check.checks import problems
 from trainjob.check.context import Context, Depth
@@ -155,7 +156,7 @@ def test_a_host_that_jobs_reach_as_another_user_cannot_read_the_run_directory() 
     assert (problem.code, problem.text) == ("runs-dir", f"{output}it can't be read there")
 
 
-@pytest.mark.parametrize("code", CASES)
+@each("code", CASES)
 def test_each_problem_has_its_values_and_its_cure(code: str) -> None:
     changes, text, cure = CASES[code]
     problem = next(problem for problem in found(**changes) if problem.code == code)

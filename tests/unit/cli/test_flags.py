@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cli.job_flags import pair
 from trainjob.cli.main import COMMANDS, HEADINGS, load
 from trainjob.contract.settings import SettingRow, rows
@@ -18,7 +19,7 @@ def test_only_steps_and_roles_have_no_flag() -> None:
     assert not {"once", "roles"} & {parameter.name for parameter in load("plan").params}
 
 
-@pytest.mark.parametrize("row", FLAGS, ids=lambda row: row.name)
+@each("row", FLAGS)
 def test_every_setting_is_a_flag_with_its_help_and_default(row: SettingRow) -> None:
     option: Any = next(parameter for parameter in load("plan").params if parameter.name == row.name)
     is_word = row.is_mapping or row.choices or row.facts.form in ("host-count", "updates-or-auto")
@@ -31,7 +32,7 @@ def test_every_setting_is_a_flag_with_its_help_and_default(row: SettingRow) -> N
     assert all(choice in option.help for choice in row.choices)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each("command", COMMANDS)
 def test_a_command_says_of_itself_what_the_table_says(command: str) -> None:
     output = load(command).help or ""
     helps = {name: text for commands in HEADINGS.values() for name, text in commands.items()}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
 from trainjob.cluster.merging import merge_job
@@ -141,7 +142,7 @@ FLAG_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("flags", "message"), FLAG_MESSAGES.values(), ids=FLAG_MESSAGES.keys())
+@each(("flags", "message"), FLAG_MESSAGES.values())
 def test_what_is_wrong_with_a_flag_names_the_flag(flags: Any, message: Any) -> None:
     with pytest.raises(JobError) as caught:
         merge_job(None, flags)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import each
 from trainjob.cluster.faults import ClusterError, JobError
 from trainjob.cluster.reading import job_from_text, read_job
 from trainjob.contract.errors import UserError
@@ -75,7 +76,7 @@ YAML_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), YAML_MESSAGES.values(), ids=YAML_MESSAGES.keys())
+@each(("text", "message"), YAML_MESSAGES.values())
 def test_what_is_not_yaml_is_refused_with_its_place(text: Any, message: Any) -> None:
     assert [line for line in cluster_errors(text) if line.startswith(message)], cluster_errors(text)
 
@@ -225,7 +226,7 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), MESSAGES.values(), ids=MESSAGES.keys())
+@each(("text", "message"), MESSAGES.values())
 def test_a_cluster_file_is_refused_with_line_and_cure(text: Any, message: Any) -> None:
     (line,) = cluster_errors(text)
     assert message in line
@@ -292,7 +293,7 @@ JOB_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("text", "message"), JOB_MESSAGES.values(), ids=JOB_MESSAGES.keys())
+@each(("text", "message"), JOB_MESSAGES.values())
 def test_a_job_file_is_refused_with_line_and_cure(text: Any, message: Any) -> None:
     assert [line for line in job_errors(text) if message in line], job_errors(text)
 

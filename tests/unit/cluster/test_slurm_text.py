@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import each
 from trainjob.cluster.slurm_text import MOST_HOSTS, HostlistError, compress, expand
 
 # What `scontrol show hostnames` of Slurm 22.05.8 printed.
@@ -35,12 +36,12 @@ AS_SLURM_WRITES = {
 }
 
 
-@pytest.mark.parametrize(("written", "names"), AS_SLURM.items())
+@each(("written", "names"), AS_SLURM.items())
 def test_expands_as_slurm_does(written: Any, names: Any) -> None:
     assert expand(written) == tuple(names.split())
 
 
-@pytest.mark.parametrize(("names", "written"), AS_SLURM_WRITES.items())
+@each(("names", "written"), AS_SLURM_WRITES.items())
 def test_compresses_as_slurm_does(names: Any, written: Any) -> None:
     assert compress(names.split(",")) == written
 
@@ -88,7 +89,7 @@ MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(("written", "message"), MESSAGES.items())
+@each(("written", "message"), MESSAGES.items())
 def test_refuses_with_what_was_read_and_the_cure(written: Any, message: Any) -> None:
     with pytest.raises(HostlistError, match=re.escape(message)):
         expand(written)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cluster.slurm_text import duration, seconds
 
 
-@pytest.mark.parametrize(
+@each(
     ("time", "expected"),
     [
         ("90", 5400),

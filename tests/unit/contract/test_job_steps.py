@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cluster.faults import JobError
 from trainjob.cluster.reading import job_from_text
 from trainjob.contract.steps import Retry, parse, parse_retry
@@ -25,7 +26,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("once", "message"), MISTAKES)
+@each(("once", "message"), MISTAKES)
 def test_a_step_that_cannot_run_is_refused_with_its_line(once: str, message: str) -> None:
     with pytest.raises(JobError, match=f"mine.yaml:2: .*{re.escape(message)}"):
         job_from_text(f"command: [python, train.py]\nonce: {{{once}}}\n", "mine.yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.launchers import LaunchNode
 
@@ -19,7 +20,7 @@ NODE = LaunchNode(
 )
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "name"),
     [
         ("torchrun train.py", "torchrun"),
@@ -120,7 +121,7 @@ def test_deepspeed_reads_its_nodes_from_a_file_and_needs_no_ssh() -> None:
     assert launchers.host_file(2, 4) == "node-0 slots=4\nnode-1 slots=4\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "both"),
     [
         ("torchrun --nnodes 1 train.py", ("--nnodes is 1", "2 nodes")),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.contract.liveness import SignsOfLife, StallLimits, silence_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "watching.md"
@@ -44,7 +45,7 @@ def judged(whose: str, ages: dict[str, float], limits: StallLimits = DEFAULT) ->
     return silence and (silence.kind, silence.ends)
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row[0]} {row[2]} {' '.join(row[1])}")
+@each("row", rows())
 def test_each_row_of_the_page_holds_from_its_seconds_on(row: tuple[str, dict[str, float], str, str]) -> None:
     whose, ages, kind, happens = row
     assert judged(whose, ages) == (kind, happens.startswith("ended"))
@@ -59,7 +60,7 @@ def test_the_page_names_all_that_the_policy_says() -> None:
     assert {row[2] for row in rows()} == every
 
 
-@pytest.mark.parametrize(
+@each(
     ("whose", "ages", "expected"),
     [
         ("rank", {}, None),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.contract import roles
@@ -44,7 +45,7 @@ def test_servers_start_after_those_that_they_need() -> None:
     assert [role.name for role in parsed.servers] == ["b", "a"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("stated", "told"),
     [
         ({"train": TRAIN}, "train is the only role: add the servers that it needs"),

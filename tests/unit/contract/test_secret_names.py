@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.contract.programs.secret_names import is_secret_file, is_secret_variable
 
 SECRET_VARIABLES = """
@@ -48,22 +47,22 @@ HARMLESS_FILES = """
 """
 
 
-@pytest.mark.parametrize("name", SECRET_VARIABLES.split())
+@each("name", SECRET_VARIABLES.split())
 def test_a_variable_that_is_probably_a_secret(name: str) -> None:
     assert is_secret_variable(name)
 
 
-@pytest.mark.parametrize("name", HARMLESS_VARIABLES.split())
+@each("name", HARMLESS_VARIABLES.split())
 def test_a_variable_of_every_day(name: str) -> None:
     assert not is_secret_variable(name)
 
 
-@pytest.mark.parametrize("path", SECRET_FILES.split())
+@each("path", SECRET_FILES.split())
 def test_a_file_that_is_probably_a_secret(path: str) -> None:
     assert is_secret_file(path)
     assert is_secret_file(f"sub folder/{path.upper()}")
 
 
-@pytest.mark.parametrize("path", HARMLESS_FILES.split())
+@each("path", HARMLESS_FILES.split())
 def test_a_file_of_every_day(path: str) -> None:
     assert not is_secret_file(path)

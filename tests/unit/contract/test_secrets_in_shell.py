@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.contract.programs.secrets_in_shell import secrets_in
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "huggingface-cli login\naccelerate launch train.py",
@@ -64,7 +63,7 @@ def test_a_right_script_is_not_accused(text: str) -> None:
     assert secrets_in(text) == frozenset()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "secret"),
     [
         (f"export WANDB_API_KEY=${{WANDB_API_KEY:-{KEY}}}", KEY),
@@ -95,9 +94,7 @@ def test_a_written_secret_is_found(text: str, secret: str) -> None:
     assert secret in secrets_in(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["login ", "login -x ", "echo key | ", "docker login ", "key=", "API_KEY=1", "${A_KEY:-", "KEY='"]
-)
+@each("text", ["login ", "login -x ", "echo key | ", "docker login ", "key=", "API_KEY=1", "${A_KEY:-", "KEY='"])
 def test_a_hostile_text_takes_a_time_that_grows_with_its_length(text: str) -> None:
     """Hung for minutes on half of this."""
     assert len(secrets_in(text * 4_000)) < 4_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.contract.programs.slurm_options import (
     OPTIONS,
     STATED_BY,
@@ -27,7 +28,7 @@ def test_columns_have_only_known_words() -> None:
     assert len(letters) == len(set(letters))
 
 
-@pytest.mark.parametrize(
+@each(
     ("written", "program", "meant"),
     [
         ("ntasks_per_node", "sbatch", "ntasks-per-node"),

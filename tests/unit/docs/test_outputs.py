@@ -11,6 +11,7 @@ import pytest
 from docs import outputs
 from docs.places import PLACES, Place
 from tests.support import ROOT
+from tests.support.cases import each
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"<!-- example: .+ -->")
@@ -19,12 +20,12 @@ PROGRAMS = ("trainjob", "make", "cd", "git", "pip", "uv", "conda", "module", "."
 SOURCES = ("python", "yaml", "text", "bash")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_no_output_is_pasted(page: Path) -> None:
     assert list(pasted(page.read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_a_page_shows_the_examples_as_they_are(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert outputs.with_examples(text) == text, "make docs-outputs writes it anew"
@@ -41,7 +42,7 @@ def test_a_pasted_output_is_found() -> None:
     assert list(pasted(text)) == ["    $ trainjob list", "    no runs", "```console"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_marker_is_understood(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     made = list(outputs.blocks(text))
@@ -52,7 +53,7 @@ def test_every_marker_is_understood(page: Path) -> None:
         assert all(line.startswith(("$ ", "until ")) for line in block.before)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_a_page_calls_an_example_so(page: Path) -> None:
     for before in EXAMPLE.split(page.read_text(encoding="utf-8"))[:-1]:
         assert "example" in before.strip().splitlines()[-1]

@@ -14,6 +14,7 @@ import typer.main
 
 from docs.reference_pages import reference
 from tests.support import ROOT
+from tests.support.cases import each
 from trainjob.cli import main as entry
 from trainjob.contract.paths import RunPaths
 
@@ -22,7 +23,7 @@ VARIABLE = re.compile(r"(?<![A-Z_])TRAINJOB_[A-Z0-9_]*[A-Z0-9]\b")
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("path", reference())
+@each("path", reference())
 def test_a_page_of_the_reference_is_up_to_date(path: str) -> None:
     text = reference()[path]
     assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text, "make docs-outputs writes it anew"
@@ -53,19 +54,19 @@ def test_every_page_is_in_the_navigation() -> None:
     assert listed == {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_links_lead_to_files(page: Path) -> None:
     links = LINK.findall(page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_command_parses(page: Path) -> None:
     for line in commands(page.read_text()):
         assert parse(line).info_name in line.split()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_a_submission_to_a_shared_cluster_names_its_job(page: Path) -> None:
     """Without a job it would be refused there."""
     shared = [line for line in commands(page.read_text()) if re.match(r"trainjob submit .*--cluster (hpc|my)", line)]

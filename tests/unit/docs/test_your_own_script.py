@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.support.cases import each
 
 TOP = Path(__file__).parents[3]
 BLOCKS = re.findall(r"```python\n(.*?)```", (TOP / "docs" / "your-own-script.md").read_text(), re.DOTALL)
@@ -15,7 +15,7 @@ def without_indentation(text: str) -> str:
     return "\n".join(line.strip() for line in text.strip().splitlines())
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+@each("block", BLOCKS)
 def test_every_block_is_part_of_a_script_that_resumes(block: str) -> None:
     scripts = (TOP / "benchmarks" / "resume_scripts").glob("*.py")
     assert any(without_indentation(block) in without_indentation(script.read_text()) for script in scripts)

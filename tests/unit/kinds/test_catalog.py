@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cluster.faults import ClusterError
 from trainjob.kinds.lookup import (
     SITES,
@@ -125,7 +126,7 @@ def test_nothing_is_refused_where_nothing_is_missing() -> None:
     assert refuse_missing_facts("local", CATALOG["local"].read().cluster) is None
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@each("name", CATALOG)
 def test_a_draft_is_the_catalogs_file_with_its_comments(name: Any) -> None:
     text = draft("mine", name)
     assert text.startswith(f"# mine: drafted from the catalog's {name}.\n")
@@ -133,7 +134,7 @@ def test_a_draft_is_the_catalogs_file_with_its_comments(name: Any) -> None:
     assert cluster_from_text(text, "mine.yaml") == CATALOG[name].read().cluster
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@each("name", CATALOG)
 def test_filling_in_the_marked_places_is_all_that_submitting_needs(name: Any) -> None:
     text = draft("mine", name)
     filled = re.sub(r"(?m)^( *)# (?=\S+:.*# fill in)", r"\1", text)
@@ -142,7 +143,7 @@ def test_filling_in_the_marked_places_is_all_that_submitting_needs(name: Any) ->
     assert marked == [fact.split(".")[-1] for fact in CATALOG[name].read().cluster.missing_facts]
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@each("name", CATALOG)
 def test_the_optional_places_hold_what_can_be_read(name: Any) -> None:
     text = re.sub(r"(?m)^( *)# (?=\S+: .*# (fill in|optional))", r"\1", draft("mine", name))
     assert cluster_from_text(text, "mine.yaml").stated > CATALOG[name].read().cluster.stated
@@ -155,7 +156,7 @@ def test_a_place_to_fill_in_is_reported_with_its_line() -> None:
     assert text.split("\n")[line - 1].startswith("# hosts: pod-host[1-4]")
 
 
-@pytest.mark.parametrize("name", CATALOG)
+@each("name", CATALOG)
 def test_every_file_of_the_catalog_names_one_to_draft_from(name: str) -> None:
     cluster = CATALOG[name].read().cluster
     drafted = cluster_from_text(draft("mine", cluster.draft), "mine.yaml")
@@ -169,7 +170,7 @@ def test_unknown_words_are_refused_with_the_known_ones() -> None:
         draft("mine", "pod46")
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", "-x", "a b", "mine.yaml", ".", "a\n"])
+@each("name", ["", "a/b", "../x", "-x", "a b", "mine.yaml", ".", "a\n"])
 def test_a_name_that_would_not_be_found_again_is_refused(name: str) -> None:
     with pytest.raises(ClusterError, match="can't name a cluster file: use letters, digits"):
         draft(name, "local")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
+from tests.support.cases import each
 from tests.unit.kinds.test_models import ALL_MODELS
 from trainjob.cluster.faults import InvalidError, validated
 from trainjob.cluster.strict import REQUIRED, Rule, Strict, key, keys_of
@@ -68,7 +69,7 @@ def outcome(kind: type[Strict], values: dict[str, Any]) -> Any:
         return refused.faults
 
 
-@pytest.mark.parametrize("kind", ALL_MODELS.values(), ids=ALL_MODELS.keys())
+@each("kind", ALL_MODELS.values())
 def test_a_value_is_accepted_as_it_is_or_refused_at_its_key(kind: type[Strict]) -> None:
     accepted = 0
     for name, value in itertools.product(keys_of(kind), [*TEXTS, *NUMBERS, *OTHERS]):
@@ -87,7 +88,7 @@ def test_a_value_is_accepted_as_it_is_or_refused_at_its_key(kind: type[Strict]) 
     assert accepted >= len(keys_of(kind)) - len(BESIDE.get(kind.__name__, {}))
 
 
-@pytest.mark.parametrize("kind", ALL_MODELS.values(), ids=ALL_MODELS.keys())
+@each("kind", ALL_MODELS.values())
 def test_a_missing_and_an_unknown_key_are_refused(kind: type[Strict]) -> None:
     whole = BESIDE.get(kind.__name__, {})
     assert [fault.path for fault in outcome(kind, {**whole, "unknown": 1})] == [("unknown",)]
@@ -107,7 +108,7 @@ class _Of(Strict):
     named: dict[Annotated[str, Rule("^[a-z]+$", "small letters")], int | str] = key({}, "Names with values.")
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "expected"),
     [
         ({"text": 4}, "text: read 4, expected text"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.support import ROOT
+from tests.support.cases import each
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
 from trainjob.kinds.lookup import UnreadClusterFile, catalog
 from trainjob.kinds.table import KINDS, cluster_of
 
 
-@pytest.mark.parametrize("known", catalog(), ids=lambda known: known.name)
+@each("known", catalog())
 def test_every_kind_has_every_fact(known: UnreadClusterFile) -> None:
     cluster = known.read().cluster
     facts = {name: getattr(cluster, name) for name, value in vars(Cluster).items() if isinstance(value, property)}

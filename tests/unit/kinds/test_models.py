@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.cluster.faults import InvalidError
 from trainjob.cluster.job import Job
 from trainjob.cluster.strict import Strict, keys_of
@@ -83,7 +84,7 @@ def test_the_walk_over_models_finds_the_nested_ones() -> None:
     assert {"PodCluster", "Sdk", "Vipu", "Nodes", "Limits", "Network", "Container", "Ssh", "Job"} <= set(ALL_MODELS)
 
 
-@pytest.mark.parametrize("model", ALL_MODELS.values(), ids=ALL_MODELS.keys())
+@each("model", ALL_MODELS.values())
 def test_every_field_says_what_it_is(model: Any) -> None:
     assert [name for name, key in keys_of(model).items() if not key.what] == []
 
@@ -123,7 +124,7 @@ def test_the_tasks_options_keep_their_types() -> None:
     assert [(value, type(value)) for value in kept.values()] == [(100, int), (1.0, float), (True, bool), ("1", str)]
 
 
-@pytest.mark.parametrize("name", [*RANK_NAMES, *REDIRECTS, "TRAINJOB_X", "BASH_ENV", "UID", "IFS", "_", "COMP_LINE"])
+@each("name", [*RANK_NAMES, *REDIRECTS, "TRAINJOB_X", "BASH_ENV", "UID", "IFS", "_", "COMP_LINE"])
 def test_names_that_a_rank_cannot_have(name: Any) -> None:
     with pytest.raises(InvalidError, match=f"{name} "):
         Job.of({"env": {name: "1"}})
@@ -142,7 +143,7 @@ def test_names_that_are_none(name: str) -> None:
         Job.of({"env": {name: "1"}})
 
 
-@pytest.mark.parametrize("value", ["", "a\nb", "$(reboot)", "-x", "'\"", "ü", "\x1b", " "])
+@each("value", ["", "a\nb", "$(reboot)", "-x", "'\"", "ü", "\x1b", " "])
 def test_any_text_is_a_value(value: str) -> None:
     assert Job.of({"env": {"A": value}, "command": [value]}).env == {"A": value}
 
@@ -197,7 +198,7 @@ def test_a_percent_sign_in_runs_dir_which_slurm_would_expand_is_refused() -> Non
 GROUP = {"name": "a", "count": 1, "cpus": 4}
 
 
-@pytest.mark.parametrize(
+@each(
     ("nodes", "more", "words"),
     [
         ({**GROUP}, {}, "nodes: has name, and is not a list of groups"),
@@ -219,7 +220,6 @@ GROUP = {"name": "a", "count": 1, "cpus": 4}
         ([GROUP, {**GROUP, "name": "b", "cpus": "4"}], {}, 'nodes[1].cpus: read "4", expected a whole number'),
         (3, {}, "nodes: read 3, expected keys with values or a list"),
     ],
-    ids=["a name", "one", "twice", "no name", "unlike", "IPUs", "follow-up", "a slip", "text", "a number"],
 )
 def test_groups_of_nodes_that_no_job_can_take_are_refused(nodes: Any, more: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidError) as caught:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.kinds.lookup import draft, find, places_to_fill_in, sites
 from trainjob.kinds.slurm.model import SlurmCluster
 
@@ -17,7 +18,7 @@ CITED = re.compile(r"\[([a-z]+) (\d{4}-\d{2}-\d{2})\]")
 WITHOUT = re.compile(r"kind: slurm|[a-z_]+:( +#.*)?|# (runs_dir|network):.*")
 
 
-@pytest.mark.parametrize("name", SITES)
+@each("name", SITES)
 def test_every_line_has_a_source_and_a_date(name: str) -> None:
     header, _, body = SITES[name].path.read_text().partition("\nkind:")
     sources = set(re.findall(r"^# \[([a-z]+)\] +https?://\S+", header, re.MULTILINE))
@@ -31,7 +32,7 @@ def test_every_line_has_a_source_and_a_date(name: str) -> None:
     assert re.search(r"^# Not (stated|read)", header, re.MULTILINE) or "was not among the stored pages" in header
 
 
-@pytest.mark.parametrize("name", SITES)
+@each("name", SITES)
 def test_the_user_adds_account_and_path(name: str) -> None:
     cluster = SlurmCluster.of(find(name).cluster)
     keys = {key for _, key in places_to_fill_in(draft(name, name, is_site=True))}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support import ROOT
+from tests.support.cases import each
 from trainjob.contract import states
 from trainjob.contract.paths import RunPaths
 from trainjob.launch import ending
@@ -38,7 +39,7 @@ def facts_of(words: str) -> AttemptFacts:
     return AttemptFacts(**known)
 
 
-@pytest.mark.parametrize(("words", "state", "following"), rows())
+@each(("words", "state", "following"), rows())
 def test_the_table_of_the_protocol_is_true(words: str, state: str, following: str) -> None:
     found = decide(facts_of(words))
     assert (found.state, found.next) == (state, following.strip()), found.why
@@ -54,7 +55,7 @@ def test_the_table_names_every_fact_and_every_state_that_an_attempt_can_end_in()
     assert {following for _, _, following in rows()} == {"-", "again", "elsewhere", "more mem", "more time", "forget"}
 
 
-@pytest.mark.parametrize(("words", "state", "following"), rows())
+@each(("words", "state", "following"), rows())
 def test_every_ending_that_the_state_does_not_explain_has_its_sentence(words: str, state: str, following: str) -> None:
     facts = facts_of(words)
     if state in (states.REQUEUED, states.STOPPED, states.TIMEOUT) or facts.asked:
@@ -79,7 +80,7 @@ def test_the_sentence_names_a_preemption_however_the_ranks_ended(facts: str) -> 
     assert "preempted by Slurm" in decide(facts_of(f"scheduler job=RUNNING preempted {facts}")).why
 
 
-@pytest.mark.parametrize(
+@each(
     ("facts", "why"),
     [
         ("code=1", ""),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.launch.roles.rules import RoleFacts, decide
 
 PATIENCE_S = 30.0
@@ -18,7 +17,7 @@ def ended(code: int, **more: Any) -> dict[str, Any]:
     return {"code": code, **more}
 
 
-@pytest.mark.parametrize(
+@each(
     ("server", "train", "is_told", "action"),
     [
         (WAITING, WAITING, False, "start server"),

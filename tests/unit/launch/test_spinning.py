@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
@@ -44,7 +45,7 @@ def spins(folder: Path, looks: Iterator[list[tuple[int, int]]], *ranks: Rank, **
     write()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "sleep", pause)
-        spinning.let_spin(ranks, environ, stat)
+        spinning.let_spin(ranks, environ, stat=stat)
     assert all(WAITING.items() <= one.environment.items() for one in ranks)
     return [one.environment.get("GOMP_SPINCOUNT") == "1000" for one in ranks]
 
@@ -62,9 +63,17 @@ def test_threads_sleep_where_something_else_needs_a_cpu_of_theirs(tmp_path: Path
     assert spins(tmp_path, repeat([BUSY, IDLE, IDLE, IDLE, IDLE]), rank("2", 2), rank("2", 2)) == [False, False]
 
 
-def test_a_program_that_only_starts_keeps_nothing_from_spinning(tmp_path: Path) -> None:
-    looks = [[BUSY, IDLE, IDLE, IDLE, IDLE], [IDLE, BUSY, IDLE, IDLE, IDLE], [IDLE] * 5]
-    assert spins(tmp_path, iter(looks), rank("4")) == [True]
+@pytest.mark.parametrize(("used_s", "spin"), [(0.05, True), (0.02, False)])
+def test_what_the_launchers_take_themselves_while_they_load_is_free_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, used_s: float, spin: bool
+) -> None:
+    monkeypatch.setattr(os, "times", lambda: (used_s, 0.0))
+    stat, one = tmp_path / "stat", rank("2", 2)
+    stat.write_text("".join(f"cpu{cpu} {6 - idle} 0 0 {idle} 0 0 0 0 0 0\n" for cpu, idle in enumerate((0, 6, 6, 0))))
+    nothing_yet = "".join(f"cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n" for cpu in range(4))
+    monkeypatch.setattr(clock, "sleep", None)  # it has loaded for long enough
+    spinning.let_spin([one], {}, (nothing_yet, 0.0), stat)
+    assert ("GOMP_SPINCOUNT" in one.environment) == spin
 
 
 @pytest.mark.parametrize(("bound", "spin"), [(False, False), (True, True)])
@@ -87,5 +96,5 @@ def test_a_way_of_waiting_that_is_stated_stays(tmp_path: Path, stated: dict[str,
 
 def test_where_the_system_tells_nothing_of_its_cpus_threads_sleep(tmp_path: Path) -> None:
     one = rank("2")
-    spinning.let_spin([one], {}, tmp_path / "stat")
+    spinning.let_spin([one], {}, stat=tmp_path / "stat")
     assert "GOMP_SPINCOUNT" not in one.environment

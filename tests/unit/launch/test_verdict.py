@@ -6,12 +6,13 @@ from itertools import combinations
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.launch.nodecheck.verdict import MOST_ROUNDS, NodeReport, judge, members, rounds
 
 A, B, C = NodeReport("a", 0), NodeReport("b", 1), NodeReport("c", 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("reports", "node", "text"),
     [
         ([A, B._replace(failed="CUDA error", failed_after_s=2), C], "b", "an all-reduce ended there with: CUDA error"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.run_folders import made
 from tests.support.told_back_end import told_as
 from trainjob.backends.base import Answer, Liveness, NotSubmittedError
@@ -43,7 +44,7 @@ def charged(*rows: Any) -> float:
 RUNS = {"run": "abcd", "device": "GPU", "most": 8.0}
 
 
-@pytest.mark.parametrize(
+@each(
     "row",
     [
         7,
@@ -148,7 +149,7 @@ GPU, FEW = "GPU-hours", "the budget is 10 GPU-hours a day (budget in config.yaml
 AGAIN = [RunPaths(Path("/runs/abcd"))]
 
 
-@pytest.mark.parametrize(
+@each(
     ("cost", "more", "charged_h", "text", "cure"),
     [
         (charge("GPU", 4, 5.0), {}, 5.0, "", ""),  # all that is left

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.observe.logs import shown
 
 CASES = {
@@ -23,6 +22,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("line", CASES)
+@each("line", CASES)
 def test_a_line_is_shown(line: bytes) -> None:
     assert list(shown(line)) == CASES[line]

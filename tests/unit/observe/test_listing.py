@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.run_folders import ALIVE, made, only_one_is_running
 from trainjob.backends import detached
 from trainjob.backends.base import Answer, Liveness
@@ -29,7 +30,7 @@ def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path, "mmmm-resnet", submitted_at="2026-11-22T11:00:00+00:00", state="RUNNING", native=ALIVE)
 
 
-@pytest.mark.parametrize(
+@each(
     ("choice", "expected"),
     [
         ({}, ["zzzz", "aaaa", "mmmm"]),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.cluster.preferences import Notify
 from trainjob.contract import states
 from trainjob.observe import notify
@@ -24,7 +23,7 @@ def seen(**changes: Any) -> Snapshot:
     return dataclasses.replace(RUNNING, **changes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("now", "reported"),
     [
         (seen(), []),

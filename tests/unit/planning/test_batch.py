@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.plan_cases import OWN, label, local, planned, pod, slurm
 from trainjob.contract.batch import share
 from trainjob.contract.tasks import BUILT_IN
@@ -45,7 +46,7 @@ def test_known_figures(
     assert batch.updates_per_epoch == loader_steps * iterations
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "global_batch", "updates_per_epoch", "dropped", "padded"),
     [
         (local(), {}, 4, 359, 1, 0),
@@ -59,7 +60,6 @@ def test_known_figures(
         (pod(4), {"device_iterations": 4}, 16, 88, 29, 0),
         (pod(256, 16), {}, 1024, 1, 413, 0),
     ],
-    ids=label,
 )
 def test_updates_of_an_epoch(
     cluster: Any, job: dict[str, Any], global_batch: int, updates_per_epoch: int, dropped: int, padded: int
@@ -76,7 +76,7 @@ def test_built_in_tasks_have_an_update_on_every_pod_by_default(task: Any, ipus: 
     assert batch_of(pod(ipus, max(1, ipus // 16)), task=task).updates_per_epoch >= 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "accumulation"),
     [
         (local(), {}, 1),
@@ -90,13 +90,12 @@ def test_built_in_tasks_have_an_update_on_every_pod_by_default(task: Any, ipus: 
         (pod(16), {"task": OWN, "ipus_per_replica": 4}, 7),
         (pod(16), {"task": OWN, "ipus_per_replica": 2, "accumulation": 5}, 5),
     ],
-    ids=label,
 )
 def test_accumulation(cluster: Any, job: dict[str, Any], accumulation: int) -> None:
     assert batch_of(cluster, **job).accumulation == accumulation
 
 
-@pytest.mark.parametrize(
+@each(
     ("job", "samples"),
     [
         ({}, 1437),

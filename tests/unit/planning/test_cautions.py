@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from tests.support.plan_cases import OWN, label, local, planned, pod, slurm
+from tests.support.cases import each
+from tests.support.plan_cases import OWN, local, planned, pod, slurm
 
 
 def codes(cluster: Any, **job: Any) -> list[Any]:
     return [warning.code for warning in planned(cluster, **job).warnings]
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "code", "expected"),
     [
         (local(numa_nodes=2), {"instances": 2}, "more-instances-than-numa-nodes", False),
@@ -39,7 +38,6 @@ def codes(cluster: Any, **job: Any) -> list[Any]:
         (local(), {"instances": 2, "reduction": "sum"}, "learning-rate-factor", True),
         (local(), {"instances": 2, "reduction": "sum", "optimizer": "adamw"}, "learning-rate-factor", False),
     ],
-    ids=label,
 )
 def test_warned(cluster: Any, job: dict[str, Any], code: str, expected: bool) -> None:
     assert (code in codes(cluster, **job)) == expected

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.plan_cases import planned, refused
 from trainjob.cluster.base import Cluster
 from trainjob.kinds.table import cluster_of
@@ -79,7 +80,7 @@ def test_job_json_says_which_ranks_are_in_which_group() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "words"),
     [
         (
@@ -100,7 +101,6 @@ def test_job_json_says_which_ranks_are_in_which_group() -> None:
             "all train on the same kind of GPU: big has type h100 and small has type a100. Take groups of the same",
         ),
     ],
-    ids=["proportion", "too many", "fewer nodes", "max_nodes", "range", "array", "mpirun", "types"],
 )
 def test_what_groups_can_not_run_is_refused_by_name(cluster: Cluster, job: dict[str, Any], words: str) -> None:
     assert words in str(refused(cluster, **job))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.plan_cases import local, planned, slurm
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
@@ -29,7 +30,7 @@ CASES: list[tuple[Cluster, dict[str, Any], tuple[int, int, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("cluster", "job", "expected"), CASES)
+@each(("cluster", "job", "expected"), CASES)
 def test_shares_follow_from_the_devices_and_cpus_of_an_element(
     cluster: Cluster, job: dict[str, Any], expected: tuple[int, int, int]
 ) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.plan_cases import OWN, label, local, planned, pod, refused, slurm
+from tests.support.cases import each
+from tests.support.plan_cases import OWN, local, planned, pod, refused, slurm
 from trainjob.cluster.base import Cluster
 from trainjob.contract import tasks
 from trainjob.contract.errors import UserError
@@ -280,7 +281,7 @@ IN_WORDS = [  # what no number cures
 ]
 
 
-@pytest.mark.parametrize(("cluster", "job", "message"), CASES, ids=label)
+@each(("cluster", "job", "message"), CASES)
 def test_refused_with_settings_that_run(cluster: Any, job: Any, message: Any) -> None:
     refusal = refused(cluster, **job)
     assert message in str(refusal)
@@ -291,14 +292,14 @@ def test_refused_with_settings_that_run(cluster: Any, job: Any, message: Any) ->
         planned(cluster, **{**job, setting: value})
 
 
-@pytest.mark.parametrize(("cluster", "job", "message"), IN_WORDS, ids=label)
+@each(("cluster", "job", "message"), IN_WORDS)
 def test_refused_with_a_cure_in_words(cluster: Any, job: Any, message: Any) -> None:
     refusal = refused(cluster, **job)
     assert message in str(refusal)
     assert refusal.nearest == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "nearest"),
     [
         (pod(16), {"replicas": 3, "instances": 2}, [("replicas", 2), ("replicas", 4)]),
@@ -317,7 +318,6 @@ def test_refused_with_a_cure_in_words(cluster: Any, job: Any, message: Any) -> N
         (local(), {"micro_batch": 1000, "accumulation": 2}, [("micro_batch", 718), ("accumulation", 1)]),
         (pod(64), {"device_iterations": 8}, [("device_iterations", 5), ("micro_batch", 2), ("replicas", 32)]),
     ],
-    ids=label,
 )
 def test_nearest_settings(cluster: Any, job: dict[str, Any], nearest: list[tuple[Any, ...]]) -> None:
     assert [change.popitem() for change in refused(cluster, **job).nearest] == nearest

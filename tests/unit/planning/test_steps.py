@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.plan_cases import local, planned, pod, slurm
 from trainjob.cluster.base import Cluster
 from trainjob.cluster.job import Job
@@ -38,7 +39,7 @@ def test_the_lessons_picture_of_two_instances_with_two_replicas_each() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("job", "step", "text"),
     [
         ({}, 6, "nothing is exchanged: there is one replica"),

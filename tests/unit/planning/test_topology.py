@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.plan_cases import OWN, devices_of_hosts, hosts, label, local, planned, pod, slurm
 from trainjob.cluster.slurm_text import expand
 from trainjob.kinds.table import cluster_of
 from trainjob.planning.picture import replicas_of
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "hosts", "instances", "replicas"),
     [
         (pod(4), {}, 1, 1, 4),
@@ -52,7 +53,6 @@ from trainjob.planning.picture import replicas_of
         (local(), {"instances": 2}, 1, 2, 2),
         (local(accelerator="gpu", accelerators=2), {"instances": 2}, 1, 2, 2),
     ],
-    ids=label,
 )
 def test_counts(cluster: Any, job: dict[str, Any], hosts: int, instances: int, replicas: int) -> None:
     topology = planned(cluster, **job).topology
@@ -116,7 +116,7 @@ def test_ipu_link_domains(cluster: Any, job: dict[str, Any], ilds: int | None) -
     assert planned(cluster, **job).topology.ilds == ilds
 
 
-@pytest.mark.parametrize(
+@each(
     ("ipus", "hosts", "instances", "replicas", "each"),
     [  # launches in Graphcore's own public examples (reference/ipu.md 1.7)
         (64, 4, 16, 64, 1),
@@ -135,7 +135,7 @@ def test_what_others_launch_is_accepted(ipus: int, hosts: int, instances: int, r
     assert planned(pod(ipus, hosts), **job).topology.devices == ipus
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "job", "engine"),
     [
         (local(), {}, "single"),
@@ -147,7 +147,6 @@ def test_what_others_launch_is_accepted(ipus: int, hosts: int, instances: int, r
         (pod(4), {"command": ["./train.sh"]}, "command"),
         (local(), {"command": ["python", "x.py"], "instances": 2}, "command"),
     ],
-    ids=label,
 )
 def test_engine(cluster: Any, job: dict[str, Any], engine: str) -> None:
     assert planned(cluster, **job).engine == engine

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.records import causes
 from trainjob.records.causes import Cause
 from trainjob.records.failure import Evidence, MemoryUse
@@ -84,7 +85,7 @@ def cause(lines: list[str], **seen: object) -> Cause:
     return known
 
 
-@pytest.mark.parametrize(("code", "line"), [(code, line) for code, lines in PRINTED.items() for line in lines])
+@each(("code", "line"), [(code, line) for code, lines in PRINTED.items() for line in lines])
 def test_a_line_tells_the_cause(code: str, line: str) -> None:
     printed = ["Traceback (most recent call last):", line, "trainjob: later words"]
     known = cause(printed)

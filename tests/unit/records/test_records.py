@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.records import record
 from tests.support.run_folders import made
 from trainjob.contract import environment, exits, states
@@ -75,7 +76,7 @@ def changed(path: str, value: object) -> str:
     return json.dumps(fields)
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "value", "expected"),
     [
         ("plan.topology.instances", "2", 'plan.topology.instances is "2", expected a whole number'),
@@ -211,7 +212,7 @@ def test_a_newer_attempt_fences_an_older_one(tmp_path: Path, written: str | None
 # --- What launchers say.
 
 
-@pytest.mark.parametrize(
+@each(
     ("local_size", "node", "number"),
     [
         ("4(x2)", 1, 4),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.checkpoint_folders import WIDTH, weights
 from trainjob.records import safetensors
 from trainjob.records.files import DamagedError
@@ -49,7 +50,7 @@ def test_a_file_that_ends_with_its_last_tensor_is_whole() -> None:
     assert (places["w"].size, metadata) == (8, {})
 
 
-@pytest.mark.parametrize(
+@each(
     ("stream", "said"),
     [
         (io.BytesIO(b""), "is truncated: it has 0 bytes"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.clock import sleeps_skipped
 from tests.support.records import record
 from trainjob.contract.paths import RunPaths
@@ -133,7 +134,7 @@ def of_state(state: str, at: float = 0.0) -> RankStacks:
 MOVED, COMPUTED, STILL = {"stacks", "cpu"}, {"cpu"}, set[str]()
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "after", "signs"),
     [
         (of_rank(0), of_rank(0, 10.0), STILL),

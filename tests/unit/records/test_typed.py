@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.support.cases import each
 from trainjob.records import typed
 from trainjob.records.files import DamagedError
 
@@ -82,7 +83,7 @@ def test_a_whole_number_is_a_number() -> None:
     assert (found.share, type(found.share)) == (2.0, float)
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "said"),
     [
         ({"name": 1}, "name is 1, expected text"),

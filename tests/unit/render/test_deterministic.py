@@ -6,20 +6,19 @@ import socket
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support import ROOT
+from tests.support.cases import each
 from tests.support.render_cases import FULL, cluster, golden_requests, rendered, request
 
 REQUESTS = golden_requests()
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_twice_is_the_same(name: str) -> None:
     assert rendered(REQUESTS[name]) == rendered(golden_requests()[name])
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_nothing_of_this_machine_is_in_the_bytes(name: str) -> None:
     names = [str(Path.home()) + "/", str(ROOT), sys.prefix, sys.executable, f'"{socket.gethostname()}"']
     text = "".join(file.content.decode() for file in rendered(REQUESTS[name]).files.values())

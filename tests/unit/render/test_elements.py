@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.render_cases import HOSTILE, cluster, rendered, request
 from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
@@ -77,7 +78,7 @@ def test_every_key_of_a_job_is_of_all_tasks_or_of_one() -> None:
     assert set(names(Job)) == {*SHARED, *OWN, *NEEDS_ANOTHER}
 
 
-@pytest.mark.parametrize("key", sorted(OWN.keys() - NEEDS_ANOTHER - {"env"}))
+@each("key", sorted(OWN.keys() - NEEDS_ANOTHER - {"env"}))
 def test_what_an_element_has_of_its_own_is_in_its_job_json_and_in_no_script(key: str) -> None:
     plain, made = rendered(swept({})), rendered(swept({key: OWN[key]}))
     assert made.files["job.sbatch"] == plain.files["job.sbatch"]

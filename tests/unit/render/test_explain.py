@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from tests.support.cases import each
 from tests.support.examples import examples
 from tests.support.pod_cases import pod_request, slurm_ipu_site
 from tests.support.render_cases import HOSTILE, TEXT, cluster, explained_script, golden_requests, request, script
@@ -27,7 +28,7 @@ def unfolded(shown: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_in_columns_it_fits_the_page_and_is_still_the_script(name: str) -> None:
     shown = list(in_columns(explained_script(REQUESTS[name])))
     assert max(map(len, shown)) <= 120
@@ -79,26 +80,26 @@ def of_line(asked: Request, start: str) -> str:
     return origin
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_without_its_marks_it_is_the_script(name: str) -> None:
     assert lines(REQUESTS[name]) == script(REQUESTS[name])
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_every_line_has_an_origin_and_says_why_it_is_there(name: str) -> None:
     bare = [line for line, origin, why in beside(explained_script(REQUESTS[name])) if line and not (origin and why)]
     sites = [line for line, origin, _ in beside(explained_script(REQUESTS[name])) if "site's template" in origin]
     assert (bare, sites) == ([], [])
 
 
-@pytest.mark.parametrize("name", REQUESTS)
+@each("name", REQUESTS)
 def test_every_option_of_ours_has_a_reason_of_its_own(name: str) -> None:
     users = ("--partition", "--account", "--constraint", "--exclusive", "--nice", "--sync-type")
     general = [line for line, _, why in beside(explained_script(REQUESTS[name])) if "or the job requests it" in why]
     assert [line for line in general if not any(option in line for option in users)] == []
 
 
-@pytest.mark.parametrize("asked", [*REQUESTS.values(), FULLEST], ids=[*REQUESTS, "fullest"])
+@each("asked", [*REQUESTS.values(), FULLEST])
 def test_a_script_is_one_page(asked: Request) -> None:
     ours = [line for line, _, why in beside(explained_script(asked)) if why not in OF_THE_USER]
     assert len(ours) - 1 <= LIMIT  # nothing stands after the last line break

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.render_cases import cluster, rendered, request, script
 from trainjob.contract.errors import UserError
 from trainjob.contract.quoting import QuotingError
@@ -85,7 +86,7 @@ def test_a_task_brings_its_own_facts(task: str) -> None:
 NODES = {"count": 4, "accelerator": "gpu", "accelerators": 2, "cpus": 8}
 
 
-@pytest.mark.parametrize(
+@each(
     ("file", "job", "message"),
     [
         (

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.support.render_cases import cluster, explained_script, request, script, site_template
 from trainjob.cluster.base import with_directives
 from trainjob.cluster.faults import InvalidError
@@ -28,7 +29,7 @@ def asked(place: Any, **job: Any) -> list[str]:
     return [line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH ")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "expected"),
     [
         ({}, "gres=gpu:2"),
@@ -157,7 +158,7 @@ def test_the_shortest_time_limit() -> None:
     assert "time-min=01:00:00" in lines
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "absent"),
     [
         ({"request": "none"}, "gres"),

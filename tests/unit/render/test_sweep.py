@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cases import each
 from trainjob.cluster import slurm_text
 from trainjob.cluster.faults import JobError
 from trainjob.cluster.job import Job
@@ -35,7 +36,7 @@ def test_numbers_come_back_from_their_ranges(numbers: set[int]) -> None:
     assert slurm_text.parse_array(slurm_text.ranges(sorted(numbers))).numbers == tuple(sorted(numbers))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "message"),
     [
         ("", "expected the elements of an array as Slurm writes them"),

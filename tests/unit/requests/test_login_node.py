@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.requests.login_node import by_names
 
 
-@pytest.mark.parametrize(
+@each(
     ("cluster", "host", "site"),
     [
         ("lumi", "uan01", "lumi-g"),

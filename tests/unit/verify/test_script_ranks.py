@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cases import each
 from tests.unit.verify.test_script_resume import update
 from trainjob.records import updates
 from trainjob.verify.scripts.ranks import among_ranks, with_one
@@ -53,7 +54,7 @@ def test_ranks_that_share_the_work_are_right() -> None:
     assert list(with_one(right, ONE)) == []
 
 
-@pytest.mark.parametrize(
+@each(
     ("second", "code"),
     [
         (rank(0), "same-samples"),
@@ -210,7 +211,7 @@ def test_ranks_that_a_script_starts_itself_are_reported() -> None:
     assert codes(rank(0, events=[meeting(0, 0), meeting(1, 0)]), rank(1)) == ["command-per-node"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "code"),
     [
         ({"losses": (float("nan"),)}, "not-finite"),

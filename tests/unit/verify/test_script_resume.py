@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from tests.support.cases import each
 from tests.support.clock import Clock
 from trainjob.contract import states
 from trainjob.contract.errors import UserError
@@ -64,7 +65,7 @@ def taken_from(number: int) -> dict[str, object]:
     return {"batches": update(number).batches}
 
 
-@pytest.mark.parametrize(
+@each(
     ("first", "code"),
     [
         (changed(6, **taken_from(4)), "sampler-position"),
@@ -525,7 +526,7 @@ def test_a_stop_is_written_as_it_is_read() -> None:
             parse_stops(wrong)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_stops_are_drawn_within_the_run_and_the_same_again_from_their_seed(seed: int) -> None:
     whole = dataclasses.replace(WHOLE, events=(saving(4), ScriptEvent(updates.EVALUATES, 4, {})))
     stops = drawn(InterruptionPlan(6, WAYS, seed), whole)

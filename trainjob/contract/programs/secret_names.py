@@ -81,6 +81,8 @@ def is_secret_file(path: str) -> bool:
     """Return whether the file `path`, relative with slashes, probably holds a secret, by its name and its folders'."""
     if is_code(path):
         path = "/".join(folder for folder in path.split("/")[:-1] if folder.startswith("."))
+        if not path:
+            return False  # without compiling what looks for them
     return re.search(_SECRET_PATH, "/" + path.lower()) is not None
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.support.cases import each
 from trainjob.launch.witness.stacks import start_up
 
 STARTED, UPDATED = 100.0, 200.0
 
 
-@pytest.mark.parametrize(
+@each(
     ("noted", "expected"),
     [
         ("", {}),
