@@ -363,9 +363,9 @@ def test_a_place_that_the_batch_shell_would_expand_is_each_ranks_own(before: str
 
 
 def test_a_place_that_the_prologue_exports_is_said_to_be_the_same_for_all(tmp_path: Path) -> None:
-    found = adopted(PER_RANK + "export PART=$SLURM_PROCID\nsrun python train.py\n", tmp_path)
-    assert "the same for every rank" in lost(found)["export PART=$SLURM_PROCID"]
-    assert prologue(found)[-1] == "export PART=$SLURM_PROCID"
+    found = adopted(PER_RANK + "export LOG=log/$SLURM_PROCID\nsrun python train.py\n", tmp_path)
+    assert "the same for every rank" in lost(found)["export LOG=log/$SLURM_PROCID"]
+    assert prologue(found)[-1] == "export LOG=log/$SLURM_PROCID"
     assert "rank-expanded-early" not in found.cured
 
 
