@@ -190,8 +190,11 @@ def _fill_training(training: Statement, keys: Keys, account: Account) -> None:
 def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, keys: Keys) -> tuple[str, ...]:
     """Return the codes that doctor finds in the file and that the job does not have."""
     cured = dict.fromkeys(one.code for one in faults if one.code in CURED and one.severity is not Severity.NOTE)
-    if re.search(r"SLURM_(?:NODEID|PROCID|LOCALID)", str(keys.cluster.get("prologue"))):
+    prologue = str(keys.cluster.get("prologue"))
+    if re.search(r"SLURM_(?:NODEID|PROCID|LOCALID)", prologue):
         cured.pop("rank-expanded-early", None)  # the prologue runs once, too
+    if re.search(r"VISIBLE_DEVICES['\"]?(?:=|: )", f"{prologue} {command} {keys.job.get('env')}"):
+        cured.pop("sets-visible-devices", None)
     if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     options = launch.launcher.options.values() if launch.launcher is not None else ()

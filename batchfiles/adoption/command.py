@@ -24,7 +24,7 @@ from batchfiles.slurm.layers import launcher_options
 from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.contract.programs import launchers
 from trainjob.contract.programs.helpers import CONTAINERS, FOR_THE_LOG
-from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.ranks import PLACE_VARIABLES, SLURM_PLACE
 from trainjob.contract.programs.secret_names import is_secret_variable
 
 if TYPE_CHECKING:
@@ -454,6 +454,8 @@ def _is_given(value: Value, source: str) -> bool:
 def _shell_word(value: Value, source: str) -> str:
     if value.known:
         return shlex.quote(value.text)
+    if value.comes_from(*SLURM_PLACE) and names_in(source).isdisjoint(SLURM_PLACE):
+        source = HOLE  # in the prologue, a variable would be given the first task's place
     if HOLE not in source and ("$" in source or "`" in source) and not _is_given(value, source):
         return source
     if not all(value.sources):

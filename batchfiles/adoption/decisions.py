@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from batchfiles.adoption.account import HOLDS_SECRET, IN_COMMAND, SECRETS_FILE, Where
-from batchfiles.adoption.parts import Parts, Role, Statement, takes_arguments
+from batchfiles.adoption.parts import Parts, Role, Statement, names_in, takes_arguments
 from batchfiles.adoption.places import PathOrigin, makes_environment
 from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import text_of
@@ -22,7 +22,7 @@ from batchfiles.slurm.script import BatchScript, nodes_of
 from trainjob.cluster.common import refuse_name
 from trainjob.contract.errors import RuleError
 from trainjob.contract.programs.helpers import LEAVES_NOTHING, PRINTERS, WATCHES
-from trainjob.contract.programs.ranks import PLACE_VARIABLES
+from trainjob.contract.programs.ranks import PLACE_VARIABLES, SLURM_PLACE
 from trainjob.contract.programs.secret_names import holds_secret, is_secret_file, is_secret_variable
 from trainjob.contract.programs.secrets_in_shell import holds_written_secret
 
@@ -433,6 +433,24 @@ def _beside(around: Surroundings, one: Statement, _needs: Needs) -> Decision | N
     return Decision(Where.LOST, "it runs beside the training")
 
 
+def _of_left_out(around: Surroundings, one: Statement, _needs: Needs) -> Decision | None:
+    """Leave out what reads the process id ($!) of a command that is left out."""
+    if around.launch.command.background or one.kind == "function_definition":
+        return None
+    own = (two for other in around.parts.before for two in other.assignments if _is_within(two, other))
+    ids = {two.name for two in own if _PROCESS_ID.search(two.text)}
+    if ids.isdisjoint(names_in(one.text)) and not _PROCESS_ID.search(one.text):
+        return None
+    return Decision(Where.LOST, "it is about a process that ran beside the training, and is left out")
+
+
+_PROCESS_ID = re.compile(r"\$(?:!|\{!\})")
+
+
+def _is_within(given: Assignment, one: Statement) -> bool:
+    return one.kind != "function_definition" and one.span[0] <= given.at < one.span[1]
+
+
 def _printed(around: Surroundings, one: Statement, needs: Needs) -> Decision | None:
     """Leave out what only prints. What may end the file is kept, but for a look at its arguments, which are known."""
     commands = around.expanded(one)
@@ -542,6 +560,10 @@ def kept(around: Surroundings, one: Statement, needs: Needs) -> Decision:
     if per_node > 1 and any(two.name == "srun" and not _STATES_TASKS.search(two.text) for two in one.commands):
         what = f"kept, but srun runs it once on each node, and not {per_node} times: state --ntasks-per-node"
         return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
+    told = [two for two in one.assignments if two.exported and two.name not in PLACE_VARIABLES]
+    if any(two.value.comes_from(*SLURM_PLACE) for two in told):
+        what = "kept, but the prologue runs once: it is the same for every rank; have the program read Slurm's own"
+        return Decision(Where.LOST, what, prologue=[text, *after], in_command=in_command)
     return Decision(Where.CLUSTER, "prologue", prologue=[text, *after], in_command=in_command)
 
 
@@ -590,5 +612,6 @@ _BEFORE: tuple[Rule, ...] = (
     _updated,
     _moved,
     _printed,
+    _of_left_out,
 )
 _BEHIND: tuple[Rule, ...] = (_of_branch, _never, _no_command, _defined, _submitted, _secret, _trained, _ended)

@@ -14,7 +14,7 @@ from batchfiles.adoption.account import Account, Entry, Where
 from batchfiles.adoption.asked import Keys
 from batchfiles.adoption.parts import names_in
 from batchfiles.adoption.places import PathOrigin, with_lines
-from batchfiles.adoption.start import AdoptedStart, AdoptionError, start_of
+from batchfiles.adoption.start import NOT_ASKED, AdoptedStart, AdoptionError, start_of
 from batchfiles.bash.expansion import text_of
 from batchfiles.slurm.launches import LaunchedProgram
 from batchfiles.slurm.script import BatchScript, script_of
@@ -41,6 +41,7 @@ class FoundRoles:
     text: bytearray
     has_ray: bool
     nodes: int = 1  # of the training
+    gpus: int = 0  # of each node, as Ray is told
     server: dict[str, object] = field(default_factory=dict)
     taken: list[tuple[Node, Where, str]] = field(default_factory=list)
     lost: list[tuple[int, str, str]] = field(default_factory=list)
@@ -91,7 +92,10 @@ class FoundRoles:
         found = start_of(self.script, launch, account if is_alike and launch.srun is not None else Account())
         if is_alike:
             return found._replace(nodes=self.nodes)
-        gpus = self.script.request.gpus_of_node(self.script.request.nodes or 1) or found.gpus
+        stated = self.script.request.gpus_of_node(self.script.request.nodes or 1) or self.gpus
+        if found.gpus and not stated:
+            account.note(Where.LOST, launch.place, "GPUs", NOT_ASKED)
+        gpus = stated or found.gpus
         return AdoptedStart(self.nodes, gpus or 1, "node", gpus, found.cpus)
 
     def fill(self, start: AdoptedStart, keys: Keys, account: Account, place: PathOrigin) -> None:

@@ -110,6 +110,7 @@ def _ray(found: FoundRoles) -> FoundRoles | None:
                     found.lost.append((one.line, word.text, "Ray is started without it"))
             for text in (" ".join(word.source for word in one.command.words), one.command.text):
                 words += re.findall(r"--(address|node-ip-address|port)[= ]['\"]?([^\s'\"]+)", text)
+                found.gpus = max(found.gpus, *map(int, re.findall(r"--num-gpus[= ](\d+)", text)), 0)
         found.take(node, f"ray: true of role {MAIN} starts Ray")
         started += starts
     if not started:

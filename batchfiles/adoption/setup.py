@@ -268,7 +268,6 @@ def _log_in(
     text = "\n".join(text for text, _ in lines)
     env = keys.job.get("env")
     given = {one.name for one in script.assignments} | set(env if isinstance(env, dict) else ()) | set(PLACE_VARIABLES)
-    given |= {word.text for one in script.named("read", "mapfile") for word in one.words}
     given |= set(re.findall(r"\bfor\s+(\w+)\s+in\b", text))
     given |= {name for names in re.findall(r"^export ([\w ]+)$", text, re.MULTILINE) for name in names.split()}
     outside = sorted(

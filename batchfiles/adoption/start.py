@@ -132,10 +132,11 @@ def main_launch(script: BatchScript) -> LaunchedProgram:
             "container, and what it does is not known",
             "adopt the file without the one that doesn't train",
         )
-    if (starter := chosen.layer("mpirun")) is not None:
+    starter, by_mpirun = chosen.layer("mpirun"), option(chosen.launcher, "mpirun_hostfile")
+    if starter is not None or by_mpirun is not None:
+        name = "--mpirun_hostfile" if starter is None else starter.words[0].text
         raise AdoptionError(
-            f"{script.path}:{chosen.line} starts its ranks by {starter.words[0].text}, and a job's own command is "
-            "started by srun",
+            f"{script.path}:{chosen.line} starts its ranks by {name}, and a job's own command is started by srun",
             "start them with srun, if they need no MPI",
         )
     if chosen.launcher is not None and not chosen.program:
@@ -215,9 +216,7 @@ def is_once_per_node(launch: LaunchedProgram) -> bool:
     )
 
 
-_NOT_ASKED = (
-    "no directive asks for GPUs, and the file looks at some: fill in accelerators of nodes, 0 if there are none"
-)
+NOT_ASKED = "no directive asks for GPUs, and the file looks at some: fill in accelerators of nodes, 0 if there are none"
 _FILL_IN = "fill in nodes and instances"
 _FROM_OUTSIDE = (
     ("--nodes", r"SLURM_(?:NNODES|JOB_NUM_NODES|JOB_NODELIST|NODELIST|NTASKS|NPROCS)\b", ("nodes", "ntasks"), _FILL_IN),
@@ -269,7 +268,7 @@ def start_of(script: BatchScript, launch: LaunchedProgram, account: Account) -> 
         return AdoptedStart(nodes, ranks, "node", gpus, _cpus(script, launch, tasks, gpus))
     cpus = _cpus(script, launch, tasks, gpus)
     if not gpus and _has_gpus(script):
-        account.note(Where.LOST, launch.place, "GPUs", _NOT_ASKED)
+        account.note(Where.LOST, launch.place, "GPUs", NOT_ASKED)
         return AdoptedStart(nodes, tasks, "rank", max(tasks, _gpus_chosen(script, launch)), cpus)
     if 0 < gpus < tasks:
         account.changes.append(
@@ -370,7 +369,7 @@ def _of_launcher(
     if not gpus:
         has_gpus = _has_gpus(script) or (script.request.exclusive and (own or 1) > 1)
         if has_gpus:
-            account.note(Where.LOST, launch.place, "GPUs", _NOT_ASKED)
+            account.note(Where.LOST, launch.place, "GPUs", NOT_ASKED)
         return own or 1, (own or 1) if has_gpus else 0
     # torchrun's default is one process, and not one for each GPU.
     is_torchrun = launch.launcher is not None and launch.launcher.name == "torchrun"

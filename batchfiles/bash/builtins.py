@@ -78,15 +78,15 @@ def _read(shell: ShellReader, command: ShellCommand) -> None:
     texts = [word.text for word in words]
     if from_text is not None and any(texts[at : at + 2] in (["-d", ""], ["-rd", ""]) for at in range(len(texts))):
         value = from_text.with_text(from_text.text.strip())  # the whole text
-    skips_value = False
+    fills_list, skips_value = command.name in ("mapfile", "readarray"), False
     for word in words:
         if skips_value:
             skips_value = False
         elif word.text.startswith("-"):
-            skips_value = word.text[-1:] in "dinNptu"
+            skips_value = word.text[-1:] in ("dnOsuCc" if fills_list else "dinNptu")
         elif word.text.isidentifier():
             shell.variables.set(word.text, value)
-            if command.name in ("mapfile", "readarray") or any(re.fullmatch(r"-\w*a", other.text) for other in words):
+            if fills_list or any(re.fullmatch(r"-\w*a", other.text) for other in words):
                 shell.variables.set_array(word.text, [Word(value, word.source, line=command.line)])
                 shell.variables.undecided.add(word.text)
             shell.note_assignment(word.text, value, command.text, command.line, shell.variables.arrays.get(word.text))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from batchfiles.bash.expansion import text_of
 from batchfiles.bash.statements import COMPARES, branch_halves
+from batchfiles.bash.syntax import shebang_options
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -64,8 +65,9 @@ def ends(root: Node, failing: Collection[tuple[int, str]]) -> set[ScriptEnd]:
     `failing`: the line of the command and its first word; an empty word stands for all commands of that line.
     """
     walk = _Walk(dict(failing), text_of(root))
+    first = _State(stops="e" in shebang_options(walk.text))
     try:
-        reached = [state for state in walk.block(root.children, [_State()], tested=False) if state.met]
+        reached = [state for state in walk.block(root.children, [first], tested=False) if state.met]
     except RecursionError:  # brackets inside brackets, loops inside loops, too many variables: unknown
         return set()
     return {ScriptEnd(state.last, *state.by) for state in reached}

@@ -18,6 +18,12 @@ class SyntaxFault(NamedTuple):
     text: str
 
 
+def shebang_options(script: str) -> frozenset[str]:
+    """Return the letters of `set` that the first line of a script gives to its shell."""
+    match = re.match(r"#!\s*\S+(?:\s+bash)?\s+-([A-Za-z]+)", script)
+    return frozenset(match[1] if match else "")
+
+
 def syntax_fault(script: bytes) -> SyntaxFault | None:
     """Return why bash can't read a script; None if it can. Raises process.CommandError where there is no bash."""
     ended = process.run(["bash", "-n", "/dev/stdin"], stdin=script, check=False, timeout_s=20)

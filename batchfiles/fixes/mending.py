@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -56,9 +57,10 @@ class MendedFile(NamedTuple):
     def diff(self) -> str:
         """Return a unified diff; empty where nothing was mended."""
         before, after = (
-            raw.decode(errors="surrogateescape").splitlines(keepends=True) for raw in (self.before, self.after)
+            list(io.StringIO(raw.decode(errors="surrogateescape"), newline="\n")) for raw in (self.before, self.after)
         )
-        return "".join(difflib.unified_diff(before, after, str(self.path), f"{self.path} (mended)"))
+        lines = difflib.unified_diff(before, after, str(self.path), f"{self.path} (mended)")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def mended(

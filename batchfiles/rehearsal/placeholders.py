@@ -54,12 +54,9 @@ def make_placeholders(
     if (here / program).exists() if program is not None else not name or _is_found(name, here):
         return None
     made = _submission_folder(script, place)
-    if program is not None:
-        _put(made, place, program).write_text(_WAITS)
-    else:
-        waiting = _put(made, place, name) if "/" in name else made.programs / name
-        waiting.write_text(f"#!{python}\n{_WAITS}")
-        waiting.chmod(0o755)
+    waiting = _put(made, place, program or name) if program or "/" in name else made.programs / name
+    waiting.write_text(f"#!{python}\n{_WAITS}")
+    waiting.chmod(0o755)
     wrapper = _WRAPPER.search(text)
     for path in {words[0], wrapper[1] if wrapper else ""}:
         if "/" in path and not (here / path).exists() and path not in (name, program):

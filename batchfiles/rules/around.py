@@ -10,7 +10,6 @@ from batchfiles.bash.commands import ShellCommand
 from batchfiles.bash.expansion import Word
 from batchfiles.bash.values import HOLE, number
 from batchfiles.rules.codes import Finding, found
-from batchfiles.slurm.launches import option
 from batchfiles.slurm.script import BatchScript
 from batchfiles.slurm.servers import awaited_by_sleep
 from trainjob.contract.programs.secret_names import holds_secret, is_placeholder, is_secret_variable
@@ -227,14 +226,14 @@ def _is_local(word: Word) -> bool:
     return not word.source.startswith("-") and bool(LOCAL_DISK.match(word.text) or from_variable)
 
 
+_LISTS_HOSTS = re.compile(r"scontrol show hostname|srun .*\bhostname\b")
+
+
 def hostfiles(script: BatchScript) -> Iterator[Finding]:
-    """Find hostfiles that two jobs write."""
-    layers = (layer for launch in script.launches for layer in launch.layers)
-    given = [option(layer, "hostfile", "machinefile") for layer in layers]
-    wanted = {value.text.removeprefix("./") for value in given if value is not None and value.fixed}
+    """Find lists of the job's hosts that two jobs write."""
     for command in script.commands:
-        for sign, path in command.writes_to:
-            if sign in (">", ">>") and path.fixed and path.text.removeprefix("./") in wanted:
+        for sign, path in command.writes_to if _LISTS_HOSTS.match(command.text) else ():
+            if sign in (">", ">>") and path.fixed and not path.text.startswith("/dev/"):
                 yield found("hostfile-name-shared", command, f"every job writes {path.text}", facts={"path": path.text})
                 return
 

@@ -27,7 +27,7 @@ def time_limit(script: BatchScript) -> Iterator[Finding]:
     header = script.header
     if not script.is_batch_file:
         return
-    if _resubmits(script) or re.search(r"%1\s*$", header.value("array") or ""):  # an element after the other
+    if _resubmits(script) or _is_chain(script):
         return
     if header.value("signal") is not None:
         if not _traps(script) and any(one.code == "signal-never-arrives" for one in signals(script)):
@@ -36,6 +36,15 @@ def time_limit(script: BatchScript) -> Iterator[Finding]:
         yield Finding("signal-without-requeue", header.line("signal"), text)
     elif header.value("requeue") is None:
         yield Finding("time-limit-unhandled", header.line("time"), "no --signal, no --requeue, no resubmission")
+
+
+def _is_chain(script: BatchScript) -> bool:
+    """Return whether the elements of an array continue one training: one after another, and not as a sweep's cases."""
+    one_by_one = re.search(r"%1\s*$", script.header.value("array") or "") is not None
+    is_sweep = "SLURM_ARRAY_TASK_ID" in script.code and not re.search(
+        r"(?i)resum|restart|continu|ckpt|checkp", script.code
+    )
+    return one_by_one and not is_sweep
 
 
 _OUTSIDE_OF_JOBS = re.compile(r"-z\s+\"?\$\{?SLURM_JOB_?ID\b")  # a file that submits itself when it is called

@@ -30,12 +30,13 @@ def text(diagnoses: Sequence[Diagnosis], paint: Paint = _plain) -> str:
 
 def _of_file(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     reported: set[str] = set()
+    secret = {finding.line for finding in diagnosis.findings if finding.code == "secret-in-script"}  # no log gets them
     for finding in diagnosis.findings:
         column = f":{finding.column}" if finding.column else ""
         where = _printable(f"{finding.path or diagnosis.path}:{finding.line}{column}")
         kind = paint(finding.severity.value, finding.severity)
         yield f"{where}: {kind}: {_printable(f'{finding.code}: {finding.text}')}"
-        if finding.column and finding.severity is not Severity.NOTE:
+        if finding.column and finding.severity is not Severity.NOTE and finding.line not in secret:
             source = _printable(diagnosis.lines[finding.line - 1])
             start = max(0, finding.column - 1 - _MOST_BEFORE)
             yield f"    | {source[start : start + _MOST_SHOWN]}"

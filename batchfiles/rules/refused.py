@@ -130,6 +130,10 @@ def refused_values(script: BatchScript) -> Iterator[Finding]:
             yield _refused(one, f"--{one.name} {why}", cure=f"Leave out --{one.name}, or name a file.")
         elif value is not None and pattern is not None and not re.fullmatch(pattern, value.strip()):
             yield _refused(one, f"--{one.name}={value}")
+    memory = {one.name: one for one in script.header.directives if one.name in ("mem", "mem-per-cpu", "mem-per-gpu")}
+    if len(memory) > 1:
+        text = f"{' and '.join(f'--{name}' for name in memory)} exclude each other"
+        yield Finding("directive-refused", max(one.line for one in memory.values()), text, own_cure="Keep one of them.")
 
 
 def _refused(one: Directive, text: str, lighter: Severity | None = None, cure: str = "", **facts: str) -> Finding:

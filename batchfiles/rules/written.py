@@ -463,5 +463,5 @@ def goes_on(script: BatchScript) -> Iterator[Finding]:
     main = script.training[-1].command
     before = takewhile(lambda one: one is not main, script.commands)
     may_fail = any(one.name and one.name not in PRINTERS and one.name not in _NEVER_FAIL for one in before)
-    if may_fail and not re.search(r"^#!.*\s-\w*e", script.lines[0]):
+    if may_fail:
         yield Finding("no-set-e", script.header.first_command or 1, "no set -e", Severity.NOTE)

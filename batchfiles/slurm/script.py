@@ -15,13 +15,15 @@ from batchfiles.bash.commands import Assignment, ShellCommand
 from batchfiles.bash.expansion import Variables, Word, text_of
 from batchfiles.bash.shell import Bash, ShellReader, parse
 from batchfiles.bash.statements import READERS
-from batchfiles.bash.values import HOLE, Value, number
+from batchfiles.bash.syntax import shebang_options
+from batchfiles.bash.values import HOLE, Value, number, unknown
 from batchfiles.slurm.directives import Directive, Header, read_header, with_arguments
 from batchfiles.slurm.launches import LaunchedProgram, launches, number_of, option
 from batchfiles.slurm.request import RequestedResources, SiteFacts, request_of
 from trainjob.cluster import slurm_text
 from trainjob.contract.errors import UserError
 from trainjob.contract.programs.launchers import uses_lightning
+from trainjob.contract.programs.ranks import SLURM_PLACE
 from trainjob.contract.programs.slurm_options import read_options
 from trainjob.records.files import read_first
 
@@ -277,7 +279,8 @@ def script_of(
 ) -> BatchScript:
     """Return what the bytes `raw` say, as the content of `path`.
 
-    `hides_undecided`: what a branch sets of which only a run can tell whether it is taken is not known.
+    `hides_undecided`: what a branch sets of which only a run can tell whether it is taken is not known, nor a place
+    that Slurm tells each task.
     """
     text = _text(raw)
     lines = text.split("\n")
@@ -295,7 +298,8 @@ def script_of(
     request = request_of(header, site)
     variables = Variables(hides_undecided=hides_undecided)
     for name, known in request.slurm_variables.items():
-        variables.set(name, Value(known, frozenset({name})))
+        is_hidden = hides_undecided and name in SLURM_PLACE
+        variables.set(name, unknown(name) if is_hidden else Value(known, frozenset({name})))
     for name, option_name in (("SLURM_GPUS_PER_NODE", "gpus-per-node"), ("SLURM_GPUS", "gpus")):
         if (stated := header.value(option_name)) is not None and re.fullmatch(r"[\w:.-]+", stated):
             variables.set(name, Value(stated, frozenset({name})))  # as it is written
@@ -304,6 +308,7 @@ def script_of(
         if header.value("array") is None:
             variables.absent = frozenset(f"SLURM_ARRAY_{name}" for name in ("JOB_ID", "TASK_ID", "TASK_COUNT"))
     shell = ShellReader(Bash(READERS, obey), variables, _beside(path))
+    shell.options |= shebang_options(lines[0])
     with suppress(RecursionError):  # brackets inside brackets: what was read until here counts
         shell.run(root)
     error = next((node.start_point.row + 1 for node in nodes_of(root, "ERROR")), None) if root.has_error else None

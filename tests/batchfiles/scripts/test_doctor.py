@@ -216,6 +216,21 @@ def test_a_fault_is_shown_in_its_line(tmp_path: Path) -> None:
     assert lines[at + 1 : at + 3] == ["    | #SBATCH --mem=64GiB", "    |         ^"]
 
 
+def test_a_key_is_not_printed(tmp_path: Path) -> None:
+    key = "aabbccddeeff00112233445566778899aabbccdd"
+    (tmp_path / "train.sbatch").write_text(f"{FIXABLE}export WANDB_API_KEY={key}\n")
+    told = doctor(tmp_path, "train.sbatch").stdout
+    assert "secret-in-script" in told
+    assert key not in told
+
+
+def test_git_takes_the_diff_of_a_file_without_a_last_newline(tmp_path: Path) -> None:
+    (tmp_path / "train.sbatch").write_text("#!/bin/bash\n#SBATCH --nodes=2\nsrun python train.py")
+    (tmp_path / "mend.diff").write_text(doctor(tmp_path, "--diff", "train.sbatch").stdout)
+    ran(["git", "apply", "-p0", "mend.diff"], folder=tmp_path, code=0)
+    assert (tmp_path / "train.sbatch").read_text().endswith("srun --kill-on-bad-exit=1 python train.py")
+
+
 def test_standard_input_is_read(tmp_path: Path) -> None:
     (tmp_path / "train.sbatch").write_text(FIXABLE)
     reading = 'exec "$@" < train.sbatch'

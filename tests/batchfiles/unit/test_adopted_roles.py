@@ -71,6 +71,11 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {  # the file, its roles, an
         {"train": {"hosts": 1, "ray": True, "instances": 4, "command": ["python", "tune.py", "--trials", "20"]}},
         1,
     ),
+    "ray-with-gpus-that-no-directive-asks-for": (
+        "#!/bin/bash\n#SBATCH --nodes=2\n" + HEAD.replace("--block", "--num-gpus=3 --block") + WORKERS + "python train.py\n",
+        {"train": {"hosts": 2, "ray": True, "instances": 6, "command": _shell('export ip_head="$RAY_ADDRESS"', "exec python train.py", "")}},
+        2,
+    ),
     "server-on-one-gpu": (
         FOUR_GPUS + "PORT=8000\nCUDA_VISIBLE_DEVICES=0 vllm serve m --port $PORT > v.log 2>&1 &\nV=$!\nsleep 90\nexport URL=\"http://localhost:${PORT}/v1\"\nCUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc-per-node=3 train.py --server_port $PORT\nkill $V\n",
         {

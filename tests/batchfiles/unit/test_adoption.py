@@ -337,6 +337,7 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
         (TWO_NODES + "echo hello\n", "starts nothing that trains"),
         (ONE_GPU + "for lr in 1 2; do\n  srun python train.py --lr $lr\ndone\n", "in a loop"),
         (TWO_NODES + "mpirun -np 8 python train.py\n", "by mpirun"),
+        (TWO_NODES + "accelerate launch --num_machines 2 --mpirun_hostfile h train.py\n", "by --mpirun_hostfile"),
         (TWO_NODES + "srun -n 4 --multi-prog roles.conf\n", "other programs in other tasks"),
         (ONE_GPU + "#SBATCH hetjob\n#SBATCH --nodes=2\nsrun python train.py\n", "another part of a heterogeneous job"),
         (TWO_NODES + "srun --het-group=0 python a.py : --het-group=1 python b.py\n", "parts of a heterogeneous job"),
@@ -349,6 +350,37 @@ def test_a_named_cluster_takes_the_place_of_a_file(tmp_path: Path) -> None:
 def test_what_is_no_job_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(AdoptionError, match=message):
         adopted(text, tmp_path)
+
+
+@pytest.mark.parametrize("before", ["", "AT=$SLURM_LOCALID\n", "AT=${SLURM_LOCALID}\nNAME=r$AT\n"])
+def test_a_place_that_the_batch_shell_would_expand_is_each_ranks_own(before: str, tmp_path: Path) -> None:
+    word = "$NAME" if "NAME" in before else "$AT" if before else "$SLURM_LOCALID"
+    found = adopted(f"{PER_RANK}{before}srun python train.py --local_rank {word}\n", tmp_path)
+    own = "r$SLURM_LOCALID" if "NAME" in before else "$SLURM_LOCALID"
+    assert job_from_text(found.job, "job.yaml").command == ["bash", "-c", f"exec python train.py --local_rank {own}"]
+    assert not prologue(found)
+    assert ("rank-expanded-early" in found.cured) == (own[0] == "$")  # doctor knows figures of ranks
+
+
+def test_a_place_that_the_prologue_exports_is_said_to_be_the_same_for_all(tmp_path: Path) -> None:
+    found = adopted(PER_RANK + "export LOG=log/$SLURM_PROCID\nsrun python train.py\n", tmp_path)
+    assert "the same for every rank" in lost(found)["export LOG=log/$SLURM_PROCID"]
+    assert prologue(found)[-1] == "export LOG=log/$SLURM_PROCID"
+    assert "rank-expanded-early" not in found.cured
+
+
+def test_devices_that_the_command_chooses_are_not_called_cured(tmp_path: Path) -> None:
+    command = 'srun bash -c "export CUDA_VISIBLE_DEVICES=\\$((3-SLURM_LOCALID)); python train.py"\n'
+    assert "sets-visible-devices" not in adopted(PER_RANK + command, tmp_path).cured
+    before = "export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID\nsrun python train.py\n"
+    assert "sets-visible-devices" in adopted(PER_RANK + before, tmp_path).cured
+
+
+def test_what_hangs_on_a_helper_goes_with_it(tmp_path: Path) -> None:
+    looks = "echo $M > out/m.pid\nif ! ps -p $M >/dev/null; then\n  exit 1\nfi\n"
+    found = adopted(f"{ONE_GPU}set -u\npython monitor.py &\nM=$!\nmkdir out\n{looks}python train.py\n", tmp_path)
+    assert [line for line in prologue(found) if not line.startswith(("cd ", "set "))] == ["mkdir out"]
+    assert {"python monitor.py", "echo $M > out/m.pid", "if ! ps -p $M >/dev/null; then"} <= set(lost(found))
 
 
 def test_a_resubmission_is_a_requeue(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     ],
     "more-processes-than-gpus": [(without(job("srun -K1 python train.py\n", tasks=96, nodes=1), "MASTER"), without(job("srun -K1 python train.py\n", tasks=4, nodes=1), "MASTER")), (job(ALONE.replace("4", "8"), nodes=1), job(ALONE, nodes=1)), (job("srun -K1 python train.py\n", tasks=8), job("srun -K1 python train.py\n", tasks=4))],
     "gpus-unused": [(job("CUDA_VISIBLE_DEVICES=0 vllm serve m &\n" + ALONE.replace("4", "2"), nodes=1), job("CUDA_VISIBLE_DEVICES=0 vllm serve m &\n" + ALONE.replace("4", "3"), nodes=1)), (job("srun -K1 python train.py\n", tasks=2), job("srun -K1 python train.py\n", tasks=1)), (job("srun -K1 python train.py\n", tasks=3), job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=3)), (job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=0,1 python train.py'\n", tasks=2), job("srun -K1 bash -c 'CUDA_VISIBLE_DEVICES=$((2*SLURM_LOCALID)),$((2*SLURM_LOCALID+1)) python train.py'\n", tasks=2)), (job(ALONE + ALONE.replace("4", "1"), nodes=1), job(ALONE + ALONE.replace("4", "1").replace("train.py", "evaluate.py"), nodes=1)), (job("torchrun train.py\n", nodes=1), job(ALONE, nodes=1)), (job("N=2\ntorchrun --nproc-per-node=$N train.py\n", nodes=1), job("N=${SLURM_GPUS_ON_NODE:-1}\ntorchrun --nproc-per-node=$N train.py\n", nodes=1))],
-    "addr-undefined": [(job("export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR\nsrun -K1 python train.py\n", tasks=4), job("srun -K1 bash -c 'export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR; python train.py'\n", tasks=4)),
+    "addr-undefined": [(job('export MASTER_ADDR=${nodes[0]}\nsrun -K1 python train.py\n', tasks=4), job('mapfile -t nodes < <(scontrol show hostnames $SLURM_JOB_NODELIST)\nexport MASTER_ADDR=${nodes[0]}\nsrun -K1 python train.py\n', tasks=4)), (job("export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR\nsrun -K1 python train.py\n", tasks=4), job("srun -K1 bash -c 'export MASTER_ADDR=$SLURM_LAUNCH_NODE_IPADDR; python train.py'\n", tasks=4)),
         (job("head=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\nexport MASTER_ADDR=$HEAD\nsrun -K1 python train.py\n"), RIGHT_JOB),
         (job("srun -K1 bash -c 'meet; torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("meet() { export there=node1:$SLURM_JOB_ID; }\nexport -f meet\nsrun -K1 bash -c 'meet; torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
         (job("there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n"), job("export there=node1\nsrun -K1 bash -c 'torchrun --nnodes=2 --nproc-per-node=4 --rdzv-endpoint=$there train.py'\n")),
@@ -346,7 +346,8 @@ CASES: dict[str, list[tuple[str | bytes, str | bytes]]] = {
     "gpus-per-task-hides-peers": [(without(job("srun -K1 python train.py\n", "#SBATCH --ntasks=8\n#SBATCH --gpus-per-task=1"), "nodes=", "gpus-per-node", "ntasks-per-node"), without(job("srun -K1 python train.py\n", "#SBATCH --ntasks=1\n#SBATCH --gpus-per-task=1"), "nodes=", "gpus-per-node", "ntasks-per-node")), (job("srun -K1 --gpus-per-task=1 python train.py\n", tasks=4), job("srun -K1 --gpus-per-task=1 --gpu-bind=none python train.py\n", tasks=4))],
     "cancels-itself": [(job(RIGHT + "scancel $SLURM_JOB_ID\n"), job(RIGHT + "scancel 17\n"))],
     "hostfile-name-shared": [
-        (job("scontrol show hostnames > hosts\ndeepspeed --hostfile hosts train.py\n"), job("scontrol show hostnames > hosts.$SLURM_JOB_ID\ndeepspeed --hostfile hosts.$SLURM_JOB_ID train.py\n"))
+        (job("scontrol show hostnames > hosts\ndeepspeed --hostfile hosts train.py\n"), job("scontrol show hostnames > hosts.$SLURM_JOB_ID\ndeepspeed --hostfile hosts.$SLURM_JOB_ID train.py\n")),
+        (job("HOSTS=/tmp/hosts\nsrun -l bash -c hostname > $HOSTS\nmpirun -np 2 ./train.sh\n"), job("srun -l bash -c hostname > /dev/null\nhostname > here\n" + RIGHT)),
     ],
     "cleanup-skipped-by-set-e": [(job(RIGHT + "rm -rf scratch\n"), job("python monitor.py &\nmonitor=$!\n" + RIGHT + "kill $monitor\n")), (job(RIGHT + "rm -rf scratch\n"), job("trap 'rm -rf scratch' EXIT\n" + RIGHT))],
     "nnodes-range-on-one-node": [(job("torchrun --nnodes=1:4 --nproc-per-node=4 train.py\n", nodes=1), job("torchrun --nnodes=1:1 --standalone --nproc-per-node=4 train.py\n", nodes=1).replace("1:1", "1"))],
@@ -1010,3 +1011,36 @@ def test_what_is_left_in_the_background_has_no_code_to_lose() -> None:
     said = {one.code for one in found(job("nohup bash run.sh >log 2>&1 &\n"))}
     assert "nothing-waits" in said
     assert "exit-code-lost" not in said
+
+
+@pytest.mark.parametrize("read", ["mapfile -t nodes", "readarray -t nodes", "mapfile -n 2 nodes", "read -t 5 -a nodes"])
+def test_an_array_that_a_builtin_reads_is_set(read: str) -> None:
+    addressed = TORCHRUN.replace("$MASTER_ADDR", "${nodes[0]}")
+    assert addressed != TORCHRUN
+    text = job(f'{read} < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\nsrun -K1 {addressed}\n', tasks=1)
+    assert "addr-undefined" not in {one.code for one in found(text)}
+
+
+@pytest.mark.parametrize(
+    ("first", "is_lost"), [("#!/bin/bash", True), ("#!/bin/bash -e", False), ("#!/bin/sh -ex", False)]
+)
+def test_options_of_the_first_line_are_those_of_the_shell(first: str, is_lost: bool) -> None:
+    text = without(job(f"{RIGHT}echo done\n"), "set -eo").replace("#!/bin/bash", first, 1)
+    assert ("exit-code-lost" in {one.code for one in found(text)}) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("more", "is_chain"),
+    [("", True), (" --seed $SLURM_ARRAY_TASK_ID", False), (" --part $SLURM_ARRAY_TASK_ID --resume a", True)],
+)
+def test_an_array_one_by_one_is_a_chain_unless_its_elements_are_cases(more: str, is_chain: bool) -> None:
+    text = without(job(RIGHT.rstrip("\n") + f"{more}\n", "#SBATCH --array=0-3%1"), "signal", "requeue")
+    assert ("time-limit-unhandled" not in {one.code for one in found(text)}) is is_chain
+
+
+@pytest.mark.parametrize(
+    ("more", "is_refused"), [("--mem-per-gpu=4G", True), ("--mem-per-cpu=1G", True), ("--mem=8G", False)]
+)
+def test_memory_is_asked_for_in_one_way(more: str, is_refused: bool) -> None:
+    text = without(job(RIGHT, f"#SBATCH --mem=4G\n#SBATCH {more}"), "mem=0")
+    assert ("directive-refused" in {one.code for one in found(text)}) is is_refused

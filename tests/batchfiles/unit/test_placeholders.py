@@ -148,7 +148,7 @@ def test_a_program_in_a_folder_without_its_interpreter_is_no_script_of_the_shell
     (tmp_path / "place").mkdir()
     made = make_placeholders(script("x\n"), ["mine/train.py", "--x"], tmp_path, tmp_path / "place", "python")
     assert made is not None
-    assert (made.folder / "mine/train.py").read_text().startswith("import time")
+    assert (made.folder / "mine/train.py").read_text().startswith("#!python\nimport time")
 
 
 def test_what_climbs_out_of_the_project_is_made_nowhere(tmp_path: Path) -> None:
