@@ -113,7 +113,7 @@ class BatchScript:
 
     @property
     def is_sent(self) -> bool:
-        """True if the file is one for sbatch, or says so; what it says of another file, or sends, says nothing of it."""
+        """True if the file is one for sbatch, or says so: not of another file, and it sends none."""
         if any(not re.search(r"\$\{?0|BASH_SOURCE", one.words[-1].source) for one in self.named("sbatch")):
             return self.is_batch_file
         said = (_SCRIPT.findall(line) for line in self.lines if re.search(r"\bsbatch\b", line))

@@ -413,6 +413,15 @@ def test_a_home_behind_the_name_of_a_variable_is_put_in_where_the_job_runs(tmp_p
     assert "--env A=~/a" in lost(adopted(ONE_GPU + start.format("podman run", "a"), tmp_path))
 
 
+def test_an_option_of_a_profiler_keeps_its_value(tmp_path: Path) -> None:
+    adoption = adopted(ONE_GPU + "env X=3 nsys profile -e A=1,B=2 -o out python train.py\n", tmp_path)
+    job = job_from_text(adoption.job, "job.yaml")
+    assert (job.env, job.command) == (
+        {"X": "3"},
+        ["nsys", "profile", "-e", "A=1,B=2", "-o", "out", "python", "train.py"],
+    )
+
+
 @pytest.mark.parametrize(("shell", "is_told"), [("/usr/bin/zsh", True), ("/usr/bin/env -S bash -l", False)])
 def test_a_shell_in_which_a_job_does_not_run_is_named(shell: str, is_told: bool, tmp_path: Path) -> None:
     text = ONE_GPU.replace("/bin/bash", shell) + "python train.py\n"
