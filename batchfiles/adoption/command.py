@@ -158,8 +158,8 @@ def _own_words(launch: LaunchedProgram, account: Account) -> list[Word]:
     account.settle(words)
     at = len(words) - len(launch.program if layer is None else layer.words)
     if not any(_CLEARS.fullmatch(word.text) for word in words[:at]):  # else they have no other way
-        options = {id(word) for one in launch.layers for word in one.words[: -one.left or None]}  # nsys profile -e A=1
-        words = [*(word for word in words[:at] if id(word) in options or not _is_setting(word)), *words[at:]]
+        given = {id(word) for one in launch.layers for word in one.words[: -one.left or None]}  # nsys profile -e A=1
+        words = [*(word for word in words[:at] if id(word) in given or not _is_setting(word)), *words[at:]]
     if layer is None:
         return words
     begin, end = len(words) - len(layer.words), len(words) - len(launch.program)
