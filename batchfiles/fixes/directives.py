@@ -106,7 +106,7 @@ def _value(script: BatchScript, one: Finding) -> str | None:
 
 def _spelled(script: BatchScript, one: Finding) -> str | None:
     line, first = script.lines[one.line - 1], script.header.first_command
-    wrong = re.match(r"\s*[#!]*\s*#?\s*[A-Za-z]+(?=\s)", line)
+    wrong = re.match(r"\s*[#!$]*\s*#?\s*[A-Za-z]+(?=\s)", line)
     if wrong is None:
         return None
     if (

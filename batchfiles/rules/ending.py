@@ -125,7 +125,8 @@ def _to_steps(script: BatchScript, traps: dict[str, ShellCommand], handled: str)
 def _deferred(script: BatchScript, traps: dict[str, ShellCommand], name: str) -> Iterator[Finding]:
     started = script.training or [one for one in script.work if not one.command.within]
     last = next((launch for launch in reversed(started) if not launch.command.dead), None)
-    if last is None or any(launch.outermost.command.background for launch in started):
+    beside = [launch for launch in started if launch.outermost.command.background]
+    if last is None or last in beside or (beside and any(script.named("wait"))):  # else they are helpers of the last
         return
     command = last.outermost.command
     if not command.text.startswith("exec "):

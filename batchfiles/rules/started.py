@@ -63,7 +63,9 @@ _NODES_OF_DEEPSPEED = {"hostfile", "H", "include", "i", "no_ssh", "node_rank", "
 
 def _world_a_task(script: BatchScript, launch: LaunchedProgram, per_node: int) -> Iterator[Finding]:
     """Find a program that starts all ranks, and is itself started several times."""
-    mpi, tasks = launch.layer("mpirun"), per_node * (script.nodes_of(launch) or 1)
+    mpi, own = launch.layer("mpirun"), launch.srun.options.keys() if launch.srun else set()
+    of_job = None if own & {"nodes", "ntasks", "ntasks-per-node"} else script.request.tasks
+    tasks = of_job or per_node * (script.nodes_of(launch) or 1)
     ranks = number_of(mpi, "np", "n") or 1
     if mpi is not None and tasks > 1 and ranks > 1:
         cure = "Start it once: without srun, or by srun --nodes=1 --ntasks=1."

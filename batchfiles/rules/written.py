@@ -67,9 +67,9 @@ def spool_folder(script: BatchScript) -> Iterator[Finding]:
 
 
 def _knows_of_slurm(script: BatchScript, command: ShellCommand) -> bool:
-    """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, or in an if."""
+    """Return whether the author takes another folder under Slurm: ${SLURM_SUBMIT_DIR:-…}, behind a || or in an if."""
     line = script.line(command.line)
-    if "SLURM_SUBMIT_DIR" in line or any(
+    if re.search(r"\bSLURM_(?:SUBMIT_DIR|JOB_?ID)\b", line) or any(
         _looks_at_slurm(one) or "BASH_SOURCE" in one.text for one in command.conditions
     ):
         return True

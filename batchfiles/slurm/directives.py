@@ -14,7 +14,7 @@ from trainjob.contract.programs.slurm_options import OPTIONS, options_of_word
 _MAGIC = "#SBATCH"
 _LONGEST = 1 << 16  # of a line with quotes
 _SPACE = "has a space after the #"
-_ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
+_ALMOST = re.compile(r"[^\S\n]*(?P<marks>[#!$]*(?:\s*#)*)\s*(?P<word>S[A-Z]{4,7})\b(?P<rest>\s*--?\w.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def read_header(lines: Sequence[str], comments: frozenset[int]) -> Header:
             continue  # is meant to be #!
         elif line.strip() and not line.lstrip().startswith("#") and header.first_command is None:
             header.first_command = number
-            # "!#SBATCH" is a command to bash, which negates nothing.
-            if line.startswith("!#"):
+            # Commands to bash: of nothing that is negated, and of a variable that nobody sets.
+            if line.startswith(("!#", "$SBATCH")):
                 late.append((number, line))
     for number, line in late:
         header.ignored.extend(_ignored(number, line, header))

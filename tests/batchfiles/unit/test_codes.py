@@ -1044,3 +1044,28 @@ def test_an_array_one_by_one_is_a_chain_unless_its_elements_are_cases(more: str,
 def test_memory_is_asked_for_in_one_way(more: str, is_refused: bool) -> None:
     text = without(job(RIGHT, f"#SBATCH --mem=4G\n#SBATCH {more}"), "mem=0")
     assert ("directive-refused" in {one.code for one in found(text)}) is is_refused
+
+
+def test_tasks_that_are_stated_alone_each_start_an_mpirun() -> None:
+    text = without(job("srun mpirun -np 4 ./solve\n", "#SBATCH --ntasks=4"), "nodes=", "ntasks-per-node", "gpus")
+    told = {one.text for one in found(text) if one.code == "tasks-times-torchrun"}
+    assert told == {"4 tasks, each of which starts mpirun with 4 processes"}
+    assert "tasks-times-torchrun" not in {one.code for one in found(text.replace("srun", "srun --ntasks=1"))}
+
+
+def test_a_directive_with_a_dollar_is_a_command() -> None:
+    findings = found("#!/bin/bash\n$SBATCH --output=a.out\nsrun ./solve\n")
+    assert [(one.line, one.code) for one in findings if one.code == "directive-ignored"] == [(2, "directive-ignored")]
+
+
+def test_the_folder_of_the_file_is_taken_only_outside_of_jobs() -> None:
+    text = job('[ -n "$SLURM_JOB_ID" ] || cd "$(dirname "$0")"\n' + RIGHT)
+    assert "script-dir-is-spool" not in {one.code for one in found(text)}
+    assert "script-dir-is-spool" in {one.code for one in found(text.replace('[ -n "$SLURM_JOB_ID" ] || ', ""))}
+
+
+@pytest.mark.parametrize(("then", "is_deferred"), [("", True), ("wait\n", False)])
+def test_a_helper_in_the_background_lets_no_trap_run(then: str, is_deferred: bool) -> None:
+    body = f"python monitor.py &\nhelper=$!\n{then}end() {{ kill $helper; }}\ntrap end USR1\nsrun -K1 python train.py\n"
+    text = without(job(body, "#SBATCH --signal=B:USR1@120", nodes=1), "signal=USR1")
+    assert ("trap-deferred" in {one.code for one in found(text)}) is is_deferred
