@@ -43,15 +43,18 @@ all() { find "$jobs" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n; }
 do_sbatch() {
   local word name='' number
   for word in "$@"; do case $word in --job-name=*) name=${word#*=} ;; esac; done
-  number=$(($(cat "$home/last" 2>/dev/null || echo 100) + 1))
-  echo "$number" >"$home/last"
-  mkdir -p "$jobs/.new"
-  echo RUNNING >"$jobs/.new/state"
-  echo "$name" >"$jobs/.new/name"
-  pwd -P >"$jobs/.new/folder"
-  echo None >"$jobs/.new/reason"
-  echo 5:00 >"$jobs/.new/elapsed"
-  mv "$jobs/.new" "$jobs/$number"
+  {
+    flock 9 # two at once would take one number
+    number=$(($(cat "$home/last" 2>/dev/null || echo 100) + 1))
+    echo "$number" >"$home/last"
+    mkdir -p "$home/new"
+    echo RUNNING >"$home/new/state"
+    echo "$name" >"$home/new/name"
+    pwd -P >"$home/new/folder"
+    echo None >"$home/new/reason"
+    echo 5:00 >"$home/new/elapsed"
+    mv "$home/new" "$jobs/$number"
+  } 9>"$home/lock"
   echo "$number"
 }
 

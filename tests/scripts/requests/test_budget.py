@@ -463,7 +463,7 @@ def test_commands_at_once_share_what_is_left(slurm: StandinSlurm) -> None:
     with ThreadPoolExecutor(8) as pool:
         ended = list(pool.map(lambda _: ran(command, folder=slurm.here), range(8)))
     refused = [one for one in ended if one.returncode != 0]
-    assert ["100 GPU-hours" in one.stderr for one in refused] == [True, True]
+    assert ["100 GPU-hours" in one.stderr for one in refused] == [True, True], [one.stderr for one in refused]
     assert charged() == GPUS * 2 * 6
 
 
