@@ -3,6 +3,8 @@
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
 BIN := .venv/bin
+# Python compiles what it imports. pip would compile all of torch, of which that is a small part.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 # Container images often set this variable. With it, every Python process would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -17,25 +19,25 @@ help: ## List the targets
 .venv/installed-torch: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("trainjob needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + ": make PYTHON=python3.12 …" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(PIP) $(TORCH)
 	@touch $@
 
 .venv/installed-train: .venv/installed-torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train]'
+	$(PIP) -e '.[train]'
 	@touch $@
 
 # It has all of installed-train: to build and install that by itself first takes seconds.
 .venv/installed-dev: .venv/installed-torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev]'
+	$(PIP) -e '.[train,dev]'
 	@touch .venv/installed-train $@
 
 # Only `make check` needs the playbooks' linter, which installs Ansible.
 .venv/installed-check: .venv/installed-dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev,provision,check]'
+	$(PIP) -e '.[train,dev,provision,check]'
 	@touch $@
 
 .venv/installed-docs: .venv/installed-train
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,docs]'
+	$(PIP) -e '.[train,docs]'
 	@touch $@
 
 install: .venv/installed-train ## Install trainjob, with what training needs, into .venv
