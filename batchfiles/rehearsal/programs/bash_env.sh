@@ -25,6 +25,7 @@ source() {
     /* | */activate | activate)
       if [[ ! -e $1 ]]; then
         trainjob_seen_note source "$@"
+        # shellcheck disable=SC2329 # the user's own file calls it
         case $1 in *activate) deactivate() { unset -f deactivate; } ;; esac
         return 0
       fi
