@@ -176,7 +176,7 @@ def test_the_time_limit_asks_all_elements_and_the_job_goes_on_with_those_that_sa
     until(lambda: "PENDING" in packs.run("squeue", "--noheader", "--format=%T").out, "the requeue", WAIT_S)
     assert states(packs, run)[4:] == ["PENDING"] * 2
     faults.start_soon(packs.slurm, job)
-    at_work(packs, run, 5)  # in their second attempts they end at once
+    at_work(packs, run, 6)  # in their second attempts the four end at once, and the two that waited begin
     packs.json("cancel", run)
 
 
