@@ -157,7 +157,7 @@ def _copy_module(source: str, name: str, target: str, *, compiled: bool) -> None
         kept = cache_from_source(f"{target}/{name}", optimization="")
         with contextlib.suppress(FileExistsError):
             os.mkdir(os.path.dirname(kept))
-        with open(kept, "wb", buffering=0) as copied:
+        with open(kept, "wb") as copied:  # unbuffered, a disk that fills up would keep a part without an error
             copied.write(content)
 
 
