@@ -29,7 +29,7 @@ begin_job() {
   if [[ "$shown" != "JobId=$job "*' NodeList='[!\ \(]* ]]; then shown=$(shown_allocation); fi
   take_nodes "$shown"
   begin_attempt
-  keep_word job_id "$job"
+  write_word job_id "$job"
   keep_word .nodes "$SLURM_JOB_NODELIST"
   remove .bad_node .out_of_memory
   allocation=$shown
