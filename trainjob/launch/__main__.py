@@ -14,14 +14,14 @@ sys.path.append(sys.path.pop(0))
 sys.dont_write_bytecode = sys.dont_write_bytecode or os.environ.get("SLURM_PROCID", "0") != "0"
 
 # How busy the CPUs are while all of this loads tells whether the ranks' threads may spin: ranks/spinning.py.
-before = None
+at_start = None
 with contextlib.suppress(OSError), open("/proc/stat") as stat:
-    before = stat.read(), sum(os.times()[:2])
+    at_start = stat.read(), sum(os.times()[:2])
 
 try:
     from trainjob.launch.main import main  # after what its imports need
 
-    code = main(sys.argv[1:], before)
+    code = main(sys.argv[1:], at_start)
 except (OSError, ImportError, MemoryError) as error:  # of a disk, a file server or a limit, while modules are read, too
     sys.stderr.write(
         "trainjob: the launcher on %s can't go on (%s: %s): look at the disk of the run directory and at the limits of "

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 _RECORDING_S = 8.0  # that a job script has to record its end, before Slurm kills it
 
 
-def main(arguments: Sequence[str], before: Optional[Tuple[str, float]] = None) -> int:
+def main(arguments: Sequence[str], at_start: Optional[Tuple[str, float]] = None) -> int:
     """Return the exit code of the first rank that failed, or of all ranks if none did.
 
-    `before` is what the kernel had counted when this process began: see let_spin.
+    `at_start` is what the kernel had counted when this process began: see let_spin.
     """
     try:
         if os.environ.get(environment.LIMITS):
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str], before: Optional[Tuple[str, float]] = None) -
             from trainjob.launch import share
 
             share.take(options.share or os.environ[environment.SHARE], os.environ)
-        return Launch(options, before).run()
+        return Launch(options, at_start).run()
     except UserError as error:
         sys.stderr.write("trainjob: %s\n" % error)
         return exits.USER_OR_CLUSTER_CAN_FIX
@@ -62,8 +62,8 @@ class Launch:
     `shared` is the environment of all of them. Raises UserError if they can't be started.
     """
 
-    def __init__(self, options: Options, before: Optional[Tuple[str, float]] = None) -> None:
-        self.options, self.began, self.before = options, clock.time(), before
+    def __init__(self, options: Options, at_start: Optional[Tuple[str, float]] = None) -> None:
+        self.options, self.began, self.cpus_at_start = options, clock.time(), at_start
         self.paths = paths = RunPaths(Path(options.run_dir).resolve())
         keep_others_from_writing(paths.whole.folder)
         if options.token:
@@ -241,7 +241,7 @@ class Launch:
         if any(rank.environment["OMP_NUM_THREADS"] != "1" for rank in ranks):
             from trainjob.launch.ranks.spinning import let_spin
 
-            let_spin(ranks, self.shared, self.before)
+            let_spin(ranks, self.shared, self.cpus_at_start)
         answered = None if options.ranks_in_containers else attempts.asked_for_stacks(self.paths)
 
         def watch(watched: List[Watched]) -> Optional[Observation]:

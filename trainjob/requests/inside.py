@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -73,22 +72,14 @@ def chosen(flag: str | None, name: str, cluster: Cluster) -> Held | None:
         )
     from trainjob.machines.access import machine_of
 
-    machine = machine_of(cluster)
-    threading.Thread(target=_load_what_submits, daemon=True).start()
     try:
-        allocation = look(machine, job_id)
+        allocation = look(machine_of(cluster), job_id)
     except (SlurmMissingError, NotRunningError):
         if flag is None:  # in a container, from which no step could start, or in a shell that has outlived its job
             return None
         raise
     because = f"inside job {job_id}, which trainjob is called in ({VARIABLE}), and with which the run ends: {_QUEUE}"
     return Held(allocation, "" if flag else because)
-
-
-def _load_what_submits() -> None:
-    """Import, while the controller answers, what takes longest of all that a submission needs from here on."""
-    from trainjob.check import checks  # noqa: F401
-    from trainjob.lifecycle import start  # noqa: F401
 
 
 def refuse_any(held: Held | None) -> None:

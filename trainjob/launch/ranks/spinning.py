@@ -22,15 +22,15 @@ _STATED = ("OMP_WAIT_POLICY", *SPINNING)
 _TICKS = 5
 _IDLE = slice(3, 5)  # idle and iowait, of a CPU's times in /proc/stat
 _ALL = slice(0, 8)  # the rest, a guest's, is part of these
-_STAT, _PER_S = Path("/proc/stat"), os.sysconf("SC_CLK_TCK")
+_STAT = Path("/proc/stat")
 
 
 def let_spin(
-    ranks: Sequence[Rank], environ: Mapping[str, str], before: Optional[Tuple[str, float]] = None, stat: Path = _STAT
+    ranks: Sequence[Rank], environ: Mapping[str, str], at_start: Optional[Tuple[str, float]] = None, stat: Path = _STAT
 ) -> None:
     """Have the threads of `ranks`, all that this process starts, spin before they sleep if enough CPUs are idle.
 
-    `before` is what the kernel had counted when this process began, and the seconds of CPU time that it had used: it
+    `at_start` is what the kernel had counted when this process began, and the seconds of CPU time that it had used: it
     looks at its CPUs while it loads. A way of waiting that `environ` states, by the user or the site, stays.
     """
     counts = [rank.environment["OMP_NUM_THREADS"].partition(",")[0].strip() for rank in ranks]
@@ -42,18 +42,19 @@ def let_spin(
     launchers = 1 if is_alone else ranks[0].ranking.local_world_size
     if launchers * threads > len(cpus):
         return
-    counted, used_s = before or (text(stat), _used_s())
+    counted, used_s = at_start or (text(stat), _used_s())
+    per_s = os.sysconf("SC_CLK_TCK")  # ticks
     then, now = _times(counted), _times(text(stat))
     ticks = max((now[cpu][1] - then[cpu][1] for cpu in cpus.intersection(then, now)), default=_TICKS)
     if ticks < _TICKS:
-        clock.sleep((_TICKS - ticks) / _PER_S)
+        clock.sleep((_TICKS - ticks) / per_s)
         now = _times(text(stat))
     idle = passed = 0  # CPUs, for more than half of the time; ticks
     for cpu in cpus.intersection(then, now):
         idle_ticks, all_ticks = (late - early for early, late in zip(then[cpu], now[cpu]))
         idle, passed = idle + (2 * idle_ticks > all_ticks), max(passed, all_ticks)
     # What kept CPUs busy itself, as the launchers beside it did, sleeps from now on.
-    if 2 * (_used_s() - used_s) * _PER_S > passed:
+    if 2 * (_used_s() - used_s) * per_s > passed:
         idle += launchers
     if idle >= launchers * threads:
         for rank in ranks:
