@@ -195,7 +195,7 @@ def _cured(faults: Sequence[Finding], launch: LaunchedProgram, command: str, key
         cured.pop("rank-expanded-early", None)  # the prologue runs once, too
     if re.search(r"VISIBLE_DEVICES['\"]?(?:=|: )", f"{prologue} {command} {keys.job.get('env')}"):
         cured.pop("sets-visible-devices", None)
-    if any(one.code == "port-fixed" and re.search(rf"\b{one.text.split()[-1]}\b", command) for one in faults):
+    if any(one.code == "port-fixed" and re.search(rf"\b{one.facts['port']}\b", command) for one in faults):
         cured.pop("port-fixed", None)  # the program's own arguments are kept
     options = launch.launcher.options.values() if launch.launcher is not None else ()
     empty = {source for value in options if value is not None for source in value.sources if source}

@@ -20,8 +20,8 @@ class SyntaxFault(NamedTuple):
 
 def shebang_options(script: str) -> frozenset[str]:
     """Return the letters of `set` that the first line of a script gives to its shell."""
-    match = re.match(r"#!\s*\S+(?:\s+bash)?\s+-([A-Za-z]+)", script)
-    return frozenset(match[1] if match else "")
+    first = script.partition("\n")[0]
+    return frozenset("".join(re.findall(r"\s-([A-Za-z]+)", first)) if first.startswith("#!") else "")
 
 
 def syntax_fault(script: bytes) -> SyntaxFault | None:

@@ -14,6 +14,7 @@ from batchfiles.rules import RULES
 from batchfiles.rules.codes import CODES, Finding, Severity
 from batchfiles.slurm.request import SiteFacts
 from batchfiles.slurm.script import BatchScript, read_script
+from trainjob.contract.programs.secrets_in_shell import secrets_in
 from trainjob.machines.process import CommandError
 
 _ORDER = list(Severity)
@@ -83,7 +84,15 @@ def diagnosis_of(script: BatchScript, grammar: Sequence[Finding] | None = None) 
         if place not in seen and not ignored:
             seen.add(place)
             kept.append(finding if finding.path else finding._replace(column=_column(script, finding)))
-    return Diagnosis(str(script.path), tuple(kept), tuple(_not_known(script)), tuple(script.lines))
+    keys = {key for one in kept if one.code == "secret-in-script" for key in secrets_in(script.line(one.line))}
+    told = (one._replace(text=_without(keys, one.text)) for one in kept)
+    return Diagnosis(str(script.path), tuple(told), tuple(_not_known(script)), tuple(script.lines))
+
+
+def _without(keys: Collection[str], text: str) -> str:
+    """Return a text up to where a key begins, which may be cut off: no log gets one."""
+    begins = [at for key in keys if (at := text.find(key[:8])) >= 0]
+    return f"{text[: min(begins)]}…" if begins else text
 
 
 def _in_this_file(script: BatchScript, finding: Finding) -> Finding:

@@ -30,7 +30,7 @@ def text(diagnoses: Sequence[Diagnosis], paint: Paint = _plain) -> str:
 
 def _of_file(diagnosis: Diagnosis, paint: Paint) -> Iterator[str]:
     reported: set[str] = set()
-    secret = {finding.line for finding in diagnosis.findings if finding.code == "secret-in-script"}  # no log gets them
+    secret = {finding.line for finding in diagnosis.findings if finding.code == "secret-in-script"}  # no log gets a key
     for finding in diagnosis.findings:
         column = f":{finding.column}" if finding.column else ""
         where = _printable(f"{finding.path or diagnosis.path}:{finding.line}{column}")

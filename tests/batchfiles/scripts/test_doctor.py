@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -218,10 +219,14 @@ def test_a_fault_is_shown_in_its_line(tmp_path: Path) -> None:
 
 def test_a_key_is_not_printed(tmp_path: Path) -> None:
     key = "aabbccddeeff00112233445566778899aabbccdd"
-    (tmp_path / "train.sbatch").write_text(f"{FIXABLE}export WANDB_API_KEY={key}\n")
-    told = doctor(tmp_path, "train.sbatch").stdout
-    assert "secret-in-script" in told
-    assert key not in told
+    token = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
+    asks = f"srun pip install git+https://me:{token}@github.com/a/b.git\n"
+    (tmp_path / "train.sbatch").write_text(f"{FIXABLE}export WANDB_API_KEY={key}\n{asks}")
+    for form in (("--format=text",), ("--format=github",), ("--format=sarif",), ("--json",)):
+        told = doctor(tmp_path, *form, "train.sbatch").stdout
+        assert {"secret-in-script", "installs-in-job"} <= set(re.findall(r"[\w-]+", told))
+        assert key[:8] not in told
+        assert token[:8] not in told
 
 
 def test_git_takes_the_diff_of_a_file_without_a_last_newline(tmp_path: Path) -> None:

@@ -1022,7 +1022,8 @@ def test_an_array_that_a_builtin_reads_is_set(read: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "is_lost"), [("#!/bin/bash", True), ("#!/bin/bash -e", False), ("#!/bin/sh -ex", False)]
+    ("first", "is_lost"),
+    [("#!/bin/bash", True), ("#!/bin/bash -e", False), ("#!/bin/sh -ex", False), ("#!/usr/bin/env -S bash -e", False)],
 )
 def test_options_of_the_first_line_are_those_of_the_shell(first: str, is_lost: bool) -> None:
     text = without(job(f"{RIGHT}echo done\n"), "set -eo").replace("#!/bin/bash", first, 1)
