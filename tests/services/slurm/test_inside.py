@@ -80,6 +80,7 @@ def test_a_run_is_a_step_and_every_command_knows_it(cluster: Site, held: str) ->
     assert len(steps(cluster, run)) == 2
     seen = RunPaths(cluster.runs / run).allocation
     assert seen.read_text().startswith(f"JobId={held} ")
+    assert read_word(RunPaths(cluster.runs / run).job_id) == held
     shown = cluster.json("status", run)
     assert (shown["state"], shown["scheduler"]["job_id"]) == ("RUNNING", held)
     assert all(f"rank {rank} of 4 in {held}" in logs(cluster, run) for rank in range(4))
