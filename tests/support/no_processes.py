@@ -17,22 +17,14 @@ _STARTERS: tuple[tuple[Any, str], ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def refused_starts() -> Iterator[list[str]]:
-    """Refuse what starts a process in a whole module: to do it for each of thousands of tests takes seconds."""
-    started: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in _STARTERS:
-            patch.setattr(owner, name, _refusal(f"{owner.__name__}.{name}", started))
-        yield started
-
-
 @pytest.fixture(autouse=True)
-def no_process_is_started(refused_starts: list[str]) -> Iterator[None]:
-    refused_starts.clear()
+def no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    started: list[str] = []
+    for owner, name in _STARTERS:
+        monkeypatch.setattr(owner, name, _refusal(f"{owner.__name__}.{name}", started))
     yield
     # A thread's failure does not end the test, and product code may catch what is raised.
-    assert not refused_starts, f"tests/unit starts no processes, and {refused_starts[0]} was called"
+    assert not started, f"tests/unit starts no processes, and {started[0]} was called"
 
 
 def _refusal(call: str, started: list[str]) -> Callable[..., NoReturn]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.no_processes import no_process_is_started, refused_starts
+from tests.support.no_processes import no_process_is_started
 
-__all__ = ["no_process_is_started", "refused_starts"]
+__all__ = ["no_process_is_started"]
 
 
 class _WithoutTorch:

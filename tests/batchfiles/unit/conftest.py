@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.no_processes import no_process_is_started, refused_starts
+from tests.support.no_processes import no_process_is_started
 
-__all__ = ["no_process_is_started", "refused_starts"]
+__all__ = ["no_process_is_started"]
